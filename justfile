@@ -9,12 +9,12 @@ _list:
 
 # formatting and lints, as scripts/test.sh has them
 check:
-    cargo fmt --check
-    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --lib --bins -- -D warnings
+    cargo fmt --all --check
+    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --lib --bins -- -D warnings
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --all-targets --features {{ features }} -- -D warnings
+    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }} -- -D warnings
 
-# the unit tests of a room (`just test memory`); without a filter, all that a change must pass
+# the unit tests of a crate in src/ (`just test memory`); without a filter, all that a change must pass
 test filter="":
     #!/usr/bin/env bash
     set -euo pipefail
@@ -23,9 +23,9 @@ test filter="":
     fi
     export CARGO_TARGET_DIR={{ quote(products) }}
     if cargo nextest --version >/dev/null 2>&1; then
-      exec cargo nextest run --locked --features {{ features }} --lib -E 'test(/^{{ filter }}::/)'
+      exec cargo nextest run --locked -p {{ quote("colloquy-" + filter) }}
     fi
-    exec cargo test --locked --features {{ features }} --lib -- {{ quote(filter + "::") }}
+    exec cargo test --locked -p {{ quote("colloquy-" + filter) }}
 
 # unit tests, and the short tests of tests/it that need no other program
 test-fast:
@@ -35,10 +35,10 @@ test-fast:
     # Parts of names: of services, and of what takes long.
     left_out=(e2e:: replay:: eval_figures eval_compares canaries postgres redis buffer_written owner_is_cached rewind_contention ::statistics::)
     if cargo nextest --version >/dev/null 2>&1; then
-      exec cargo nextest run --locked --features {{ features }} --lib --test it --status-level fail \
+      exec cargo nextest run --locked --workspace --features {{ features }} --lib --test it --status-level fail \
         -E "not test(/$(IFS='|'; echo "${left_out[*]}")/)"
     fi
-    exec cargo test --locked --features {{ features }} --lib --test it -- "${left_out[@]/#/--skip=}"
+    exec cargo test --locked --workspace --features {{ features }} --lib --test it -- "${left_out[@]/#/--skip=}"
 
 # a server to try: no key, no service
 demo *arguments:

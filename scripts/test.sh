@@ -57,13 +57,13 @@ fi
 cargo --version
 
 say "formatting"
-cargo fmt --check
+cargo fmt --all --check
 
 say "lints"
 # Checks the release features, the embedded stores alone, then the test features.
-cargo clippy --locked --lib --bins -- -D warnings
+cargo clippy --locked --workspace --lib --bins -- -D warnings
 cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-cargo clippy --locked --all-targets --features failpoints,otel -- -D warnings
+cargo clippy --locked --workspace --all-targets --features failpoints,otel -- -D warnings
 
 say "licences"
 deny_version=0.20.2
@@ -82,7 +82,7 @@ if cargo nextest --version >/dev/null 2>&1; then
   if [ -n "${QDRANT_URL:-}" ]; then
     cargo nextest run --locked --features failpoints,otel --run-ignored only -E 'test(::real_qdrant::)'
   fi
-  exec scripts/with-postgres.sh cargo nextest run --locked --features failpoints,otel --no-fail-fast --status-level fail "$@"
+  exec scripts/with-postgres.sh cargo nextest run --locked --workspace --features failpoints,otel --no-fail-fast --status-level fail "$@"
 fi
 if [ -n "${QDRANT_URL:-}" ]; then
   cargo test --locked --features failpoints,otel --test it -- --ignored ::real_qdrant::
@@ -91,6 +91,6 @@ fi
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 status=0
-scripts/with-postgres.sh cargo test --locked --features failpoints,otel --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
+scripts/with-postgres.sh cargo test --locked --workspace --features failpoints,otel --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
 awk '/^test result:/ { passed += $4; failed += $6 } END { printf "\n%d passed, %d failed\n", passed, failed }' "$log"
 exit "$status"

@@ -36,29 +36,31 @@ use self::{
     metrics_address::MetricsServer,
 };
 use crate::{
-    actors::handle::Sessions,
     config::{Config, ListenAddress},
-    dialogue::{Services, jobs},
-    http::{
-        self, AppState, LedgerProbe, Readiness,
-        metrics::HttpMetrics,
-        open_streams::OpenStreams,
-        socket::player_socket::{SocketHub, SocketSettings},
-    },
-    ids::TenantId,
     lifecycle::{self, RunningServer},
-    ports::{
-        clock::{Clock, IdSource, SystemClock},
-        embedder::Embedder,
-        ledger::{Ledger, tenants::Tenant},
-        vectors::FactIndex,
-    },
-    tenancy::{
-        auth::{AuthSettings, Authenticator},
-        limits::RateLimits,
-    },
-    transport::{self, ConnectionRegistry},
 };
+use colloquy_actors::handle::Sessions;
+use colloquy_core::ids::TenantId;
+use colloquy_dialogue::{Services, jobs};
+use colloquy_http as http;
+use colloquy_http::{
+    AppState, LedgerProbe, Readiness,
+    metrics::HttpMetrics,
+    open_streams::OpenStreams,
+    socket::player_socket::{SocketHub, SocketSettings},
+};
+use colloquy_ports::{
+    clock::{Clock, IdSource, SystemClock},
+    embedder::Embedder,
+    ledger::{Ledger, tenants::Tenant},
+    vectors::FactIndex,
+};
+use colloquy_tenancy::{
+    auth::{AuthSettings, Authenticator},
+    limits::RateLimits,
+};
+use colloquy_transport as transport;
+use colloquy_transport::ConnectionRegistry;
 
 /// How long startup waits until a shared index is ready.
 const SHARED_INDEX_WAIT: Duration = Duration::from_secs(2);

@@ -3,12 +3,10 @@
 
 use std::fmt;
 
-use crate::{
-    memory::calibration::{Calibration, FitError, PairLabel, fit_calibration},
-    ports::{
-        embedder::{EmbedAs, Embedder},
-        llm::LlmError,
-    },
+use colloquy_memory::calibration::{Calibration, FitError, PairLabel, fit_calibration};
+use colloquy_ports::{
+    embedder::{EmbedAs, Embedder},
+    llm::LlmError,
 };
 
 /// The pairs shipped with the server.
@@ -259,7 +257,7 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::ports::embedder::EmbedderInfo;
+    use colloquy_ports::embedder::EmbedderInfo;
 
     /// Embedder that places each text with a function of the test.
     struct Placed<F> {

@@ -12,14 +12,12 @@ use actix_web::dev::ServerHandle;
 use bytestring::ByteString;
 use tokio::time::{sleep, timeout};
 
-use crate::{
-    actors::handle::{DrainReport, Sessions},
-    http::{
-        Readiness,
-        socket::player_socket::{SocketHub, close_code},
-    },
-    ports::{clock::Clock, ledger::Ledger},
+use colloquy_actors::handle::{DrainReport, Sessions};
+use colloquy_http::{
+    Readiness,
+    socket::player_socket::{SocketHub, close_code},
 };
+use colloquy_ports::{clock::Clock, ledger::Ledger};
 
 /// The time reserved for the steps after the turns. A turn that hangs cannot prevent the notification of clients.
 const SHUTDOWN_RESERVE: Duration = Duration::from_secs(3);

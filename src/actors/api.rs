@@ -8,19 +8,19 @@ use std::{
 use bytestring::ByteString;
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    dialogue::{events::DialogueEvent, heard::HeardLength, requester::Requester, turn::TurnError},
+use colloquy_core::{
     ids::{FactionId, NodeId, NpcId, PlayerId, WorldId},
-    memory::{fact::Cause, turn::Turn},
-    ports::{
-        StoreError,
-        ledger::{
-            dialogues::{Interrupters, NextSpeaker, Playback},
-            usage::OverBudget,
-        },
-    },
+    scope::Principal,
     shares::NoCapacity,
-    tenancy::Principal,
+};
+use colloquy_dialogue::{events::DialogueEvent, heard::HeardLength, requester::Requester, turn::TurnError};
+use colloquy_memory::{fact::Cause, turn::Turn};
+use colloquy_ports::{
+    StoreError,
+    ledger::{
+        dialogues::{Interrupters, NextSpeaker, Playback},
+        usage::OverBudget,
+    },
 };
 
 /// A receiver of a dialogue's events: a socket, an SSE response or a waiting REST request. The methods must not block,

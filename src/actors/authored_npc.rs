@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{
+use colloquy_core::{
     ids::{NpcId, WorldId},
-    memory::authored,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::authored;
 
 pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
 

@@ -8,13 +8,10 @@ use futures_util::FutureExt;
 use tokio_util::sync::CancellationToken;
 
 use super::{curator, messages::CuratorRequest, node::send_message, registry::Registry};
-use crate::{
-    ids::DialogueKind,
-    ports::{
-        StoreError,
-        ledger::{PruneBefore, usage::UsageDelta},
-    },
-    tenancy::TenantScope,
+use colloquy_core::{ids::DialogueKind, scope::TenantScope};
+use colloquy_ports::{
+    StoreError,
+    ledger::{PruneBefore, usage::UsageDelta},
 };
 
 /// Answers to repeated POSTs are stored for a day.

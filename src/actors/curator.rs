@@ -31,14 +31,14 @@ use super::{
     metrics::{ActorKind, GaugeShare},
     node::Node,
 };
-use crate::{
-    dialogue::models::with_usage_tally,
+use colloquy_core::{
     ids::{DialogueId, JobId},
-    ports::{
-        StoreError,
-        ledger::jobs::{Job, JobKind},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_dialogue::models::with_usage_tally;
+use colloquy_ports::{
+    StoreError,
+    ledger::jobs::{Job, JobKind},
 };
 
 /// Jobs leased ahead of the running jobs, so that a busy curator need not lease jobs singly.

@@ -7,7 +7,8 @@ use std::{collections::HashSet, sync::Arc};
 use tokio_util::sync::CancellationToken;
 
 use super::{chores, messages::StopCurator, node::send_message, npc_conversation::ContinueTalking, registry::Registry};
-use crate::{ids::TenantId, ports::StoreResult, tenancy::TenantScope};
+use colloquy_core::{ids::TenantId, scope::TenantScope};
+use colloquy_ports::StoreResult;
 
 /// Follows changes of the set of disabled tenants until `stop`.
 pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {

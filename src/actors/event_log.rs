@@ -11,15 +11,13 @@ use std::{collections::VecDeque, sync::Arc, time::Duration, time::Instant};
 use parking_lot::Mutex;
 
 use super::{ActorSettings, HeardLength, Listener, PublishedEvent, messages::CREATED_SEQ, messages::LastSeq};
-use crate::{
-    dialogue::{
-        events::{DialogueEvent, EventBody, EventError, ReplyDone},
-        turn::TurnFeed,
-    },
-    ids::{DialogueId, DialogueKind, NpcId, TurnId},
-    memory::turn::{Turn, TurnStatus, Usage},
-    ports::{clock::Clock, ledger::rewinds::RewindRecord},
+use colloquy_core::ids::{DialogueId, DialogueKind, NpcId, TurnId};
+use colloquy_dialogue::{
+    events::{DialogueEvent, EventBody, EventError, ReplyDone},
+    turn::TurnFeed,
 };
+use colloquy_memory::turn::{Turn, TurnStatus, Usage};
+use colloquy_ports::{clock::Clock, ledger::rewinds::RewindRecord};
 
 /// The events of a dialogue.
 pub(super) struct EventLog {

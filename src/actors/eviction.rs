@@ -1,6 +1,6 @@
 //! Eviction: an idle dialogue leaves memory to make room, as after a long idle time. No data is lost.
 //!
-//! [`crate::shares::Residents::eviction_candidates`] picks the tenant; the dialogue's own actor decides whether the
+//! [`colloquy_core::shares::Residents::eviction_candidates`] picks the tenant; the dialogue's own actor decides whether the
 //! dialogue is idle.
 
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::{
     node::send_message,
     registry::{DialogueEntry, Directory, Registry},
 };
-use crate::{
+use colloquy_core::{
     ids::{DialogueKind, TenantId},
     shares::NoCapacity,
 };

@@ -31,19 +31,19 @@ use super::{
     session::{RegenerateCommand, SessionRequest},
     use_cases::{Ports, UseCases},
 };
-use crate::{
-    dialogue::{Services, preview::Preview, saves::RestoreRequest, turn::TurnError},
+use colloquy_core::{
     ids::{DialogueId, DialogueKind, NodeId, SaveId, TenantId, WorldId},
-    memory::text::is_blank,
-    ports::{
-        StoreError,
-        ledger::{
-            dialogues::{Dialogue, DialogueOptions, DialogueStatus},
-            saves::{RestoreOutcome, RestoredDialogue},
-        },
-        peers::Notice,
+    scope::{Principal, TenantScope},
+};
+use colloquy_dialogue::{Services, preview::Preview, saves::RestoreRequest, turn::TurnError};
+use colloquy_memory::text::is_blank;
+use colloquy_ports::{
+    StoreError,
+    ledger::{
+        dialogues::{Dialogue, DialogueOptions, DialogueStatus},
+        saves::{RestoreOutcome, RestoredDialogue},
     },
-    tenancy::{Principal, TenantScope},
+    peers::Notice,
 };
 
 /// The sessions of the local node. Cheap to clone.

@@ -15,10 +15,8 @@ use super::{
     node::send_message,
     registry::Registry,
 };
-use crate::{
-    ports::{StoreResult, ledger::nodes::HeartbeatOutcome},
-    tenancy::TenantScope,
-};
+use colloquy_core::scope::TenantScope;
+use colloquy_ports::{StoreResult, ledger::nodes::HeartbeatOutcome};
 
 /// How long authored rows are used without another read: a notice of an edit may be lost.
 const AUTHORED_TTL: Duration = Duration::from_mins(1);

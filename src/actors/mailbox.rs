@@ -3,7 +3,7 @@
 use actix::{Actor, Addr, Context, Handler, Message, Recipient, prelude::SendError};
 
 use super::metrics::{ActorKind, ActorMetrics};
-use crate::ports::ledger::metrics::GaugeGuard;
+use colloquy_ports::ledger::metrics::GaugeGuard;
 
 /// An actor whose mailbox is measured.
 pub(super) trait Mailbox: Actor<Context = Context<Self>> {
@@ -23,16 +23,16 @@ pub(super) struct QueuedMessage<M> {
 /// possible: `Handler` belongs to another crate.
 macro_rules! mailbox {
     ($actor:ty, $kind:expr, [$($message:ty),+ $(,)?]) => {
-        impl $crate::actors::mailbox::Mailbox for $actor {
-            const KIND: $crate::actors::metrics::ActorKind = $kind;
+        impl $crate::mailbox::Mailbox for $actor {
+            const KIND: $crate::metrics::ActorKind = $kind;
         }
 
-        $(impl ::actix::Handler<$crate::actors::mailbox::QueuedMessage<$message>> for $actor {
+        $(impl ::actix::Handler<$crate::mailbox::QueuedMessage<$message>> for $actor {
             type Result = ();
 
             fn handle(
                 &mut self,
-                queued: $crate::actors::mailbox::QueuedMessage<$message>,
+                queued: $crate::mailbox::QueuedMessage<$message>,
                 ctx: &mut <Self as ::actix::Actor>::Context,
             ) {
                 ::actix::Handler::<$message>::handle(self, queued.into_message(), ctx);

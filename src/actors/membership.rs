@@ -12,16 +12,14 @@ use chrono::{DateTime, Utc};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use crate::{
-    ids::NodeId,
-    ports::{
-        StoreResult,
-        clock::Clock,
-        ledger::nodes::{LiveNode, NodeStore},
-        owners::OwnerCache,
-        peers::Peers,
-        vectors::FactIndex,
-    },
+use colloquy_core::ids::NodeId;
+use colloquy_ports::{
+    StoreResult,
+    clock::Clock,
+    ledger::nodes::{LiveNode, NodeStore},
+    owners::OwnerCache,
+    peers::Peers,
+    vectors::FactIndex,
 };
 
 /// The addresses of the other nodes. Shared by all parts that call other nodes.
@@ -226,12 +224,10 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{
-        ids::{DialogueId, TenantId},
-        ports::{
-            clock::ManualClock,
-            ledger::nodes::{DeadNode, HeartbeatOutcome},
-        },
+    use colloquy_core::ids::{DialogueId, TenantId};
+    use colloquy_ports::{
+        clock::ManualClock,
+        ledger::nodes::{DeadNode, HeartbeatOutcome},
     };
 
     /// A node store that knows only the time.

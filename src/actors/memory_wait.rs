@@ -4,11 +4,9 @@ use std::time::{Duration, Instant};
 
 use actix::SpawnHandle;
 
-use crate::{
-    dialogue::turn::TurnInput,
-    ids::TurnId,
-    ports::ledger::jobs::{Job, JobKind},
-};
+use colloquy_core::ids::TurnId;
+use colloquy_dialogue::turn::TurnInput;
+use colloquy_ports::ledger::jobs::{Job, JobKind};
 
 /// Jobs without which the next turn would not know the changes of the last turn.
 const AWAITED_JOB_KINDS: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::ExtractState];
@@ -91,7 +89,7 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::ids::{DialogueId, JobId};
+    use colloquy_core::ids::{DialogueId, JobId};
 
     #[test]
     fn memory_wait_covers_facts_and_state() {
@@ -99,7 +97,7 @@ mod tests {
         let job = |kind| Job {
             id: JobId::from_u128(2),
             kind,
-            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(3)),
+            dialogue: DialogueId::new(colloquy_core::ids::DialogueKind::Session, ulid::Ulid(3)),
             turn,
             text_version: 1,
             attempts: 0,

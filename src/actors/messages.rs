@@ -7,20 +7,20 @@ use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
 use super::DialogueError;
-use crate::{
-    dialogue::jobs::JobReport,
+use colloquy_core::{
     ids::{DialogueId, TenantId, TurnId},
-    memory::{summary::Summary, turn::Checkpoint},
-    ports::{
-        buffer::BufferedTurn,
-        ledger::{
-            dialogues::Dialogue,
-            jobs::{Job, JobKind},
-            saves::RestoredDialogue,
-        },
-    },
+    scope::TenantScope,
     shares::{Resident, ShareGuard},
-    tenancy::TenantScope,
+};
+use colloquy_dialogue::jobs::JobReport;
+use colloquy_memory::{summary::Summary, turn::Checkpoint};
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    ledger::{
+        dialogues::Dialogue,
+        jobs::{Job, JobKind},
+        saves::RestoredDialogue,
+    },
 };
 
 /// A session that was just created.

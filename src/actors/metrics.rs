@@ -5,11 +5,9 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
-use crate::{
-    dialogue::turn::{TurnError, event_error},
-    ids::{DialogueId, DialogueKind},
-    ports::ledger::{jobs::Job, metrics::GaugeGuard},
-};
+use colloquy_core::ids::{DialogueId, DialogueKind};
+use colloquy_dialogue::turn::{TurnError, event_error};
+use colloquy_ports::ledger::{jobs::Job, metrics::GaugeGuard};
 
 /// The kinds of actors, as the metrics name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +292,7 @@ impl Drop for GaugeShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::{StoreError, llm::LlmError};
+    use colloquy_ports::{StoreError, llm::LlmError};
 
     #[test]
     fn actor_gauge_share_is_removed_with_the_actor() {

@@ -25,10 +25,10 @@ use super::{
     metrics::ActorMetrics,
     use_cases::{Ports, UseCases},
 };
-use crate::{
+use colloquy_core::{
     ids::{NodeId, NpcId, TenantId, WorldId},
+    scope::TenantScope,
     shares::{Residents, Shares},
-    tenancy::TenantScope,
 };
 
 /// Evicted sessions whose sequence numbers are remembered.

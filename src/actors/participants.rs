@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::{DialogueError, authored_npc::NpcCell, node::Node};
-use crate::{
-    dialogue::npc_conversation::{Scene, SceneMember},
+use colloquy_core::{
     ids::{NpcId, WorldId},
-    memory::authored,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_dialogue::npc_conversation::{Scene, SceneMember};
+use colloquy_memory::authored;
 
 /// The cells with the rows of all participants.
 pub(super) struct Participants(Vec<Arc<NpcCell>>);

@@ -31,10 +31,10 @@ use super::{
     session::{Session, SessionKind},
     use_cases::{Ports, UseCases},
 };
-use crate::{
+use colloquy_core::{
     ids::{DialogueKind, NodeId, NpcId, WorldId},
+    scope::TenantScope,
     shares::NoCapacity,
-    tenancy::TenantScope,
 };
 
 /// Messages that may wait for an actor. Further requests wait outside the mailbox with their permits.

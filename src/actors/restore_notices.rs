@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use super::{messages::WorldRestored, node::send_message, registry::Registry, rewinding};
-use crate::{
+use colloquy_core::{
     ids::{DialogueId, DialogueKind},
-    ports::{ledger::saves::RestoredDialogue, peers::Notice},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_ports::{ledger::saves::RestoredDialogue, peers::Notice};
 
 /// Asks the other nodes to notify their actors.
 pub(super) async fn notify_peers(node: &Registry, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {

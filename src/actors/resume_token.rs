@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::memory::text::to_hexadecimal;
+use colloquy_memory::text::to_hexadecimal;
 
 /// Returns a new token of 256 random bits, so that no token reveals another.
 pub(super) fn generate_token() -> String {

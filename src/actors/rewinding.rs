@@ -18,17 +18,17 @@ use super::{
     node::Node,
     running_turn::RunningTurn,
 };
-use crate::{
-    dialogue::{
-        requester::{LateRequesters, Requester, Requesters},
-        rewind::{OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
-        turn::{CommittedTurn, TurnError},
-    },
+use colloquy_core::{
     ids::{DialogueId, DialogueKind, TurnId},
-    memory::turn::TurnStatus,
-    ports::{StoreError, ledger::rewinds::RewindRecord, peers::Notice},
-    tenancy::{Principal, Role, TenantScope},
+    scope::{Principal, Role, TenantScope},
 };
+use colloquy_dialogue::{
+    requester::{LateRequesters, Requester, Requesters},
+    rewind::{OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+    turn::{CommittedTurn, TurnError},
+};
+use colloquy_memory::turn::TurnStatus;
+use colloquy_ports::{StoreError, ledger::rewinds::RewindRecord, peers::Notice};
 
 pub(super) use pending_cut::{CutOutcome, PendingCut};
 pub(super) use recording::{callers_if_recorded, record_outcome};
@@ -275,7 +275,7 @@ pub(super) fn server_principal(scope: &TenantScope) -> Principal {
         role: Role::Backend,
         player: None,
         world: None,
-        issued: crate::tenancy::TokenIdentity::default(),
+        issued: colloquy_core::scope::TokenIdentity::default(),
         expires_at: DateTime::<Utc>::MAX_UTC,
     }
 }

@@ -15,15 +15,13 @@ use tokio::sync::{oneshot, watch};
 use tracing::{Instrument as _, Span};
 
 use super::{event_log::TurnEvents, node::Node, use_cases::UseCases};
-use crate::{
-    dialogue::{
-        requester::Requester,
-        turn::{CommittedTurn, Cut, TurnError, TurnInput},
-    },
-    ids::{NpcId, TurnId},
-    memory::turn::Turn,
-    ports::{StoreError, ledger::metrics::GaugeGuard},
+use colloquy_core::ids::{NpcId, TurnId};
+use colloquy_dialogue::{
+    requester::Requester,
+    turn::{CommittedTurn, Cut, TurnError, TurnInput},
 };
+use colloquy_memory::turn::Turn;
+use colloquy_ports::{StoreError, ledger::metrics::GaugeGuard};
 
 /// The result of a turn.
 pub(super) type TurnOutcome = Result<Arc<Turn>, Arc<TurnError>>;

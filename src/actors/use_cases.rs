@@ -6,37 +6,35 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::{
-    dialogue::{
-        self, Services,
-        jobs::{JobError, JobReport},
-        models::{Budgets, run_admitted},
-        npc_conversation::{SceneMember, choose_speaker},
-        preview::Preview,
-        rewind::{RewindError, RewindRequest, RewindResponse},
-        saves::RestoreRequest,
-        scenarios::{ScenarioUnlock, UnlockTrigger},
-        settings::DialogueSettings,
-        turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+use colloquy_core::{ids::NpcId, scope::TenantScope};
+use colloquy_dialogue as dialogue;
+use colloquy_dialogue::{
+    Services,
+    jobs::{JobError, JobReport},
+    models::{Budgets, run_admitted},
+    npc_conversation::{SceneMember, choose_speaker},
+    preview::Preview,
+    rewind::{RewindError, RewindRequest, RewindResponse},
+    saves::RestoreRequest,
+    scenarios::{ScenarioUnlock, UnlockTrigger},
+    settings::DialogueSettings,
+    turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+};
+use colloquy_memory::authored::Language;
+use colloquy_ports::{
+    StoreError,
+    buffer::{BufferStore, BufferedTurn},
+    clock::{Clock, IdSource},
+    disabled_tenants::DisabledTenants,
+    ledger::{
+        Ledger,
+        dialogues::Dialogue,
+        jobs::Job,
+        priority::{in_background, with_deferred_priority, with_urgent_priority},
+        saves::RestoreOutcome,
+        usage::UsageDelta,
     },
-    ids::NpcId,
-    memory::authored::Language,
-    ports::{
-        StoreError,
-        buffer::{BufferStore, BufferedTurn},
-        clock::{Clock, IdSource},
-        disabled_tenants::DisabledTenants,
-        ledger::{
-            Ledger,
-            dialogues::Dialogue,
-            jobs::Job,
-            priority::{in_background, with_deferred_priority, with_urgent_priority},
-            saves::RestoreOutcome,
-            usage::UsageDelta,
-        },
-        llm::LlmError,
-    },
-    tenancy::TenantScope,
+    llm::LlmError,
 };
 
 /// The stores and sources that the actors use directly.

@@ -6,11 +6,9 @@ use anyhow::bail;
 use secrecy::ExposeSecret as _;
 
 use super::{data_folder, ledger};
-use crate::{
-    adapters::sqlite,
-    config::Config,
-    ports::clock::{Clock as _, SystemClock},
-};
+use crate::config::Config;
+use colloquy_ports::clock::{Clock as _, SystemClock};
+use colloquy_stores::sqlite;
 
 /// The outcome of [`restore_ledger`].
 #[derive(Debug)]

@@ -6,15 +6,13 @@ use actix_web::{App, HttpServer, web};
 use anyhow::Context as _;
 
 use super::stores::FactIndexes;
-use crate::{
-    actors::membership::{Membership, Neighbours},
-    adapters::in_process::shared_index::{LocalFactIndex, SharedFactIndex},
-    config::{BufferSection, Config},
-    dialogue::Services,
-    http::nodes::{NodeClient, configure_own_url},
-    ids::NodeId,
-    ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::LocalIndex},
-};
+use crate::config::{BufferSection, Config};
+use colloquy_actors::membership::{Membership, Neighbours};
+use colloquy_core::ids::NodeId;
+use colloquy_dialogue::Services;
+use colloquy_http::nodes::{NodeClient, configure_own_url};
+use colloquy_ports::{ledger::nodes::LiveNode, owners::OwnerCache, peers::LocalIndex};
+use colloquy_stores::in_process::shared_index::{LocalFactIndex, SharedFactIndex};
 
 /// The services that the actors and routes of a cluster node need.
 pub(super) struct ClusterNode {

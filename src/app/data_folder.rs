@@ -9,7 +9,9 @@ use std::{
 use anyhow::{Context, bail};
 use secrecy::SecretString;
 
-use crate::{adapters::owner_only_files, ids::NodeId, ports::clock::IdSource};
+use colloquy_core::ids::NodeId;
+use colloquy_ports::clock::IdSource;
+use colloquy_stores::owner_only_files;
 
 const LOCK_FILE: &str = "lock";
 const NODE_ID_FILE: &str = "node_id";
@@ -129,7 +131,7 @@ mod tests {
     use secrecy::ExposeSecret;
 
     use super::*;
-    use crate::ports::clock::SystemClock;
+    use colloquy_ports::clock::SystemClock;
 
     #[test]
     fn data_folder_has_one_server_and_a_lasting_identity() {

@@ -4,15 +4,15 @@ use anyhow::Context;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-use crate::{
+use colloquy_core::{
     ids::{FactionId, NpcId, TenantId, WorldId},
-    memory::authored::{Language, Npc, Persona, World, WorldSettings},
-    ports::{
-        PageRequest,
-        clock::IdSource,
-        ledger::{Ledger, audit::Edit, tenants::Tenant},
-    },
-    tenancy::{Role, TenantScope},
+    scope::{Role, TenantScope},
+};
+use colloquy_memory::authored::{Language, Npc, Persona, World, WorldSettings};
+use colloquy_ports::{
+    PageRequest,
+    clock::IdSource,
+    ledger::{Ledger, audit::Edit, tenants::Tenant},
 };
 
 /// The demo's tenant.
@@ -161,7 +161,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::ports::clock::{Clock, SystemClock};
+    use colloquy_ports::clock::{Clock, SystemClock};
 
     #[test]
     fn demo_contains_what_the_readme_promises() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::{config::Config, transport::ConnectionLimits};
+use crate::config::Config;
+use colloquy_transport::ConnectionLimits;
 
 /// Descriptors for listeners, files, timers, the log and libraries: a few dozen, plus a reserve.
 const OTHER_DESCRIPTORS: u64 = 128;

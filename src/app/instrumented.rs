@@ -13,14 +13,12 @@ use async_trait::async_trait;
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
 pub(super) use self::{buffers::InstrumentedBuffers, index::InstrumentedIndex};
-use crate::{
-    memory::{trace::Timings, turn::TurnStatus},
-    ports::{
-        StoreResult,
-        clock::Clock,
-        ledger::dialogues::{CommitOutcome, TurnCommit, TurnStore},
-    },
-    tenancy::TenantScope,
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{trace::Timings, turn::TurnStatus};
+use colloquy_ports::{
+    StoreResult,
+    clock::Clock,
+    ledger::dialogues::{CommitOutcome, TurnCommit, TurnStore},
 };
 
 const PHASE_BUCKETS: [f64; 16] = [

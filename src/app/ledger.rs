@@ -5,14 +5,12 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use secrecy::ExposeSecret as _;
 
+use crate::config::{Config, Synchronous};
+use colloquy_core::ids::TenantId;
+use colloquy_ports::{StoreResult, clock::Clock, ledger::Ledger, vectors::PointSource};
 #[cfg(feature = "postgres")]
-use crate::adapters::postgres::{self, PostgresOptions};
-use crate::{
-    adapters::sqlite::{self, SqliteOptions},
-    config::{Config, Synchronous},
-    ids::TenantId,
-    ports::{StoreResult, clock::Clock, ledger::Ledger, vectors::PointSource},
-};
+use colloquy_stores::postgres::{self, PostgresOptions};
+use colloquy_stores::sqlite::{self, SqliteOptions};
 
 /// Opens the ledger and migrates its schema. Only vectors of `embedding_model` are read. Also returns the source from
 /// which the in-process index loads its points.

@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use prometheus::{IntGaugeVec, Opts, Registry};
 
-use crate::{
-    actors::handle::Sessions,
-    dialogue::Services,
-    http::socket::player_socket::SocketHub,
-    telemetry::{self, MetricKind},
-    tenancy::limits::RateLimits,
-    transport::ConnectionRegistry,
-};
+use colloquy_actors::handle::Sessions;
+use colloquy_dialogue::Services;
+use colloquy_http::socket::player_socket::SocketHub;
+use colloquy_telemetry as telemetry;
+use colloquy_telemetry::MetricKind;
+use colloquy_tenancy::limits::RateLimits;
+use colloquy_transport::ConnectionRegistry;
 
 /// Registers the meters of every module.
 ///

@@ -9,10 +9,9 @@ use actix_web::{
 };
 use anyhow::Context as _;
 
-use crate::{
-    config::{Config, ListenAddress},
-    http::{self, AppState},
-};
+use crate::config::{Config, ListenAddress};
+use colloquy_http as http;
+use colloquy_http::AppState;
 
 /// A second server with a single route. Its owner must poll it.
 pub(super) struct MetricsServer {

@@ -4,23 +4,20 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 
-use crate::{
-    adapters::{
-        offline_embedder::OfflineEmbedder,
-        openai::{
-            Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions,
-            redact_url,
-        },
-        scripted::ScriptedLlm,
+use crate::config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection};
+use colloquy_dialogue::models::{CallCapacity, ModelLimits, ModelMetrics, ModelRouter, Route, RouteTable};
+use colloquy_memory::tokens::TokenCounter;
+use colloquy_models::{
+    offline_embedder::OfflineEmbedder,
+    openai::{
+        Endpoint, HttpClient, InputType, OpenAiEmbedder, OpenAiEmbedderOptions, OpenAiLlm, OpenAiLlmOptions, redact_url,
     },
-    config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection},
-    dialogue::models::{CallCapacity, ModelLimits, ModelMetrics, ModelRouter, Route, RouteTable},
-    memory::tokens::TokenCounter,
-    ports::{
-        clock::Clock,
-        embedder::Embedder,
-        llm::{Llm, Task},
-    },
+    scripted::ScriptedLlm,
+};
+use colloquy_ports::{
+    clock::Clock,
+    embedder::Embedder,
+    llm::{Llm, Task},
 };
 
 /// How long startup waits for an unreachable embedder. Startup waits only if the length of the vectors is not

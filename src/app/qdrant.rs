@@ -4,10 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::{
-    adapters::qdrant::{QdrantFactIndex, QdrantOptions},
-    config::VectorsSection,
-};
+use crate::config::VectorsSection;
+use colloquy_stores::qdrant::{QdrantFactIndex, QdrantOptions};
 
 /// Connects to the Qdrant at `vectors.url` on first use. The index holds vectors of `embedding_model` with
 /// `dimensions` numbers each.

@@ -5,11 +5,9 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
-use crate::{
-    adapters::redis::{RedisOptions, buffers::RedisBuffers, owners::RedisOwners},
-    config::BufferSection,
-    ports::{StoreError, buffer::BufferStore, owners::OwnerCache},
-};
+use crate::config::BufferSection;
+use colloquy_ports::{StoreError, buffer::BufferStore, owners::OwnerCache};
+use colloquy_stores::redis::{RedisOptions, buffers::RedisBuffers, owners::RedisOwners};
 
 /// How long an owner is remembered. A stale owner costs one forwarded request, and is forgotten then.
 const OWNER_CACHE_TTL: Duration = Duration::from_mins(1);

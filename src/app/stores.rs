@@ -7,25 +7,21 @@ use super::qdrant;
 #[cfg(feature = "redis")]
 use super::redis;
 use super::{ledger, models};
-use crate::{
-    adapters::{
-        in_process::{
-            buffers::{BufferLimits, InProcessBuffers},
-            counted_index::CountedFactIndex,
-            fact_index::{FactIndexOptions, InProcessFactIndex},
-        },
-        openai::HttpClient,
-    },
-    config::{BufferSection, Config},
-    dialogue::{Services, prompt::Templates, recall::MemoryCache},
-    ports::{
-        buffer::BufferStore,
-        clock::{Clock, IdSource},
-        disabled_tenants::DisabledTenants,
-        vectors::{FactIndex, PointSource},
-    },
-    telemetry,
+use crate::config::{BufferSection, Config};
+use colloquy_dialogue::{Services, prompt::Templates, recall::MemoryCache};
+use colloquy_models::openai::HttpClient;
+use colloquy_ports::{
+    buffer::BufferStore,
+    clock::{Clock, IdSource},
+    disabled_tenants::DisabledTenants,
+    vectors::{FactIndex, PointSource},
 };
+use colloquy_stores::in_process::{
+    buffers::{BufferLimits, InProcessBuffers},
+    counted_index::CountedFactIndex,
+    fact_index::{FactIndexOptions, InProcessFactIndex},
+};
+use colloquy_telemetry as telemetry;
 
 const MIB: u64 = 1024 * 1024;
 

@@ -6,8 +6,9 @@ use super::token;
 use crate::{
     app::{Application, demo},
     config::Config,
-    tenancy::{Role, auth::TokenClaims},
 };
+use colloquy_core::scope::Role;
+use colloquy_tenancy::auth::TokenClaims;
 
 /// The player of the demo token.
 pub(super) const DEMO_PLAYER: &str = "you";

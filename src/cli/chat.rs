@@ -22,9 +22,12 @@ use super::{banner::DEMO_PLAYER, block_on, token};
 use crate::{
     app::demo,
     config::{Config, ListenAddress},
-    ids::{NpcId, PlayerId, TenantId, WorldId},
-    tenancy::{Role, auth::TokenClaims},
 };
+use colloquy_core::{
+    ids::{NpcId, PlayerId, TenantId, WorldId},
+    scope::Role,
+};
+use colloquy_tenancy::auth::TokenClaims;
 
 const TOKEN_LIFE: Duration = Duration::from_hours(24);
 

@@ -23,10 +23,8 @@ use self::{
     trial::{EvalTrial, QuestionOutcome},
 };
 use super::{block_on, print_text};
-use crate::{
-    config::{Config, ConfigSources},
-    telemetry,
-};
+use crate::config::{Config, ConfigSources};
+use colloquy_telemetry as telemetry;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct EvalArgs {

@@ -8,10 +8,8 @@ use std::{
 use anyhow::{Context, bail};
 
 use super::block_on;
-use crate::{
-    adapters::openai::install_crypto,
-    config::{Config, ListenAddress},
-};
+use crate::config::{Config, ListenAddress};
+use colloquy_models::openai::install_crypto;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HealthArgs {

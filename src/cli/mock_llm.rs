@@ -1,12 +1,11 @@
 //! `colloquy mock-llm`.
 
 use super::block_on;
-use crate::{
-    mock_llm::MockOptions,
-    telemetry::{self, LogFormat},
-};
+use colloquy_models::mock_llm::MockOptions;
+use colloquy_telemetry as telemetry;
+use colloquy_telemetry::LogFormat;
 
 pub(super) fn run(options: MockOptions) -> anyhow::Result<()> {
     telemetry::start_logging("info", LogFormat::Text)?;
-    block_on(crate::mock_llm::run(options))
+    block_on(colloquy_models::mock_llm::run(options))
 }

@@ -21,10 +21,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::{
-    config::{Config, ConfigSources},
-    telemetry,
-};
+use crate::config::{Config, ConfigSources};
+use colloquy_telemetry as telemetry;
 
 /// A server for NPC dialogue that remembers.
 ///
@@ -63,7 +61,7 @@ enum Command {
     /// Measures how well facts are found, on a set of facts and questions.
     Eval(eval::EvalArgs),
     /// Runs an OpenAI-compatible mock server without a model, for tests and load tests.
-    MockLlm(crate::mock_llm::MockOptions),
+    MockLlm(colloquy_models::mock_llm::MockOptions),
     /// Prints the REST API as OpenAPI, or the socket's API as AsyncAPI.
     Openapi(openapi::OpenapiArgs),
     /// Checks the settings, or prints every setting with its default and meaning.

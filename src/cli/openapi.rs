@@ -1,6 +1,6 @@
 //! `colloquy openapi`: the published API documents, without a running server.
 
-use crate::http::docs;
+use colloquy_http::docs;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct OpenapiArgs {

@@ -6,20 +6,16 @@ use std::sync::Arc;
 use anyhow::bail;
 
 use super::block_on;
-use crate::{
-    app::open_services,
-    config::Config,
-    dialogue::{
-        Services,
-        jobs::{self, IndexDrift},
-    },
-    ids::TenantId,
-    ports::{
-        clock::{IdSource, SystemClock},
-        ledger::facts::EmbeddingModelCount,
-        vectors::PrepareOutcome,
-    },
-    tenancy::TenantScope,
+use crate::{app::open_services, config::Config};
+use colloquy_core::{ids::TenantId, scope::TenantScope};
+use colloquy_dialogue::{
+    Services,
+    jobs::{self, IndexDrift},
+};
+use colloquy_ports::{
+    clock::{IdSource, SystemClock},
+    ledger::facts::EmbeddingModelCount,
+    vectors::PrepareOutcome,
 };
 
 #[derive(Debug, clap::Args)]

@@ -4,12 +4,12 @@ use super::{banner, block_on};
 use crate::{
     app::{Application, descriptors},
     config::Config,
-    telemetry,
 };
+use colloquy_telemetry as telemetry;
 
 pub(super) fn run(config: &Config) -> anyhow::Result<()> {
     #[cfg(feature = "failpoints")]
-    crate::failpoint::arm_from_env()?;
+    colloquy_core::failpoint::arm_from_env()?;
     let settings = &config.telemetry;
     let _exporting = telemetry::start_telemetry(&settings.log, settings.format, settings.trace_export().as_ref())?;
     descriptors::raise_limit(config);

@@ -8,13 +8,13 @@ use super::block_on;
 use crate::{
     app::{self, auth_settings},
     config::Config,
-    ids::{PlayerId, TenantId, WorldId},
-    ports::clock::{Clock, SystemClock},
-    tenancy::{
-        Role,
-        auth::{TokenClaims, mint_token},
-    },
 };
+use colloquy_core::{
+    ids::{PlayerId, TenantId, WorldId},
+    scope::Role,
+};
+use colloquy_ports::clock::{Clock, SystemClock};
+use colloquy_tenancy::auth::{TokenClaims, mint_token};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TokenArgs {

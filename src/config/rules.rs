@@ -9,7 +9,7 @@ use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
 use super::{Config, ConfigFault, ListenAddress, layers::MergedConfig, ranges::RANGES};
-use crate::telemetry::CAN_EXPORT;
+use colloquy_telemetry::CAN_EXPORT;
 
 const SETTING_CHOICES: &[(&str, &[&str])] = &[
     ("recall.preset", &["", "four_factor", "rag"]),

@@ -10,26 +10,24 @@ use std::{
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Deserializer};
 
-use crate::{
-    actors::ActorSettings,
-    dialogue::{
-        models::{BudgetSettings, ModelPrice, places_for_jobs},
-        settings::{
-            ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
-            SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
-        },
+use colloquy_actors::ActorSettings;
+use colloquy_core::ids::TenantId;
+use colloquy_dialogue::{
+    models::{BudgetSettings, ModelPrice, places_for_jobs},
+    settings::{
+        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
+        SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
-    http::{HttpSettings, socket::player_socket::SocketSettings},
-    ids::TenantId,
-    memory::{
-        calibration::Calibration,
-        scoring::{RecallPreset, RecallWeights},
-    },
-    telemetry::{LogFormat, TraceExport},
-    tenancy::{
-        auth::{AuthSettings, IssuerSettings},
-        limits::LimitSettings,
-    },
+};
+use colloquy_http::{HttpSettings, socket::player_socket::SocketSettings};
+use colloquy_memory::{
+    calibration::Calibration,
+    scoring::{RecallPreset, RecallWeights},
+};
+use colloquy_telemetry::{LogFormat, TraceExport};
+use colloquy_tenancy::{
+    auth::{AuthSettings, IssuerSettings},
+    limits::LimitSettings,
 };
 
 /// The complete, valid configuration.

@@ -1,5 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
+use colloquy_core::scope::Role;
+use colloquy_http::socket::player_socket::SocketSettings;
+use colloquy_ports::llm::Task;
 use secrecy::ExposeSecret;
 
 use super::{
@@ -28,13 +31,10 @@ fn defaults_match_the_documented_numbers() {
     let config = Config::embedded_defaults();
     assert_eq!(config.server.listen, "127.0.0.1:8080");
     assert_eq!(config.turn.max_line_chars, 2000);
-    assert_eq!(config.actors, crate::actors::ActorSettings::default());
-    assert_eq!(
-        config.socket,
-        crate::http::socket::player_socket::SocketSettings::default()
-    );
-    for (task, section) in crate::ports::llm::Task::ALL.iter().zip(config.llm.tasks.named_tasks()) {
-        let defaults = crate::dialogue::models::TaskDefaults::for_task(*task);
+    assert_eq!(config.actors, colloquy_actors::ActorSettings::default());
+    assert_eq!(config.socket, SocketSettings::default());
+    for (task, section) in Task::ALL.iter().zip(config.llm.tasks.named_tasks()) {
+        let defaults = colloquy_dialogue::models::TaskDefaults::for_task(*task);
         assert_eq!(task.as_str(), section.0);
         assert_eq!(
             u128::from(section.1.timeout_ms),
@@ -46,7 +46,7 @@ fn defaults_match_the_documented_numbers() {
     }
     assert_eq!(
         config.dialogue_settings().recall.weights,
-        crate::memory::scoring::RecallWeights::FOUR_FACTOR
+        colloquy_memory::scoring::RecallWeights::FOUR_FACTOR
     );
     assert_eq!(config.ledger_url().expose_secret(), "sqlite://./data/colloquy.db");
     assert_eq!(config.ledger_name(), "sqlite://./data/colloquy.db");
@@ -468,7 +468,7 @@ fn traces_need_an_address_and_a_build_that_sends_them() {
     assert!(Config::embedded_defaults().telemetry.trace_export().is_none());
     let set = |url| with_env(&[("COLLOQUY__TELEMETRY__TRACES_URL", url)]);
     let loaded = Config::load(&set("http://collector:4318/v1/traces"));
-    if crate::telemetry::CAN_EXPORT {
+    if colloquy_telemetry::CAN_EXPORT {
         assert_eq!(loaded.unwrap().telemetry.trace_export().unwrap().service, "colloquy");
     } else {
         assert_eq!(keys(&loaded.unwrap_err().0), ["telemetry.traces_url"]);
@@ -516,10 +516,7 @@ fn issuer_has_its_own_name_keys_tenants_and_roles() {
     let config = set(&[]).unwrap();
     let studio = &config.auth.issuers["studio"];
     assert_eq!(studio.tenants, ["studio-a", "studio-b"]);
-    assert_eq!(
-        studio.roles,
-        [crate::tenancy::Role::Backend, crate::tenancy::Role::Player]
-    );
+    assert_eq!(studio.roles, [Role::Backend, Role::Player]);
     assert!(!config.auth.needs_secret());
     let second = [
         ("PARTNER__ISS", "https://partner.example"),

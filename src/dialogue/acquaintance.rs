@@ -1,7 +1,8 @@
 //! The NPC's last talk with this player in another session.
 
 use super::{Services, locks, turn::TurnInput};
-use crate::{memory::summary::Meeting, ports::StoreResult};
+use colloquy_memory::summary::Meeting;
+use colloquy_ports::StoreResult;
 
 /// Reads the last meeting. Every turn reads again, because another session with this player may begin or be rewound at
 /// any time, on any node. If this player may not hear the newest summary's facts, the newest unlocked summary takes its

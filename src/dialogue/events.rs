@@ -7,14 +7,12 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::scenarios::ScenarioUnlock;
-use crate::{
-    ids::{DialogueId, DialogueKind, FactId, NpcId, ScenarioId, TurnId},
-    memory::{
-        state::StateChange,
-        turn::{TurnStatus, Usage},
-    },
-    ports::ledger::rewinds::{QuotedIn, RewindRecord, RolledBack},
+use colloquy_core::ids::{DialogueId, DialogueKind, FactId, NpcId, ScenarioId, TurnId};
+use colloquy_memory::{
+    state::StateChange,
+    turn::{TurnStatus, Usage},
 };
+use colloquy_ports::ledger::rewinds::{QuotedIn, RewindRecord, RolledBack};
 
 /// An event about one dialogue. Serialises to exactly the wire form (docs/protocol.md#events-of-the-server).
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -4,12 +4,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::Services;
-use crate::{
-    ids::DialogueId,
-    memory::trace::{JobTrace, TaskUsage, TurnTrace},
-    ports::StoreResult,
-    tenancy::TenantScope,
-};
+use colloquy_core::{ids::DialogueId, scope::TenantScope};
+use colloquy_memory::trace::{JobTrace, TaskUsage, TurnTrace};
+use colloquy_ports::StoreResult;
 
 /// The trace of a turn, with the jobs after its reply.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]

@@ -9,10 +9,8 @@ use super::{
     scenarios::KnownScenarios,
     turn::TurnInput,
 };
-use crate::{
-    memory::{trace::CallTrace, turn::Intent},
-    ports::llm::{ChatMessage, ChatRole, JsonSchema, Task},
-};
+use colloquy_memory::{trace::CallTrace, turn::Intent};
+use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// The value of [`ClassifiedIntent::source`] for an answer of the classifier.
 pub(super) const INTENT_SOURCE_MODEL: &str = "model";

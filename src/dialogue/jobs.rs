@@ -17,13 +17,11 @@ pub use self::{
     outcome::{JobError, JobReport},
 };
 use super::{Services, npc_conversation::SceneMember, remember, summarise};
-pub(super) use crate::ports::ledger::jobs::JobInput;
-use crate::{
-    ports::{
-        StoreError,
-        ledger::jobs::{Job, JobKind},
-    },
-    tenancy::TenantScope,
+use colloquy_core::scope::TenantScope;
+pub(super) use colloquy_ports::ledger::jobs::JobInput;
+use colloquy_ports::{
+    StoreError,
+    ledger::jobs::{Job, JobKind},
 };
 
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,

@@ -4,17 +4,17 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::Services;
-use crate::{
+use colloquy_core::{
     ids::{FactId, NpcId, ScenarioId},
-    memory::{
-        authored::World,
-        fact::{Fact, Viewpoint},
-        locks::DisclosureLocks,
-        progress::{self, NpcNames},
-    },
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{
+    authored::World,
+    fact::{Fact, Viewpoint},
+    locks::DisclosureLocks,
+    progress::{self, NpcNames},
+};
+use colloquy_ports::StoreResult;
 
 /// Returns the entries of `locked` that are open to the hearers at `viewpoint`. Without locks, nothing is read.
 pub(super) async fn filter_open<T>(

@@ -37,15 +37,13 @@ pub use self::{
     routes::{Route, RouteTable, TaskDefaults},
     tally::{tallied_usage, with_usage_tally},
 };
-use crate::{
-    memory::{authored::Npc, tokens::TokenCounter, trace::CallTrace, turn::Usage},
-    ports::{
-        clock::Clock,
-        embedder::{EmbedAs, Embedder, EmbedderInfo},
-        ledger::usage::UsageDelta,
-        llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
-    },
-    tenancy::TenantScope,
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{authored::Npc, tokens::TokenCounter, trace::CallTrace, turn::Usage};
+use colloquy_ports::{
+    clock::Clock,
+    embedder::{EmbedAs, Embedder, EmbedderInfo},
+    ledger::usage::UsageDelta,
+    llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tracing::{Instrument as _, Span, debug_span, field::Empty};

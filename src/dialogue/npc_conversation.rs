@@ -9,12 +9,10 @@ use std::time::Duration;
 pub use self::speaker_choice::choose_speaker;
 pub use super::scene::{END_MARK, Scene, SceneMember};
 use super::settings::ConversationSettings;
-use crate::{
-    ids::NpcId,
-    ports::{
-        buffer::BufferedTurn,
-        ledger::dialogues::{Dialogue, DialogueOptions},
-    },
+use colloquy_core::ids::NpcId;
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    ledger::dialogues::{Dialogue, DialogueOptions},
 };
 
 /// The minimum and the maximum number of NPCs in a conversation, or in a scene with a player.
@@ -115,7 +113,7 @@ pub fn end_reason(dialogue: &Dialogue, ended: bool, settings: &ConversationSetti
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::ids::TurnId;
+    use colloquy_core::ids::TurnId;
 
     fn cast(names: &[(&str, &str)]) -> Vec<SceneMember> {
         let member = |(id, name): &(&str, &str)| SceneMember {

@@ -2,15 +2,13 @@
 //! read, so an unsaid line cannot be told.
 
 use super::{Services, turn::TurnInput};
-use crate::{
-    ids::{DialogueId, DialogueKind, NpcId},
-    memory::{
-        fact::{Cause, Watchers},
-        locks::DisclosureLocks,
-        turn::{Intent, Turn},
-    },
-    ports::{StoreResult, buffer::BufferedTurn},
+use colloquy_core::ids::{DialogueId, DialogueKind, NpcId};
+use colloquy_memory::{
+    fact::{Cause, Watchers},
+    locks::DisclosureLocks,
+    turn::{Intent, Turn},
 };
+use colloquy_ports::{StoreResult, buffer::BufferedTurn};
 
 /// The number of lines read from the end of a conversation.
 const MAX_OVERHEARD_LINES: u32 = 12;

@@ -7,13 +7,11 @@ use super::{
     Services,
     turn::{TurnError, TurnInput, gather},
 };
-use crate::{
-    memory::{
-        trace::{ScenarioTrace, SectionTrace},
-        turn::Intent,
-    },
-    ports::llm::ChatMessage,
+use colloquy_memory::{
+    trace::{ScenarioTrace, SectionTrace},
+    turn::Intent,
 };
+use colloquy_ports::llm::ChatMessage;
 
 /// The prompt that would be sent for a line. Returned by `POST /v1/sessions/{id}/context`.
 #[derive(Debug, Clone, Serialize, ToSchema)]

@@ -30,7 +30,7 @@ pub use self::{
     templates::{TemplateError, Templates},
     untrusted::escape_untrusted,
 };
-use crate::memory::trace::ScoreParts;
+use colloquy_memory::trace::ScoreParts;
 
 /// The score of a fact that is in the prompt without a search.
 const UNSCORED: ScoreParts = ScoreParts {

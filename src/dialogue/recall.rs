@@ -17,25 +17,22 @@ pub use self::{
     search::{SearchHit, search_facts},
 };
 use super::{Services, locks};
-use crate::{
-    ids::FactId,
-    memory::{
-        authored::World,
-        fact::Viewpoint,
-        keywords::{self, TermWeights},
-        scoring::{self, RecallPreset, RecallWeights},
-        trace::ScoreParts,
-    },
-    ports::{
-        StoreError,
-        ledger::facts::{FactConfirmation, RecallBody},
-        vectors::{Candidate, CandidateLimits, CandidateQuery, ScoreHint},
-    },
-    tenancy::TenantScope,
-};
 #[cfg(test)]
 pub(super) use body_reading::is_enough;
 pub(super) use body_reading::{MAX_TRACED, is_same_statement, max_packable, near_duplicate_cosine};
+use colloquy_core::{ids::FactId, scope::TenantScope};
+use colloquy_memory::{
+    authored::World,
+    fact::Viewpoint,
+    keywords::{self, TermWeights},
+    scoring::{self, RecallPreset, RecallWeights},
+    trace::ScoreParts,
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::facts::{FactConfirmation, RecallBody},
+    vectors::{Candidate, CandidateLimits, CandidateQuery, ScoreHint},
+};
 pub(super) use names::{merge_open_names, read_names};
 pub(super) use query::SearchQuery;
 pub(super) use topic::{TopicGate, TopicRelevance};

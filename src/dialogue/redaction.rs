@@ -2,10 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::{
-    memory::summary::{self, Meeting, MeetingRecap, Summary},
-    ports::ledger::facts::RemovedStatement,
-};
+use colloquy_memory::summary::{self, Meeting, MeetingRecap, Summary};
+use colloquy_ports::ledger::facts::RemovedStatement;
 
 fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<&str> {
     let gone = all.iter().filter(|gone| gone.at >= began);

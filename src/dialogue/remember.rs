@@ -23,18 +23,18 @@ use super::{
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
     recall,
 };
-use crate::{
+use colloquy_core::{
     ids::{FactId, PlayerId, ScenarioId},
-    memory::{
-        aliases::NameAliases,
-        fact::Statement,
-        locks::{DisclosureLock, DisclosureLocks},
-        party,
-        trace::{LockedWords, ScenarioTrace},
-    },
-    ports::ledger::jobs::Job,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{
+    aliases::NameAliases,
+    fact::Statement,
+    locks::{DisclosureLock, DisclosureLocks},
+    party,
+    trace::{LockedWords, ScenarioTrace},
+};
+use colloquy_ports::ledger::jobs::Job;
 
 /// The maximum number of names shown to models for reuse.
 const MAX_SUBJECTS: usize = 16;

@@ -2,13 +2,10 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::{
-    ids::DialogueId,
-    ports::{
-        clock::IdSource,
-        ledger::{audit::Edit, rewinds::RewindAcks},
-    },
-    tenancy::Principal,
+use colloquy_core::{ids::DialogueId, scope::Principal};
+use colloquy_ports::{
+    clock::IdSource,
+    ledger::{audit::Edit, rewinds::RewindAcks},
 };
 
 /// The requester of a cut or a rewind.

@@ -16,22 +16,22 @@ use super::{
     requester::Requesters,
     turn::{PartialReply, grapheme_prefix},
 };
-use crate::{
+use colloquy_core::{
     ids::{DialogueId, NodeId, TurnId, WorldId},
-    memory::turn::{Turn, TurnStatus},
-    ports::{
-        StoreError,
-        buffer::{BufferHead, BufferedTurn},
-        clock::IdSource,
-        ledger::{
-            jobs::{JobKind, NewJob},
-            rewinds::{
-                InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult,
-                RewindOrigin, RewindRecord,
-            },
+    scope::TenantScope,
+};
+use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_ports::{
+    StoreError,
+    buffer::{BufferHead, BufferedTurn},
+    clock::IdSource,
+    ledger::{
+        jobs::{JobKind, NewJob},
+        rewinds::{
+            InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult, RewindOrigin,
+            RewindRecord,
         },
     },
-    tenancy::TenantScope,
 };
 
 /// The target of a rewind.

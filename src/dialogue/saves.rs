@@ -6,16 +6,16 @@
 use futures_util::{StreamExt as _, stream};
 
 use super::Services;
-use crate::{
+use colloquy_core::{
     ids::{DialogueId, SaveId, WorldId},
-    ports::{
-        StoreResult,
-        ledger::{
-            audit::Edit,
-            saves::{NewSave, RestoreCommit, RestoreOutcome, SaveOutcome},
-        },
+    scope::{Principal, TenantScope},
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{
+        audit::Edit,
+        saves::{NewSave, RestoreCommit, RestoreOutcome, SaveOutcome},
     },
-    tenancy::{Principal, TenantScope},
 };
 
 /// The number of buffers removed in parallel.

@@ -16,32 +16,32 @@ pub use self::unlock::{ScenarioUnlock, UnlockTrigger};
 use super::{
     Services, intent::ClassifiedIntent, jobs::JobInput, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput,
 };
-use crate::{
+use colloquy_core::{
     ids::{NpcId, PlayerId},
-    memory::{
-        authored::{Npc, World},
-        fact::Cause,
-        keywords::{self, TermWeights},
-        party,
-        progress::{self, NpcNames, Progress, ProgressState},
-        scenario::{self, Scenario},
-        scoring::dot_product,
-        state::{StateChange, WorldState},
-        trace::CandidateFate,
-        turn::{Intent, RECENT_TURNS},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::{Npc, World},
+    fact::Cause,
+    keywords::{self, TermWeights},
+    party,
+    progress::{self, NpcNames, Progress, ProgressState},
+    scenario::{self, Scenario},
+    scoring::dot_product,
+    state::{StateChange, WorldState},
+    trace::CandidateFate,
+    turn::{Intent, RECENT_TURNS},
+};
+use colloquy_ports::{
+    StoreResult,
+    embedder::EmbedAs,
+    ledger::{
+        audit::Edit,
+        authored::PutOutcome,
+        scenarios::{Embedding, ScenarioTitle},
+        state::NewStateChange,
     },
-    ports::{
-        StoreResult,
-        embedder::EmbedAs,
-        ledger::{
-            audit::Edit,
-            authored::PutOutcome,
-            scenarios::{Embedding, ScenarioTitle},
-            state::NewStateChange,
-        },
-        llm::LlmError,
-    },
-    tenancy::TenantScope,
+    llm::LlmError,
 };
 
 fn identify_npc(npc: &Npc) -> NpcNames<'_> {

@@ -3,7 +3,9 @@
 use minijinja::context;
 
 use super::prompt::{Template, TemplateError, Templates, escape_untrusted};
-use crate::{ids::NpcId, memory::authored::Npc, ports::buffer::BufferedTurn};
+use colloquy_core::ids::NpcId;
+use colloquy_memory::authored::Npc;
+use colloquy_ports::buffer::BufferedTurn;
 
 /// The tag with which a speaker ends the conversation. Removed from the line like a cue.
 pub const END_MARK: &str = "end_conversation";

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::memory::{scoring::RecallWeights, summary::SummaryRules};
+use colloquy_memory::{scoring::RecallWeights, summary::SummaryRules};
 
 /// Settings of the dialogue use cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -17,18 +17,16 @@ use super::{
     redaction,
     turn::gather::MAX_STANDING_FACTS,
 };
-use crate::{
-    memory::{
-        fact::Importance,
-        summary::{self, Summary},
-        turn::Turn,
-    },
-    ports::{
-        StoreError,
-        ledger::{jobs::Job, summaries::SummaryCommit},
-        llm::{JsonSchema, Task},
-    },
-    tenancy::TenantScope,
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    fact::Importance,
+    summary::{self, Summary},
+    turn::Turn,
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::{jobs::Job, summaries::SummaryCommit},
+    llm::{JsonSchema, Task},
 };
 
 /// The maximum length of a summary, in characters.

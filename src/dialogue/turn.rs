@@ -37,10 +37,8 @@ pub use self::{
     input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
 use super::{Services, models::run_admitted};
-use crate::{
-    memory::{trace::Timings, turn::TurnStatus},
-    ports::ledger::priority::{with_interactive_priority, with_urgent_priority},
-};
+use colloquy_memory::{trace::Timings, turn::TurnStatus};
+use colloquy_ports::ledger::priority::{with_interactive_priority, with_urgent_priority};
 
 /// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
 ///

@@ -11,11 +11,11 @@ use super::{
     extract::{Administrator, Authorized, QueryParams},
     pagination::{self, Items},
 };
-use crate::{
+use colloquy_core::{
     ids::{AuditId, PlayerId},
-    ports::ledger::audit::AuditRow,
-    tenancy::Role,
+    scope::Role,
 };
+use colloquy_ports::ledger::audit::AuditRow;
 
 /// A line of the audit log. Objects are named by their ids; a line contains no texts.
 #[derive(Debug, Serialize, ToSchema)]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use prometheus::{GaugeVec, Opts, Registry};
 use tokio::{sync::Mutex, time::timeout};
 
-use crate::ports::{
+use colloquy_ports::{
     clock::Clock,
     ledger::{Maintenance, jobs::JobKind, metrics::Backlog},
 };

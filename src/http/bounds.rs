@@ -10,11 +10,11 @@ use super::{
     AppState,
     errors::{Code, Problem},
 };
-use crate::{
+use colloquy_core::{
     ids::WorldId,
-    ports::StoreResult,
-    tenancy::{Principal, Role},
+    scope::{Principal, Role},
 };
+use colloquy_ports::StoreResult;
 
 /// Checks that a request is within the bounds of its caller's token.
 ///

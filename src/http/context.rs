@@ -26,11 +26,10 @@ use super::{
     errors::{Code, Problem},
     extract, nodes,
 };
-use crate::{
-    telemetry,
-    tenancy::{Role, limits::RequestInFlight},
-    transport::{RequestGuard, TcpConnection},
-};
+use colloquy_core::scope::Role;
+use colloquy_telemetry as telemetry;
+use colloquy_tenancy::limits::RequestInFlight;
+use colloquy_transport::{RequestGuard, TcpConnection};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -12,13 +12,11 @@ use super::{
     errors::Problem,
     extract::{Author, Authorized},
 };
-use crate::{
-    actors::curator::NodeCurator,
-    ids::{DialogueId, JobId, NodeId, TurnId},
-    ports::ledger::{
-        curator::{CuratorReport, FailedJob, JobPass, KindQueue, PassOutcome},
-        jobs::{JobKind, JobStatus},
-    },
+use colloquy_actors::curator::NodeCurator;
+use colloquy_core::ids::{DialogueId, JobId, NodeId, TurnId};
+use colloquy_ports::ledger::{
+    curator::{CuratorReport, FailedJob, JobPass, KindQueue, PassOutcome},
+    jobs::{JobKind, JobStatus},
 };
 
 /// Pending jobs of one kind.

@@ -13,16 +13,13 @@ use actix_web::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{
-    actors::DialogueError,
-    dialogue::{remember::ManualEditError, turn::TurnError},
-    ids::NodeId,
-    ports::{StoreError, ledger::usage::OverBudget, llm::LlmError},
-    shares::NoCapacity,
-    tenancy::{
-        auth::{AuthError, MintError},
-        limits::{LimitExceeded, RateLimited, TooManyAtOnce},
-    },
+use colloquy_actors::DialogueError;
+use colloquy_core::{ids::NodeId, shares::NoCapacity};
+use colloquy_dialogue::{remember::ManualEditError, turn::TurnError};
+use colloquy_ports::{StoreError, ledger::usage::OverBudget, llm::LlmError};
+use colloquy_tenancy::{
+    auth::{AuthError, MintError},
+    limits::{LimitExceeded, RateLimited, TooManyAtOnce},
 };
 
 macro_rules! codes {

@@ -4,7 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, http::header};
 use serde::Serialize;
 
 use super::errors::{Code, Problem};
-use crate::ports::ledger::authored::{DeleteOutcome, PutOutcome};
+use colloquy_ports::ledger::authored::{DeleteOutcome, PutOutcome};
 
 /// The entity tag of a version.
 #[must_use]

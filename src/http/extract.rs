@@ -28,11 +28,12 @@ use super::{
     errors::{Code, Problem},
     nodes, validate,
 };
-use crate::{
+use colloquy_core::{
     ids::PlayerId,
-    tenancy::{Principal, Role, TenantScope, auth::AuthError},
-    transport::network_of,
+    scope::{Principal, Role, TenantScope},
 };
+use colloquy_tenancy::auth::AuthError;
+use colloquy_transport::network_of;
 
 /// The roles that may call an operation.
 pub trait RolePolicy: 'static {

@@ -15,7 +15,7 @@ use super::{
     socket::{SocketQuery, messages},
     validate,
 };
-use crate::memory::state_block::{StateRules, StreamCutter, parse_closed, parse_unclosed};
+use colloquy_memory::state_block::{StateRules, StreamCutter, parse_closed, parse_unclosed};
 
 /// A function for a fuzzer.
 pub type FuzzTarget = fn(&[u8]);
@@ -98,7 +98,7 @@ mod tests {
     fn fuzz_corpora_are_read_without_panic() {
         for (name, target) in FUZZ_TARGETS {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/fuzz/corpus")
+                .join("../../tests/fuzz/corpus")
                 .join(name);
             let mut inputs = 0;
             for entry in fs::read_dir(folder).unwrap() {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn fuzz_seeds_reach_their_targets() {
         let seed = |name: &str| {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus");
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz/corpus");
             fs::read_to_string(folder.join(name)).unwrap()
         };
         let say = seed("socket_frames/say");

@@ -13,7 +13,7 @@ use super::{
     errors::{Code, Problem},
     run_uncancelled,
 };
-use crate::ports::{
+use colloquy_ports::{
     StoreError,
     ledger::{Ledger, Maintenance},
     vectors::IndexState,
@@ -168,15 +168,13 @@ mod tests {
     use async_trait::async_trait;
 
     use super::*;
-    use crate::{
-        ports::{
-            StoreResult,
-            ledger::{
-                PruneBefore,
-                metrics::{Backlog, LedgerMetrics},
-            },
+    use colloquy_core::scope::TenantScope;
+    use colloquy_ports::{
+        StoreResult,
+        ledger::{
+            PruneBefore,
+            metrics::{Backlog, LedgerMetrics},
         },
-        tenancy::TenantScope,
     };
 
     /// Refuses the probe's write, or does not answer.

@@ -19,11 +19,9 @@ use super::{
     errors::{Code, Problem},
     run_uncancelled,
 };
-use crate::{
-    memory::text::to_hexadecimal,
-    ports::ledger::idempotency::KeyState,
-    tenancy::{Principal, Role},
-};
+use colloquy_core::scope::{Principal, Role};
+use colloquy_memory::text::to_hexadecimal;
+use colloquy_ports::ledger::idempotency::KeyState;
 
 /// The answer of a creating POST.
 pub struct IdempotentResponse {
@@ -142,7 +140,7 @@ where
 
 struct Reservation {
     state: web::Data<AppState>,
-    scope: crate::tenancy::TenantScope,
+    scope: colloquy_core::scope::TenantScope,
     key: String,
 }
 

@@ -12,12 +12,10 @@ use super::{
     pagination::{self, Items},
     run_uncancelled,
 };
-use crate::{
-    ids::{DialogueId, JobId, TurnId},
-    ports::ledger::{
-        audit::Edit,
-        jobs::{JobKind, JobRetry, JobRow, JobStatus},
-    },
+use colloquy_core::ids::{DialogueId, JobId, TurnId};
+use colloquy_ports::ledger::{
+    audit::Edit,
+    jobs::{JobKind, JobRetry, JobRow, JobStatus},
 };
 
 /// A job.

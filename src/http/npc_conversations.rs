@@ -20,13 +20,13 @@ use super::{
     turns::{self, TurnView, TurnsQuery},
     validate::visible_text,
 };
-use crate::{
-    actors::{DialogueError, NewConversation},
-    dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
+use colloquy_actors::{DialogueError, NewConversation};
+use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker},
-    tenancy::{Principal, Role},
+    scope::{Principal, Role},
 };
+use colloquy_dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS};
+use colloquy_ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker};
 
 /// A new conversation.
 #[derive(Debug, Clone, Deserialize, Validate, ToSchema)]

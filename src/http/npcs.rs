@@ -16,11 +16,9 @@ use super::{
     validate::{display_name, one_line_label},
     worlds::{self, SettingsBody},
 };
-use crate::{
-    ids::{FactionId, NpcId, WorldId},
-    memory::authored::{Language, Npc, Persona, WorldSettings},
-    ports::ledger::audit::Edit,
-};
+use colloquy_core::ids::{FactionId, NpcId, WorldId};
+use colloquy_memory::authored::{Language, Npc, Persona, WorldSettings};
+use colloquy_ports::ledger::audit::Edit;
 
 /// An NPC as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]

@@ -15,15 +15,13 @@ use actix_web::web;
 use parking_lot::Mutex;
 
 use super::{AppState, errors::Problem};
-use crate::{
-    ids::TenantId,
-    ports::{
-        StoreResult,
-        ledger::revocations::Revocation,
-        peers::{Notice, Peers as _},
-    },
-    tenancy::{Principal, auth::Authenticator},
+use colloquy_core::{ids::TenantId, scope::Principal};
+use colloquy_ports::{
+    StoreResult,
+    ledger::revocations::Revocation,
+    peers::{Notice, Peers as _},
 };
+use colloquy_tenancy::auth::Authenticator;
 
 /// How often a node of a cluster reads disabled tenants and revocations from the ledger: a notice may be lost.
 const CLUSTER_POLL_INTERVAL: Duration = Duration::from_secs(1);

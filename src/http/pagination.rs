@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{AppState, errors::Problem};
-use crate::ports::{Page, PageRequest};
+use colloquy_ports::{Page, PageRequest};
 
 /// Maximum number of items of a page.
 pub const MAX_PAGE: u32 = 200;

@@ -11,15 +11,13 @@ use super::{
     extract::{Author, Authorized, Body, Path},
     npcs, run_uncancelled, worlds,
 };
-use crate::{
-    dialogue::scenarios,
-    ids::{NpcId, PlayerId, WorldId},
-    memory::{
-        authored::{Npc, World},
-        progress::Progress,
-    },
-    ports::ledger::audit::Edit,
+use colloquy_core::ids::{NpcId, PlayerId, WorldId};
+use colloquy_dialogue::scenarios;
+use colloquy_memory::{
+    authored::{Npc, World},
+    progress::Progress,
 };
+use colloquy_ports::ledger::audit::Edit;
 
 /// The progress that the backend sets.
 #[derive(Debug, Deserialize, Validate, ToSchema)]

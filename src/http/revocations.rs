@@ -12,12 +12,10 @@ use super::{
     extract::{Administrator, Authorized, Body},
     open_streams, run_uncancelled,
 };
-use crate::{
-    ids::PlayerId,
-    ports::ledger::{
-        audit::Edit,
-        revocations::{Revocation, Revoked},
-    },
+use colloquy_core::ids::PlayerId;
+use colloquy_ports::ledger::{
+    audit::Edit,
+    revocations::{Revocation, Revoked},
 };
 
 /// The tokens to revoke: exactly one of `jti`, `subject` and `player_id`.

@@ -12,12 +12,12 @@ use super::{
     idempotency, run_uncancelled, sessions, sse,
     turns::{TurnView, accepts_event_stream, completed_turn},
 };
-use crate::{
-    actors::{AcceptedLine, HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand},
-    dialogue::events::DialogueRewound,
+use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand};
+use colloquy_core::{
     ids::{DialogueId, PlayerId},
-    tenancy::{Principal, Role},
+    scope::{Principal, Role},
 };
+use colloquy_dialogue::events::DialogueRewound;
 
 /// The reply to cut.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]

@@ -16,13 +16,11 @@ use super::{
     validate::one_line_label,
     worlds,
 };
-use crate::{
-    dialogue::saves,
-    ids::{SaveId, WorldId},
-    ports::ledger::{
-        rewinds::RolledBack,
-        saves::{RestoreOutcome, RestoreReport, Save, SaveOutcome},
-    },
+use colloquy_core::ids::{SaveId, WorldId};
+use colloquy_dialogue::saves;
+use colloquy_ports::ledger::{
+    rewinds::RolledBack,
+    saves::{RestoreOutcome, RestoreReport, Save, SaveOutcome},
 };
 
 /// The name of a new save.

@@ -16,12 +16,10 @@ use super::{
     run_uncancelled,
     validate::{one_line_label, visible_text},
 };
-use crate::{
-    dialogue::scenarios,
-    ids::{NpcId, ScenarioId, WorldId},
-    memory::{progress::Progress, scenario::Scenario},
-    ports::ledger::audit::Edit,
-};
+use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
+use colloquy_dialogue::scenarios;
+use colloquy_memory::{progress::Progress, scenario::Scenario};
+use colloquy_ports::ledger::audit::Edit;
 
 /// A scenario as its author writes it: a memory of an NPC's own past.
 #[derive(Debug, Deserialize, Validate, ToSchema)]

@@ -18,16 +18,16 @@ use super::{
     turns::{TurnView, completed_turn},
     validate::visible_text,
 };
-use crate::{
-    actors::{AcceptedLine, DialogueError, NewSession, handle::CreatedSession},
-    dialogue::{npc_conversation::MAX_NPCS, preview::Preview},
+use colloquy_actors::{AcceptedLine, DialogueError, NewSession, handle::CreatedSession};
+use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
-    memory::turn::Turn,
-    ports::{
-        PageRequest,
-        ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
-    },
-    tenancy::{Principal, Role, TenantScope},
+    scope::{Principal, Role, TenantScope},
+};
+use colloquy_dialogue::{npc_conversation::MAX_NPCS, preview::Preview};
+use colloquy_memory::turn::Turn;
+use colloquy_ports::{
+    PageRequest,
+    ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
 };
 
 /// How long the creation of a session waits for a greeting. Shorter than the minute in which a repeated request is not
@@ -534,7 +534,7 @@ mod tests {
             role,
             player: player.map(|id| id.parse().unwrap()),
             world: world.map(|id| id.parse().unwrap()),
-            issued: crate::tenancy::TokenIdentity::default(),
+            issued: colloquy_core::scope::TokenIdentity::default(),
             expires_at: DateTime::<Utc>::MAX_UTC,
         }
     }

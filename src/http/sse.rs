@@ -17,13 +17,13 @@ use super::{
     socket::redact_for_player,
     turns::completed_turn,
 };
-use crate::{
-    actors::{AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, events_of_turn},
-    dialogue::events::EventBody,
+use colloquy_actors::{AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, events_of_turn};
+use colloquy_core::{
     ids::DialogueId,
-    memory::turn::{Turn, TurnStatus},
-    tenancy::{Principal, Role, TenantScope},
+    scope::{Principal, Role, TenantScope},
 };
+use colloquy_dialogue::events::EventBody;
+use colloquy_memory::turn::{Turn, TurnStatus};
 
 /// Puts a session's events into a bounded queue.
 struct SseListener {
@@ -153,7 +153,7 @@ where
         .streaming(SseBody { lines }))
 }
 
-type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>>;
+type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<colloquy_dialogue::turn::TurnError>>>;
 
 /// Relays the events of the marked turn until the turn has ended or failed.
 async fn relay_events(

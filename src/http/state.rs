@@ -8,12 +8,10 @@ use std::sync::{
 use super::{
     health::LedgerProbe, metrics::HttpMetrics, nodes::NodeClient, open_streams::OpenStreams, settings::HttpSettings,
 };
-use crate::{
-    actors::handle::Sessions,
-    dialogue::Services,
-    http::socket::player_socket::SocketHub,
-    tenancy::{auth::Authenticator, limits::RateLimits},
-};
+use crate::socket::player_socket::SocketHub;
+use colloquy_actors::handle::Sessions;
+use colloquy_dialogue::Services;
+use colloquy_tenancy::{auth::Authenticator, limits::RateLimits};
 
 /// The state shared by all handlers. Built once, in `app`, and shared by every worker as `web::Data<AppState>`.
 #[derive(Clone)]

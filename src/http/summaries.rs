@@ -12,10 +12,8 @@ use super::{
     pagination::Items,
     sessions,
 };
-use crate::{
-    ids::{DialogueId, SummaryId},
-    memory::{fact::Importance, summary::Summary},
-};
+use colloquy_core::ids::{DialogueId, SummaryId};
+use colloquy_memory::{fact::Importance, summary::Summary};
 
 /// A dated digest of older turns.
 #[derive(Debug, Serialize, ToSchema)]

@@ -17,13 +17,11 @@ use super::{
     run_uncancelled,
     validate::display_name,
 };
-use crate::{
-    ids::TenantId,
-    ports::ledger::{
-        audit::Edit,
-        tenants::{Tenant, TenantChange, TenantEditOutcome},
-        usage::TenantBudget,
-    },
+use colloquy_core::ids::TenantId;
+use colloquy_ports::ledger::{
+    audit::Edit,
+    tenants::{Tenant, TenantChange, TenantEditOutcome},
+    usage::TenantBudget,
 };
 
 /// A tenant.

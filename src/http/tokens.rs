@@ -14,10 +14,11 @@ use super::{
     extract::{Author, Authorized, Body, InWorld},
     idempotency,
 };
-use crate::{
+use colloquy_core::{
     ids::{PlayerId, WorldId},
-    tenancy::{Role, auth::TokenClaims},
+    scope::Role,
 };
+use colloquy_tenancy::auth::TokenClaims;
 
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]

@@ -16,14 +16,14 @@ use super::{
     pagination::{self, Items},
     sessions, sse,
 };
-use crate::{
-    actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine},
-    dialogue::explain::{self, Explained},
+use colloquy_actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine};
+use colloquy_core::{
     ids::{DialogueId, NpcId, TurnId},
-    memory::turn::{Turn, TurnStatus, Usage},
-    ports::ledger::dialogues::Dialogue,
-    tenancy::{Principal, Role},
+    scope::{Principal, Role},
 };
+use colloquy_dialogue::explain::{self, Explained};
+use colloquy_memory::turn::{Turn, TurnStatus, Usage};
+use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// A player's line.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -153,7 +153,7 @@ pub async fn create_turn(
 /// # Errors
 /// The reason why the turn was not committed, or the session ended before the turn.
 pub fn completed_turn<E>(
-    received: Result<Result<Arc<Turn>, Arc<crate::dialogue::turn::TurnError>>, E>,
+    received: Result<Result<Arc<Turn>, Arc<colloquy_dialogue::turn::TurnError>>, E>,
 ) -> Result<Arc<Turn>, Problem> {
     match received {
         Ok(Ok(turn)) => Ok(turn),

@@ -5,12 +5,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::validate::display_name;
-use crate::{
-    ids::NpcId,
-    memory::{
-        progress::{Progress, UnlockRule, UnlockWhen},
-        state_block::MAX_NAME_CHARS,
-    },
+use colloquy_core::ids::NpcId;
+use colloquy_memory::{
+    progress::{Progress, UnlockRule, UnlockWhen},
+    state_block::MAX_NAME_CHARS,
 };
 
 /// A rule that raises a player's progress with an NPC. The rule applies while the condition is part of the world's

@@ -10,10 +10,8 @@ use super::{
     errors::Problem,
     extract::{Author, Authorized, QueryParams},
 };
-use crate::{
-    dialogue::models::{BudgetLine, ModelRouter},
-    ports::ledger::usage::{Budgeted, UsageRow},
-};
+use colloquy_dialogue::models::{BudgetLine, ModelRouter};
+use colloquy_ports::ledger::usage::{Budgeted, UsageRow};
 
 /// Longest span of one request, in days.
 const MAX_DAYS: i64 = 366;

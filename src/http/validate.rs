@@ -375,10 +375,8 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::{
-        actors::OnBusy,
-        ids::{DialogueId, WorldId},
-    };
+    use colloquy_actors::OnBusy;
+    use colloquy_core::ids::{DialogueId, WorldId};
 
     #[derive(Debug, Deserialize, Validate, ToSchema)]
     #[garde(allow_unvalidated)]

@@ -18,16 +18,14 @@ use super::{
     unlocks::UnlockBody,
     validate::{display_name, one_line_label},
 };
-use crate::{
-    ids::WorldId,
-    memory::{
-        authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
-        scoring::RecallPreset,
-        state_block::MAX_NAME_CHARS,
-        vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
-    },
-    ports::ledger::audit::Edit,
+use colloquy_core::ids::WorldId;
+use colloquy_memory::{
+    authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
+    scoring::RecallPreset,
+    state_block::MAX_NAME_CHARS,
+    vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
 };
+use colloquy_ports::ledger::audit::Edit;
 
 /// A world as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]

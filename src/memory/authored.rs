@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{progress::UnlockRule, scoring::RecallPreset};
-use crate::ids::{FactionId, NpcId, WorldId};
+use colloquy_core::ids::{FactionId, NpcId, WorldId};
 
 /// The language of an NPC; selects the prompt templates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -237,7 +237,7 @@ pub struct Npc {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::memory::progress::{Progress, UnlockWhen};
+    use crate::progress::{Progress, UnlockWhen};
 
     #[test]
     fn npc_settings_override_only_what_they_set_of_the_world() {

@@ -207,7 +207,7 @@ fn is_form_of(word: &str, claim: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::fact::{FactKind, Importance, Polarity, Tense};
+    use crate::fact::{FactKind, Importance, Polarity, Tense};
 
     fn says(predicate: &str, object: &str, content: &str) -> bool {
         is_world_claim(&Statement {

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 
 pub use self::reason::InvalidReason;
 use super::locks::{DisclosureLock, DisclosureLocks};
-use crate::ids::{
+use colloquy_core::ids::{
     DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
 };
 

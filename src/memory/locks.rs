@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::fact::Viewpoint;
-use crate::ids::{NpcId, PlayerId, ScenarioId};
+use colloquy_core::ids::{NpcId, PlayerId, ScenarioId};
 
 /// One condition that has to be open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for DisclosureLocks {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::memory::fact::Watchers;
+    use crate::fact::Watchers;
 
     fn locks(text: &str) -> DisclosureLocks {
         text.parse().unwrap()

@@ -9,7 +9,7 @@ use super::{
     progress::{NpcNames, Progress, UnlockWhen},
     vocabulary,
 };
-use crate::ids::{NpcId, PlayerId};
+use colloquy_core::ids::{NpcId, PlayerId};
 
 /// Most remembered things and people of one player (the first ones stay); and most levels of one rising number.
 pub const MAX_NAMES_PER_PLAYER: usize = 512;

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::keywords::{is_hangul, korean_stem, normalise_text};
-use crate::ids::PlayerId;
+use colloquy_core::ids::PlayerId;
 
 /// The speaker of authored text: no person in the world said the text.
 pub const AUTHOR: &str = "author";

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::milestones::{self, Milestones, PlayerMilestones};
-use crate::ids::{NpcId, PlayerId};
+use colloquy_core::ids::{NpcId, PlayerId};
 
 /// A player's progress: 0 to 1,000,000 (`Progress::MAX`). Everybody begins at 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -169,7 +169,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::state::{StateChange, WorldState, fold_changes};
+    use crate::state::{StateChange, WorldState, fold_changes};
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(seconds, 0).unwrap()

@@ -14,7 +14,7 @@ use super::{
     progress::Progress,
     scoring::RecallWeights,
 };
-use crate::ids::{NpcId, ScenarioId, WorldId};
+use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 
 /// Most characters of a title, and of the content.
 pub const MAX_TITLE_CHARS: usize = 200;

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{calibration::Calibration, fact::Importance, trace::ScoreParts};
-use crate::ids::FactId;
+use colloquy_core::ids::FactId;
 
 /// Weights of the four factors: each in [0, 1], with the sum 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

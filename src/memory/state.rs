@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{milestones::Milestones, progress::Progress, vocabulary};
-use crate::ids::NpcId;
+use colloquy_core::ids::NpcId;
 
 /// One typed change. Entities have the names that people in the world use; `player` is the player.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use super::{
     locks::DisclosureLocks,
     turn::Checkpoint,
 };
-use crate::ids::{DialogueId, SummaryId};
+use colloquy_core::ids::{DialogueId, SummaryId};
 
 /// A dated digest of turns `from_turn..=to_turn` of one dialogue.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -191,7 +191,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::ids::DialogueKind;
+    use colloquy_core::ids::DialogueKind;
 
     const RULES: SummaryRules = SummaryRules {
         first_after_turns: 10,

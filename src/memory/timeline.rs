@@ -34,7 +34,7 @@ use super::{
     party,
     reconcile::{Decision, JudgeVerdict, Relation, decide_about_old},
 };
-use crate::ids::{FactId, InvalidationId, PlayerId, TurnId};
+use colloquy_core::ids::{FactId, InvalidationId, PlayerId, TurnId};
 
 /// The number of facts compared with each statement, nearest first.
 pub const MAX_NEAREST: usize = 16;

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn token_estimate_is_never_low_and_not_far_high_for_english() {
         let templates = ["en", "ko"].into_iter().flat_map(|language| {
-            let folder = format!("{}/config/prompts/{language}", env!("CARGO_MANIFEST_DIR"));
+            let folder = format!("{}/../../config/prompts/{language}", env!("CARGO_MANIFEST_DIR"));
             std::fs::read_dir(folder)
                 .unwrap()
                 .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())

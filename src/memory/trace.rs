@@ -11,7 +11,7 @@ use super::{
     scenario::ScenarioScore,
     turn::{Intent, Usage},
 };
-use crate::ids::{FactId, ScenarioId};
+use colloquy_core::ids::{FactId, ScenarioId};
 
 /// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]

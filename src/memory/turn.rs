@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{locks::DisclosureLocks, private_terms::PrivateTerms};
-use crate::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
+use colloquy_core::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]

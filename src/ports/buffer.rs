@@ -7,11 +7,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::StoreResult;
-use crate::{
+use colloquy_core::{
     ids::{DialogueId, NpcId, TurnId},
-    memory::turn::{Turn, TurnStatus},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::turn::{Turn, TurnStatus};
 
 /// One turn, in the form which a prompt needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use chrono::{DateTime, SubsecRound, Utc};
 use parking_lot::Mutex;
 use ulid::Ulid;
 
-use crate::ids::{DialogueId, DialogueKind, GeneratedId};
+use colloquy_core::ids::{DialogueId, DialogueKind, GeneratedId};
 
 /// The time of day, and a stopwatch.
 pub trait Clock: Send + Sync {

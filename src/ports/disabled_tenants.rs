@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use tokio::sync::watch;
 
-use crate::ids::TenantId;
+use colloquy_core::ids::TenantId;
 
 /// The set of disabled tenants, shared by the gate for callers and the work for tenants. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::llm::LlmError;
-use crate::memory::calibration::Calibration;
+use colloquy_memory::calibration::Calibration;
 
 /// The purpose of a text. Asymmetric models embed a question and a statement differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

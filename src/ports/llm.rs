@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 
 use super::ledger::usage::OverBudget;
-use crate::memory::turn::Usage;
+use colloquy_memory::turn::Usage;
 
 /// The purpose of a call. Each task has its own model, timeout and output cap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -5,9 +5,9 @@
 use async_trait::async_trait;
 
 use super::StoreResult;
-use crate::{
+use colloquy_core::{
     ids::{DialogueId, NodeId},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
 
 /// Stores owners of dialogues for a limited time.

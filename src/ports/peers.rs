@@ -10,9 +10,9 @@ use super::{
     StoreResult,
     ledger::{revocations::Revocation, saves::RestoredDialogue},
 };
-use crate::{
+use colloquy_core::{
     ids::{DialogueId, FactId, TenantId, WorldId},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
 
 /// An event on this node that concerns the memory of other nodes.

@@ -5,7 +5,7 @@ use std::{collections::HashSet, fmt::Write as _};
 
 use unicode_normalization::UnicodeNormalization as _;
 
-use crate::memory::text::is_ignorable;
+use colloquy_memory::text::is_ignorable;
 
 /// How many characters of a message are shown at most.
 const MAX_LINE_CHARS: usize = 300;

@@ -6,13 +6,13 @@ use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::StoreResult;
-use crate::{
+use colloquy_core::{
     ids::{FactId, WorldId},
-    memory::{
-        fact::{Audience, Importance, Knower, Viewpoint},
-        keywords::{TermStatistics, TermWeights},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::{Audience, Importance, Knower, Viewpoint},
+    keywords::{TermStatistics, TermWeights},
 };
 
 /// A fact's entry in the index.
@@ -23,14 +23,14 @@ pub struct IndexPoint {
     pub version: u32,
     pub world: WorldId,
     pub audience: Audience,
-    /// The [key](crate::memory::party::subject_key) of the fact's subject.
+    /// The [key](colloquy_memory::party::subject_key) of the fact's subject.
     pub subject: String,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
     /// A unit vector; empty while the fact has no vector of the current embedder. Every leg but the dense leg proposes
     /// such a point; similarity searches never find it.
     pub embedding: Vec<f32>,
-    /// Terms of content and keywords ([`fact_terms`](crate::memory::keywords::fact_terms)), for the keyword leg.
+    /// Terms of content and keywords ([`fact_terms`](colloquy_memory::keywords::fact_terms)), for the keyword leg.
     pub terms: TermWeights,
 }
 
@@ -85,7 +85,7 @@ pub enum MemoryScope<'a> {
 pub struct SimilarFactsQuery<'a> {
     pub world: &'a WorldId,
     pub memories: MemoryScope<'a>,
-    /// Facts about these subjects only, by [key](crate::memory::party::subject_key), since one person may have several
+    /// Facts about these subjects only, by [key](colloquy_memory::party::subject_key), since one person may have several
     /// names. `None`: all subjects.
     pub subjects: Option<&'a [String]>,
     /// Facts that began earlier; `None`: all facts.
@@ -138,7 +138,7 @@ pub struct ScoreHint {
     pub version: u32,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
-    /// The [`bm25`](crate::memory::keywords::bm25_score) sum of the query's terms and the point's terms, exact to the
+    /// The [`bm25`](colloquy_memory::keywords::bm25_score) sum of the query's terms and the point's terms, exact to the
     /// bit.
     pub keyword: f64,
 }

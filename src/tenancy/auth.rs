@@ -21,16 +21,14 @@ pub use self::{
     tickets::Tickets,
 };
 use super::{Principal, Role, TokenIdentity};
-use crate::{
-    ids::{PlayerId, TenantId, WorldId},
-    ports::{
-        StoreError, StoreResult,
-        clock::Clock,
-        disabled_tenants::DisabledTenants,
-        ledger::{
-            revocations::{Revocation, RevocationStore},
-            tenants::TenantStore,
-        },
+use colloquy_core::ids::{PlayerId, TenantId, WorldId};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    clock::Clock,
+    disabled_tenants::DisabledTenants,
+    ledger::{
+        revocations::{Revocation, RevocationStore},
+        tenants::TenantStore,
     },
 };
 

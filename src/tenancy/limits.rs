@@ -22,7 +22,7 @@ use governor::{
 use parking_lot::Mutex;
 use serde::Deserialize;
 
-use crate::{
+use colloquy_core::{
     ids::{PlayerId, TenantId},
     shares::{NoCapacity, ShareGuard, Shares},
 };

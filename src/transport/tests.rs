@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::ports::clock::SystemClock;
+use colloquy_ports::clock::SystemClock;
 
 fn connections(max_open: usize, reserve: usize) -> ConnectionRegistry {
     let limits = ConnectionLimits {

@@ -5,19 +5,17 @@ use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use futures_util::FutureExt;
 use tracing::Instrument as _;
 
-use crate::{
-    actors::node::Node,
-    dialogue::{
-        jobs::{JobError, JobReport, retry_pause},
-        models::tallied_usage,
-        settings::JobSettings,
-    },
-    ports::{
-        StoreError,
-        ledger::jobs::{Job, JobFailure, LeaseRenewal},
-        llm::LlmError,
-    },
-    tenancy::TenantScope,
+use crate::node::Node;
+use colloquy_core::scope::TenantScope;
+use colloquy_dialogue::{
+    jobs::{JobError, JobReport, retry_pause},
+    models::tallied_usage,
+    settings::JobSettings,
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::jobs::{Job, JobFailure, LeaseRenewal},
+    llm::LlmError,
 };
 
 /// Delay before a failed write of a job's failure is repeated.
@@ -151,18 +149,16 @@ fn can_retry(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        ids::{DialogueId, JobId},
-        ports::ledger::jobs::JobKind,
-    };
+    use colloquy_core::ids::{DialogueId, JobId};
+    use colloquy_ports::ledger::jobs::JobKind;
 
     fn job_tried(attempts: u32, useless: u32) -> Job {
         let at = chrono::DateTime::UNIX_EPOCH;
         Job {
             id: JobId::from_u128(1),
             kind: JobKind::ExtractFacts,
-            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
-            turn: crate::ids::TurnId::from_u128(1),
+            dialogue: DialogueId::new(colloquy_core::ids::DialogueKind::Session, ulid::Ulid(1)),
+            turn: colloquy_core::ids::TurnId::from_u128(1),
             text_version: 1,
             attempts,
             useless,

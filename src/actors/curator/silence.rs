@@ -10,12 +10,10 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use futures_util::FutureExt;
 
 use super::{Curator, is_over_job_budget};
-use crate::{
-    actors::node::Node,
-    dialogue::summarise::queue_summaries_after_silence,
-    ports::{StoreResult, ledger::priority::in_background},
-    tenancy::TenantScope,
-};
+use crate::node::Node;
+use colloquy_core::scope::TenantScope;
+use colloquy_dialogue::summarise::queue_summaries_after_silence;
+use colloquy_ports::{StoreResult, ledger::priority::in_background};
 
 /// The longest pause between two looks of a curator.
 const LONGEST_LOOK_PAUSE: Duration = Duration::from_mins(1);
@@ -51,7 +49,7 @@ fn watched_silence(node: &Node, scope: &TenantScope) -> Option<Duration> {
 }
 
 /// True if a curator would find a dialogue to check.
-pub(in crate::actors) async fn has_silent_dialogues(node: &Node, scope: &TenantScope) -> StoreResult<bool> {
+pub(crate) async fn has_silent_dialogues(node: &Node, scope: &TenantScope) -> StoreResult<bool> {
     let Some(after) = watched_silence(node, scope) else {
         return Ok(false);
     };

@@ -5,11 +5,8 @@ use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
 use super::{Curator, is_over_job_budget};
-use crate::{
-    actors::{handle::Sessions, node::send_message},
-    ids::NodeId,
-    tenancy::TenantScope,
-};
+use crate::{handle::Sessions, node::send_message};
+use colloquy_core::{ids::NodeId, scope::TenantScope};
 
 /// The curator of a tenant on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

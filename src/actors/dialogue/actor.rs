@@ -19,27 +19,25 @@ use super::{
     rewinds::{BeginRewind, RewindInFlight, Rewinds},
 };
 #[cfg(test)]
-use crate::actors::messages::PanicForTest;
+use crate::messages::PanicForTest;
 use crate::{
-    actors::{
-        DialogueError,
-        event_log::EventLog,
-        memory_wait::MemoryWait,
-        messages::{
-            ClosedInLedger, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, OwnershipLost, ReplyHandle,
-            ResidencyPermit, StopDialogue, WorldRestored,
-        },
-        node::Node,
-        running_turn::RunningTurn,
+    DialogueError,
+    event_log::EventLog,
+    memory_wait::MemoryWait,
+    messages::{
+        ClosedInLedger, CutRunningTurn, DialogueKey, DrainDialogue, JobEnded, OwnershipLost, ReplyHandle,
+        ResidencyPermit, StopDialogue, WorldRestored,
     },
-    dialogue::{
-        events::EventError,
-        turn::{TurnError, event_error},
-    },
-    ports::StoreError,
+    node::Node,
+    running_turn::RunningTurn,
 };
+use colloquy_dialogue::{
+    events::EventError,
+    turn::{TurnError, event_error},
+};
+use colloquy_ports::StoreError;
 
-pub(in crate::actors) struct DialogueActor<K: DialogueKind> {
+pub(crate) struct DialogueActor<K: DialogueKind> {
     pub node: Arc<Node>,
     pub key: DialogueKey,
     pub generation: u64,
@@ -64,7 +62,7 @@ pub(in crate::actors) struct DialogueActor<K: DialogueKind> {
 }
 
 /// Where the actor has its dialogue.
-pub(in crate::actors) enum State {
+pub(crate) enum State {
     /// The whole dialogue is being read: at the start, and whenever the cached state may be wrong.
     Loading,
     /// In memory. Turns run and requests are handled.
@@ -80,20 +78,20 @@ pub(in crate::actors) enum State {
 }
 
 /// Messages that wait until the dialogue is in memory and no rewind is wanted.
-pub(in crate::actors) struct Deferred<K: DialogueKind> {
+pub(crate) struct Deferred<K: DialogueKind> {
     pub requests: VecDeque<K::Request>,
     /// Only the new head tells whether the turn of a job stands.
     pub jobs: Vec<JobEnded>,
     pub restores: Vec<WorldRestored>,
 }
 
-pub(in crate::actors) struct CloseRequest {
+pub(crate) struct CloseRequest {
     pub reason: &'static str,
     pub replies: Vec<ReplyHandle<()>>,
     pub being_written: bool,
 }
 
-pub(in crate::actors) struct DrainRequest {
+pub(crate) struct DrainRequest {
     pub reply: oneshot::Sender<bool>,
     /// True if a turn was running when the drain was requested.
     pub saw_turn: bool,
@@ -351,7 +349,7 @@ impl<K: DialogueKind> DialogueActor<K> {
 }
 
 /// Returns the error for listeners of a turn that died with its actor.
-pub(in crate::actors) fn lost_turn_error() -> EventError {
+pub(crate) fn lost_turn_error() -> EventError {
     event_error(&TurnError::Store(StoreError::Rejected(String::new())))
 }
 

@@ -9,20 +9,18 @@ use super::{
     kind::{DialogueKind, RewindCaller, TurnEndWaiter},
 };
 use crate::{
-    actors::{
-        InterruptOutcome,
-        messages::ReplyHandle,
-        rewinding::{self, CutOutcome, PendingCut},
-        running_turn::RunningTurn,
-    },
-    dialogue::{
-        heard::HeardLength,
-        requester::{LateRequesters, Requester},
-        rewind::RewindTarget,
-    },
-    memory::turn::Turn,
-    ports::ledger::rewinds::OnKeyConflict,
+    InterruptOutcome,
+    messages::ReplyHandle,
+    rewinding::{self, CutOutcome, PendingCut},
+    running_turn::RunningTurn,
 };
+use colloquy_dialogue::{
+    heard::HeardLength,
+    requester::{LateRequesters, Requester},
+    rewind::RewindTarget,
+};
+use colloquy_memory::turn::Turn;
+use colloquy_ports::ledger::rewinds::OnKeyConflict;
 
 impl<K: DialogueKind> DialogueActor<K> {
     /// Asks the running turn to end at its present text. Of several requests, the smallest heard length decides.

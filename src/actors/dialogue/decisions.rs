@@ -1,11 +1,12 @@
 //! The decisions of a dialogue's actor: pure functions of a small view of the actor's state. The actor carries a
 //! decision out; no decision needs an actor, a clock or a store.
 
-use crate::{actors::DialogueError, ids::TurnId};
+use crate::DialogueError;
+use colloquy_core::ids::TurnId;
 
 /// What the actor is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum Activity {
+pub(crate) enum Activity {
     /// The dialogue, or a part of the dialogue, is being read or recorded. Requests wait.
     Reading,
     /// The dialogue is in memory, and no rewind is running.
@@ -20,7 +21,7 @@ pub(in crate::actors) enum Activity {
     clippy::struct_excessive_bools,
     reason = "independent facts, read only by the functions below"
 )]
-pub(in crate::actors) struct ActorView {
+pub(crate) struct ActorView {
     pub activity: Activity,
     pub turn_runs: bool,
     /// True if a rewind is queued or running.
@@ -44,7 +45,7 @@ pub(in crate::actors) struct ActorView {
 
 /// The progress of a close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum Closing {
+pub(crate) enum Closing {
     No,
     /// Waits until no turn runs.
     Wanted,
@@ -54,7 +55,7 @@ pub(in crate::actors) enum Closing {
 
 /// The next step of an actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum NextStep {
+pub(crate) enum NextStep {
     /// Nothing to do before the next message or result.
     Wait,
     /// Read the whole dialogue again.
@@ -73,7 +74,7 @@ pub(in crate::actors) enum NextStep {
 
 /// Decides what the actor does next. Each step other than `Wait`, `Load` and `Serve` removes its own reason, so that a
 /// loop over the steps ends.
-pub(in crate::actors) fn next_step(view: &ActorView) -> NextStep {
+pub(crate) fn next_step(view: &ActorView) -> NextStep {
     if view.turn_runs || view.rewind_wanted || view.activity != Activity::Ready {
         return NextStep::Wait;
     }
@@ -102,7 +103,7 @@ pub(in crate::actors) fn next_step(view: &ActorView) -> NextStep {
 
 /// What a request needs from its dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum RequestNeeds {
+pub(crate) enum RequestNeeds {
     /// The state in memory. The request's handler refuses what a closed dialogue cannot do.
     Nothing,
     /// As `Nothing`; the request may rewind the dialogue, and so does not wait for a running rewind.
@@ -115,7 +116,7 @@ pub(in crate::actors) enum RequestNeeds {
 
 /// What happens to a request now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum Route {
+pub(crate) enum Route {
     /// The request waits until the dialogue is in memory and no rewind is wanted.
     Defer,
     RefuseClosed,
@@ -125,7 +126,7 @@ pub(in crate::actors) enum Route {
 
 /// Decides whether a request can be handled now. The check for a closed dialogue is made here, once for all requests
 /// that need an open dialogue.
-pub(in crate::actors) fn route_request(view: &ActorView, needs: RequestNeeds) -> Route {
+pub(crate) fn route_request(view: &ActorView, needs: RequestNeeds) -> Route {
     match view.activity {
         Activity::Reading => return Route::Defer,
         _ if view.rewind_wanted && needs != RequestNeeds::Rewind => return Route::Defer,
@@ -143,7 +144,7 @@ pub(in crate::actors) fn route_request(view: &ActorView, needs: RequestNeeds) ->
 
 /// What follows a rewind that did not happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum AfterRejectedRewind {
+pub(crate) enum AfterRejectedRewind {
     /// A load is running, and continues the deferred work.
     AwaitLoad,
     Load,
@@ -157,7 +158,7 @@ pub(in crate::actors) enum AfterRejectedRewind {
 
 /// Decides what follows a rewind that did not happen. `applied_before`: an earlier rewind for the same callers was
 /// applied, and its rows are not read yet.
-pub(in crate::actors) fn after_rejected_rewind(view: &ActorView, applied_before: bool) -> AfterRejectedRewind {
+pub(crate) fn after_rejected_rewind(view: &ActorView, applied_before: bool) -> AfterRejectedRewind {
     if view.activity == Activity::Reading {
         AfterRejectedRewind::AwaitLoad
     } else if view.in_doubt && !view.turn_runs {
@@ -173,7 +174,7 @@ pub(in crate::actors) fn after_rejected_rewind(view: &ActorView, applied_before:
 
 /// What happens to the notice of a restored save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::actors) enum OnRestoreNotice {
+pub(crate) enum OnRestoreNotice {
     /// The cached state was read after the restore.
     Ignore,
     /// The notice waits until the dialogue is in memory and no rewind is wanted.
@@ -182,11 +183,7 @@ pub(in crate::actors) enum OnRestoreNotice {
 }
 
 /// Decides what happens to the notice of a restore at `restored_epoch`, in a dialogue in memory at `loaded_epoch`.
-pub(in crate::actors) fn on_restore_notice(
-    view: &ActorView,
-    restored_epoch: u64,
-    loaded_epoch: u64,
-) -> OnRestoreNotice {
+pub(crate) fn on_restore_notice(view: &ActorView, restored_epoch: u64, loaded_epoch: u64) -> OnRestoreNotice {
     if view.activity == Activity::Reading {
         OnRestoreNotice::Defer
     } else if restored_epoch <= loaded_epoch {
@@ -200,11 +197,7 @@ pub(in crate::actors) fn on_restore_notice(
 }
 
 /// Checks that a dialogue can be rewound and that the caller knows the head. Returns the head.
-pub(in crate::actors) fn check_head(
-    head_turn: u32,
-    running: Option<u32>,
-    if_head: Option<u32>,
-) -> Result<u32, DialogueError> {
+pub(crate) fn check_head(head_turn: u32, running: Option<u32>, if_head: Option<u32>) -> Result<u32, DialogueError> {
     match if_head {
         Some(known) if known != head_turn && Some(known) != running => Err(DialogueError::StaleHead { head_turn }),
         _ => Ok(head_turn),

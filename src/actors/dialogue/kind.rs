@@ -6,28 +6,26 @@ use actix::{Context, Message};
 
 use super::{actor::DialogueActor, decisions::RequestNeeds};
 use crate::{
-    actors::{
-        DialogueError, InterruptOutcome, messages::ReplyHandle, metrics::FencedWrite, rewinding::PendingCut,
-        running_turn::RunningTurn,
-    },
-    dialogue::{
-        events::{EventBody, EventError},
-        rewind::RewindTarget,
-        scenarios::UnlockTrigger,
-        turn::{PartialReply, TurnError},
-    },
-    memory::turn::Turn,
-    ports::ledger::rewinds::RewindRecord,
+    DialogueError, InterruptOutcome, messages::ReplyHandle, metrics::FencedWrite, rewinding::PendingCut,
+    running_turn::RunningTurn,
 };
+use colloquy_dialogue::{
+    events::{EventBody, EventError},
+    rewind::RewindTarget,
+    scenarios::UnlockTrigger,
+    turn::{PartialReply, TurnError},
+};
+use colloquy_memory::turn::Turn;
+use colloquy_ports::ledger::rewinds::RewindRecord;
 
 /// A request to a dialogue's actor.
-pub(in crate::actors) trait DialogueRequest: Message<Result = ()> + Send + Unpin + 'static {
+pub(crate) trait DialogueRequest: Message<Result = ()> + Send + Unpin + 'static {
     fn needs(&self) -> RequestNeeds;
     fn reject_with(self, error: DialogueError);
 }
 
 /// A caller that waits for a rewind.
-pub(in crate::actors) trait RewindCaller: Sized + Unpin + 'static {
+pub(crate) trait RewindCaller: Sized + Unpin + 'static {
     /// A caller that wants the outcome of the rewind.
     fn of_rewind(reply: ReplyHandle<InterruptOutcome>) -> Self;
     /// The caller for whom the server reinstates a turn: no caller waits.
@@ -39,13 +37,13 @@ pub(in crate::actors) trait RewindCaller: Sized + Unpin + 'static {
 
 /// A caller that waits for the end of the running turn.
 #[expect(clippy::large_enum_variant, reason = "a handful, and each for a moment")]
-pub(in crate::actors) enum TurnEndWaiter<W> {
+pub(crate) enum TurnEndWaiter<W> {
     Cut(PendingCut),
     Other(W),
 }
 
 /// A committed turn, as the kind of dialogue sees the turn.
-pub(in crate::actors) struct CommitSummary {
+pub(crate) struct CommitSummary {
     /// The client's key of the line.
     pub key: Option<String>,
     /// True if the client had heard the whole reply before the commit.
@@ -56,7 +54,7 @@ pub(in crate::actors) struct CommitSummary {
 }
 
 /// A rewind that was applied.
-pub(in crate::actors) struct RewindEffect<'a> {
+pub(crate) struct RewindEffect<'a> {
     pub rewound: &'a Arc<RewindRecord>,
     /// The cut reply that the rewind found for a continuation.
     pub unfinished: Option<PartialReply>,
@@ -68,7 +66,7 @@ pub(in crate::actors) struct RewindEffect<'a> {
 
 /// A kind of dialogue. The value is the part of the actor's state that only this kind has. The functions get the whole
 /// actor, because a step of a kind uses the common state too.
-pub(in crate::actors) trait DialogueKind: Sized + Unpin + 'static {
+pub(crate) trait DialogueKind: Sized + Unpin + 'static {
     type Request: DialogueRequest;
     type Caller: RewindCaller;
     /// A caller, other than that of a cut, that waits for the end of the running turn.

@@ -11,17 +11,15 @@ use super::{
     load,
 };
 use crate::{
-    actors::{
-        DialogueError,
-        messages::{LeaveIfIdle, ReplyHandle, ResidencyPermit, WorldRestored},
-        rewinding::RecentRewinds,
-    },
-    dialogue::{
-        events::{EventBody, EventError},
-        turn::{TurnError, event_error},
-    },
-    ports::ledger::dialogues::OwnerWriteOutcome,
+    DialogueError,
+    messages::{LeaveIfIdle, ReplyHandle, ResidencyPermit, WorldRestored},
+    rewinding::RecentRewinds,
 };
+use colloquy_dialogue::{
+    events::{EventBody, EventError},
+    turn::{TurnError, event_error},
+};
+use colloquy_ports::ledger::dialogues::OwnerWriteOutcome;
 
 impl<K: DialogueKind> DialogueActor<K> {
     pub fn mark_used(&mut self) {

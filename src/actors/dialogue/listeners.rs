@@ -6,13 +6,11 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{actor::DialogueActor, kind::DialogueKind};
 use crate::{
-    actors::{
-        DialogueError, Listener,
-        event_log::{MissedEvents, event_of_rewind, events_of_turn},
-        messages::{AttachedListener, ReplyHandle},
-    },
-    dialogue::events::DialogueEvent,
+    DialogueError, Listener,
+    event_log::{MissedEvents, event_of_rewind, events_of_turn},
+    messages::{AttachedListener, ReplyHandle},
 };
+use colloquy_dialogue::events::DialogueEvent;
 
 impl<K: DialogueKind> DialogueActor<K> {
     /// Adds a listener. With `last_seq`, later events are first delivered again in order: from memory, or read from the

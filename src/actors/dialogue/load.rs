@@ -3,36 +3,36 @@
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use crate::{
-    actors::{
-        DialogueError,
-        event_log::{EventLog, LedgerPosition},
-        messages::DialogueKey,
-        metrics::FencedWrite,
-        node::Node,
-        participants::Participants,
-    },
+    DialogueError,
+    event_log::{EventLog, LedgerPosition},
+    messages::DialogueKey,
+    metrics::FencedWrite,
+    node::Node,
+    participants::Participants,
+};
+use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId, TurnId},
-    memory::{
-        fact::Cause,
-        summary::Summary,
-        turn::{Checkpoint, Turn},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::Cause,
+    summary::Summary,
+    turn::{Checkpoint, Turn},
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    buffer::{BufferHead, BufferSnapshot, BufferedTurn},
+    ledger::{
+        dialogues::{Dialogue, DialogueStatus, OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
+        rewinds::RewindRecord,
     },
-    ports::{
-        StoreError, StoreResult,
-        buffer::{BufferHead, BufferSnapshot, BufferedTurn},
-        ledger::{
-            dialogues::{Dialogue, DialogueStatus, OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
-            rewinds::RewindRecord,
-        },
-    },
-    tenancy::TenantScope,
 };
 
 /// Rewinds published when a dialogue is loaded again; beyond the limit, only the first rewinds.
 const MAX_MISSED_REWINDS: u32 = 64;
 
 /// A dialogue in the memory of its owner.
-pub(in crate::actors) struct LoadedDialogue {
+pub(crate) struct LoadedDialogue {
     pub dialogue: Arc<Dialogue>,
     /// `None` in an NPC conversation.
     pub player: Option<PlayerId>,
@@ -85,7 +85,7 @@ impl LoadedDialogue {
 
 /// Takes ownership and reads the whole state of a session. The listeners have seen the events up to number `told`, if
 /// any.
-pub(in crate::actors) async fn load_dialogue(
+pub(crate) async fn load_dialogue(
     node: Arc<Node>,
     key: DialogueKey,
     told: Option<u64>,
@@ -193,7 +193,7 @@ async fn last_speaker(
 }
 
 /// Reads again the rows that a rewind changed; ownership stays.
-pub(in crate::actors) async fn reread_after_rewind(
+pub(crate) async fn reread_after_rewind(
     node: Arc<Node>,
     (scope, id): DialogueKey,
     epoch: u64,
@@ -239,7 +239,7 @@ pub(in crate::actors) async fn reread_after_rewind(
 }
 
 /// The result of [`reread_after_rewind`].
-pub(in crate::actors) struct RereadDialogue {
+pub(crate) struct RereadDialogue {
     pub dialogue: Dialogue,
     pub npc: Option<NpcId>,
     pub checkpoint: Checkpoint,
@@ -316,16 +316,12 @@ fn has_full_history(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
 }
 
 /// Converts a turn to the form of the buffer.
-pub(in crate::actors) fn to_buffered(turn: &Turn) -> BufferedTurn {
+pub(crate) fn to_buffered(turn: &Turn) -> BufferedTurn {
     turn.into()
 }
 
 /// Extends ownership. `false`: the node has lost the dialogue.
-pub(in crate::actors) async fn renew_ownership(
-    node: Arc<Node>,
-    (scope, id): DialogueKey,
-    epoch: u64,
-) -> StoreResult<bool> {
+pub(crate) async fn renew_ownership(node: Arc<Node>, (scope, id): DialogueKey, epoch: u64) -> StoreResult<bool> {
     let until = node.ports.clock.now() + Duration::from_secs(node.settings.ownership_s);
     let renewed = node
         .ports
@@ -340,7 +336,7 @@ pub(in crate::actors) async fn renew_ownership(
 }
 
 /// Marks the dialogue closed.
-pub(in crate::actors) async fn close_dialogue(
+pub(crate) async fn close_dialogue(
     node: Arc<Node>,
     (scope, id): DialogueKey,
     epoch: u64,
@@ -356,8 +352,8 @@ pub(in crate::actors) async fn close_dialogue(
 }
 
 /// Releases ownership. After a failure the node stays the owner and gets requests as before. `next_seq`: see
-/// [`next_seq_if_quiet`](crate::actors::event_log::EventLog::next_seq_if_quiet).
-pub(in crate::actors) async fn release_ownership(node: Arc<Node>, (scope, id): DialogueKey, epoch: u64, next_seq: u64) {
+/// [`next_seq_if_quiet`](crate::event_log::EventLog::next_seq_if_quiet).
+pub(crate) async fn release_ownership(node: Arc<Node>, (scope, id): DialogueKey, epoch: u64, next_seq: u64) {
     if let Err(error) = node
         .ports
         .ledger
@@ -370,16 +366,13 @@ pub(in crate::actors) async fn release_ownership(node: Arc<Node>, (scope, id): D
 }
 
 /// Reads the summaries again after a summary job.
-pub(in crate::actors) async fn reload_summaries(
-    node: Arc<Node>,
-    (scope, id): DialogueKey,
-) -> StoreResult<Vec<Summary>> {
+pub(crate) async fn reload_summaries(node: Arc<Node>, (scope, id): DialogueKey) -> StoreResult<Vec<Summary>> {
     node.ports.ledger.summaries.load_summaries(&scope, id).await
 }
 
 impl LoadedDialogue {
     /// Updates the event log from the dialogue, which was just self.
-    pub(in crate::actors) fn sync_event_log(&self, node: &Node, key: &DialogueKey, log: &EventLog) {
+    pub(crate) fn sync_event_log(&self, node: &Node, key: &DialogueKey, log: &EventLog) {
         let known = node.last_seqs.get(key);
         // The gap grows with each load. Two processes that are killed one after the other then share no number.
         let gap = (node.settings.replay_events as u64).saturating_mul(self.epoch);

@@ -14,32 +14,30 @@ use super::{
     load,
 };
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, InterruptOutcome,
-        memory_wait::MemoryWait,
-        messages::ReplyHandle,
-        rewinding::{self, RecentRewinds, RewindIntent, RewindQueue},
-    },
-    dialogue::{
-        events::EventBody,
-        requester::{LateRequesters, Requester},
-        rewind::{AppliedRewind, RewindError, RewindResponse, RewindTarget},
-        turn::{CommittedTurn, TurnError, event_error},
-    },
-    ids::TurnId,
-    ports::{
-        StoreError,
-        ledger::rewinds::{OnKeyConflict, RewindRecord},
-    },
+    DialogueError, InterruptCommand, InterruptOutcome,
+    memory_wait::MemoryWait,
+    messages::ReplyHandle,
+    rewinding::{self, RecentRewinds, RewindIntent, RewindQueue},
+};
+use colloquy_core::ids::TurnId;
+use colloquy_dialogue::{
+    events::EventBody,
+    requester::{LateRequesters, Requester},
+    rewind::{AppliedRewind, RewindError, RewindResponse, RewindTarget},
+    turn::{CommittedTurn, TurnError, event_error},
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::rewinds::{OnKeyConflict, RewindRecord},
 };
 
 /// Starts the rewinds requested so far.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct BeginRewind;
+pub(crate) struct BeginRewind;
 
 /// The rewind requests of a dialogue, and the results of earlier rewinds.
-pub(in crate::actors) struct Rewinds<K: DialogueKind> {
+pub(crate) struct Rewinds<K: DialogueKind> {
     pub queue: RewindQueue<K::Caller>,
     /// Number of requests that may soon request a rewind. Simultaneous requests become a single rewind.
     pub preparing: usize,
@@ -55,7 +53,7 @@ pub(in crate::actors) struct Rewinds<K: DialogueKind> {
 
 /// The rewind that is running in the ledger.
 #[derive(Default)]
-pub(in crate::actors) struct RewindInFlight {
+pub(crate) struct RewindInFlight {
     /// The result of the running turn, if the turn ended meanwhile. The rewind decides whether the turn stands.
     turn_result: Option<Box<Result<CommittedTurn, TurnError>>>,
     /// True if the rewind pauses the conversation, false if it ends a pause; `None`: neither.

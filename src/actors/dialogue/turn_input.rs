@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::{
-    actors::{dialogue::load, node::Node, participants::ParticipantRecords},
-    dialogue::{
-        npc_conversation::{self, Scene},
-        turn::TurnInput,
-    },
+use crate::{dialogue::load, node::Node, participants::ParticipantRecords};
+use colloquy_core::{
     ids::{NpcId, TurnId},
-    memory::{
-        authored::Npc,
-        summary::Summary,
-        turn::{Checkpoint, Turn},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_dialogue::{
+    npc_conversation::{self, Scene},
+    turn::TurnInput,
+};
+use colloquy_memory::{
+    authored::Npc,
+    summary::Summary,
+    turn::{Checkpoint, Turn},
 };
 
 /// Returns the input of the next turn, spoken by `npc`, with an empty line.
-pub(in crate::actors) fn next_turn_input(
+pub(crate) fn next_turn_input(
     node: &Node,
     scope: &TenantScope,
     loaded: &load::LoadedDialogue,
@@ -55,7 +55,7 @@ pub(in crate::actors) fn next_turn_input(
 }
 
 /// Returns the NPC that answers a line: the addressed NPC, the NPC that the line names, or else the last speaker.
-pub(in crate::actors) fn answering_npc(
+pub(crate) fn answering_npc(
     loaded: &load::LoadedDialogue,
     authored: &ParticipantRecords,
     line: &str,
@@ -71,7 +71,7 @@ pub(in crate::actors) fn answering_npc(
 
 impl load::LoadedDialogue {
     /// Appends a committed turn with its checkpoint.
-    pub(in crate::actors) fn append_turn(&mut self, turn: &Turn, checkpoint: Checkpoint) {
+    pub(crate) fn append_turn(&mut self, turn: &Turn, checkpoint: Checkpoint) {
         self.head = Some(turn.id);
         self.npc = turn.npc.clone();
         let dialogue = Arc::make_mut(&mut self.dialogue);
@@ -84,7 +84,7 @@ impl load::LoadedDialogue {
     }
 
     /// True if the turn of a job has not been unsaid meanwhile.
-    pub(in crate::actors) fn is_standing(&self, id: TurnId, number: u32) -> bool {
+    pub(crate) fn is_standing(&self, id: TurnId, number: u32) -> bool {
         match self.history.iter().find(|turn| turn.number == number) {
             Some(turn) => turn.id == id,
             // The turn has left the buffer, or the dialogue.
@@ -93,7 +93,7 @@ impl load::LoadedDialogue {
     }
 
     /// Applies the rows that were read after a rewind.
-    pub(in crate::actors) fn apply_reread(&mut self, read: load::RereadDialogue) {
+    pub(crate) fn apply_reread(&mut self, read: load::RereadDialogue) {
         if let Some(npc) = read.npc {
             self.npc = npc;
         }
@@ -104,7 +104,7 @@ impl load::LoadedDialogue {
     }
 
     /// Applies summaries that were read again.
-    pub(in crate::actors) fn set_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
+    pub(crate) fn set_summaries(&mut self, summaries: Vec<Summary>, buffer_min: u32) {
         self.checkpoint.apply_summaries(&summaries, buffer_min);
         self.summaries = Arc::new(summaries);
         self.trim_history();

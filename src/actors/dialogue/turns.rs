@@ -12,25 +12,23 @@ use super::{
     load,
 };
 use crate::{
-    actors::{
-        DialogueError,
-        event_log::TurnEvents,
-        messages::{CuratorRequest, DialogueKey, JobEnded},
-        node::Node,
-        participants::Participants,
-        running_turn::{KeyedLine, RunningTurn, TurnOutcome},
-    },
-    dialogue::{
-        events::EventBody,
-        jobs::JobReport,
-        turn::{CommittedTurn, TurnError, TurnInput, event_error},
-    },
-    ids::TurnId,
-    ports::ledger::jobs::Job,
+    DialogueError,
+    event_log::TurnEvents,
+    messages::{CuratorRequest, DialogueKey, JobEnded},
+    node::Node,
+    participants::Participants,
+    running_turn::{KeyedLine, RunningTurn, TurnOutcome},
 };
+use colloquy_core::ids::TurnId;
+use colloquy_dialogue::{
+    events::EventBody,
+    jobs::JobReport,
+    turn::{CommittedTurn, TurnError, TurnInput, event_error},
+};
+use colloquy_ports::ledger::jobs::Job;
 
 /// The callers of a turn that is about to start, and the context of their request.
-pub(in crate::actors) struct TurnCallers {
+pub(crate) struct TurnCallers {
     /// Identifies a repeated request. A line between NPCs has no key.
     pub key: Option<KeyedLine>,
     pub waiters: Vec<oneshot::Sender<TurnOutcome>>,
@@ -264,7 +262,7 @@ impl<K: DialogueKind> DialogueActor<K> {
 
 /// Makes the jobs due that waited until a turn was heard. Returns the number of jobs; `None`: the ledger did not
 /// answer, and the jobs become due by themselves.
-pub(in crate::actors) async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<u64> {
+pub(crate) async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<u64> {
     let jobs = &node.ports.ledger.jobs;
     match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
         Ok(due) => {

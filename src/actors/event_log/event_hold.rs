@@ -3,14 +3,12 @@
 use std::sync::Arc;
 
 use super::{EventLog, failed_reply};
-use crate::{
-    dialogue::{
-        events::{EventBody, EventError},
-        turn::{TurnError, event_error},
-    },
-    memory::turn::TurnStatus,
-    ports::ledger::rewinds::RewindRecord,
+use colloquy_dialogue::{
+    events::{EventBody, EventError},
+    turn::{TurnError, event_error},
 };
+use colloquy_memory::turn::TurnStatus;
+use colloquy_ports::ledger::rewinds::RewindRecord;
 
 /// A rewind is running: durable events wait for the outcome.
 pub(super) struct EventHold {

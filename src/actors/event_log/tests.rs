@@ -4,14 +4,12 @@
 
 use super::*;
 use crate::{
-    actors::{
-        messages::LastSeq,
-        tests::world::{RecordingListener, test_actor_settings},
-    },
-    dialogue::turn::{TurnError, event_error},
-    ids::{DialogueKind, GeneratedId},
-    ports::clock::SystemClock,
+    messages::LastSeq,
+    tests::world::{RecordingListener, test_actor_settings},
 };
+use colloquy_core::ids::{DialogueKind, GeneratedId};
+use colloquy_dialogue::turn::{TurnError, event_error};
+use colloquy_ports::clock::SystemClock;
 
 fn new_log() -> (Arc<EventLog>, Arc<RecordingListener>) {
     let id = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
@@ -100,7 +98,7 @@ fn turn_cut_before_first_character_publishes_its_end() {
 fn listener_without_optional_events_sees_sequence_gap() {
     struct WithoutOptional(Arc<RecordingListener>);
     impl Listener for WithoutOptional {
-        fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), crate::actors::ListenerGone> {
+        fn deliver_event(&self, event: &Arc<PublishedEvent>) -> Result<(), crate::ListenerGone> {
             self.0.deliver_event(event)
         }
         fn sees_optional(&self) -> bool {
@@ -176,7 +174,7 @@ fn newer_owner_replaces_previous_owner() {
         heard: std::sync::atomic::AtomicU32,
     }
     impl Listener for OwnerListener {
-        fn deliver_event(&self, _: &Arc<PublishedEvent>) -> Result<(), crate::actors::ListenerGone> {
+        fn deliver_event(&self, _: &Arc<PublishedEvent>) -> Result<(), crate::ListenerGone> {
             self.heard.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             Ok(())
         }

@@ -11,14 +11,12 @@ use tokio::sync::oneshot;
 
 use super::Sessions;
 use crate::{
-    actors::{
-        mailbox::{Mailbox, QueuedMessage},
-        messages::{CutRunningTurn, DrainCurator, DrainDialogue, StopCurator, StopDialogue},
-        node::send_message,
-        registry::Registry,
-    },
-    ports::StoreError,
+    mailbox::{Mailbox, QueuedMessage},
+    messages::{CutRunningTurn, DrainCurator, DrainDialogue, StopCurator, StopDialogue},
+    node::send_message,
+    registry::Registry,
 };
+use colloquy_ports::StoreError;
 
 /// The result of a drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,7 +44,7 @@ impl Sessions {
     }
 
     /// As [`Self::drain_node`], with the time of the cut: `patience` from now, at most `deadline`.
-    pub(in crate::actors) async fn drain_node_within(&self, patience: Duration, deadline: Duration) -> DrainReport {
+    pub(crate) async fn drain_node_within(&self, patience: Duration, deadline: Duration) -> DrainReport {
         self.node.draining.store(true, Relaxed);
         let now = self.node.ports.clock.monotonic_now();
         let (cut_at, end) = (now + patience, now + deadline);

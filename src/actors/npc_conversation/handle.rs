@@ -7,19 +7,19 @@ use ulid::Ulid;
 
 use super::ConversationRequest;
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
-        handle::{Sessions, ask_actor},
-        messages::{AttachedListener, CREATED_SEQ, ConversationSnapshot, CreatedSession, LastSeq, ReplyHandle},
-        node::ActorDirectory,
-        rewinding::REWIND_RETRY_AFTER,
-        running_turn::TurnOutcome,
-    },
-    ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
-    memory::fact::Cause,
-    ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
-    tenancy::{Principal, TenantScope},
+    DialogueError, InterruptCommand, InterruptOutcome, Listener, NewConversation, NewSession,
+    handle::{Sessions, ask_actor},
+    messages::{AttachedListener, CREATED_SEQ, ConversationSnapshot, CreatedSession, LastSeq, ReplyHandle},
+    node::ActorDirectory,
+    rewinding::REWIND_RETRY_AFTER,
+    running_turn::TurnOutcome,
 };
+use colloquy_core::{
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, WorldId},
+    scope::{Principal, TenantScope},
+};
+use colloquy_memory::fact::Cause;
+use colloquy_ports::ledger::dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback};
 
 /// How often a player joins at another line when the line of each attempt is rewound first.
 const MAX_JOIN_ATTEMPTS: usize = 4;
@@ -47,7 +47,7 @@ pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str)
 
 /// The conversations of the local node. Cheap to clone.
 #[derive(Clone)]
-pub struct NpcConversations(pub(in crate::actors) Sessions);
+pub struct NpcConversations(pub(crate) Sessions);
 
 impl NpcConversations {
     /// Creates a conversation, and starts a self-paced conversation.

@@ -6,14 +6,12 @@ use actix::Context;
 
 use super::{ConversationCaller, ConversationKind, ConversationRequest, ConversationWaiter, NpcConversation};
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, InterruptOutcome,
-        dialogue::kind::{DialogueKind as _, TurnEndWaiter},
-        messages::{ConversationSnapshot, ReplyHandle},
-    },
-    dialogue::{requester::Requester, rewind::RewindTarget, turn::TurnError},
-    tenancy::Principal,
+    DialogueError, InterruptCommand, InterruptOutcome,
+    dialogue::kind::{DialogueKind as _, TurnEndWaiter},
+    messages::{ConversationSnapshot, ReplyHandle},
 };
+use colloquy_core::scope::Principal;
+use colloquy_dialogue::{requester::Requester, rewind::RewindTarget, turn::TurnError};
 
 /// The state of a conversation, as far as an interrupt depends on the state.
 #[derive(Debug, Clone, Copy, Default)]

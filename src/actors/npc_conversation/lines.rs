@@ -8,15 +8,13 @@ use tracing::Span;
 
 use super::{NpcConversation, speaker_choice::SpeakerChoice};
 use crate::{
-    actors::{
-        DialogueError,
-        dialogue::{turn_input::next_turn_input, turns::TurnCallers},
-        messages::ReplyHandle,
-        participants::ParticipantRecords,
-        running_turn::TurnOutcome,
-    },
-    dialogue::npc_conversation::{end_reason, max_turns},
+    DialogueError,
+    dialogue::{turn_input::next_turn_input, turns::TurnCallers},
+    messages::ReplyHandle,
+    participants::ParticipantRecords,
+    running_turn::TurnOutcome,
 };
+use colloquy_dialogue::npc_conversation::{end_reason, max_turns};
 
 /// Failed lines in a row before the conversation pauses.
 const MAX_FAILURES_IN_A_ROW: u32 = 5;

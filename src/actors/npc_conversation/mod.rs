@@ -35,17 +35,15 @@ use super::{
     metrics::{ActorKind, FencedWrite},
     running_turn::TurnOutcome,
 };
-use crate::{
-    dialogue::{
-        events::{EventBody, EventError},
-        npc_conversation::pause_after,
-        rewind::RewindTarget,
-        turn::{PartialReply, TurnError},
-    },
-    memory::turn::{Turn, TurnStatus},
-    ports::ledger::rewinds::RewindRecord,
-    tenancy::Principal,
+use colloquy_core::scope::Principal;
+use colloquy_dialogue::{
+    events::{EventBody, EventError},
+    npc_conversation::pause_after,
+    rewind::RewindTarget,
+    turn::{PartialReply, TurnError},
 };
+use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_ports::ledger::rewinds::RewindRecord;
 pub(super) use request::{ContinueTalking, ConversationRequest};
 
 /// The actor of a conversation.

@@ -6,16 +6,14 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{ConversationWaiter, NpcConversation};
 use crate::{
-    actors::{
-        DialogueError, InterruptOutcome,
-        dialogue::{actor::State, kind::TurnEndWaiter},
-        messages::{ConversationSnapshot, JoinPoint, ReplyHandle},
-        metrics::FencedWrite,
-        rewinding::REWIND_RETRY_AFTER,
-    },
-    dialogue::events::EventBody,
-    ports::ledger::dialogues::OwnerWriteOutcome,
+    DialogueError, InterruptOutcome,
+    dialogue::{actor::State, kind::TurnEndWaiter},
+    messages::{ConversationSnapshot, JoinPoint, ReplyHandle},
+    metrics::FencedWrite,
+    rewinding::REWIND_RETRY_AFTER,
 };
+use colloquy_dialogue::events::EventBody;
+use colloquy_ports::ledger::dialogues::OwnerWriteOutcome;
 
 /// Continues a request after a pause, or its end, was written or refused.
 type AfterPause = Box<dyn FnOnce(&mut NpcConversation, Result<(), DialogueError>, &mut Context<NpcConversation>)>;

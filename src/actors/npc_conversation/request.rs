@@ -6,19 +6,17 @@ use actix::Message;
 use tokio::sync::oneshot;
 
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, InterruptOutcome, Listener,
-        dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
-        messages::{AttachedListener, ConversationSnapshot, JoinPoint, ReplyHandle},
-        running_turn::TurnOutcome,
-    },
-    tenancy::Principal,
+    DialogueError, InterruptCommand, InterruptOutcome, Listener,
+    dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
+    messages::{AttachedListener, ConversationSnapshot, JoinPoint, ReplyHandle},
+    running_turn::TurnOutcome,
 };
+use colloquy_core::scope::Principal;
 
 /// The requests to a conversation.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) enum ConversationRequest {
+pub(crate) enum ConversationRequest {
     Snapshot {
         reply: ReplyHandle<ConversationSnapshot>,
     },
@@ -56,7 +54,7 @@ pub(in crate::actors) enum ConversationRequest {
 /// Allows lines again: the tenant was enabled, or the conversation was woken.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) struct ContinueTalking;
+pub(crate) struct ContinueTalking;
 
 impl DialogueRequest for ConversationRequest {
     fn needs(&self) -> RequestNeeds {

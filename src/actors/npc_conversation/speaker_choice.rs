@@ -5,12 +5,10 @@ use std::sync::Arc;
 use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
 
 use super::NpcConversation;
-use crate::{
-    actors::participants::ParticipantRecords,
-    dialogue::npc_conversation::next_speaker,
-    ids::{NpcId, TurnId},
-    ports::ledger::dialogues::NextSpeaker,
-};
+use crate::participants::ParticipantRecords;
+use colloquy_core::ids::{NpcId, TurnId};
+use colloquy_dialogue::npc_conversation::next_speaker;
+use colloquy_ports::ledger::dialogues::NextSpeaker;
 
 /// The query to a model, and its answer.
 #[derive(Default)]

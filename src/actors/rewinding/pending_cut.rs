@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::{
-    actors::{InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, running_turn::RunningTurn},
-    dialogue::requester::Requester,
-    ids::TurnId,
-    memory::turn::{Turn, TurnStatus},
-};
+use crate::{InterruptOutcome, dialogue::load::LoadedDialogue, messages::ReplyHandle, running_turn::RunningTurn};
+use colloquy_core::ids::TurnId;
+use colloquy_dialogue::requester::Requester;
+use colloquy_memory::turn::{Turn, TurnStatus};
 
 /// A request to cut the running turn.
-pub(in crate::actors) struct PendingCut {
+pub(crate) struct PendingCut {
     id: TurnId,
     pub number: u32,
     /// The turn, once committed.
@@ -26,7 +24,7 @@ pub(in crate::actors) struct PendingCut {
 }
 
 /// The result of a cut after the turn has ended.
-pub(in crate::actors) enum CutOutcome {
+pub(crate) enum CutOutcome {
     /// The reply ended before the cut. A rewind must cut at the heard length, in Unicode scalar values.
     TooLate(usize),
     /// The answer for the caller.

@@ -4,17 +4,15 @@
 use std::sync::Arc;
 
 use crate::{
-    actors::{
-        InterruptOutcome,
-        messages::{DialogueKey, ReplyHandle},
-        node::Node,
-    },
-    dialogue::requester::LateRequesters,
-    ports::{StoreError, ledger::rewinds::OnKeyConflict},
+    InterruptOutcome,
+    messages::{DialogueKey, ReplyHandle},
+    node::Node,
 };
+use colloquy_dialogue::requester::LateRequesters;
+use colloquy_ports::{StoreError, ledger::rewinds::OnKeyConflict};
 
 /// Stores the late requesters' outcome and audit entries, since no rewind of their own does. Both are written, or none.
-pub(in crate::actors) async fn record_outcome(
+pub(crate) async fn record_outcome(
     node: Arc<Node>,
     (scope, dialogue): DialogueKey,
     late: LateRequesters,
@@ -29,7 +27,7 @@ pub(in crate::actors) async fn record_outcome(
 
 /// Returns the callers to answer after the late callers were recorded, or failed to be. On a failure, rewind callers
 /// get the error and must retry: a repeated key that is not stored would remove later turns.
-pub(in crate::actors) fn callers_if_recorded<A>(
+pub(crate) fn callers_if_recorded<A>(
     kept: Result<(), StoreError>,
     (_, dialogue): &DialogueKey,
     callers: Vec<A>,

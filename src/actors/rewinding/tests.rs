@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::{actors::HeardLength, ports::ledger::rewinds::RolledBack};
+use crate::HeardLength;
+use colloquy_ports::ledger::rewinds::RolledBack;
 
 fn turn_target(number: u32, heard: Option<usize>) -> RewindTarget {
     RewindTarget::Turn {
@@ -66,7 +67,7 @@ fn late_caller_is_answered_with_the_last_rewind_of_its_turn() {
     let id = |n: u128| Some(TurnId::from_u128(n));
     let moved = |to: u32, removed: &[u32]| {
         Arc::new(RewindRecord {
-            id: crate::ids::RewindId::from_u128(1),
+            id: colloquy_core::ids::RewindId::from_u128(1),
             world: "vale".parse().unwrap(),
             epoch: 1,
             head: id(to.into()),

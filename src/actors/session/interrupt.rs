@@ -4,11 +4,9 @@ use actix::Context;
 
 use super::{Session, SessionCaller, SessionKind, SessionRequest};
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, InterruptOutcome, dialogue::kind::DialogueKind as _, messages::ReplyHandle,
-    },
-    dialogue::rewind::RewindTarget,
+    DialogueError, InterruptCommand, InterruptOutcome, dialogue::kind::DialogueKind as _, messages::ReplyHandle,
 };
+use colloquy_dialogue::rewind::RewindTarget;
 
 /// The state of a session, as far as an interrupt depends on the state.
 #[derive(Debug, Clone, Copy, Default)]

@@ -12,21 +12,19 @@ use super::{
     waiting_line::{WaitingLine, accept_line, is_addressed_to, repeated_turn},
 };
 use crate::{
-    actors::{
-        AcceptedLine, DialogueError, OnBusy, PlayerLine,
-        dialogue::{
-            load::LoadedDialogue,
-            turn_input::{answering_npc, next_turn_input},
-            turns::TurnCallers,
-        },
-        messages::ReplyHandle,
-        participants::{ParticipantRecords, Participants},
-        running_turn::KeyedLine,
+    AcceptedLine, DialogueError, OnBusy, PlayerLine,
+    dialogue::{
+        load::LoadedDialogue,
+        turn_input::{answering_npc, next_turn_input},
+        turns::TurnCallers,
     },
-    dialogue::turn::TurnInput,
-    memory::authored::Npc,
-    ports::{StoreResult, ledger::dialogues::KeyedTurn},
+    messages::ReplyHandle,
+    participants::{ParticipantRecords, Participants},
+    running_turn::KeyedLine,
 };
+use colloquy_dialogue::turn::TurnInput;
+use colloquy_memory::authored::Npc;
+use colloquy_ports::{StoreResult, ledger::dialogues::KeyedTurn};
 
 impl Session {
     // --- lines ---

@@ -30,14 +30,12 @@ use super::{
     metrics::{ActorKind, FencedWrite},
     running_turn::RunningTurn,
 };
-use crate::{
-    dialogue::{
-        events::{EventBody, EventError},
-        turn::{PartialReply, TurnError, event_error},
-    },
-    memory::turn::{Turn, TurnStatus},
-    ports::{StoreError, ledger::rewinds::RewindRecord},
+use colloquy_dialogue::{
+    events::{EventBody, EventError},
+    turn::{PartialReply, TurnError, event_error},
 };
+use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_ports::{StoreError, ledger::rewinds::RewindRecord};
 pub(super) use request::{RegenerateCommand, SessionRequest};
 use rewinds::SessionCaller;
 use turn_keys::TurnKeys;

@@ -6,16 +6,14 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 
 use super::Session;
 use crate::{
-    actors::{
-        DialogueError,
-        dialogue::turns::make_jobs_due,
-        messages::{JobEnded, ReplyHandle},
-        running_turn::RunningTurn,
-    },
-    dialogue::{jobs::JobReport, scenarios::UnlockTrigger},
-    memory::turn::Turn,
-    ports::ledger::dialogues::Playback,
+    DialogueError,
+    dialogue::turns::make_jobs_due,
+    messages::{JobEnded, ReplyHandle},
+    running_turn::RunningTurn,
 };
+use colloquy_dialogue::{jobs::JobReport, scenarios::UnlockTrigger};
+use colloquy_memory::turn::Turn;
+use colloquy_ports::ledger::dialogues::Playback;
 
 impl Session {
     /// Handles a turn that was played to the end: the jobs that waited for the playback become due.

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{RegenerateCommand, Session, SessionCaller, SessionRequest};
-use crate::{
-    actors::{AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, ResumeCommand, messages::ReplyHandle},
-    dialogue::{requester::Requester, rewind::RewindTarget},
-};
+use crate::{AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, ResumeCommand, messages::ReplyHandle};
+use colloquy_dialogue::{requester::Requester, rewind::RewindTarget};
 
 impl Session {
     pub(super) fn on_regenerate(

@@ -5,18 +5,16 @@ use std::{sync::Arc, time::Instant};
 use actix::Message;
 
 use crate::{
-    actors::{
-        AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, ResumeCommand,
-        dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
-        messages::{AttachedListener, ReplyHandle, SessionSnapshot},
-    },
-    dialogue::turn::TurnInput,
-    tenancy::Principal,
+    AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, ResumeCommand,
+    dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
+    messages::{AttachedListener, ReplyHandle, SessionSnapshot},
 };
+use colloquy_core::scope::Principal;
+use colloquy_dialogue::turn::TurnInput;
 
 /// A request to rewind the last turn and say its line again.
 #[derive(Debug, Clone)]
-pub(in crate::actors) struct RegenerateCommand {
+pub(crate) struct RegenerateCommand {
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn that the caller knows.
@@ -29,7 +27,7 @@ pub(in crate::actors) struct RegenerateCommand {
 /// The requests to a session.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(in crate::actors) enum SessionRequest {
+pub(crate) enum SessionRequest {
     Say {
         line: PlayerLine,
         accepted_at: Instant,

@@ -7,21 +7,19 @@ use super::{
     waiting_line::{ReplacedHead, WaitingLine},
 };
 use crate::{
-    actors::{
-        AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, dialogue::kind::RewindCaller,
-        messages::ReplyHandle,
-    },
-    dialogue::{
-        events::EventBody,
-        turn::{TurnError, event_error},
-    },
-    ids::TurnId,
-    ports::ledger::rewinds::RewindRecord,
+    AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, dialogue::kind::RewindCaller,
+    messages::ReplyHandle,
 };
+use colloquy_core::ids::TurnId;
+use colloquy_dialogue::{
+    events::EventBody,
+    turn::{TurnError, event_error},
+};
+use colloquy_ports::ledger::rewinds::RewindRecord;
 
 /// A caller that waits for a rewind.
 #[expect(clippy::large_enum_variant, reason = "a handful, and each for a moment")]
-pub(in crate::actors) enum SessionCaller {
+pub(crate) enum SessionCaller {
     Rewind(ReplyHandle<InterruptOutcome>),
     /// The caller wants a cut reply resumed.
     Resume {

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::memory::turn::Turn;
+use colloquy_memory::turn::Turn;
 
 /// Turns remembered by key. The number is small because each turn holds its texts; older turns are looked up in the
 /// ledger.

@@ -5,16 +5,14 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::{
-    actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine, messages::ReplyHandle, running_turn::TurnOutcome},
-    dialogue::{
-        requester::Requester,
-        turn::{PartialReply, TurnError},
-    },
-    ids::{NpcId, TurnId},
-    memory::turn::Turn,
-    ports::ledger::metrics::GaugeGuard,
+use crate::{AcceptedLine, DialogueError, OnBusy, PlayerLine, messages::ReplyHandle, running_turn::TurnOutcome};
+use colloquy_core::ids::{NpcId, TurnId};
+use colloquy_dialogue::{
+    requester::Requester,
+    turn::{PartialReply, TurnError},
 };
+use colloquy_memory::turn::Turn;
+use colloquy_ports::ledger::metrics::GaugeGuard;
 
 /// The head that a line shall follow; `None`: the line shall be the first turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,11 @@
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
-use crate::{
-    dialogue::settings::DialogueSettings,
-    memory::turn::Usage,
-    ports::{
-        PageRequest,
-        ledger::{curator::FailedJob, jobs::JobStatus, usage::UsageDelta},
-    },
+use colloquy_dialogue::settings::DialogueSettings;
+use colloquy_memory::turn::Usage;
+use colloquy_ports::{
+    PageRequest,
+    ledger::{curator::FailedJob, jobs::JobStatus, usage::UsageDelta},
 };
 
 #[actix::test]

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::world::{RecordingListener, TestWorld};
-use crate::{actors::Listener, ids::DialogueId};
+use crate::Listener;
+use colloquy_core::ids::DialogueId;
 
 impl TestWorld {
     pub(super) async fn attach_watcher(&self, id: DialogueId, last_seq: Option<u64>) -> Arc<RecordingListener> {

@@ -1,7 +1,7 @@
 //! Rules that hold for sessions and for conversations alike.
 
 use super::{saves, world::*};
-use crate::actors::{DialogueError, InterruptCommand, InterruptOutcome};
+use crate::{DialogueError, InterruptCommand, InterruptOutcome};
 
 #[actix::test]
 async fn stored_outcome_of_a_key_is_repeated_after_the_dialogue_was_closed() {

@@ -6,17 +6,15 @@ use super::{
     idle::StoppedClock,
     world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_until},
 };
-use crate::{
-    actors::curator::has_silent_dialogues,
-    memory::turn::Usage,
-    ports::{
-        PageRequest,
-        ledger::{
-            audit::Edit,
-            jobs::JobStatus,
-            tenants::TenantChange,
-            usage::{Budgeted, OverBudget, TenantBudget, UsageDelta},
-        },
+use crate::curator::has_silent_dialogues;
+use colloquy_memory::turn::Usage;
+use colloquy_ports::{
+    PageRequest,
+    ledger::{
+        audit::Edit,
+        jobs::JobStatus,
+        tenants::TenantChange,
+        usage::{Budgeted, OverBudget, TenantBudget, UsageDelta},
     },
 };
 

@@ -4,13 +4,11 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_until};
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, InterruptOutcome, NewConversation, npc_conversation::handle::NpcConversations,
-    },
-    ids::{DialogueId, NpcId},
-    memory::turn::{Turn, TurnStatus},
-    ports::ledger::dialogues::{DialogueStatus, Interrupters, NextSpeaker},
+    DialogueError, InterruptCommand, InterruptOutcome, NewConversation, npc_conversation::handle::NpcConversations,
 };
+use colloquy_core::ids::{DialogueId, NpcId};
+use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_ports::ledger::dialogues::{DialogueStatus, Interrupters, NextSpeaker};
 
 impl TestWorld {
     pub(super) fn npc_conversations(&self) -> NpcConversations {
@@ -161,7 +159,7 @@ async fn last_line_can_be_cut_or_joined_while_it_may_still_be_read() {
         ear.wait_for_event("committed 1").await;
         world.say_next_line(id).await;
         let wish = InterruptCommand {
-            heard: Some(crate::actors::HeardLength::Chars(5)),
+            heard: Some(crate::HeardLength::Chars(5)),
             ..world.conversation_interrupt(Some(2))
         };
         world
@@ -543,7 +541,7 @@ async fn panicked_conversation_resumes_by_itself() {
     world.wait_for_begun(1).await;
     let key = (world.scope.clone(), id);
     let addr = world.sessions.node_for_test().conversations.find_live(&key).unwrap();
-    addr.try_send(crate::actors::messages::PanicForTest).unwrap();
+    addr.try_send(crate::messages::PanicForTest).unwrap();
     ear.wait_for_event("failed 1").await;
     world.fake.go.add_permits(10);
     // Without a request, the chores revive the conversation.

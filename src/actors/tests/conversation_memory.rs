@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_until};
-use crate::dialogue::turn::TurnError;
+use colloquy_dialogue::turn::TurnError;
 
 #[actix::test]
 async fn next_line_waits_for_memory_of_the_last_line() {

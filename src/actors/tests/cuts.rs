@@ -7,13 +7,11 @@ use futures_util::{FutureExt as _, future::join_all};
 use super::world::{
     PATIENCE, RecordingListener, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until,
 };
-use crate::{
-    actors::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome, OnBusy, ResumeCommand},
-    dialogue::turn::TurnError,
-    ids::DialogueId,
-    memory::turn::{Turn, TurnStatus},
-    ports::{PageRequest, ledger::audit::AuditRow},
-};
+use crate::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome, OnBusy, ResumeCommand};
+use colloquy_core::ids::DialogueId;
+use colloquy_dialogue::turn::TurnError;
+use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_ports::{PageRequest, ledger::audit::AuditRow};
 
 impl TestWorld {
     pub(super) async fn audit_rows(&self, action: &str) -> Vec<AuditRow> {
@@ -166,7 +164,7 @@ async fn player_line_that_cuts_a_reply_is_recorded_too() {
     );
     let world = world.restart_process();
     let late = RecordingListener::new();
-    let listener: std::sync::Arc<dyn crate::actors::Listener> = std::sync::Arc::<RecordingListener>::clone(&late);
+    let listener: std::sync::Arc<dyn crate::Listener> = std::sync::Arc::<RecordingListener>::clone(&late);
     let seen = Some(ear.heard_seqs()[0]);
     world
         .sessions

@@ -1,10 +1,8 @@
 //! Cuts of turns that are never committed.
 
 use super::world::{TestWorld, wait_for_turn};
-use crate::{
-    actors::{HeardLength, InterruptCommand, InterruptOutcome},
-    memory::turn::TurnStatus,
-};
+use crate::{HeardLength, InterruptCommand, InterruptOutcome};
+use colloquy_memory::turn::TurnStatus;
 
 #[actix::test]
 async fn npc_line_that_cannot_be_continued_stands_as_cut() {
@@ -76,7 +74,7 @@ async fn npc_line_that_cannot_be_continued_stands_as_cut() {
     assert_eq!(heard, before);
     assert_eq!(
         joined.dialogue.cause,
-        Some(crate::memory::fact::Cause::Turn(heard[0].id))
+        Some(colloquy_memory::fact::Cause::Turn(heard[0].id))
     );
     world.shut_down().await;
 }

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use super::world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, write_authored};
-use crate::{
-    actors::{ActorSettings, DialogueError},
-    ids::DialogueId,
-};
+use crate::{ActorSettings, DialogueError};
+use colloquy_core::ids::DialogueId;
 
 /// A single tenant may have four.
 const MAX_SESSIONS: usize = 5;

@@ -12,41 +12,41 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
-    actors::{
-        HeardLength,
-        use_cases::{Ports, UseCases},
-    },
-    dialogue::{
-        events::{MemoryChange, MemoryOp, ReplyDone},
-        jobs::{JobError, JobReport},
-        npc_conversation::{SceneMember, next_speaker},
-        preview::Preview,
-        requester::Requester,
-        rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
-        saves::RestoreRequest,
-        scenarios::{ScenarioUnlock, UnlockTrigger},
-        turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
-    },
+    HeardLength,
+    use_cases::{Ports, UseCases},
+};
+use colloquy_core::{
     ids::{DialogueId, NpcId, TurnId},
-    memory::{
-        authored::Language,
-        trace::{Timings, TurnTrace},
-        turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
+    scope::TenantScope,
+};
+use colloquy_dialogue::{
+    events::{MemoryChange, MemoryOp, ReplyDone},
+    jobs::{JobError, JobReport},
+    npc_conversation::{SceneMember, next_speaker},
+    preview::Preview,
+    requester::Requester,
+    rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+    saves::RestoreRequest,
+    scenarios::{ScenarioUnlock, UnlockTrigger},
+    turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
+};
+use colloquy_memory::{
+    authored::Language,
+    trace::{Timings, TurnTrace},
+    turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
+};
+use colloquy_ports::{
+    StoreError,
+    buffer::BufferedTurn,
+    ledger::{
+        audit::Edit,
+        dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
+        jobs::{Job, JobKind, NewJob},
+        rewinds::{LiveCut, Replacement, RewindCommitResult},
+        saves::{RestoreCommit, RestoreOutcome},
+        usage::{OverBudget, UsageDelta},
     },
-    ports::{
-        StoreError,
-        buffer::BufferedTurn,
-        ledger::{
-            audit::Edit,
-            dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
-            jobs::{Job, JobKind, NewJob},
-            rewinds::{LiveCut, Replacement, RewindCommitResult},
-            saves::{RestoreCommit, RestoreOutcome},
-            usage::{OverBudget, UsageDelta},
-        },
-        llm::LlmError,
-    },
-    tenancy::TenantScope,
+    llm::LlmError,
 };
 
 /// Turns and jobs under the control of the tests. After its first delta, a turn whose line begins with `hold` waits for
@@ -102,7 +102,7 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
         progress: None,
         told_in: vec![],
         confided: None,
-        locks: crate::memory::locks::DisclosureLocks::default(),
+        locks: colloquy_memory::locks::DisclosureLocks::default(),
         told_locks: None,
         locked: Vec::new(),
         sections: Vec::new(),

@@ -3,11 +3,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::world::{RecordingListener, TestWorld, wait_for_turn, wait_until};
-use crate::{
-    actors::{HeardLength, InterruptOutcome, OnBusy},
-    ids::DialogueId,
-    memory::turn::TurnStatus,
-};
+use crate::{HeardLength, InterruptOutcome, OnBusy};
+use colloquy_core::ids::DialogueId;
+use colloquy_memory::turn::TurnStatus;
 
 /// Creates a session whose only reply was cut after its end; a job is learning the heard part.
 async fn new_session_cut_after_reply(world: &TestWorld) -> DialogueId {
@@ -100,7 +98,7 @@ async fn line_after_a_cut_waits_for_memory_in_a_reloaded_session_too() {
     let world = TestWorld::new().await;
     let id = new_session_cut_after_reply(&world).await;
     let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
-    addr.try_send(crate::actors::messages::PanicForTest).unwrap();
+    addr.try_send(crate::messages::PanicForTest).unwrap();
     wait_until("it is dead", || !addr.connected()).await;
     say_waiting_line(&world, id).await;
     world.shut_down().await;

@@ -9,13 +9,11 @@ use chrono::{DateTime, Utc};
 use parking_lot::Mutex;
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_until};
-use crate::{
-    actors::ActorSettings,
-    memory::reconcile::JudgeVerdict,
-    ports::{
-        clock::{Clock, SystemClock},
-        ledger::facts::JudgedPair,
-    },
+use crate::ActorSettings;
+use colloquy_memory::reconcile::JudgeVerdict;
+use colloquy_ports::{
+    clock::{Clock, SystemClock},
+    ledger::facts::JudgedPair,
 };
 
 /// A clock that stands still until `advance`. Starts at noon, so that hours do not end the day.

@@ -4,15 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use super::world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
 use crate::{
-    actors::{
-        AcceptedLine, ActorSettings, DialogueError,
-        metrics::{ActorKind, FencedWrite},
-    },
-    memory::turn::TurnStatus,
-    ports::{
-        buffer::{BufferHead, BufferSnapshot, BufferedTurn},
-        ledger::{authored::DeleteOutcome, dialogues::OwnershipClaim},
-    },
+    AcceptedLine, ActorSettings, DialogueError,
+    metrics::{ActorKind, FencedWrite},
+};
+use colloquy_memory::turn::TurnStatus;
+use colloquy_ports::{
+    buffer::{BufferHead, BufferSnapshot, BufferedTurn},
+    ledger::{authored::DeleteOutcome, dialogues::OwnershipClaim},
 };
 
 #[actix::test]
@@ -77,7 +75,7 @@ async fn actor_panic_loses_neither_listeners_nor_the_running_reply() {
     world
         .sessions
         .session_for_test(&key)
-        .try_send(crate::actors::messages::PanicForTest)
+        .try_send(crate::messages::PanicForTest)
         .unwrap();
     ear.wait_for_event("failed 1").await;
     let AcceptedLine::Turn { done } = lost else { panic!() };
@@ -105,7 +103,7 @@ async fn actor_that_keeps_panicking_is_respawned_with_backoff() {
         match world.sessions.snapshot(&world.scope, id).await {
             Ok(_) => {
                 let addr = world.sessions.session_for_test(&key);
-                addr.try_send(crate::actors::messages::PanicForTest).unwrap();
+                addr.try_send(crate::messages::PanicForTest).unwrap();
                 wait_until("it is dead", || !addr.connected()).await;
             }
             Err(DialogueError::Overloaded { retry_after }) => waits.push(retry_after),
@@ -300,14 +298,14 @@ async fn unknown_npcs_leave_no_actor_behind() {
     let world = TestWorld::new().await;
     world.new_session().await;
     for number in 0..100 {
-        let new = crate::actors::NewSession {
+        let new = crate::NewSession {
             world: "vale".parse().unwrap(),
             npcs: vec![format!("nobody-{number}").parse().unwrap()],
             player: "p1".parse().unwrap(),
             witnesses: Vec::new(),
             factions: Vec::new(),
             cause: None,
-            playback: crate::ports::ledger::dialogues::Playback::Immediate,
+            playback: colloquy_ports::ledger::dialogues::Playback::Immediate,
         };
         let refused = world.sessions.create_session(&world.scope, new).await.unwrap_err();
         assert!(matches!(refused, DialogueError::NoNpc(_)), "{refused:?}");
@@ -330,7 +328,7 @@ async fn queued_lines_are_answered_when_their_actor_panics() {
     world
         .sessions
         .session_for_test(&key)
-        .try_send(crate::actors::messages::PanicForTest)
+        .try_send(crate::messages::PanicForTest)
         .unwrap();
     assert!(waiting.await.is_err());
     ear.wait_for_event("error internal").await;
@@ -347,16 +345,16 @@ async fn npc_edit_shows_in_the_next_turn_and_npc_deletion_ends_sessions() {
     let ear = world.attach_recorder(id).await;
     world.say_and_wait(id, "hello").await;
     let (scope, authored) = (&world.scope, &world.ports.ledger.authored);
-    let who = crate::tenancy::Principal {
+    let who = colloquy_core::scope::Principal {
         subject: "test".into(),
         tenant: scope.tenant().clone(),
-        role: crate::tenancy::Role::Admin,
+        role: colloquy_core::scope::Role::Admin,
         player: None,
         world: None,
-        issued: crate::tenancy::TokenIdentity::default(),
+        issued: colloquy_core::scope::TokenIdentity::default(),
         expires_at: world.ports.clock.now(),
     };
-    let edit = crate::ports::ledger::audit::Edit::made_by(
+    let edit = colloquy_ports::ledger::audit::Edit::made_by(
         &who,
         &world.ports.ids,
         world.ports.clock.now(),

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use super::world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until};
-use crate::{
-    actors::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome, OnBusy},
-    dialogue::turn::TurnError,
-    ids::DialogueId,
-    memory::turn::TurnStatus,
-};
+use crate::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome, OnBusy};
+use colloquy_core::ids::DialogueId;
+use colloquy_dialogue::turn::TurnError;
+use colloquy_memory::turn::TurnStatus;
 
 /// Creates a world in which every line waits a second for facts that never come.
 async fn world_with_memory_wait() -> TestWorld {

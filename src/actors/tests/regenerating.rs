@@ -4,7 +4,8 @@ use super::{
     rewinding::session_with_turns,
     world::{TestWorld, wait_for_turn, wait_until},
 };
-use crate::{dialogue::turn::TurnError, ports::ledger::dialogues::OwnerWriteOutcome};
+use colloquy_dialogue::turn::TurnError;
+use colloquy_ports::ledger::dialogues::OwnerWriteOutcome;
 
 #[actix::test]
 async fn reply_that_cannot_be_regenerated_stands_again() {

@@ -6,11 +6,9 @@ use super::{
     saves::{create_save, load_save},
     world::{PATIENCE, TestWorld, wait_until},
 };
-use crate::{
-    actors::DialogueError,
-    ids::DialogueId,
-    ports::ledger::dialogues::{DialogueStatus, NextSpeaker},
-};
+use crate::DialogueError;
+use colloquy_core::ids::DialogueId;
+use colloquy_ports::ledger::dialogues::{DialogueStatus, NextSpeaker};
 
 impl TestWorld {
     /// Returns the last turn and the pause of a conversation, as the actor and the ledger have them.

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 
 use super::world::{RecordingListener, TestWorld, test_actor_settings, test_dialogue_settings};
-use crate::{
-    actors::{ActorSettings, DialogueError, Listener, handle::AttachedListener},
-    ids::DialogueId,
-};
+use crate::{ActorSettings, DialogueError, Listener, handle::AttachedListener};
+use colloquy_core::ids::DialogueId;
 
 async fn attach_after_seq(
     world: &TestWorld,

@@ -5,12 +5,10 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 use futures_util::future::join_all;
 
 use super::world::{RecordingListener, TestWorld, test_dialogue_settings, wait_for_turn, wait_until};
-use crate::{
-    actors::{AcceptedLine, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener, OnBusy},
-    dialogue::turn::TurnError,
-    ids::DialogueId,
-    ports::ledger::rewinds::RewindRecord,
-};
+use crate::{AcceptedLine, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener, OnBusy};
+use colloquy_core::ids::DialogueId;
+use colloquy_dialogue::turn::TurnError;
+use colloquy_ports::ledger::rewinds::RewindRecord;
 
 pub(super) async fn session_with_turns(world: &TestWorld, turns: u32) -> DialogueId {
     let id = world.new_session().await;
@@ -539,7 +537,7 @@ async fn player_line_that_cuts_a_reply_replaces_its_rest() {
     assert!(matches!(full, Err(DialogueError::QueueFull { .. })));
     let cutting = world.say_line_with(id, "wait", None, OnBusy::Interrupt).await;
     let cut = wait_for_turn(running).await.unwrap();
-    assert_eq!(cut.status, crate::memory::turn::TurnStatus::Interrupted);
+    assert_eq!(cut.status, colloquy_memory::turn::TurnStatus::Interrupted);
     for line in queued {
         wait_for_turn(line).await.unwrap();
     }

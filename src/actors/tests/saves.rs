@@ -3,14 +3,12 @@
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use super::world::{RecordingListener, TestWorld, test_dialogue_settings, wait_for_turn, wait_until};
-use crate::{
-    actors::{DialogueError, Listener, OnBusy, use_cases::UseCases as _},
-    dialogue::{saves::RestoreRequest, turn::TurnError},
-    ids::{DialogueId, SaveId},
-    ports::ledger::{
-        audit::Edit,
-        saves::{NewSave, RestoreOutcome, RestoreReport, RestoredDialogue},
-    },
+use crate::{DialogueError, Listener, OnBusy, use_cases::UseCases as _};
+use colloquy_core::ids::{DialogueId, SaveId};
+use colloquy_dialogue::{saves::RestoreRequest, turn::TurnError};
+use colloquy_ports::ledger::{
+    audit::Edit,
+    saves::{NewSave, RestoreOutcome, RestoreReport, RestoredDialogue},
 };
 
 pub(super) async fn create_save(world: &TestWorld) -> SaveId {

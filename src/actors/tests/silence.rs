@@ -6,15 +6,13 @@ use super::{
     idle::StoppedClock,
     world::{PATIENCE, TestWorld, test_actor_settings, test_dialogue_settings, wait_until},
 };
-use crate::{
-    actors::ActorSettings,
-    ids::DialogueId,
-    ports::{
-        PageRequest,
-        ledger::{
-            curator::SilenceCheck,
-            jobs::{JobKind, JobRow},
-        },
+use crate::ActorSettings;
+use colloquy_core::ids::DialogueId;
+use colloquy_ports::{
+    PageRequest,
+    ledger::{
+        curator::SilenceCheck,
+        jobs::{JobKind, JobRow},
     },
 };
 

@@ -1,10 +1,8 @@
 //! Lines: queued, interrupting, refused, repeated.
 
 use super::world::{TestWorld, wait_for_turn, wait_until};
-use crate::{
-    actors::{AcceptedLine, DialogueError, HeardLength, InterruptOutcome, OnBusy, metrics::ActorKind},
-    memory::turn::TurnStatus,
-};
+use crate::{AcceptedLine, DialogueError, HeardLength, InterruptOutcome, OnBusy, metrics::ActorKind};
+use colloquy_memory::turn::TurnStatus;
 
 #[actix::test]
 async fn queued_lines_keep_their_order_and_are_limited_to_four() {
@@ -97,7 +95,7 @@ async fn idempotency_key_makes_one_turn_however_often_sent() {
     let mut asked = Vec::new();
     for _ in 0..16 {
         let (sessions, scope) = (world.sessions.clone(), world.scope.clone());
-        let line = crate::actors::PlayerLine {
+        let line = crate::PlayerLine {
             text: "hold".into(),
             to: None,
             key: Some("k".into()),
@@ -184,7 +182,7 @@ async fn failed_turn_is_reported_once_and_the_next_one_runs() {
 async fn foreign_session_is_not_found() {
     let world = TestWorld::new().await;
     let id = world.new_session().await;
-    let foreign = crate::tenancy::TenantScope::new("other".parse().unwrap());
+    let foreign = colloquy_core::scope::TenantScope::new("other".parse().unwrap());
     let refused = world.sessions.snapshot(&foreign, id).await.unwrap_err();
     assert!(matches!(refused, DialogueError::NotFound));
     wait_until("its actor is gone", || world.sessions.live_count() == 0).await;

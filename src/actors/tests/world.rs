@@ -11,37 +11,37 @@ use tokio::sync::Semaphore;
 
 use super::fake::FakeUseCases;
 use crate::{
-    actors::{
-        AcceptedLine, ActorSettings, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener,
-        ListenerGone, NewSession, OnBusy, PlayerLine, PublishedEvent,
-        handle::Sessions,
-        use_cases::{Ports, UseCases},
-    },
-    adapters::{
-        in_process::buffers::{BufferLimits, InProcessBuffers},
-        sqlite::{self, SqliteLedger, SqliteOptions},
-    },
-    dialogue::{
-        events::EventBody,
-        models::{BudgetSettings, Budgets},
-        settings::{
-            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
-            ScenarioSettings, SummarySettings, TurnSettings,
-        },
-        turn::TurnError,
-    },
+    AcceptedLine, ActorSettings, DialogueError, HeardLength, InterruptCommand, InterruptOutcome, Listener,
+    ListenerGone, NewSession, OnBusy, PlayerLine, PublishedEvent,
+    handle::Sessions,
+    use_cases::{Ports, UseCases},
+};
+use colloquy_core::{
     ids::{DialogueId, NodeId, TenantId},
-    memory::{
-        authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
-        scoring::RecallWeights,
-        turn::Turn,
+    scope::{Principal, Role, TenantScope},
+};
+use colloquy_dialogue::{
+    events::EventBody,
+    models::{BudgetSettings, Budgets},
+    settings::{
+        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+        ScenarioSettings, SummarySettings, TurnSettings,
     },
-    ports::{
-        clock::{Clock, IdSource, SystemClock},
-        disabled_tenants::DisabledTenants,
-        ledger::{audit::Edit, dialogues::Playback, tenants::Tenant},
-    },
-    tenancy::{Principal, Role, TenantScope},
+    turn::TurnError,
+};
+use colloquy_memory::{
+    authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+    scoring::RecallWeights,
+    turn::Turn,
+};
+use colloquy_ports::{
+    clock::{Clock, IdSource, SystemClock},
+    disabled_tenants::DisabledTenants,
+    ledger::{audit::Edit, dialogues::Playback, tenants::Tenant},
+};
+use colloquy_stores::{
+    in_process::buffers::{BufferLimits, InProcessBuffers},
+    sqlite::{self, SqliteLedger, SqliteOptions},
 };
 
 /// How long a condition may take to become true.
@@ -138,7 +138,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             poll_s: 0,
             judge_tokens: 800,
         },
-        conversation: crate::dialogue::settings::ConversationSettings {
+        conversation: colloquy_dialogue::settings::ConversationSettings {
             max_turns: 20,
             pause_ms: 0,
             reading_ms_per_char: 0,
@@ -330,7 +330,7 @@ impl TestWorld {
             role: Role::Backend,
             player: None,
             world: None,
-            issued: crate::tenancy::TokenIdentity::default(),
+            issued: colloquy_core::scope::TokenIdentity::default(),
             expires_at: self.ports.clock.now(),
         }
     }
@@ -386,7 +386,7 @@ pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
         role: Role::Admin,
         player: None,
         world: None,
-        issued: crate::tenancy::TokenIdentity::default(),
+        issued: colloquy_core::scope::TokenIdentity::default(),
         expires_at: now,
     };
     let edit = || Edit::made_by(&who, &ports.ids, now, "test.put", "x");

@@ -5,13 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
-use crate::{
-    ids::DialogueId,
-    ports::{
-        StoreResult,
-        buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
-    },
-    tenancy::TenantScope,
+use colloquy_core::{ids::DialogueId, scope::TenantScope};
+use colloquy_ports::{
+    StoreResult,
+    buffer::{BufferHead, BufferSnapshot, BufferStore, BufferedTurn},
 };
 
 const CALL_SECONDS_BUCKETS: [f64; 10] = [

@@ -5,22 +5,20 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 
-use crate::{
-    ids::FactId,
-    memory::{
-        fact::Viewpoint,
-        keywords::{TermStatistics, TermWeights},
-    },
-    ports::{
-        StoreResult,
-        vectors::{
-            Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome, SimilarFactsQuery,
-            StoredPointPage,
-        },
-    },
-    telemetry::{self, MetricKind},
-    tenancy::TenantScope,
+use colloquy_core::{ids::FactId, scope::TenantScope};
+use colloquy_memory::{
+    fact::Viewpoint,
+    keywords::{TermStatistics, TermWeights},
 };
+use colloquy_ports::{
+    StoreResult,
+    vectors::{
+        Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome, SimilarFactsQuery,
+        StoredPointPage,
+    },
+};
+use colloquy_telemetry as telemetry;
+use colloquy_telemetry::MetricKind;
 
 const CALL_SECONDS_BUCKETS: [f64; 11] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0,

@@ -6,7 +6,7 @@ use anyhow::bail;
 use serde_json::Value;
 
 use super::{client::Session, rest::RestClient};
-use crate::ids::{PlayerId, WorldId};
+use colloquy_core::ids::{PlayerId, WorldId};
 
 /// How often, and at which interval, `/facts` looks whether the last turn has been learned from.
 const LEARNING_LOOKS: usize = 60;

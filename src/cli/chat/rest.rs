@@ -4,7 +4,7 @@ use anyhow::bail;
 use reqwest::{Method, Url};
 use serde_json::Value;
 
-use crate::adapters::openai::install_crypto;
+use colloquy_models::openai::install_crypto;
 
 pub(super) struct RestClient {
     http: reqwest::Client,

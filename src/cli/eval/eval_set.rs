@@ -12,12 +12,10 @@ use std::{
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Deserialize;
 
-use crate::{
-    ids::NpcId,
-    memory::{
-        fact::{FactKind, Importance},
-        party,
-    },
+use colloquy_core::ids::NpcId;
+use colloquy_memory::{
+    fact::{FactKind, Importance},
+    party,
 };
 
 /// The largest accepted file, in bytes.

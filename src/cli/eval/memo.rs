@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 
-use crate::ports::{
+use colloquy_ports::{
     embedder::{EmbedAs, Embedder, EmbedderInfo},
     llm::LlmError,
 };

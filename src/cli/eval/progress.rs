@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::ports::clock::Clock;
+use colloquy_ports::clock::Clock;
 
 /// The interval between messages.
 const PRINT_INTERVAL: Duration = Duration::from_secs(2);

@@ -11,7 +11,7 @@ use super::{
     significance::{PairedComparison, compare_paired},
     trial::{QuestionOutcome, RankedFact, RankingOrder},
 };
-use crate::memory::{scoring::RecallWeights, trace::ScoreParts};
+use colloquy_memory::{scoring::RecallWeights, trace::ScoreParts};
 
 /// The version of the report format. It rises when a field changes its meaning.
 const REPORT_FORMAT: u32 = 1;

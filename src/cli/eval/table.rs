@@ -7,7 +7,7 @@ use super::{
     report::{EvalReport, EvalSettings, QuestionReport, ReportComparison},
     significance::PairedComparison,
 };
-use crate::memory::trace::ScoreParts;
+use colloquy_memory::trace::ScoreParts;
 
 /// The number of characters shown of a fact.
 const SHOWN_CHARS: usize = 100;

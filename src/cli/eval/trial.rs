@@ -16,25 +16,24 @@ use super::{
     memo::MemoEmbedder,
     progress::ProgressPrinter,
 };
-use crate::{
-    app::open_services,
-    config::Config,
-    dialogue::{Services, jobs, recall},
+use crate::{app::open_services, config::Config};
+use colloquy_core::{
     ids::{FactId, TenantId},
-    memory::{
-        agreement,
-        authored::{Language, Npc, Persona, World, WorldSettings},
-        fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint, Watchers},
-        locks::DisclosureLocks,
-        scoring::RecallWeights,
-        trace::ScoreParts,
-    },
-    ports::{
-        clock::{IdSource, ManualClock},
-        embedder::EmbedAs,
-        ledger::{audit::Edit, tenants::Tenant},
-    },
-    tenancy::{Role, TenantScope},
+    scope::{Role, TenantScope},
+};
+use colloquy_dialogue::{Services, jobs, recall};
+use colloquy_memory::{
+    agreement,
+    authored::{Language, Npc, Persona, World, WorldSettings},
+    fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint, Watchers},
+    locks::DisclosureLocks,
+    scoring::RecallWeights,
+    trace::ScoreParts,
+};
+use colloquy_ports::{
+    clock::{IdSource, ManualClock},
+    embedder::EmbedAs,
+    ledger::{audit::Edit, tenants::Tenant},
 };
 
 /// The number of texts in one embedder call.

@@ -8,11 +8,9 @@ use std::{
 use secrecy::{ExposeSecret, SecretString};
 
 use super::MIN_SECRET_BYTES;
-use crate::{
-    config::{Config, sections::ListenAddress},
-    ids::TenantId,
-    tenancy::auth::{ALL_TENANTS, IssuerSettings},
-};
+use crate::config::{Config, sections::ListenAddress};
+use colloquy_core::ids::TenantId;
+use colloquy_tenancy::auth::{ALL_TENANTS, IssuerSettings};
 
 pub(super) fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) {
     let beyond_loopback = match config.server.listen.parse::<ListenAddress>() {

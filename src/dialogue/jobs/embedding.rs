@@ -6,12 +6,12 @@ use std::time::Duration;
 use rand::seq::SliceRandom as _;
 
 use super::{JobError, relay_outbox};
-use crate::{
-    dialogue::{Services, models::run_admitted, scenarios},
+use crate::{Services, models::run_admitted, scenarios};
+use colloquy_core::{
     ids::{FactId, TenantId},
-    ports::{StoreResult, embedder::EmbedAs, ledger::priority::in_background, llm::LlmError},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_ports::{StoreResult, embedder::EmbedAs, ledger::priority::in_background, llm::LlmError};
 
 /// The number of texts in one call.
 const EMBED_BATCH: u32 = 32;

@@ -10,15 +10,15 @@ use std::{
 };
 
 use super::outbox::write_points;
-use crate::{
-    dialogue::Services,
+use crate::Services;
+use colloquy_core::{
     ids::{FactId, TenantId},
-    ports::{
-        StoreError, StoreResult,
-        ledger::priority::in_background,
-        vectors::{IndexState, PrepareOutcome},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::priority::in_background,
+    vectors::{IndexState, PrepareOutcome},
 };
 
 /// The number of points read at once.

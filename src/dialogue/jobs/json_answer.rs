@@ -4,16 +4,14 @@ use serde::de::DeserializeOwned;
 
 use super::outcome::JobError;
 use crate::{
-    dialogue::{
-        Services,
-        models::{ModelRequest, parse_json_answer},
-    },
-    ports::llm::{ChatMessage, ChatRole, JsonSchema, Task},
-    tenancy::TenantScope,
+    Services,
+    models::{ModelRequest, parse_json_answer},
 };
+use colloquy_core::scope::TenantScope;
+use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// Asks for JSON that fits `T`, with one retry if the answer does not fit. Also returns the answering model.
-pub(in crate::dialogue) async fn ask_json<T: DeserializeOwned>(
+pub(crate) async fn ask_json<T: DeserializeOwned>(
     services: &Services,
     scope: &TenantScope,
     task: Task,
@@ -24,7 +22,7 @@ pub(in crate::dialogue) async fn ask_json<T: DeserializeOwned>(
 }
 
 /// Works like [`ask_json`]. If the second answer does not fit either, `salvage` takes the usable part.
-pub(in crate::dialogue) async fn ask_json_or_salvage<T: DeserializeOwned>(
+pub(crate) async fn ask_json_or_salvage<T: DeserializeOwned>(
     services: &Services,
     scope: &TenantScope,
     task: Task,

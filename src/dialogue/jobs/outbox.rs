@@ -6,15 +6,15 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use crate::{
-    dialogue::Services,
+use crate::Services;
+use colloquy_core::{
     ids::{FactId, TenantId},
-    ports::{
-        StoreError, StoreResult,
-        ledger::priority::with_deferred_priority,
-        vectors::{IndexPoint, IndexState},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::priority::with_deferred_priority,
+    vectors::{IndexPoint, IndexState},
 };
 
 /// The number of rows handled at once.
@@ -42,10 +42,7 @@ pub async fn relay_outbox(services: &Services) -> Result<usize, StoreError> {
 ///
 /// # Errors
 /// If rows of this tenant were left.
-pub(in crate::dialogue) async fn relay_outbox_for_tenant(
-    services: &Services,
-    scope: &TenantScope,
-) -> Result<(), StoreError> {
+pub(crate) async fn relay_outbox_for_tenant(services: &Services, scope: &TenantScope) -> Result<(), StoreError> {
     match relay_deferred(services).await?.stuck.remove(scope.tenant()) {
         Some(error) => Err(error),
         None => Ok(()),
@@ -54,7 +51,7 @@ pub(in crate::dialogue) async fn relay_outbox_for_tenant(
 
 /// The lock of this node's single outbox relay, with its waiting callers.
 #[derive(Default)]
-pub(in crate::dialogue) struct OutboxRelay {
+pub(crate) struct OutboxRelay {
     /// The number of calls so far.
     asked: AtomicU64,
     /// The number of calls before the start of a relay that left no rows.
@@ -229,7 +226,7 @@ pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result
 }
 
 /// Relays the outbox and only logs errors. The rows are durable and are retried.
-pub(in crate::dialogue) async fn relay_or_log(services: &Services) {
+pub(crate) async fn relay_or_log(services: &Services) {
     if let Err(error) = relay_outbox(services).await {
         tracing::warn!(%error, "the outbox was not moved into the index; it is tried again");
     }

@@ -1,10 +1,8 @@
 //! The result of a job, and the reason of a failure.
 
-use crate::{
-    dialogue::{events::MemoryChange, prompt::TemplateError, scenarios::ScenarioUnlock},
-    memory::state::StateChange,
-    ports::{StoreError, llm::LlmError},
-};
+use crate::{events::MemoryChange, prompt::TemplateError, scenarios::ScenarioUnlock};
+use colloquy_memory::state::StateChange;
+use colloquy_ports::{StoreError, llm::LlmError};
 
 /// The result of a job, for the dialogue's listeners.
 #[derive(Debug, Clone, Default)]

@@ -5,23 +5,21 @@ use minijinja::context;
 
 use super::{JobError, JobInput, JobReport, ask_json};
 use crate::{
-    dialogue::{
-        Services,
-        models::tallied_usage,
-        prompt::{Template, bind_player, escape_untrusted, state_bounds},
-        scenarios::{self, UnlockTrigger},
-        turn::{StateBlockContext, parse_state_block, state_rules_of},
-    },
-    memory::{
-        authored::Language,
-        fact::Cause,
-        state_block::{StateBlock, StateRules},
-    },
-    ports::{
-        ledger::{jobs::Job, state::NewStateChange},
-        llm::{JsonSchema, Task},
-    },
-    tenancy::TenantScope,
+    Services,
+    models::tallied_usage,
+    prompt::{Template, bind_player, escape_untrusted, state_bounds},
+    scenarios::{self, UnlockTrigger},
+    turn::{StateBlockContext, parse_state_block, state_rules_of},
+};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    authored::Language,
+    fact::Cause,
+    state_block::{StateBlock, StateRules},
+};
+use colloquy_ports::{
+    ledger::{jobs::Job, state::NewStateChange},
+    llm::{JsonSchema, Task},
 };
 
 pub(super) async fn extract_state(
@@ -168,7 +166,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::memory::state_block;
+    use colloquy_memory::state_block;
     /// Checks the rules of a strict endpoint for every object in a schema.
     fn assert_strict(schema: &Value) {
         let object = schema["type"] == "object" || schema["type"][0] == "object";

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use recloser::{AsyncRecloser, Recloser};
 
 use super::{ModelLimits, RouteTable, routes::task_slot};
-use crate::ports::llm::{LlmError, Task};
+use colloquy_ports::llm::{LlmError, Task};
 
 /// The maximum number of breakers for models outside all routes. The least used breakers are evicted.
 const MAX_NAMED_BREAKERS: u64 = 1_024;

@@ -22,18 +22,18 @@ use parking_lot::Mutex;
 pub use self::settings::BudgetSettings;
 use self::settings::{as_f64, whole_limit};
 use super::metrics::ModelMetrics;
-use crate::{
+use colloquy_core::{
     ids::{PlayerId, TenantId},
-    memory::turn::Usage,
-    ports::{
-        StoreResult,
-        clock::Clock,
-        ledger::{
-            Ledger,
-            usage::{Budgeted, DailyModelUsage, OverBudget, StoredAmounts, TenantBudget},
-        },
+    scope::TenantScope,
+};
+use colloquy_memory::turn::Usage;
+use colloquy_ports::{
+    StoreResult,
+    clock::Clock,
+    ledger::{
+        Ledger,
+        usage::{Budgeted, DailyModelUsage, OverBudget, StoredAmounts, TenantBudget},
     },
-    tenancy::TenantScope,
 };
 
 /// The maximum age of a count of stored rows while rows are added or refused. Meanwhile this node adds its own rows.

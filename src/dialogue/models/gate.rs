@@ -5,11 +5,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::{
+use colloquy_core::{
     ids::TenantId,
-    ports::llm::Task,
     shares::{FairPermit, FairPermits, PermitPriority},
 };
+use colloquy_ports::llm::Task;
 
 /// If more tenants than this are known, tenants without running calls are removed.
 const SWEEP_ABOVE: usize = 1_024;

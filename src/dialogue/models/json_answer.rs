@@ -3,7 +3,7 @@
 use serde::de::{DeserializeOwned, Error as _};
 use serde_json::Value;
 
-use crate::ports::redaction;
+use colloquy_ports::redaction;
 
 /// Parses the first JSON object in `text` that fits `T`.
 ///

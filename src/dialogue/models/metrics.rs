@@ -14,13 +14,11 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::RouteTable;
-use crate::{
-    ids::TenantId,
-    memory::{text::to_hexadecimal, turn::Usage},
-    ports::{
-        ledger::usage::Budgeted,
-        llm::{LlmError, Task},
-    },
+use colloquy_core::ids::TenantId;
+use colloquy_memory::{text::to_hexadecimal, turn::Usage};
+use colloquy_ports::{
+    ledger::usage::Budgeted,
+    llm::{LlmError, Task},
 };
 
 /// The shared label.

@@ -15,7 +15,7 @@ use super::{
     ModelLimits,
     breaker::{self, ModelBreaker},
 };
-use crate::ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
+use colloquy_ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
 
 /// The manner of a request: a whole answer, or the beginning of a stream.
 pub(super) trait AnswerMode: Sync {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::gate::CallCapacity;
-use crate::ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
+use colloquy_ports::llm::{ChatMessage, JsonSchema, Llm, LlmRequest, Task};
 
 /// Defaults of a task's routes for settings that are not configured.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use crate::memory::{trace::TaskUsage, turn::Usage};
+use colloquy_memory::{trace::TaskUsage, turn::Usage};
 
 tokio::task_local! {
     static TALLY: RefCell<Vec<TaskUsage>>;

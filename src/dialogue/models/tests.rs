@@ -8,13 +8,11 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::{
-    memory::calibration::Calibration,
-    ports::{
-        clock::SystemClock,
-        embedder::EmbedderInfo,
-        llm::{ChatRole, Llm},
-    },
+use colloquy_memory::calibration::Calibration;
+use colloquy_ports::{
+    clock::SystemClock,
+    embedder::EmbedderInfo,
+    llm::{ChatRole, Llm},
 };
 
 /// The reaction of a [`Puppet`] to a call.

@@ -12,15 +12,12 @@ use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
 use super::{Budgets, HeldPermits, ModelMetrics, tally};
-use crate::{
-    ids::TenantId,
-    memory::{tokens::TokenCounter, turn::Usage},
-    ports::{
-        clock::Clock,
-        ledger::usage::UsageDelta,
-        llm::{ChatMessage, Chunk, LlmError},
-    },
-    tenancy::TenantScope,
+use colloquy_core::{ids::TenantId, scope::TenantScope};
+use colloquy_memory::{tokens::TokenCounter, turn::Usage};
+use colloquy_ports::{
+    clock::Clock,
+    ledger::usage::UsageDelta,
+    llm::{ChatMessage, Chunk, LlmError},
 };
 
 /// Usage sums by tenant, day, task and model.

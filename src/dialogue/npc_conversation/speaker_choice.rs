@@ -6,19 +6,16 @@ use serde::Deserialize;
 
 use super::{SceneMember, find_addressed, next_speaker};
 use crate::{
-    dialogue::{
-        Services,
-        models::{ModelRequest, parse_json_answer},
-        prompt::{Template, TemplateError, escape_untrusted},
-    },
-    ids::NpcId,
-    memory::authored::Language,
-    ports::{
-        buffer::BufferedTurn,
-        ledger::dialogues::Dialogue,
-        llm::{ChatMessage, ChatRole, JsonSchema, Task},
-    },
-    tenancy::TenantScope,
+    Services,
+    models::{ModelRequest, parse_json_answer},
+    prompt::{Template, TemplateError, escape_untrusted},
+};
+use colloquy_core::{ids::NpcId, scope::TenantScope};
+use colloquy_memory::authored::Language;
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    ledger::dialogues::Dialogue,
+    llm::{ChatMessage, ChatRole, JsonSchema, Task},
 };
 
 /// The number of newest lines that the model reads.

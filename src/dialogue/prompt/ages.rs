@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use minijinja::context;
 
 use super::templates::{Template, TemplateError, Templates};
-use crate::memory::authored::Language;
+use colloquy_memory::authored::Language;
 
 /// The time and language of a prompt. Days begin at midnight UTC.
 #[derive(Debug, Clone, Copy)]

@@ -19,30 +19,28 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{
-    dialogue::{
-        npc_conversation::{END_MARK, Scene},
-        overheard::OverheardLine,
-        recall::{self, MAX_TRACED, RecallHit, TopicGate},
-        scenarios::NpcPast,
-        settings::{DialogueSettings, PromptSettings},
-        turn::TurnError,
-    },
-    ids::{DialogueId, FactId, PlayerId, ScenarioId},
-    memory::{
-        authored::{Language, Npc, World},
-        fact::Fact,
-        packing::{PackingBudget, pack_texts},
-        scoring::diversify_order,
-        summary::{Meeting, Summary},
-        text::to_hexadecimal,
-        tokens::TokenCounter,
-        trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
-    },
-    ports::{
-        buffer::BufferedTurn,
-        ledger::facts::RecallBody,
-        llm::{ChatMessage, ChatRole},
-    },
+    npc_conversation::{END_MARK, Scene},
+    overheard::OverheardLine,
+    recall::{self, MAX_TRACED, RecallHit, TopicGate},
+    scenarios::NpcPast,
+    settings::{DialogueSettings, PromptSettings},
+    turn::TurnError,
+};
+use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId};
+use colloquy_memory::{
+    authored::{Language, Npc, World},
+    fact::Fact,
+    packing::{PackingBudget, pack_texts},
+    scoring::diversify_order,
+    summary::{Meeting, Summary},
+    text::to_hexadecimal,
+    tokens::TokenCounter,
+    trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
+};
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    ledger::facts::RecallBody,
+    llm::{ChatMessage, ChatRole},
 };
 
 /// The tokens of a message's frame in every chat format.
@@ -58,7 +56,7 @@ pub(super) const HEADING_TOKENS: u32 = 12;
 const ROUND_TOKENS: u32 = 256;
 
 /// The material of a prompt.
-pub(in crate::dialogue) struct PromptMaterial<'a> {
+pub(crate) struct PromptMaterial<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
     pub dialogue: DialogueId,
@@ -111,7 +109,7 @@ impl PromptMaterial<'_> {
 
 /// A prompt within its budgets.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::dialogue) struct Prompt {
+pub(crate) struct Prompt {
     pub messages: Vec<ChatMessage>,
     pub sections: Vec<SectionTrace>,
     /// Tokens of all messages, frames included. At most `prompt.total_tokens`.
@@ -127,7 +125,7 @@ pub(in crate::dialogue) struct Prompt {
 
 impl Prompt {
     /// Returns the scenarios in the prompt.
-    pub(in crate::dialogue) fn told_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
+    pub(crate) fn told_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
         let used = self
             .scenarios
             .iter()
@@ -137,7 +135,7 @@ impl Prompt {
 }
 
 /// Assembles the prompt.
-pub(in crate::dialogue) fn assemble_prompt(
+pub(crate) fn assemble_prompt(
     templates: &Templates,
     settings: &DialogueSettings,
     material: &PromptMaterial<'_>,

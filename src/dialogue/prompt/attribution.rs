@@ -9,10 +9,8 @@ use super::{
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
-use crate::{
-    ids::PlayerId,
-    memory::{authored::Language, fact::Fact, party},
-};
+use colloquy_core::ids::PlayerId;
+use colloquy_memory::{authored::Language, fact::Fact, party};
 
 /// The source of a statement, as seen by one NPC in one dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +28,7 @@ pub(super) enum Attribution<'a> {
 
 /// The NPC that reads a prompt.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dialogue) struct PromptReader<'a> {
+pub(crate) struct PromptReader<'a> {
     pub language: Language,
     /// The NPC's name.
     pub npc: &'a str,
@@ -75,7 +73,7 @@ impl PromptReader<'_> {
 }
 
 /// Renders a statement for a model, with its speaker.
-pub(in crate::dialogue) fn attribute_statement(
+pub(crate) fn attribute_statement(
     templates: &Templates,
     reader: PromptReader<'_>,
     subject: &str,

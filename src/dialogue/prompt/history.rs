@@ -7,7 +7,7 @@ use super::{
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
-use crate::ports::llm::{ChatMessage, ChatRole};
+use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The history starts at a turn after a multiple of this. Trimming then moves the start only once in this many turns,
 /// and the prompt's prefix stays the same in between.

@@ -11,7 +11,9 @@ use super::{
     templates::Templates,
     untrusted::escape_untrusted,
 };
-use crate::{dialogue::turn::TurnError, ids::FactId, memory::fact::Fact};
+use crate::turn::TurnError;
+use colloquy_core::ids::FactId;
+use colloquy_memory::fact::Fact;
 
 /// Returns the longest run of whole sentences at the end of `text` within `room` tokens. Agreements usually stand at
 /// the end. `None` if not even the last sentence fits.
@@ -22,7 +24,7 @@ fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> 
 }
 
 /// Returns the latest fact in which this player states its own name.
-pub(in crate::dialogue) fn player_own_name<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Option<&'f Fact> {
+pub(crate) fn player_own_name<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Option<&'f Fact> {
     standing
         .iter()
         .filter(|fact| fact.statement.tells_own_name() && reader.attribution_of_fact(fact) == Attribution::Player)

@@ -6,12 +6,10 @@ use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     untrusted::escape_untrusted,
 };
-use crate::{
-    dialogue::settings::DialogueSettings,
-    memory::{
-        packing::{PackingBudget, pack_texts},
-        trace::{CandidateFate, ScenarioTrace},
-    },
+use crate::settings::DialogueSettings;
+use colloquy_memory::{
+    packing::{PackingBudget, pack_texts},
+    trace::{CandidateFate, ScenarioTrace},
 };
 
 /// The tokens of the instructions around the scenarios, or of the instruction for an empty list.

@@ -12,15 +12,13 @@ use super::{
     templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
-use crate::{
-    dialogue::{settings::PromptSettings, turn::TurnError},
-    ids::FactId,
-    memory::{
-        authored::Language,
-        trace::{CandidateFate, ScenarioTrace, SectionTrace},
-    },
-    ports::llm::{ChatMessage, ChatRole},
+use crate::{settings::PromptSettings, turn::TurnError};
+use colloquy_core::ids::FactId;
+use colloquy_memory::{
+    authored::Language,
+    trace::{CandidateFate, ScenarioTrace, SectionTrace},
 };
+use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;

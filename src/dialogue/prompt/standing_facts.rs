@@ -14,13 +14,11 @@ use super::{
     attribution::{Attribution, attribute_to, render_statement},
     templates::Templates,
 };
-use crate::{
-    dialogue::{settings::PromptSettings, turn::TurnError},
-    ids::FactId,
-    memory::{
-        fact::{Cause, Fact},
-        party,
-    },
+use crate::{settings::PromptSettings, turn::TurnError};
+use colloquy_core::ids::FactId;
+use colloquy_memory::{
+    fact::{Cause, Fact},
+    party,
 };
 
 /// The characters of a list item besides its text: the bullet, its age, the line end.

@@ -5,15 +5,13 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
 use super::untrusted::escape_untrusted;
-use crate::{
-    ids::{NpcId, WorldId},
-    memory::{
-        authored::{Language, Npc, ReplyLanguage, World},
-        keywords::with_particle,
-        state_block::StateRules,
-        tokens::TokenCounter,
-        vocabulary::Vocabulary,
-    },
+use colloquy_core::ids::{NpcId, WorldId};
+use colloquy_memory::{
+    authored::{Language, Npc, ReplyLanguage, World},
+    keywords::with_particle,
+    state_block::StateRules,
+    tokens::TokenCounter,
+    vocabulary::Vocabulary,
 };
 
 /// A template that failed to render.
@@ -27,7 +25,7 @@ pub struct TemplateError {
 
 /// The templates. Each has one file per language.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::dialogue) enum Template {
+pub(crate) enum Template {
     ReplySystem,
     ReplyMemory,
     ReplyContext,
@@ -173,7 +171,7 @@ impl Templates {
 
     /// Renders `template`. Text of players or models among the values must have passed
     /// [`untrusted`](super::untrusted).
-    pub(in crate::dialogue) fn render(
+    pub(crate) fn render(
         &self,
         language: Language,
         template: Template,
@@ -191,16 +189,12 @@ impl Templates {
 
     /// Renders a player's line, for its own turn. An empty line means that the player came up silently; the NPC is
     /// then asked to speak first.
-    pub(in crate::dialogue) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
+    pub(crate) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
         self.render_line_or(language, line, Template::ReplyGreeting)
     }
 
     /// Renders a player's line as history. An empty line only says that the player came up, without the old request.
-    pub(in crate::dialogue) fn render_earlier_line(
-        &self,
-        language: Language,
-        line: &str,
-    ) -> Result<Arc<str>, TemplateError> {
+    pub(crate) fn render_earlier_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
         self.render_line_or(language, line, Template::ReplyCameUp)
     }
 
@@ -219,7 +213,7 @@ impl Templates {
     }
 
     /// Renders section 1: the NPC and its world.
-    pub(in crate::dialogue) fn render_system(
+    pub(crate) fn render_system(
         &self,
         world: &World,
         npc: &Npc,
@@ -245,7 +239,7 @@ impl Templates {
     }
 
     /// Counts the tokens of `text`. Counts of longer texts are cached.
-    pub(in crate::dialogue) fn count_tokens(&self, counter: TokenCounter, text: &str) -> u32 {
+    pub(crate) fn count_tokens(&self, counter: TokenCounter, text: &str) -> u32 {
         if counter == TokenCounter::Estimated || text.len() < MIN_CACHED_BYTES {
             return counter.count_tokens(text);
         }
@@ -341,7 +335,7 @@ const MAX_LISTED_NAMES: usize = 60;
 
 /// Returns the allowed content of a state block by the world's lists and numbers. A reply with a state block and the
 /// call that extracts state from a reply share these bounds.
-pub(in crate::dialogue) fn state_bounds(world: &World, language: Language) -> Value {
+pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
     let (settings, default) = (&world.settings, StateRules::default());
     let vocabulary = Vocabulary::from_settings(settings);
     let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
@@ -415,7 +409,7 @@ mod tests {
             premise: "A valley.".to_owned(),
             language: Language::En,
             rules: vec![],
-            settings: crate::memory::authored::WorldSettings::default(),
+            settings: colloquy_memory::authored::WorldSettings::default(),
             version: 1,
             updated_at: now,
         };
@@ -423,11 +417,11 @@ mod tests {
             world: world.id.clone(),
             id: "mira".parse().unwrap(),
             name: "Mira".to_owned(),
-            persona: crate::memory::authored::Persona::default(),
+            persona: colloquy_memory::authored::Persona::default(),
             language: Language::En,
             factions: vec![],
             model: None,
-            settings: crate::memory::authored::WorldSettings::default(),
+            settings: colloquy_memory::authored::WorldSettings::default(),
             has_scenarios: false,
             version: 1,
             updated_at: now,

@@ -15,31 +15,29 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
-    dialogue::{
-        npc_conversation::Scene,
-        recall::{RecallHit, TopicGate, TopicRelevance},
-        scenarios::NpcPast,
-        settings::{
-            DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
-            ScenarioSettings, SummarySettings, TurnSettings,
-        },
-        turn::TurnError,
+    npc_conversation::Scene,
+    recall::{RecallHit, TopicGate, TopicRelevance},
+    scenarios::NpcPast,
+    settings::{
+        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+        ScenarioSettings, SummarySettings, TurnSettings,
     },
-    ids::{DialogueId, DialogueKind, FactId, PlayerId, SummaryId, TurnId},
-    memory::{
-        authored::{Language, Npc, Persona, World, WorldSettings},
-        calibration::Calibration,
-        fact::{Audience, Cause, Fact, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
-        scoring::RecallWeights,
-        summary::{Meeting, MeetingRecap, Summary},
-        tokens::TokenCounter,
-        trace::{CandidateFate, ScoreParts},
-    },
-    ports::{
-        buffer::BufferedTurn,
-        ledger::facts::RecallBody,
-        llm::{ChatMessage, ChatRole},
-    },
+    turn::TurnError,
+};
+use colloquy_core::ids::{DialogueId, DialogueKind, FactId, PlayerId, SummaryId, TurnId};
+use colloquy_memory::{
+    authored::{Language, Npc, Persona, World, WorldSettings},
+    calibration::Calibration,
+    fact::{Audience, Cause, Fact, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
+    scoring::RecallWeights,
+    summary::{Meeting, MeetingRecap, Summary},
+    tokens::TokenCounter,
+    trace::{CandidateFate, ScoreParts},
+};
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    ledger::facts::RecallBody,
+    llm::{ChatMessage, ChatRole},
 };
 
 static TEMPLATES: LazyLock<Templates> = LazyLock::new(|| Templates::load(None).unwrap());
@@ -116,7 +114,7 @@ fn settings() -> DialogueSettings {
             poll_s: 5,
             judge_tokens: 800,
         },
-        conversation: crate::dialogue::settings::ConversationSettings {
+        conversation: crate::settings::ConversationSettings {
             max_turns: 20,
             pause_ms: 0,
             reading_ms_per_char: 0,
@@ -185,7 +183,7 @@ fn turn(number: u32, line: &str, reply: &str) -> BufferedTurn {
 fn summary(text: &str, from: u32, to: u32) -> Summary {
     Summary {
         id: SummaryId::from_u128(u128::from(from)),
-        dialogue: crate::ids::DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+        dialogue: colloquy_core::ids::DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
         from_turn: from,
         to_turn: to,
         text: text.to_owned(),
@@ -219,7 +217,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
         statement,
         valid_at: at(0),
         invalid: None,
-        locks: crate::memory::locks::DisclosureLocks::default(),
+        locks: colloquy_memory::locks::DisclosureLocks::default(),
         replaced_by: Vec::new(),
         expires_at: None,
         cause: Cause::Turn(TurnId::from_u128(1)),
@@ -253,7 +251,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
         },
         valid_at: at(0),
         source: None,
-        locks: crate::memory::locks::DisclosureLocks::default(),
+        locks: colloquy_memory::locks::DisclosureLocks::default(),
         is_private: false,
         embedding: Arc::from(embedding),
     };

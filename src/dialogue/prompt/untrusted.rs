@@ -1,6 +1,6 @@
 //! Escaping of text from players and models in a prompt.
 
-use crate::memory::text::is_ignorable;
+use colloquy_memory::text::is_ignorable;
 
 /// Returns `text` as a single line that cannot close a delimiter, open a state block or begin a section.
 ///
@@ -58,7 +58,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::state_block::StreamCutter;
+    use colloquy_memory::state_block::StreamCutter;
 
     #[test]
     fn plain_speech_is_unchanged() {

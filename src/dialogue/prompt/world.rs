@@ -9,22 +9,20 @@ use super::{
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
-use crate::{
-    dialogue::npc_conversation::Scene,
-    ids::PlayerId,
-    memory::{
-        authored::{Language, Npc},
-        party::{self, PLAYER},
-        state::{Character, StateChange, WorldState},
-        vocabulary,
-    },
+use crate::npc_conversation::Scene;
+use colloquy_core::ids::PlayerId;
+use colloquy_memory::{
+    authored::{Language, Npc},
+    party::{self, PLAYER},
+    state::{Character, StateChange, WorldState},
+    vocabulary,
 };
 
 /// The maximum number of shown relationships, and of items.
 const MAX_LISTED: usize = 8;
 
 /// Replaces the word `player` in a change by the player's own name in world state.
-pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &PlayerId) {
+pub(crate) fn bind_player(change: &mut StateChange, player: &PlayerId) {
     let bind = |name: &mut String| {
         if party::means_player(name) {
             *name = party::player_key(player);
@@ -51,7 +49,7 @@ pub(in crate::dialogue) fn bind_player(change: &mut StateChange, player: &Player
 }
 
 /// Returns the lines about the NPC, the others present, and their relationships.
-pub(in crate::dialogue) fn world_lines(
+pub(crate) fn world_lines(
     templates: &Templates,
     language: Language,
     state: &WorldState,

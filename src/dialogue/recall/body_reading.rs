@@ -9,30 +9,28 @@ use std::{collections::HashMap, sync::Arc};
 use super::{
     RankedCandidate, RecallHit, RecallRequest, TopicGate, TopicRelevance, best_first, rank_body, recall_weights, topic,
 };
-use crate::{
-    dialogue::{Services, settings::RecallSettings},
-    ids::{DialogueKind, FactId},
-    memory::{
-        agreement::{self, ComparedStatement},
-        scoring::dot_product,
-    },
-    ports::{
-        StoreError,
-        ledger::facts::{ConfirmedFact, RecallBody},
-    },
+use crate::{Services, settings::RecallSettings};
+use colloquy_core::ids::{DialogueKind, FactId};
+use colloquy_memory::{
+    agreement::{self, ComparedStatement},
+    scoring::dot_product,
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::facts::{ConfirmedFact, RecallBody},
 };
 
 /// The number of candidates in a trace, and of bodies in a batch.
-pub(in crate::dialogue) const MAX_TRACED: usize = 32;
+pub(crate) const MAX_TRACED: usize = 32;
 
 /// Returns the number of hits that packing chooses from. Packing may need later hits if some of the best do not fit.
-pub(in crate::dialogue) const fn max_packable(settings: &RecallSettings) -> usize {
+pub(crate) const fn max_packable(settings: &RecallSettings) -> usize {
     settings.top_k.saturating_mul(2)
 }
 
 /// Returns the raw cosine from which two hits may be duplicates: the configured value, or the embedder's own "same"
 /// value if higher. With some models, any two sentences have 0.95.
-pub(in crate::dialogue) fn near_duplicate_cosine(services: &Services) -> f32 {
+pub(crate) fn near_duplicate_cosine(services: &Services) -> f32 {
     let calibration = services.embedder.info().calibration;
     let same = calibration.cosine_at(calibration.same);
     services.settings.recall.near_duplicate_cosine.max(same)
@@ -40,7 +38,7 @@ pub(in crate::dialogue) fn near_duplicate_cosine(services: &Services) -> f32 {
 
 /// True if two bodies say the same, so that one suffices. Similarity alone is not enough: two players' names, or
 /// "likes" and "does not like", differ in a word.
-pub(in crate::dialogue) fn is_same_statement(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
+pub(crate) fn is_same_statement(a: &RecallBody, b: &RecallBody, cosine: f32) -> bool {
     dot_product(&a.embedding, &b.embedding) >= cosine
         && agreement::same_words(&a.subject, &b.subject)
         && agreement::same_words(&a.predicate, &b.predicate)
@@ -116,11 +114,7 @@ pub(super) async fn read_hits(
 }
 
 /// True if these hits fill every prompt that they and worse hits could make.
-pub(in crate::dialogue) fn is_enough(
-    settings: &RecallSettings,
-    near_duplicate_cosine: f32,
-    hits: &[RecallHit],
-) -> bool {
+pub(crate) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, hits: &[RecallHit]) -> bool {
     let certain = hits.iter().enumerate().filter(|(at, hit)| {
         // A hit is uncertain in four cases:
         // - The hit may get a slot of its own.

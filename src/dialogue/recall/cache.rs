@@ -5,22 +5,22 @@ use std::{collections::VecDeque, sync::Arc};
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
-use crate::{
-    dialogue::{Services, jobs::outbox::OutboxRelay},
+use crate::{Services, jobs::outbox::OutboxRelay};
+use colloquy_core::{
     ids::{FactId, NpcId, TenantId, WorldId},
-    memory::{
-        fact::{Audience, NewFact},
-        state::WorldState,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::{Audience, NewFact},
+    state::WorldState,
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::{
+        facts::{ConfirmedFact, RecallBody},
+        priority::with_interactive_priority,
+        state::StoredStateChange,
     },
-    ports::{
-        StoreError,
-        ledger::{
-            facts::{ConfirmedFact, RecallBody},
-            priority::with_interactive_priority,
-            state::StoredStateChange,
-        },
-    },
-    tenancy::TenantScope,
 };
 
 /// The number of worlds with a cached state.
@@ -39,16 +39,16 @@ pub struct MemoryCache {
     /// Orders this node's writes to an NPC's memory. Concurrent writers would only make each other plan again.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
     /// The relay of the outbox on this node.
-    pub(in crate::dialogue) relays: OutboxRelay,
+    pub(crate) relays: OutboxRelay,
 }
 
 /// This node's latest writes to an NPC's memory: the memory's position before each write, and the audiences. Each write
 /// raised `memory_seq` by 1. Writes of other nodes are not included.
 #[derive(Default)]
-pub(in crate::dialogue) struct LatestWrites(VecDeque<(u64, Vec<Audience>)>);
+pub(crate) struct LatestWrites(VecDeque<(u64, Vec<Audience>)>);
 
 impl LatestWrites {
-    pub(in crate::dialogue) fn record_write(&mut self, before: u64, audiences: Vec<Audience>) {
+    pub(crate) fn record_write(&mut self, before: u64, audiences: Vec<Audience>) {
         if self.0.len() == MAX_LATEST_WRITES {
             self.0.pop_front();
         }
@@ -57,7 +57,7 @@ impl LatestWrites {
 
     /// Returns the memory's position after this node's writes since `seq`. `None`: the audience of such a write
     /// overlaps one of `audiences`.
-    pub(in crate::dialogue) fn position_if_disjoint(&self, audiences: &[Audience], seq: u64) -> Option<u64> {
+    pub(crate) fn position_if_disjoint(&self, audiences: &[Audience], seq: u64) -> Option<u64> {
         let mut now = seq;
         while let Some((_, others)) = self.0.iter().find(|(before, _)| *before == now) {
             let overlaps = |other: &Audience| audiences.iter().any(|audience| other.overlaps_audience(audience));
@@ -112,7 +112,7 @@ impl MemoryCache {
     /// Waits for this node's other writers to these NPCs' memories. The guards must not be held across a model call.
     ///
     /// `npcs` are sorted, which prevents deadlocks.
-    pub(in crate::dialogue) async fn lock_writers(
+    pub(crate) async fn lock_writers(
         &self,
         scope: &TenantScope,
         world: &WorldId,
@@ -127,14 +127,14 @@ impl MemoryCache {
     }
 
     /// Caches the bodies of newly written facts, because the next turn is likely to need them.
-    pub(in crate::dialogue) fn cache_written(&self, written: &[NewFact]) {
+    pub(crate) fn cache_written(&self, written: &[NewFact]) {
         for fact in written.iter().filter(|fact| !fact.embedding.is_empty()) {
             self.bodies.insert(fact.id, Arc::new(RecallBody::from_new_fact(fact)));
         }
     }
 
     /// Returns the bodies of facts that the ledger has just confirmed, in no particular order. Missing bodies are read.
-    pub(in crate::dialogue) async fn read_bodies(
+    pub(crate) async fn read_bodies(
         &self,
         services: &Services,
         scope: &TenantScope,
@@ -164,7 +164,7 @@ impl MemoryCache {
     /// Returns the state of a world, folded from its standing changes. Reads the changes of all nodes since the last
     /// read, or all changes after a rewind. Only one reader runs at a time. The read always has interactive priority,
     /// because speakers wait for it.
-    pub(in crate::dialogue) async fn world_state(
+    pub(crate) async fn world_state(
         &self,
         services: &Services,
         scope: &TenantScope,
@@ -198,7 +198,7 @@ impl std::fmt::Debug for MemoryCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::fact::Knower;
+    use colloquy_memory::fact::Knower;
 
     fn told(player: Option<&str>) -> Audience {
         Audience {

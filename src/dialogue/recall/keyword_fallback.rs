@@ -6,14 +6,12 @@
 use std::cmp::Reverse;
 
 use super::RecallRequest;
-use crate::{
-    dialogue::Services,
-    memory::keywords,
-    ports::{
-        StoreError, StoreResult,
-        ledger::facts::KeywordFact,
-        vectors::{Candidate, CandidateLimits, ScoreHint},
-    },
+use crate::Services;
+use colloquy_memory::keywords;
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::facts::KeywordFact,
+    vectors::{Candidate, CandidateLimits, ScoreHint},
 };
 
 /// The number of facts scanned per knower and privacy, newest first. More would slow each turn when the ledger is
@@ -104,7 +102,8 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::{ids::FactId, memory::fact::Importance};
+    use colloquy_core::ids::FactId;
+    use colloquy_memory::fact::Importance;
 
     fn candidate(n: u128, keyword: f64, importance: u8, day: i64) -> Candidate {
         Candidate {

@@ -2,16 +2,14 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::{
-    dialogue::{Services, locks},
-    memory::{
-        aliases::{NameAliases, NameAssertion},
-        authored::World,
-        fact::Viewpoint,
-    },
-    ports::{StoreResult, ledger::facts::NamingFact},
-    tenancy::TenantScope,
+use crate::{Services, locks};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    aliases::{NameAliases, NameAssertion},
+    authored::World,
+    fact::Viewpoint,
 };
+use colloquy_ports::{StoreResult, ledger::facts::NamingFact};
 
 /// The maximum number of names read per knower and privacy, newest first.
 const MAX_NAMES_READ: u32 = 200;
@@ -20,7 +18,7 @@ const MAX_NAMES_READ: u32 = 200;
 ///
 /// # Errors
 /// If the ledger does not answer.
-pub(in crate::dialogue) async fn read_names(
+pub(crate) async fn read_names(
     services: &Services,
     scope: &TenantScope,
     world: &World,
@@ -39,7 +37,7 @@ pub(in crate::dialogue) async fn read_names(
 ///
 /// # Errors
 /// If the ledger does not answer.
-pub(in crate::dialogue) async fn merge_open_names(
+pub(crate) async fn merge_open_names(
     services: &Services,
     scope: &TenantScope,
     world: &World,

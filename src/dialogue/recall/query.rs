@@ -1,14 +1,12 @@
 //! Builds the search query: the line without the listener's name, and again the names in the line. If the line points
 //! back or says too little alone, the last raw turns are added.
 
-use crate::{
-    memory::{
-        aliases::{NameAliases, SpeakerAndListener},
-        keywords::{self, TermWeights},
-        summary::Summary,
-    },
-    ports::buffer::BufferedTurn,
+use colloquy_memory::{
+    aliases::{NameAliases, SpeakerAndListener},
+    keywords::{self, TermWeights},
+    summary::Summary,
 };
+use colloquy_ports::buffer::BufferedTurn;
 
 /// The minimum total weight of a line's words. Lighter lines say too little alone: "and then?", "why?", "그래서?".
 const MIN_QUERY_WEIGHT: f32 = 0.5;
@@ -21,7 +19,7 @@ const CONTEXT_WEIGHT: f32 = 0.5;
 
 /// A search query.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::dialogue) struct SearchQuery {
+pub(crate) struct SearchQuery {
     /// The text to embed. Empty if the line is empty.
     pub text: String,
     /// The words to search for, with their general weights.
@@ -38,7 +36,7 @@ pub(in crate::dialogue) struct SearchQuery {
 
 impl SearchQuery {
     /// Builds a query for this text alone.
-    pub(in crate::dialogue) fn from_text(line: &str) -> Self {
+    pub(crate) fn from_text(line: &str) -> Self {
         Self {
             text: repeat_names(line),
             terms: keywords::search_terms(line),
@@ -50,12 +48,7 @@ impl SearchQuery {
     }
 
     /// Builds a query for a line to the named NPC, after these turns.
-    pub(in crate::dialogue) fn for_line(
-        line: &str,
-        npc: &str,
-        history: &[BufferedTurn],
-        summaries: &[Summary],
-    ) -> Self {
+    pub(crate) fn for_line(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
         let said = line;
         let line = keywords::without_listener_name(line, npc);
         let mut query = Self {
@@ -86,7 +79,7 @@ impl SearchQuery {
 
     /// Adds the other names of the persons in the query. The names are words to search for, and change neither the
     /// embedded text nor the line's own words.
-    pub(in crate::dialogue) fn add_names(&mut self, names: &NameAliases, spoken: SpeakerAndListener<'_>) {
+    pub(crate) fn add_names(&mut self, names: &NameAliases, spoken: SpeakerAndListener<'_>) {
         let own = spoken.listener.map(keywords::query_terms).unwrap_or_default();
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         let in_line = names.names_mentioned(&self.line, spoken);
@@ -144,10 +137,8 @@ mod tests {
     use chrono::DateTime;
 
     use super::*;
-    use crate::{
-        ids::{DialogueId, SummaryId, TurnId},
-        memory::{aliases::NameAssertion, fact::Importance},
-    };
+    use colloquy_core::ids::{DialogueId, SummaryId, TurnId};
+    use colloquy_memory::{aliases::NameAssertion, fact::Importance};
 
     fn turn(number: u32, player: &str, reply: &str) -> BufferedTurn {
         BufferedTurn {
@@ -161,7 +152,7 @@ mod tests {
     fn summary(text: &str) -> Summary {
         Summary {
             id: SummaryId::from_u128(1),
-            dialogue: DialogueId::new(crate::ids::DialogueKind::Session, ulid::Ulid(1)),
+            dialogue: DialogueId::new(colloquy_core::ids::DialogueKind::Session, ulid::Ulid(1)),
             from_turn: 1,
             to_turn: 10,
             text: text.to_owned(),

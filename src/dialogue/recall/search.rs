@@ -9,25 +9,22 @@ use super::{
     RankedCandidate, RecallRequest, SearchQuery, best_first, leg_limits, names::read_names, rank_body, rank_facts,
     weigh_terms,
 };
-use crate::{
-    dialogue::{Services, locks},
-    ids::FactId,
-    memory::{
-        aliases::SpeakerAndListener,
-        authored::World,
-        fact::{Fact, Viewpoint},
-        keywords::{self, TermStatistics, TermWeights},
-        party,
-        scoring::dot_product,
-        trace::{CallTrace, ScoreParts},
-    },
-    ports::{
-        PageRequest, StoreError,
-        embedder::EmbedAs,
-        ledger::facts::{FactFilter, RecallBody},
-        vectors::CandidateLimits,
-    },
-    tenancy::TenantScope,
+use crate::{Services, locks};
+use colloquy_core::{ids::FactId, scope::TenantScope};
+use colloquy_memory::{
+    aliases::SpeakerAndListener,
+    authored::World,
+    fact::{Fact, Viewpoint},
+    keywords::{self, TermStatistics, TermWeights},
+    party,
+    scoring::dot_product,
+    trace::{CallTrace, ScoreParts},
+};
+use colloquy_ports::{
+    PageRequest, StoreError,
+    embedder::EmbedAs,
+    ledger::facts::{FactFilter, RecallBody},
+    vectors::CandidateLimits,
 };
 
 /// A hit of a designer's search.

@@ -1,13 +1,11 @@
 //! Decides whether a found fact is about the line at all. Importance or newness alone does not count.
 
-use crate::{
-    dialogue::{intent::ClassifiedIntent, turn::TurnInput},
-    memory::{calibration::Calibration, scoring::RecallWeights, trace::ScoreParts, turn::Intent},
-};
+use crate::{intent::ClassifiedIntent, turn::TurnInput};
+use colloquy_memory::{calibration::Calibration, scoring::RecallWeights, trace::ScoreParts, turn::Intent};
 
 /// The strictness of the topic check for a turn's memories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::dialogue) enum TopicGate {
+pub(crate) enum TopicGate {
     /// No check. The line has no informative word (a greeting, a line between NPCs), or asks for all known facts ("what
     /// do you know of me?").
     Open,
@@ -19,7 +17,7 @@ pub(in crate::dialogue) enum TopicGate {
 
 impl TopicGate {
     /// Returns the gate for a turn. `says_nothing`: the line has no word to search by.
-    pub(in crate::dialogue) fn for_turn(input: &TurnInput, classified: &ClassifiedIntent, says_nothing: bool) -> Self {
+    pub(crate) fn for_turn(input: &TurnInput, classified: &ClassifiedIntent, says_nothing: bool) -> Self {
         if input.player.is_none() || input.is_greeting() {
             return Self::Open;
         }
@@ -48,7 +46,7 @@ const MIN_COSINES_FOR_MEDIAN: usize = 8;
 
 /// The measures that decide the topic.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::dialogue) struct TopicRelevance {
+pub(crate) struct TopicRelevance {
     keyword: f64,
     nearness: f64,
     stands_out: f64,
@@ -60,7 +58,7 @@ pub(in crate::dialogue) struct TopicRelevance {
 
 impl TopicRelevance {
     /// Computes the relevance. `usual`: the median of the found cosines, from [`median_cosine`].
-    pub(in crate::dialogue) fn from_score(
+    pub(crate) fn from_score(
         calibration: &Calibration,
         weights: &RecallWeights,
         score: &ScoreParts,
@@ -84,7 +82,7 @@ impl TopicRelevance {
     }
 
     /// True if the fact may be in the prompt of a line with this gate.
-    pub(in crate::dialogue) fn is_on_topic(&self, gate: TopicGate) -> bool {
+    pub(crate) fn is_on_topic(&self, gate: TopicGate) -> bool {
         match gate {
             TopicGate::Open => true,
             TopicGate::Asked if self.among_few => self.keyword >= MIN_ANY_KEYWORD || self.nearness > 0.01,

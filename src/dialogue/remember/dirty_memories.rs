@@ -7,17 +7,14 @@ use std::{
 
 use super::{judge::Judge, reconcile_backoff::MarkKey, reconciliation::AudienceMemory};
 use crate::{
-    dialogue::{
-        Services,
-        jobs::{JobError, outbox::relay_or_log},
-    },
-    ids::NpcId,
-    memory::fact::Knower,
-    ports::{
-        ledger::{facts::ReconcileTrigger, rewinds::DirtyMemory},
-        llm::LlmError,
-    },
-    tenancy::TenantScope,
+    Services,
+    jobs::{JobError, outbox::relay_or_log},
+};
+use colloquy_core::{ids::NpcId, scope::TenantScope};
+use colloquy_memory::fact::Knower;
+use colloquy_ports::{
+    ledger::{facts::ReconcileTrigger, rewinds::DirtyMemory},
+    llm::LlmError,
 };
 
 /// The maximum number of marks reconciled in one run.

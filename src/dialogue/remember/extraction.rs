@@ -7,31 +7,31 @@ use serde_json::Value;
 
 use super::InjectedMemory;
 use crate::{
-    dialogue::{
-        Services,
-        jobs::{JobError, JobInput, ask_json_or_salvage, cast_members},
-        models::salvage_list,
-        npc_conversation::Scene,
-        prompt::{Template, escape_untrusted},
-    },
+    Services,
+    jobs::{JobError, JobInput, ask_json_or_salvage, cast_members},
+    models::salvage_list,
+    npc_conversation::Scene,
+    prompt::{Template, escape_untrusted},
+};
+use colloquy_core::{
     ids::{FactId, PlayerId},
-    memory::{
-        agreement, aliases,
-        authored::{Language, Npc},
-        fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
-        keywords,
-        party::{self, PLAYER},
-        pii, reconcile,
-        scoring::dot_product,
-        text::is_ignorable,
-        timeline::PromiseEnd,
-    },
-    ports::{
-        buffer::{BufferedTurn, mark_if_interrupted},
-        embedder::EmbedAs,
-        llm::{JsonSchema, Task},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    agreement, aliases,
+    authored::{Language, Npc},
+    fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
+    keywords,
+    party::{self, PLAYER},
+    pii, reconcile,
+    scoring::dot_product,
+    text::is_ignorable,
+    timeline::PromiseEnd,
+};
+use colloquy_ports::{
+    buffer::{BufferedTurn, mark_if_interrupted},
+    embedder::EmbedAs,
+    llm::{JsonSchema, Task},
 };
 
 /// The maximum number of facts of one turn. Further facts are noise.
@@ -259,7 +259,7 @@ fn spoken_line(name: &str, text: &str) -> String {
 }
 
 /// Returns the weekday in the language of the prompt, because small models compute weekdays wrongly from a date.
-pub(in crate::dialogue) fn weekday_name(language: Language, at: DateTime<Utc>) -> &'static str {
+pub(crate) fn weekday_name(language: Language, at: DateTime<Utc>) -> &'static str {
     let names = match language {
         Language::En => [
             "Monday",
@@ -381,7 +381,7 @@ fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Optio
 }
 
 /// Parses a number, or a text with a number.
-pub(in crate::dialogue) fn parse_number(value: &Value) -> Option<f64> {
+pub(crate) fn parse_number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
 }
 
@@ -466,11 +466,11 @@ mod tests {
             world: "vale".parse().unwrap(),
             id: "ergen".parse().unwrap(),
             name: "Ergen".to_owned(),
-            persona: crate::memory::authored::Persona::default(),
-            language: crate::memory::authored::Language::En,
+            persona: colloquy_memory::authored::Persona::default(),
+            language: colloquy_memory::authored::Language::En,
             factions: vec![],
             model: None,
-            settings: crate::memory::authored::WorldSettings::default(),
+            settings: colloquy_memory::authored::WorldSettings::default(),
             has_scenarios: false,
             version: 1,
             updated_at: chrono::DateTime::UNIX_EPOCH,

@@ -10,24 +10,22 @@ use minijinja::context;
 use serde::{Deserialize, Deserializer};
 
 use crate::{
-    dialogue::{
-        Services,
-        jobs::{JobError, ask_json_or_salvage},
-        models::salvage_list,
-        prompt::{Template, escape_untrusted},
-    },
-    memory::{
-        authored::Language,
-        fact::Statement,
-        reconcile::{JudgeVerdict, pair_hash},
-        timeline::{JudgeAnswer, JudgeBudget, UnjudgedPair},
-    },
-    ports::{
-        StoreResult,
-        ledger::facts::JudgedPair,
-        llm::{JsonSchema, LlmError, Task},
-    },
-    tenancy::TenantScope,
+    Services,
+    jobs::{JobError, ask_json_or_salvage},
+    models::salvage_list,
+    prompt::{Template, escape_untrusted},
+};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    authored::Language,
+    fact::Statement,
+    reconcile::{JudgeVerdict, pair_hash},
+    timeline::{JudgeAnswer, JudgeBudget, UnjudgedPair},
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::facts::JudgedPair,
+    llm::{JsonSchema, LlmError, Task},
 };
 
 /// The number of calls at once. The tenant's model routes limit the total.

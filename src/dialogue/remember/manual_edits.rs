@@ -1,27 +1,27 @@
 //! Manual edits: facts that people write and correct over REST.
 
 use super::{reconciliation::AudienceMemory, timeline_reading::NeighbourQuery};
-use crate::{
-    dialogue::{Services, jobs::outbox::relay_or_log},
+use crate::{Services, jobs::outbox::relay_or_log};
+use colloquy_core::{
     ids::{FactId, WorldId},
-    memory::{
-        agreement,
-        fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
-        locks::DisclosureLocks,
-        party::AUTHOR,
-        timeline,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    agreement,
+    fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
+    locks::DisclosureLocks,
+    party::AUTHOR,
+    timeline,
+};
+use colloquy_ports::{
+    StoreError,
+    embedder::EmbedAs,
+    ledger::{
+        audit::Edit,
+        facts::{FactEditOutcome, FactHistoryEntry, FactPatch},
     },
-    ports::{
-        StoreError,
-        embedder::EmbedAs,
-        ledger::{
-            audit::Edit,
-            facts::{FactEditOutcome, FactHistoryEntry, FactPatch},
-        },
-        llm::LlmError,
-        vectors::MemoryScope,
-    },
-    tenancy::TenantScope,
+    llm::LlmError,
+    vectors::MemoryScope,
 };
 
 /// A manual fact, written by a person.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::{
-    dialogue::jobs::retry_pause,
+use crate::jobs::retry_pause;
+use colloquy_core::{
     ids::{TenantId, WorldId},
-    ports::ledger::rewinds::DirtyMemory,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_ports::ledger::rewinds::DirtyMemory;
 
 /// The maximum number of recorded failures. Beyond it, memories with the oldest failures are tried again at once.
 const MAX_FAILED_MARKS: u64 = 100_000;

@@ -13,18 +13,18 @@ use super::{
     judge::{Judge, KnownVerdicts},
     timeline_reading::{RequestVectors, TimelineRead},
 };
-use crate::{
-    dialogue::{Services, jobs::JobError, models::tallied_usage},
+use crate::{Services, jobs::JobError, models::tallied_usage};
+use colloquy_core::{
     ids::{NpcId, WorldId},
-    memory::{
-        fact::{Audience, Cause, NewFact, NewInvalidation},
-        timeline::{JudgeBudget, KnownFact, PreparedTimeline, Timeline, TimelineResolution, UnjudgedPair},
-    },
-    ports::{
-        StoreError, StoreResult,
-        ledger::facts::{Extraction, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::{Audience, Cause, NewFact, NewInvalidation},
+    timeline::{JudgeBudget, KnownFact, PreparedTimeline, Timeline, TimelineResolution, UnjudgedPair},
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::facts::{Extraction, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
 };
 
 /// The maximum number of plans that other writers may overtake before the job is postponed.

@@ -10,18 +10,18 @@
 use std::collections::BTreeSet;
 
 use super::InjectedMemory;
-use crate::{
-    dialogue::{Services, jobs::JobInput},
+use crate::{Services, jobs::JobInput};
+use colloquy_core::{
     ids::{NpcId, ScenarioId},
-    memory::{
-        fact::Statement,
-        keywords::{informative_terms, sentence_key},
-        party,
-        private_terms::PrivateTerms,
-    },
-    ports::{StoreResult, buffer::BufferedTurn},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{
+    fact::Statement,
+    keywords::{informative_terms, sentence_key},
+    party,
+    private_terms::PrivateTerms,
+};
+use colloquy_ports::{StoreResult, buffer::BufferedTurn};
 
 /// The names and words that a player's statement is compared with, if other players hear the statement.
 #[derive(Debug)]

@@ -18,19 +18,16 @@
 use std::collections::BTreeSet;
 
 use super::{InjectedMemory, extraction::FreshFact};
-use crate::{
-    dialogue::{Services, jobs::JobInput},
-    ids::PlayerId,
-    memory::{
-        authored::SelfTold,
-        fact::{Audience, FactKind, Statement, Tense},
-        keywords, party,
-        private_terms::PrivateTerms,
-        timeline::JudgeBudgetShare,
-    },
-    ports::{StoreResult, ledger::facts::Extraction},
-    tenancy::TenantScope,
+use crate::{Services, jobs::JobInput};
+use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_memory::{
+    authored::SelfTold,
+    fact::{Audience, FactKind, Statement, Tense},
+    keywords, party,
+    private_terms::PrivateTerms,
+    timeline::JudgeBudgetShare,
 };
+use colloquy_ports::{StoreResult, ledger::facts::Extraction};
 
 /// The maximum number of turns whose lines are compared. In a longer dialogue, no further facts are shared.
 const MAX_TURNS_COMPARED: u32 = 500;
@@ -198,7 +195,7 @@ fn can_rest_on_confided(statement: &Statement, npc: &str, confided: &PrivateTerm
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::memory::fact::{Importance, Polarity};
+    use colloquy_memory::fact::{Importance, Polarity};
 
     fn told(subject: &str, speaker: &str, content: &str) -> Statement {
         Statement {

@@ -5,22 +5,20 @@ use std::collections::{BTreeSet, HashMap};
 use chrono::{DateTime, Utc};
 
 use super::reconciliation::{AudienceMemory, TurnAddition};
-use crate::{
-    dialogue::jobs::{JobError, outbox::relay_outbox_for_tenant},
-    ids::{FactId, PlayerId},
-    memory::{
-        fact::{Fact, FoldedFact, NewFact, Statement},
-        keywords, party,
-        reconcile::StatementFeatures,
-        scoring::dot_product,
-        timeline::{self, AudienceOverlap, ForgetRequest, KnownFact, NameHistory, SpokenTurn, Timeline},
-    },
-    ports::{
-        StoreResult,
-        embedder::EmbedAs,
-        ledger::facts::{Extraction, TimelineRows},
-        vectors::{Candidate, MemoryScope, SimilarFactsQuery},
-    },
+use crate::jobs::{JobError, outbox::relay_outbox_for_tenant};
+use colloquy_core::ids::{FactId, PlayerId};
+use colloquy_memory::{
+    fact::{Fact, FoldedFact, NewFact, Statement},
+    keywords, party,
+    reconcile::StatementFeatures,
+    scoring::dot_product,
+    timeline::{self, AudienceOverlap, ForgetRequest, KnownFact, NameHistory, SpokenTurn, Timeline},
+};
+use colloquy_ports::{
+    StoreResult,
+    embedder::EmbedAs,
+    ledger::facts::{Extraction, TimelineRows},
+    vectors::{Candidate, MemoryScope, SimilarFactsQuery},
 };
 
 /// The number of nearest facts to read. It exceeds the number that counts, because some were not valid at their moment.

@@ -9,25 +9,25 @@ use super::{
     self_told,
 };
 use crate::{
-    dialogue::{
-        Services,
-        events::{MemoryChange, MemoryOp},
-        jobs::{JobError, JobInput},
-        models::tallied_usage,
-    },
+    Services,
+    events::{MemoryChange, MemoryOp},
+    jobs::{JobError, JobInput},
+    models::tallied_usage,
+};
+use colloquy_core::{
     ids::{FactId, WorldId},
-    memory::{
-        fact::{Audience, Cause, NewFact},
-        timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::{Audience, Cause, NewFact},
+    timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
+};
+use colloquy_ports::{
+    StoreError,
+    ledger::{
+        facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
+        jobs::Job,
     },
-    ports::{
-        StoreError,
-        ledger::{
-            facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
-            jobs::Job,
-        },
-    },
-    tenancy::TenantScope,
 };
 
 /// The maximum number of judge calls for the job of one turn. The facts of a turn need one call. A late job needs more,

@@ -2,18 +2,16 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::{
-    ids::ScenarioId,
-    memory::{
-        progress::{Progress, ProgressState},
-        scenario::{Scenario, ScenarioScore},
-        trace::CandidateFate,
-    },
+use colloquy_core::ids::ScenarioId;
+use colloquy_memory::{
+    progress::{Progress, ProgressState},
+    scenario::{Scenario, ScenarioScore},
+    trace::CandidateFate,
 };
 
 /// The player's progress and the NPC's recent scenarios, read before the line is classified.
 #[derive(Debug, Default)]
-pub(in crate::dialogue) struct KnownScenarios {
+pub(crate) struct KnownScenarios {
     pub(super) standing: ProgressState,
     /// The recent scenarios, latest first.
     pub(super) recent: Vec<RecentScenario>,
@@ -32,7 +30,7 @@ pub(super) struct RecentScenario {
 impl KnownScenarios {
     /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
     /// absent.
-    pub(in crate::dialogue) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
+    pub(crate) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
         let recent = self.recent.iter().filter(move |recent| recent.told == told);
         recent.map(|recent| recent.title.as_str())
     }
@@ -40,7 +38,7 @@ impl KnownScenarios {
 
 /// A scenario that may be told.
 #[derive(Debug, Clone)]
-pub(in crate::dialogue) struct ScenarioHit {
+pub(crate) struct ScenarioHit {
     pub scenario: Scenario,
     pub score: ScenarioScore,
     pub recent: bool,
@@ -50,7 +48,7 @@ pub(in crate::dialogue) struct ScenarioHit {
 
 /// The NPC's past in a turn that is about the past.
 #[derive(Debug)]
-pub(in crate::dialogue) struct NpcPast {
+pub(crate) struct NpcPast {
     /// The player's progress.
     pub progress: Progress,
     /// True if the line asks for the past.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 
-use crate::{
+use colloquy_core::{
     ids::{NpcId, PlayerId, ScenarioId},
-    memory::authored::{Npc, World},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::authored::{Npc, World};
 
 /// A scenario that a player may hear from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]

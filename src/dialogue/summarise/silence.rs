@@ -5,17 +5,15 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::{
-    memory::summary::{self, SummaryRules},
-    ports::{
-        StoreResult,
-        clock::IdSource,
-        ledger::{
-            Ledger,
-            curator::{SilenceCheck, SilenceOutcome},
-        },
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::summary::{self, SummaryRules};
+use colloquy_ports::{
+    StoreResult,
+    clock::IdSource,
+    ledger::{
+        Ledger,
+        curator::{SilenceCheck, SilenceOutcome},
     },
-    tenancy::TenantScope,
 };
 
 /// Dialogues checked in one look.

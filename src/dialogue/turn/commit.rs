@@ -7,37 +7,34 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
 use crate::{
-    dialogue::{
-        Services,
-        prompt::{self, Prompt},
-        requester::Requester,
-        scenarios::UnlockTrigger,
+    Services,
+    prompt::{self, Prompt},
+    requester::Requester,
+    scenarios::UnlockTrigger,
+};
+use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_memory::{
+    authored::{Npc, World, WorldSettings},
+    fact::Cause,
+    keywords::normalise_text,
+    party,
+    state::StateChange,
+    state_block::{self, StateBlock, StateBlockError, StateRules},
+    summary,
+    tokens::TokenCounter,
+    trace::{Timings, TurnTrace},
+    turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
+    vocabulary::Vocabulary,
+};
+use colloquy_ports::{
+    StoreResult,
+    buffer::{BufferHead, BufferSnapshot, BufferedTurn},
+    ledger::{
+        dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
+        jobs::{Job, JobKind, NewJob},
+        rewinds::LiveCut,
+        state::NewStateChange,
     },
-    ids::PlayerId,
-    memory::{
-        authored::{Npc, World, WorldSettings},
-        fact::Cause,
-        keywords::normalise_text,
-        party,
-        state::StateChange,
-        state_block::{self, StateBlock, StateBlockError, StateRules},
-        summary,
-        tokens::TokenCounter,
-        trace::{Timings, TurnTrace},
-        turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
-        vocabulary::Vocabulary,
-    },
-    ports::{
-        StoreResult,
-        buffer::{BufferHead, BufferSnapshot, BufferedTurn},
-        ledger::{
-            dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
-            jobs::{Job, JobKind, NewJob},
-            rewinds::LiveCut,
-            state::NewStateChange,
-        },
-    },
-    tenancy::TenantScope,
 };
 
 /// The gathered context and the spoken reply, after `reply.done` went out.
@@ -214,7 +211,7 @@ async fn read_state_changes(
 
 /// The speaker and the listener of a state block.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dialogue) struct StateBlockContext<'a> {
+pub(crate) struct StateBlockContext<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
     /// `None` in an NPC conversation.
@@ -225,7 +222,7 @@ pub(in crate::dialogue) struct StateBlockContext<'a> {
 
 /// Reads a state block within the world's rules. A person that the block names as met, left or related must belong to
 /// this world: an NPC, or a character in the state.
-pub(in crate::dialogue) async fn parse_state_block(
+pub(crate) async fn parse_state_block(
     services: &Services,
     scope: &TenantScope,
     by: &StateBlockContext<'_>,
@@ -277,7 +274,7 @@ pub(in crate::dialogue) async fn parse_state_block(
 }
 
 /// Returns a world's limits for the state changes of one turn.
-pub(in crate::dialogue) fn state_rules_of(settings: &WorldSettings) -> StateRules {
+pub(crate) fn state_rules_of(settings: &WorldSettings) -> StateRules {
     let default = StateRules::default();
     StateRules {
         max_relationship_delta: settings

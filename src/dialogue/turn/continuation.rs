@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use crate::memory::{locks::DisclosureLocks, private_terms::PrivateTerms, turn::Turn};
+use colloquy_memory::{locks::DisclosureLocks, private_terms::PrivateTerms, turn::Turn};
 
 /// A reply that was cut before the model had finished.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use super::{TurnError, TurnInput};
-use crate::{
-    dialogue::events::{EventError, ReplyDone},
-    memory::turn::{TurnStatus, Usage},
-    ports::{StoreError, llm::LlmError},
-};
+use crate::events::{EventError, ReplyDone};
+use colloquy_memory::turn::{TurnStatus, Usage};
+use colloquy_ports::{StoreError, llm::LlmError};
 
 /// The suggested pause before a retry, if the model or store names no time.
 const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -6,42 +6,40 @@ use tracing::{Instrument as _, debug_span};
 
 use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
-    dialogue::{
-        Services, acquaintance,
-        intent::{self, ClassifiedIntent},
-        locks, overheard,
-        prompt::{self, Prompt, PromptMaterial, PromptReader, world_lines},
-        recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
-        redaction,
-        scenarios::{self, KnownScenarios, NpcPast},
-    },
-    memory::{
-        aliases::SpeakerAndListener,
-        authored::Greeting,
-        fact::Fact,
-        keywords::TermWeights,
-        locks::DisclosureLocks,
-        party,
-        state::WorldState,
-        summary::{Meeting, Summary},
-        tokens::TokenCounter,
-        trace::{CallTrace, Timings},
-        turn::Intent,
-    },
-    ports::{
-        StoreError, StoreResult,
-        embedder::EmbedAs,
-        ledger::facts::{RecallBody, StandingMemory},
-        llm::Task,
-    },
+    Services, acquaintance,
+    intent::{self, ClassifiedIntent},
+    locks, overheard,
+    prompt::{self, Prompt, PromptMaterial, PromptReader, world_lines},
+    recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
+    redaction,
+    scenarios::{self, KnownScenarios, NpcPast},
+};
+use colloquy_memory::{
+    aliases::SpeakerAndListener,
+    authored::Greeting,
+    fact::Fact,
+    keywords::TermWeights,
+    locks::DisclosureLocks,
+    party,
+    state::WorldState,
+    summary::{Meeting, Summary},
+    tokens::TokenCounter,
+    trace::{CallTrace, Timings},
+    turn::Intent,
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    embedder::EmbedAs,
+    ledger::facts::{RecallBody, StandingMemory},
+    llm::Task,
 };
 
 /// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
-pub(in crate::dialogue) const MAX_STANDING_FACTS: u32 = 50;
+pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
 /// The source of the intent.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::dialogue) enum IntentSource {
+pub(crate) enum IntentSource {
     /// The classifier model.
     Model,
     /// A fixed intent; the classifier is not asked.
@@ -59,7 +57,7 @@ impl IntentSource {
 }
 
 /// The gathered context of a turn.
-pub(in crate::dialogue) struct GatheredContext {
+pub(crate) struct GatheredContext {
     pub intent: ClassifiedIntent,
     pub query: String,
     pub hits: Vec<RecallHit>,
@@ -92,7 +90,7 @@ impl GatheredContext {
     }
 
     /// Returns the player's name as the NPC knows it, if the player has told a name.
-    pub(in crate::dialogue) fn known_player_name(&self, input: &TurnInput) -> Option<&str> {
+    pub(crate) fn known_player_name(&self, input: &TurnInput) -> Option<&str> {
         let reader = PromptReader {
             language: input.npc.language,
             npc: &input.npc.name,
@@ -103,11 +101,7 @@ impl GatheredContext {
     }
 
     /// Assembles the prompt from the gathered context.
-    pub(in crate::dialogue) fn assemble_prompt(
-        &self,
-        services: &Services,
-        input: &TurnInput,
-    ) -> Result<Prompt, TurnError> {
+    pub(crate) fn assemble_prompt(&self, services: &Services, input: &TurnInput) -> Result<Prompt, TurnError> {
         let material = PromptMaterial {
             world: &input.world,
             npc: &input.npc,
@@ -137,7 +131,7 @@ impl GatheredContext {
 }
 
 /// Gathers the context for a preview, which has no stopwatch of its own.
-pub(in crate::dialogue) async fn gather_for_preview(
+pub(crate) async fn gather_for_preview(
     services: &Services,
     input: &TurnInput,
     classify: IntentSource,

@@ -5,25 +5,23 @@ use std::{borrow::Cow, sync::Arc};
 use chrono::{DateTime, Utc};
 
 use super::continuation::PartialReply;
-use crate::{
-    dialogue::{
-        events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene,
-    },
+use crate::{events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene};
+use colloquy_core::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
-    memory::{
-        authored::{Npc, World},
-        fact::Viewpoint,
-        state::StateChange,
-        summary::Summary,
-        turn::{Checkpoint, Turn},
-    },
-    ports::{
-        StoreError,
-        buffer::BufferedTurn,
-        ledger::{dialogues::Dialogue, jobs::Job, usage::OverBudget},
-        llm::LlmError,
-    },
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::{Npc, World},
+    fact::Viewpoint,
+    state::StateChange,
+    summary::Summary,
+    turn::{Checkpoint, Turn},
+};
+use colloquy_ports::{
+    StoreError,
+    buffer::BufferedTurn,
+    ledger::{dialogues::Dialogue, jobs::Job, usage::OverBudget},
+    llm::LlmError,
 };
 
 /// The input of one turn. The session owns the values; the turn borrows nothing from the actor.
@@ -207,7 +205,7 @@ impl TurnError {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::tenancy::{Principal, Role};
+    use colloquy_core::scope::{Principal, Role};
 
     #[test]
     fn interrupter_that_heard_least_decides_the_cut_and_each_is_named_once() {
@@ -218,7 +216,7 @@ mod tests {
                 role: Role::Backend,
                 player: None,
                 world: None,
-                issued: crate::tenancy::TokenIdentity::default(),
+                issued: colloquy_core::scope::TokenIdentity::default(),
                 expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
             },
             key: Some(key.to_owned()),

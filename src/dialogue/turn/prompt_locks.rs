@@ -3,19 +3,17 @@
 use std::collections::HashMap;
 
 use super::{TurnInput, gather::GatheredContext};
-use crate::{
-    dialogue::{Services, prompt::Prompt},
-    ids::FactId,
-    memory::{
-        keywords::informative_terms,
-        locks::{DisclosureLock, DisclosureLocks},
-        private_terms::PrivateTerms,
-        scenario::Scenario,
-        summary::Summary,
-        trace::LockedWords,
-    },
-    ports::{PageRequest, StoreResult},
+use crate::{Services, prompt::Prompt};
+use colloquy_core::ids::FactId;
+use colloquy_memory::{
+    keywords::informative_terms,
+    locks::{DisclosureLock, DisclosureLocks},
+    private_terms::PrivateTerms,
+    scenario::Scenario,
+    summary::Summary,
+    trace::LockedWords,
 };
+use colloquy_ports::{PageRequest, StoreResult};
 
 /// Words that most promises share.
 const PROMISE_WORDS: &str = "promise promises promised agree agreed 약속 약속하다 약속했다";
@@ -24,10 +22,7 @@ const SCENARIOS_PER_PAGE: u32 = 200;
 
 /// Returns the locks of the dialogue's earlier prompts, with the locks of the reply that this turn continues. If an
 /// older build did not record the locks: every scenario of the speakers that needs progress.
-pub(in crate::dialogue) async fn locks_before_turn(
-    services: &Services,
-    input: &TurnInput,
-) -> StoreResult<DisclosureLocks> {
+pub(crate) async fn locks_before_turn(services: &Services, input: &TurnInput) -> StoreResult<DisclosureLocks> {
     let kept = match &input.continuation {
         Some(unfinished) => unfinished.locks.clone(),
         None if input.checkpoint.turn == 0 => Some(DisclosureLocks::default()),
@@ -61,11 +56,7 @@ pub(in crate::dialogue) async fn locks_before_turn(
 
 /// Returns the locks of all the dialogue's prompts up to this turn. An NPC may come back to a told memory at any later
 /// turn.
-pub(in crate::dialogue) fn locks_after_turn(
-    input: &TurnInput,
-    gathered: &GatheredContext,
-    prompt: &Prompt,
-) -> DisclosureLocks {
+pub(crate) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
     let mut locks = gathered.locks_before.clone();
     locks.extend_with(&immediately_disclosed_locks(input, gathered, prompt));
     for text in locked_texts(input, gathered, prompt) {
@@ -77,7 +68,7 @@ pub(in crate::dialogue) fn locks_after_turn(
 /// Returns the locks that the dialogue may have disclosed:
 /// - locks of the NPC's past and of conversations between NPCs, from the moment when a prompt has the content;
 /// - locks of memories that share a word with the text `said` in this turn or an earlier turn.
-pub(in crate::dialogue) fn disclosed_locks(
+pub(crate) fn disclosed_locks(
     input: &TurnInput,
     gathered: &GatheredContext,
     prompt: &Prompt,
@@ -110,7 +101,7 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
 }
 
 /// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then.
-pub(in crate::dialogue) fn undisclosed_words(
+pub(crate) fn undisclosed_words(
     input: &TurnInput,
     gathered: &GatheredContext,
     prompt: &Prompt,
@@ -170,7 +161,7 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
 /// Returns the private content of this turn's prompt: facts, new summaries since the previous turn, and the last
 /// meeting's summary. Includes the content of a continued reply, but not the player's own lines. `None`: the content is
 /// unknown.
-pub(in crate::dialogue) fn confided_in_prompt(
+pub(crate) fn confided_in_prompt(
     input: &TurnInput,
     gathered: &GatheredContext,
     prompt: &Prompt,

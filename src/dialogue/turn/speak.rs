@@ -5,16 +5,14 @@ use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
-use crate::{
-    dialogue::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt},
-    memory::{
-        state_block::{StateBlock, StreamCutter},
-        tokens::TokenCounter,
-        trace::CallTrace,
-        turn::{TurnStatus, Usage},
-    },
-    ports::llm::{ChatMessage, Chunk, LlmError, Task},
+use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
+use colloquy_memory::{
+    state_block::{StateBlock, StreamCutter},
+    tokens::TokenCounter,
+    trace::CallTrace,
+    turn::{TurnStatus, Usage},
 };
+use colloquy_ports::llm::{ChatMessage, Chunk, LlmError, Task};
 
 /// The maximum length of a reply in Unicode scalar values. A model that reaches it does not stop, so the reply ends.
 const MAX_REPLY_CHARS: usize = 16_000;
@@ -343,7 +341,7 @@ impl<'a> ReplyWriter<'a> {
 }
 
 /// Returns the longest prefix of `text` in whole graphemes with at most `chars` Unicode scalar values.
-pub(in crate::dialogue) fn grapheme_prefix(text: &str, chars: usize) -> &str {
+pub(crate) fn grapheme_prefix(text: &str, chars: usize) -> &str {
     let mut left = chars;
     let end = text
         .grapheme_indices(true)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::ports::clock::Clock;
+use colloquy_ports::clock::Clock;
 
 /// The clock of one turn, shared by the steps that run in parallel.
 pub(super) struct Stopwatch<'a> {
@@ -69,7 +69,7 @@ fn union_length(mut intervals: Vec<(Instant, Instant)>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::clock::SystemClock;
+    use colloquy_ports::clock::SystemClock;
 
     #[test]
     fn overlapping_waits_count_once() {

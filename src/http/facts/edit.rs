@@ -10,26 +10,24 @@ use utoipa::ToSchema;
 
 use super::{find::find_fact, view::FactView};
 use crate::{
-    dialogue::{
-        jobs,
-        remember::{self, FactCorrection, ManualFact},
-    },
-    http::{
-        AppState,
-        errors::{Code, FieldError, Problem},
-        etag::{self, IfMatch},
-        extract::{Author, Authorized, Body, NoOptions, OptionalBody, Path},
-        idempotency::{self, IdempotentResponse},
-        npcs, run_uncancelled,
-        validate::{display_name, display_name_with_emoji, one_line_label, visible_text},
-    },
-    ids::{FactId, NpcId, PlayerId, WorldId},
-    memory::{
-        fact::{Audience, FactKind, Importance, Knower},
-        party,
-    },
-    ports::ledger::{audit::Edit, facts::FactEditOutcome},
+    AppState,
+    errors::{Code, FieldError, Problem},
+    etag::{self, IfMatch},
+    extract::{Author, Authorized, Body, NoOptions, OptionalBody, Path},
+    idempotency::{self, IdempotentResponse},
+    npcs, run_uncancelled,
+    validate::{display_name, display_name_with_emoji, one_line_label, visible_text},
 };
+use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};
+use colloquy_dialogue::{
+    jobs,
+    remember::{self, FactCorrection, ManualFact},
+};
+use colloquy_memory::{
+    fact::{Audience, FactKind, Importance, Knower},
+    party,
+};
+use colloquy_ports::ledger::{audit::Edit, facts::FactEditOutcome};
 
 /// A fact written by a person.
 #[derive(Debug, Deserialize, Validate, ToSchema)]

@@ -9,23 +9,21 @@ use utoipa::IntoParams;
 
 use super::view::{FactView, HistoryView};
 use crate::{
-    dialogue::recall,
-    http::{
-        AppState,
-        errors::Problem,
-        etag,
-        extract::{Author, Authorized, Path, QueryParams},
-        npcs,
-        pagination::{self, Items},
-        worlds,
-    },
-    ids::{FactId, NpcId, PlayerId, WorldId},
-    memory::{
-        fact::{Fact, FactKind, Knower, Viewpoint, Watchers},
-        party,
-    },
-    ports::ledger::facts::{Contradiction, FactFilter},
+    AppState,
+    errors::Problem,
+    etag,
+    extract::{Author, Authorized, Path, QueryParams},
+    npcs,
+    pagination::{self, Items},
+    worlds,
 };
+use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};
+use colloquy_dialogue::recall;
+use colloquy_memory::{
+    fact::{Fact, FactKind, Knower, Viewpoint, Watchers},
+    party,
+};
+use colloquy_ports::ledger::facts::{Contradiction, FactFilter};
 
 /// Longest search text, in characters.
 const MAX_QUERY_CHARS: usize = 2_000;
@@ -160,7 +158,7 @@ fn reject_filters(query: &FactsQuery) -> Result<(), Problem> {
     let errors: Vec<_> = given
         .into_iter()
         .filter(|(_, given)| *given)
-        .map(|(name, _)| crate::http::errors::FieldError {
+        .map(|(name, _)| crate::errors::FieldError {
             param: name.to_owned(),
             detail: "does not go together with q".to_owned(),
         })

@@ -6,15 +6,13 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{
-    ids::{DialogueId, EditId, FactId, NpcId, PlayerId, ScenarioId, WorldId},
-    memory::{
-        fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
-        locks::DisclosureLocks,
-        trace::ScoreParts,
-    },
-    ports::ledger::facts::{Contradiction, FactHistoryEntry},
+use colloquy_core::ids::{DialogueId, EditId, FactId, NpcId, PlayerId, ScenarioId, WorldId};
+use colloquy_memory::{
+    fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
+    locks::DisclosureLocks,
+    trace::ScoreParts,
 };
+use colloquy_ports::ledger::facts::{Contradiction, FactHistoryEntry};
 
 /// A fact with all valid duplicates and edits applied.
 #[derive(Debug, Serialize, ToSchema)]
@@ -146,7 +144,7 @@ impl From<Fact> for FactView {
                 .audience
                 .knowers
                 .iter()
-                .map(crate::memory::fact::Knower::store_key)
+                .map(colloquy_memory::fact::Knower::store_key)
                 .collect(),
             private_to: fact.audience.private_to,
             locked_by: lock_views(&fact.locks),

@@ -8,20 +8,18 @@ use futures_util::FutureExt as _;
 use jsonwebtoken::{EncodingKey, Header};
 use serde_json::{Value, json};
 
-use crate::{
-    http::nodes,
-    ids::TenantId,
-    ports::{
-        Page, PageRequest, StoreResult,
-        clock::ManualClock,
-        ledger::{
-            audit::Edit,
-            tenants::{Tenant, TenantChange, TenantEditOutcome, TenantStore},
-            usage::TenantBudget,
-        },
+use crate::nodes;
+use colloquy_core::ids::TenantId;
+use colloquy_ports::{
+    Page, PageRequest, StoreResult,
+    clock::ManualClock,
+    ledger::{
+        audit::Edit,
+        tenants::{Tenant, TenantChange, TenantEditOutcome, TenantStore},
+        usage::TenantBudget,
     },
-    tenancy::auth::{AuthSettings, Authenticator},
 };
+use colloquy_tenancy::auth::{AuthSettings, Authenticator};
 
 /// 2026-01-02 03:04:05 UTC.
 const NOW_S: i64 = 1_767_323_045;

@@ -20,13 +20,13 @@ use reqwest::{Method, Response};
 
 use super::{NodeClient, NodeSendError};
 use crate::{
-    http::{
-        AppState,
-        errors::{Code, Problem, ProblemBody},
-        idempotency,
-    },
+    AppState,
+    errors::{Code, Problem, ProblemBody},
+    idempotency,
+};
+use colloquy_core::{
     ids::{DialogueId, NodeId},
-    tenancy::{Principal, TenantScope},
+    scope::{Principal, TenantScope},
 };
 
 /// A request's body as the extractor read it, for forwarding.
@@ -266,7 +266,7 @@ impl NodeClient {
     }
 
     /// Drops the cached owner, and the next request reads the owner from the ledger.
-    pub(in crate::http) async fn forget_owner_of(&self, scope: &TenantScope, dialogue: DialogueId) {
+    pub(crate) async fn forget_owner_of(&self, scope: &TenantScope, dialogue: DialogueId) {
         if let Some(owners) = &self.owners
             && let Err(error) = owners.forget_owner(scope, dialogue).await
         {

@@ -35,19 +35,16 @@ pub use self::{
     own_url::{OwnUrlError, configure_own_url},
 };
 use super::errors::Problem;
-use crate::{
-    actors::membership::Neighbours,
-    ids::NodeId,
-    ports::{clock::Clock, owners::OwnerCache, peers::LocalIndex},
-    tenancy::Principal,
-};
+use colloquy_actors::membership::Neighbours;
+use colloquy_core::{ids::NodeId, scope::Principal};
+use colloquy_ports::{clock::Clock, owners::OwnerCache, peers::LocalIndex};
 
 /// Timeout for opening a connection to another node.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Idle time of a pooled connection. Shorter than the server's keep-alive, or a request would meet a closing
 /// connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-const _: () = assert!(POOL_IDLE_TIMEOUT.as_secs() < crate::transport::KEEP_ALIVE.as_secs());
+const _: () = assert!(POOL_IDLE_TIMEOUT.as_secs() < colloquy_transport::KEEP_ALIVE.as_secs());
 
 /// Client for the other nodes. Cheap to clone.
 #[derive(Clone)]

@@ -12,14 +12,11 @@ use sha2::{Digest as _, Sha256};
 
 use super::NodeClient;
 use crate::{
-    http::{
-        AppState,
-        errors::{Code, Problem},
-    },
-    ids::NodeId,
-    memory::text::to_hexadecimal,
-    tenancy::Principal,
+    AppState,
+    errors::{Code, Problem},
 };
+use colloquy_core::{ids::NodeId, scope::Principal};
+use colloquy_memory::text::to_hexadecimal;
 
 /// The header that carries the token.
 pub const FORWARD_TOKEN_HEADER: &str = "x-colloquy-hop";

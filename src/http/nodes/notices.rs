@@ -10,18 +10,19 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::NodeClient;
 use crate::{
-    http::{
-        AppState,
-        errors::{Code, Problem},
-        open_streams, run_uncancelled,
-    },
-    ids::NodeId,
-    ports::{
-        StoreError, StoreResult,
-        peers::{Notice, Peers},
-    },
-    tenancy::{Principal, TenantScope, auth::AuthError},
+    AppState,
+    errors::{Code, Problem},
+    open_streams, run_uncancelled,
 };
+use colloquy_core::{
+    ids::NodeId,
+    scope::{Principal, TenantScope},
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    peers::{Notice, Peers},
+};
+use colloquy_tenancy::auth::AuthError;
 
 const NOTICES_PATH: &str = "/internal/v1/notices";
 const TICKETS_PATH: &str = "/internal/v1/tickets";
@@ -88,7 +89,7 @@ impl NodeClient {
     }
 
     /// Adds the issuing node to a ticket.
-    pub(in crate::http) fn qualify_ticket(&self, ticket: &str) -> String {
+    pub(crate) fn qualify_ticket(&self, ticket: &str) -> String {
         format!("{ticket}.{}", self.neighbours.own_id())
     }
 

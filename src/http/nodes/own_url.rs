@@ -12,7 +12,7 @@ use reqwest::{Method, StatusCode, header};
 use tokio::time::{sleep, timeout};
 
 use super::{NodeClient, node_auth};
-use crate::http::{
+use crate::{
     errors::{Code, Problem},
     health,
 };

@@ -17,12 +17,12 @@ use tokio_tungstenite::{
 
 use super::NodeClient;
 use crate::{
-    http::{
-        errors::{Code, Problem, ProblemBody},
-        socket::player_socket::close_code,
-    },
+    errors::{Code, Problem, ProblemBody},
+    socket::player_socket::close_code,
+};
+use colloquy_core::{
     ids::{DialogueId, NodeId},
-    tenancy::Principal,
+    scope::Principal,
 };
 
 /// Messages that may wait for the other node.

@@ -20,13 +20,13 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::player_socket::{FlushQueued, PlayerSocket};
-use crate::actors::{Listener, ListenerGone, PublishedEvent};
-use crate::{
+use colloquy_actors::{Listener, ListenerGone, PublishedEvent};
+use colloquy_core::{
     ids::TenantId,
-    ports::clock::Clock,
     shares::{NoCapacity, ShareGuard, Shares},
-    transport,
 };
+use colloquy_ports::clock::Clock;
+use colloquy_transport as transport;
 
 /// Limits of the sockets. A section of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,21 +10,21 @@ use super::{
     subscription::DialogueSubscription,
 };
 use crate::{
-    actors::{
-        DialogueError, InterruptCommand, OnBusy, PlayerLine,
-        handle::{CREATED_SEQ, CreatedSession},
-        npc_conversation::handle::joined_session_id,
-    },
-    http::{
-        errors::{Code, Problem},
-        npc_conversations::{interruptible_conversation, joining_player, reachable_conversation},
-        rewinds::parse_heard,
-        socket::player_socket::SocketConnection,
-    },
-    ids::DialogueId,
-    ports::ledger::dialogues::DialogueStatus,
-    tenancy::{Principal, Role},
+    errors::{Code, Problem},
+    npc_conversations::{interruptible_conversation, joining_player, reachable_conversation},
+    rewinds::parse_heard,
+    socket::player_socket::SocketConnection,
 };
+use colloquy_actors::{
+    DialogueError, InterruptCommand, OnBusy, PlayerLine,
+    handle::{CREATED_SEQ, CreatedSession},
+    npc_conversation::handle::joined_session_id,
+};
+use colloquy_core::{
+    ids::DialogueId,
+    scope::{Principal, Role},
+};
+use colloquy_ports::ledger::dialogues::DialogueStatus;
 
 impl SocketState {
     /// Watches a conversation. A repeated watch continues after `last_seq` and delivers no event twice.

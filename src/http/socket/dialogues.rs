@@ -11,22 +11,22 @@ use super::{
     subscription::{DialogueSubscription, redact_for_player},
 };
 use crate::{
-    actors::{
-        AcceptedLine, InterruptCommand, InterruptOutcome, PlayerLine, PublishedEvent, ResumeCommand, event_of_rewind,
-        events_of_turn,
-        handle::{CREATED_SEQ, CreatedSession},
-        resume_token,
-    },
-    dialogue::events::EventBody,
-    http::{
-        errors::{Code, Problem},
-        rewinds::parse_heard,
-        sessions::{SessionBody, parse_new_session, reachable_session},
-        socket::player_socket::{SocketConnection, close_code},
-    },
-    ids::{DialogueId, PlayerId},
-    tenancy::{Principal, Role},
+    errors::{Code, Problem},
+    rewinds::parse_heard,
+    sessions::{SessionBody, parse_new_session, reachable_session},
+    socket::player_socket::{SocketConnection, close_code},
 };
+use colloquy_actors::{
+    AcceptedLine, InterruptCommand, InterruptOutcome, PlayerLine, PublishedEvent, ResumeCommand, event_of_rewind,
+    events_of_turn,
+    handle::{CREATED_SEQ, CreatedSession},
+    resume_token,
+};
+use colloquy_core::{
+    ids::{DialogueId, PlayerId},
+    scope::{Principal, Role},
+};
+use colloquy_dialogue::events::EventBody;
 
 impl SocketState {
     pub(super) async fn create_session(

@@ -7,13 +7,11 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::{
-    dialogue::events::MemoryChange,
-    http::errors::{FieldError, Problem},
-    ids::{DialogueId, NpcId},
-    memory::turn::{TurnStatus, Usage},
-    ports::ledger::rewinds::{QuotedIn, RolledBack},
-};
+use crate::errors::{FieldError, Problem};
+use colloquy_core::ids::{DialogueId, NpcId};
+use colloquy_dialogue::events::MemoryChange;
+use colloquy_memory::turn::{TurnStatus, Usage};
+use colloquy_ports::ledger::rewinds::{QuotedIn, RolledBack};
 
 /// A message type with its schema, for the AsyncAPI document.
 pub struct MessageSchema {
@@ -388,14 +386,12 @@ mod tests {
     use serde_json::{Map, json};
 
     use super::*;
-    use crate::{
-        dialogue::events::{
-            DialogueEvent, DialogueRewound as Rewound, EventBody, EventError, MemoryOp, ReplyDone as Done,
-        },
-        http::{errors::Code, validate::schema_faults},
-        ids::{DialogueKind, FactId, TurnId},
-        memory::state::StateChange,
+    use crate::{errors::Code, validate::schema_faults};
+    use colloquy_core::ids::{DialogueKind, FactId, TurnId};
+    use colloquy_dialogue::events::{
+        DialogueEvent, DialogueRewound as Rewound, EventBody, EventError, MemoryOp, ReplyDone as Done,
     };
+    use colloquy_memory::state::StateChange;
 
     fn check(text: &str) {
         let value: Value = serde_json::from_str(text).unwrap();
@@ -416,7 +412,7 @@ mod tests {
 
     #[test]
     fn dialogue_events_match_their_schema() {
-        let npc: crate::ids::NpcId = "ergen".parse().unwrap();
+        let npc: colloquy_core::ids::NpcId = "ergen".parse().unwrap();
         let failure = EventError {
             code: "model_failed",
             message: "no".into(),

@@ -7,11 +7,9 @@ use garde::Validate;
 use serde::{Deserialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
-use crate::{
-    actors::OnBusy,
-    ids::{DialogueId, NpcId, PlayerId, WorldId},
-    ports::ledger::dialogues::Playback,
-};
+use colloquy_actors::OnBusy;
+use colloquy_core::ids::{DialogueId, NpcId, PlayerId, WorldId};
+use colloquy_ports::ledger::dialogues::Playback;
 
 /// The fields of every message.
 #[derive(Debug, Deserialize)]
@@ -48,9 +46,9 @@ macro_rules! messages {
         }
         /// Parses a message as a socket does; `None` if the type is unknown.
         #[cfg(any(test, feature = "fuzzing"))]
-        pub(crate) fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::http::errors::Problem>> {
+        pub(crate) fn check_message(kind: &str, text: &str) -> Option<Result<(), crate::errors::Problem>> {
             match kind {
-                $($kind => Some(crate::http::validate::read_json::<$name>(text.as_bytes()).map(|_| ())),)+
+                $($kind => Some(crate::validate::read_json::<$name>(text.as_bytes()).map(|_| ())),)+
                 _ => None,
             }
         }
@@ -296,7 +294,7 @@ impl Include {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::http::validate;
+    use crate::validate;
 
     #[test]
     fn protocol_examples_are_parsed() {

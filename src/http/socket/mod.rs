@@ -26,11 +26,12 @@ use super::{
     extract::{QueryParams, bearer_token},
     nodes,
 };
-use crate::{
-    http::socket::player_socket::{SocketOptions, SocketProtocol, UpgradeError},
+use crate::socket::player_socket::{SocketOptions, SocketProtocol, UpgradeError};
+use colloquy_core::{
+    scope::{Principal, Role},
     shares::NoCapacity,
-    tenancy::{Principal, Role, limits::SocketSeat},
 };
+use colloquy_tenancy::limits::SocketSeat;
 
 /// The subprotocol of this server.
 const SUBPROTOCOL: &str = "colloquy.v1";

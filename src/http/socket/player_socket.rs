@@ -22,8 +22,9 @@ use futures_util::{Stream, StreamExt};
 
 use super::connection::{FlushBatch, OutboundItem};
 pub use super::connection::{SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code};
-use crate::actors::PublishedEvent;
-use crate::{dialogue::events::DialogueEvent, shares::NoCapacity};
+use colloquy_actors::PublishedEvent;
+use colloquy_core::shares::NoCapacity;
+use colloquy_dialogue::events::DialogueEvent;
 
 /// Interprets the messages of a connection. Called on the connection's own thread, in the order of the frames; must not
 /// block.

@@ -27,20 +27,18 @@ use super::{
     subscription::DialogueSubscription,
 };
 use crate::{
-    http::{
-        AppState,
-        errors::{Code, Problem},
-        nodes::Tunnels,
-        open_streams::{ClosableStream, OpenStreamGuard},
-        socket::player_socket::{SocketConnection, SocketProtocol, close_code},
-        validate,
-    },
-    ids::{DialogueId, PlayerId},
-    tenancy::{
-        Principal, Role,
-        limits::{SocketLimit, SocketRefusal, SocketSeat},
-    },
+    AppState,
+    errors::{Code, Problem},
+    nodes::Tunnels,
+    open_streams::{ClosableStream, OpenStreamGuard},
+    socket::player_socket::{SocketConnection, SocketProtocol, close_code},
+    validate,
 };
+use colloquy_core::{
+    ids::{DialogueId, PlayerId},
+    scope::{Principal, Role},
+};
+use colloquy_tenancy::limits::{SocketLimit, SocketRefusal, SocketSeat};
 
 /// Messages that may wait while a message is handled.
 const MAX_INBOX: usize = 256;

@@ -10,14 +10,14 @@ use serde::Deserialize;
 
 use super::protocol::SocketState;
 use crate::{
-    http::{
-        errors::{Code, Problem},
-        nodes::{NodeClient, Tunnel, TunnelEnd, Tunnels},
-        open_streams,
-        socket::player_socket::{SocketConnection, close_code},
-    },
+    errors::{Code, Problem},
+    nodes::{NodeClient, Tunnel, TunnelEnd, Tunnels},
+    open_streams,
+    socket::player_socket::{SocketConnection, close_code},
+};
+use colloquy_core::{
     ids::{DialogueId, NodeId},
-    tenancy::Principal,
+    scope::Principal,
 };
 
 /// Messages that open a dialogue, and may therefore start at the owner as well as here.

@@ -8,13 +8,10 @@ use std::sync::{
 use parking_lot::Mutex;
 
 use super::{events, messages::Include, protocol::SocketState, remote};
-use crate::{
-    actors::{Listener, ListenerGone, PublishedEvent},
-    dialogue::events::{DialogueEvent, EventBody},
-    http::socket::player_socket::{SocketConnection, close_code},
-    ids::DialogueId,
-    tenancy::Role,
-};
+use crate::socket::player_socket::{SocketConnection, close_code};
+use colloquy_actors::{Listener, ListenerGone, PublishedEvent};
+use colloquy_core::{ids::DialogueId, scope::Role};
+use colloquy_dialogue::events::{DialogueEvent, EventBody};
 
 /// Selects the events of a dialogue for a client.
 #[derive(Debug)]
@@ -147,12 +144,10 @@ impl Listener for DialogueSubscription {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{
-        dialogue::events::{DialogueRewound, ReplyDone},
-        ids::DialogueKind,
-        memory::turn::{TurnStatus, Usage},
-        ports::ledger::rewinds::{QuotedIn, RolledBack},
-    };
+    use colloquy_core::ids::DialogueKind;
+    use colloquy_dialogue::events::{DialogueRewound, ReplyDone};
+    use colloquy_memory::turn::{TurnStatus, Usage};
+    use colloquy_ports::ledger::rewinds::{QuotedIn, RolledBack};
 
     #[test]
     fn prompt_size_is_hidden_from_players() {

@@ -20,16 +20,15 @@ use tokio_tungstenite::{
     },
 };
 
-use crate::{
-    actors::PublishedEvent,
-    dialogue::events::{DialogueEvent, EventBody},
-    http::socket::player_socket::{
-        SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code,
-    },
-    ids::{DialogueId, DialogueKind},
-    ports::clock::SystemClock,
-    transport::{self, ConnectionLimits, ConnectionRegistry},
+use crate::socket::player_socket::{
+    SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code,
 };
+use colloquy_actors::PublishedEvent;
+use colloquy_core::ids::{DialogueId, DialogueKind};
+use colloquy_dialogue::events::{DialogueEvent, EventBody};
+use colloquy_ports::clock::SystemClock;
+use colloquy_transport as transport;
+use colloquy_transport::{ConnectionLimits, ConnectionRegistry};
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -11,7 +11,8 @@ use utoipa::{
 };
 
 use super::{ValidationFaults, first_quoted_name, schema_faults, truncate_name};
-use crate::{http::errors::Problem, memory::text::check_prose};
+use crate::errors::Problem;
+use colloquy_memory::text::check_prose;
 
 /// Reads the parameters of a query string; unknown parameters are faults.
 ///
@@ -114,7 +115,8 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::{actors::OnBusy, ids::DialogueId};
+    use colloquy_actors::OnBusy;
+    use colloquy_core::ids::DialogueId;
 
     #[derive(Debug, Deserialize, IntoParams)]
     #[serde(deny_unknown_fields)]

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::{ValidationFaults, truncate_name};
-use crate::memory::text::{self, TextError};
+use colloquy_memory::text::{self, TextError};
 
 /// For `#[garde(custom(one_line_label))]`: one visible line.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
@@ -91,7 +91,7 @@ mod tests {
     use serde::Deserialize;
     use utoipa::ToSchema;
 
-    use crate::http::validate::{self, one_line_label};
+    use crate::validate::{self, one_line_label};
 
     #[derive(Debug, Deserialize, Validate, ToSchema)]
     #[garde(allow_unvalidated)]
@@ -109,7 +109,7 @@ mod tests {
 
     fn told(text: &str) -> Vec<String> {
         let problem = validate::read_json::<SampleText>(text.as_bytes()).unwrap_err();
-        let fault = |one: crate::http::errors::FieldError| format!("{}: {}", one.param, one.detail);
+        let fault = |one: crate::errors::FieldError| format!("{}: {}", one.param, one.detail);
         problem.errors.into_iter().map(fault).collect()
     }
 

@@ -69,7 +69,7 @@ fn numbers_of(claim: ComparedStatement<'_>) -> BTreeSet<String> {
 }
 
 /// The comparable words of a text: stems without articles, particles and plurals, with numbers in digits.
-pub(in crate::memory) fn canonical_words(text: &str) -> Vec<String> {
+pub(crate) fn canonical_words(text: &str) -> Vec<String> {
     const SILENT: [&str; 12] = [
         "a", "an", "the", "some", "any", "my", "his", "her", "their", "its", "your", "our",
     ];
@@ -311,7 +311,7 @@ fn korean_tense(words: &[String]) -> Tense {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::fact::{FactKind, Importance};
+    use crate::fact::{FactKind, Importance};
 
     fn statement(object: &str, content: &str) -> Statement {
         Statement {

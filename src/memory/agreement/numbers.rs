@@ -1,7 +1,7 @@
 //! Numbers in a text, in digits or words, in Korean and English, as far as facts need them: ages, counts, dates,
 //! prices.
 
-use crate::memory::keywords::{is_hangul, korean_stem};
+use crate::keywords::{is_hangul, korean_stem};
 
 const ENGLISH_UNITS: [&str; 20] = [
     "zero",

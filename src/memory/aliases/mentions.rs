@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::NameAliases;
-use crate::memory::{keywords, party};
+use crate::{keywords, party};
 
 /// Words before a thing that belongs to the speaker, in each language.
 const SPEAKER_POSSESSIVES: [&str; 9] = ["my", "our", "내", "제", "우리", "저희", "나의", "저의", "우리의"];

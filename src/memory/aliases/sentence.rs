@@ -1,7 +1,7 @@
 //! Compares two sentences about one person under different names.
 
 use super::NameAliases;
-use crate::memory::{keywords, party};
+use crate::{keywords, party};
 
 /// Replaces the names of the sentence's subject.
 const SUBJECT_MARK: &str = "\u{1}";

@@ -10,7 +10,7 @@ use super::{
     JudgeVerdict,
     topic::{NamedTopics, StatementTopic},
 };
-use crate::memory::{
+use crate::{
     agreement::{canonical_words, polarity_of},
     aliases,
     fact::{FactKind, Polarity, Statement, Tense},
@@ -253,7 +253,7 @@ fn is_one_of(word: &str, list: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::{
+    use crate::{
         agreement::{polarity_of, tense_of},
         fact::Importance,
     };

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use crate::memory::{
+use crate::{
     fact::{FactKind, Importance, Polarity, Statement},
     keywords::normalise_text,
     party,

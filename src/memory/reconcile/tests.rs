@@ -1,5 +1,5 @@
 use super::*;
-use crate::memory::{
+use crate::{
     agreement::{polarity_of, tense_of},
     fact::{FactKind, Importance, Polarity},
 };

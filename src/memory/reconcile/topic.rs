@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use aho_corasick::AhoCorasick;
 
-use crate::memory::keywords::is_hangul;
+use crate::keywords::is_hangul;
 
 /// The topic of a statement: a topic with one value at a time, or things that people gain and lose. Of several topics
 /// the first counts.
@@ -264,7 +264,7 @@ fn is_whole_phrase(phrase: &str, before: &str, after: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::keywords::normalise_text;
+    use crate::keywords::normalise_text;
 
     #[test]
     fn topics_are_derived_from_words() {

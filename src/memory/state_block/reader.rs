@@ -4,7 +4,7 @@ use super::{
     MAX_BLOCK_BYTES,
     flow::{self, BlockValue},
 };
-use crate::memory::{keywords::normalise_text, state::StateChange, text::is_ignorable, vocabulary::Vocabulary};
+use crate::{keywords::normalise_text, state::StateChange, text::is_ignorable, vocabulary::Vocabulary};
 
 /// Longest name, place, item or mood, in Unicode scalar values.
 pub const MAX_NAME_CHARS: usize = 64;

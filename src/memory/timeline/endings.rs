@@ -9,14 +9,12 @@ use super::{
     turn_that_said, wording_at,
 };
 use crate::{
-    ids::{PlayerId, TurnId},
-    memory::{
-        aliases::NameAliases,
-        fact::{Fact, InvalidReason, Statement},
-        keywords::{self, TermWeights},
-        party,
-    },
+    aliases::NameAliases,
+    fact::{Fact, InvalidReason, Statement},
+    keywords::{self, TermWeights},
+    party,
 };
+use colloquy_core::ids::{PlayerId, TurnId};
 
 /// The number of facts checked for a request to forget.
 const MAX_MEANT_FACTS: usize = 8;

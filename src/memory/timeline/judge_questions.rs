@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use super::{JudgeAnswer, TimelineReplay, nearest::NearFact};
-use crate::memory::{
+use crate::{
     fact::Statement,
     reconcile::{Relation, StatementTopic, verdict_by_rules},
     tokens::TokenCounter,
@@ -114,7 +114,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     }
 
     /// The verdict of the rules about a pair for a judge.
-    pub(super) fn rule_verdict(&self, old: usize, new: usize) -> Option<crate::memory::reconcile::JudgeVerdict> {
+    pub(super) fn rule_verdict(&self, old: usize, new: usize) -> Option<crate::reconcile::JudgeVerdict> {
         let of = |fact: usize| (&self.facts[fact].known.fact.statement, self.prepared.features_of(fact));
         verdict_by_rules(of(new), of(old))
     }

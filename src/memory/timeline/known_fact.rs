@@ -3,10 +3,8 @@
 use chrono::{DateTime, Utc};
 
 use super::vector_at;
-use crate::{
-    ids::{FactId, InvalidationId, TurnId},
-    memory::fact::{Fact, InvalidReason},
-};
+use crate::fact::{Fact, InvalidReason};
+use colloquy_core::ids::{FactId, InvalidationId, TurnId};
 
 /// A fact with its history.
 #[derive(Debug, Clone, PartialEq)]

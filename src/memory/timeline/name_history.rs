@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use super::KnownFact;
-use crate::memory::aliases::{self, NameAliases, NameAssertion};
+use crate::aliases::{self, NameAliases, NameAssertion};
 
 /// The facts that name their subjects. A timeline has all naming facts of its memory, wherever the timeline begins.
 #[derive(Debug, Clone)]

@@ -10,16 +10,14 @@ use super::{
     overlaps, turn_that_said, vector_at,
 };
 use crate::{
-    ids::TurnId,
-    memory::{
-        aliases::NameAliases,
-        calibration::Calibration,
-        fact::Fact,
-        party,
-        reconcile::{CommonMatter, Relation, StatementFeatures, compare_statements},
-        scoring::dot_product,
-    },
+    aliases::NameAliases,
+    calibration::Calibration,
+    fact::Fact,
+    party,
+    reconcile::{CommonMatter, Relation, StatementFeatures, compare_statements},
+    scoring::dot_product,
 };
+use colloquy_core::ids::TurnId;
 
 /// Most near facts stored for a statement: of the facts that it may affect, of the other facts, and for each request.
 ///

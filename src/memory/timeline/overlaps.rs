@@ -14,13 +14,11 @@ use super::{
     nearest::relation_between, turn_that_said,
 };
 use crate::{
-    ids::{FactId, TurnId},
-    memory::{
-        calibration::Calibration,
-        fact::{Fact, InvalidReason, Statement},
-        reconcile::{Decision, JudgeVerdict, Relation, StatementFeatures, decide_about_old, verdict_by_rules},
-    },
+    calibration::Calibration,
+    fact::{Fact, InvalidReason, Statement},
+    reconcile::{Decision, JudgeVerdict, Relation, StatementFeatures, decide_about_old, verdict_by_rules},
 };
+use colloquy_core::ids::{FactId, TurnId};
 
 /// A fact of this memory and a fact of another memory, about one subject and near each other.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -6,10 +6,8 @@
 use chrono::{DateTime, Utc};
 
 use super::{JudgeAnswer, ReplayedFact, TimelineReplay};
-use crate::{
-    ids::FactId,
-    memory::fact::{InvalidReason, Statement},
-};
+use crate::fact::{InvalidReason, Statement};
+use colloquy_core::ids::FactId;
 
 /// A change to whether a fact is pinned.
 enum PinChange {

@@ -7,14 +7,12 @@ use chrono::{DateTime, Utc};
 
 use super::{DecidedEnd, JudgeAnswer, TimelineReplay, wording_at};
 use crate::{
-    ids::{FactId, TurnId},
-    memory::{
-        aliases::NameAliases,
-        fact::{InvalidReason, Statement},
-        party,
-        reconcile::Relation,
-    },
+    aliases::NameAliases,
+    fact::{InvalidReason, Statement},
+    party,
+    reconcile::Relation,
 };
+use colloquy_core::ids::{FactId, TurnId};
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, at: DateTime<Utc>) {

@@ -6,13 +6,13 @@ mod overlaps;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::ids::EditId;
-use crate::memory::keywords;
-use crate::memory::{
+use crate::keywords;
+use crate::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,
     fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower},
 };
+use colloquy_core::ids::EditId;
 
 /// The cosine counts unchanged: the thresholds are 0.90 and 0.55.
 const CALIBRATION: Calibration = Calibration::IDENTITY;
@@ -77,7 +77,7 @@ impl TimelineCase {
             statement,
             valid_at: second(n),
             invalid: None,
-            locks: crate::memory::locks::DisclosureLocks::default(),
+            locks: crate::locks::DisclosureLocks::default(),
             replaced_by: Vec::new(),
             expires_at: None,
             cause: Cause::Turn(turn(n)),

@@ -105,7 +105,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 
-    use crate::memory::tokens::TokenCounter;
+    use crate::tokens::TokenCounter;
 
     /// The word pattern of Llama 3 and Qwen, with a look-ahead that plain regular expressions lack.
     const WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";

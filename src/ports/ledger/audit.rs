@@ -4,10 +4,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use crate::{
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
     ids::{AuditId, EditId, PlayerId},
-    ports::{Page, PageRequest, StoreResult},
-    tenancy::{Principal, Role, TenantScope},
+    scope::{Principal, Role, TenantScope},
 };
 
 /// A change made by a person or a backend over REST. The edit's id is the cause of the rows it writes. The audit row is
@@ -34,7 +34,7 @@ impl Edit {
     #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
     pub fn made_by(
         who: &Principal,
-        ids: &crate::ports::clock::IdSource,
+        ids: &crate::clock::IdSource,
         at: DateTime<Utc>,
         action: &'static str,
         object: impl ToString,

@@ -3,12 +3,12 @@
 use async_trait::async_trait;
 
 use super::audit::Edit;
-use crate::{
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
     ids::{NpcId, WorldId},
-    memory::authored::{Npc, World},
-    ports::{Page, PageRequest, StoreResult},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::authored::{Npc, World};
 
 /// The outcome of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::jobs::{JobKind, JobStatus};
-use crate::{
+use crate::StoreResult;
+use colloquy_core::{
     ids::{DialogueId, JobId, TurnId},
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
 
 /// A dialogue with turns, cuts or rewinds after which nobody checked for a silence.

@@ -5,18 +5,18 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
-use crate::{
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
-    memory::{
-        authored::Npc,
-        fact::{Cause, Viewpoint, Watchers},
-        private_terms::PrivateTerms,
-        summary::Meeting,
-        trace::TurnTrace,
-        turn::{Checkpoint, Turn},
-    },
-    ports::{Page, PageRequest, StoreResult},
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::Npc,
+    fact::{Cause, Viewpoint, Watchers},
+    private_terms::PrivateTerms,
+    summary::Meeting,
+    trace::TurnTrace,
+    turn::{Checkpoint, Turn},
 };
 
 /// The status of a dialogue.

@@ -6,20 +6,20 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{audit::Edit, jobs::JobFence, rewinds::DirtyMemory};
-use crate::{
+use crate::{Page, PageRequest, StoreResult, vectors::IndexPoint};
+use colloquy_core::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
-    memory::{
-        fact::{
-            Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, NewFact, NewInvalidation, Polarity,
-            Statement, Tense, Viewpoint,
-        },
-        locks::DisclosureLocks,
-        reconcile::JudgeVerdict,
-        timeline::{FactReplacement, FlaggedFact, JudgeBudgetShare, KnownFact, PromiseEnd},
-        trace::TaskUsage,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::{
+        Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Statement,
+        Tense, Viewpoint,
     },
-    ports::{Page, PageRequest, StoreResult, vectors::IndexPoint},
-    tenancy::TenantScope,
+    locks::DisclosureLocks,
+    reconcile::JudgeVerdict,
+    timeline::{FactReplacement, FlaggedFact, JudgeBudgetShare, KnownFact, PromiseEnd},
+    trace::TaskUsage,
 };
 
 /// A fact that the ledger has just confirmed as valid, allowed and unlocked for a viewpoint.
@@ -274,7 +274,7 @@ impl Reconciliation {
     }
 }
 
-/// The rows for a memory's timeline. See [`crate::memory::timeline::Timeline`].
+/// The rows for a memory's timeline. See [`colloquy_memory::timeline::Timeline`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRows {
     /// Facts said or ended since the start of the timeline, and the requested facts.
@@ -359,7 +359,7 @@ pub enum FactEditOutcome {
 pub enum FactHistoryEntry {
     Invalidated(Invalidation),
     Edited {
-        edit: crate::ids::EditId,
+        edit: colloquy_core::ids::EditId,
         at: DateTime<Utc>,
         patch: serde_json::Value,
     },
@@ -434,7 +434,7 @@ pub trait FactStore: Send + Sync {
     ) -> StoreResult<Vec<KeywordFact>>;
 
     /// Returns the facts that tell the viewpoint who is who at `at`
-    /// ([`states_name`](crate::memory::aliases::states_name)), by id, except facts with a usable replacement. Per
+    /// ([`states_name`](colloquy_memory::aliases::states_name)), by id, except facts with a usable replacement. Per
     /// knower, at most the newest `limit` non-private facts and the newest `limit` facts private to the viewpoint's
     /// player. The caller checks locks.
     async fn list_naming_facts(

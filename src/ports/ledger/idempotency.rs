@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use crate::{ports::StoreResult, tenancy::TenantScope};
+use crate::StoreResult;
+use colloquy_core::scope::TenantScope;
 
 /// The state of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,16 +6,16 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::{audit::Edit, dialogues::Dialogue};
-use crate::{
+use crate::{Page, PageRequest, StoreResult, buffer::BufferedTurn};
+use colloquy_core::{
     ids::{DialogueId, JobId, NodeId, NpcId, TurnId, WorldId},
-    memory::{
-        authored::{Npc, World},
-        fact::{Audience, Knower},
-        trace::{JobTrace, TaskUsage, TurnTrace},
-        turn::Turn,
-    },
-    ports::{Page, PageRequest, StoreResult, buffer::BufferedTurn},
-    tenancy::TenantScope,
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::{Npc, World},
+    fact::{Audience, Knower},
+    trace::{JobTrace, TaskUsage, TurnTrace},
+    turn::Turn,
 };
 
 /// The work of a job.

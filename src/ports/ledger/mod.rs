@@ -1,7 +1,7 @@
 //! The ledger: the truth. One trait per aggregate, one file per trait.
 //!
 //! Writes that belong together are one method, which an adapter can make one transaction. Every method takes a
-//! [`TenantScope`](crate::tenancy::TenantScope) and has the tenant in its `WHERE`. A foreign id is therefore not found.
+//! [`TenantScope`](colloquy_core::scope::TenantScope) and has the tenant in its `WHERE`. A foreign id is therefore not found.
 
 pub mod audit;
 pub mod authored;
@@ -28,7 +28,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::StoreResult;
-use crate::tenancy::TenantScope;
+use colloquy_core::scope::TenantScope;
 
 /// The whole ledger, as one adapter provides it.
 #[derive(Clone)]

@@ -7,10 +7,8 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use crate::{
-    ids::{DialogueId, NodeId, TenantId},
-    ports::StoreResult,
-};
+use crate::StoreResult;
+use colloquy_core::ids::{DialogueId, NodeId, TenantId};
 
 /// A node with a recent heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::audit::Edit;
-use crate::{
+use crate::StoreResult;
+use colloquy_core::{
     ids::{PlayerId, TenantId},
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
 
 /// Selects tokens of a tenant.

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{audit::Edit, jobs::NewJob};
-use crate::{
+use crate::StoreResult;
+use colloquy_core::{
     ids::{DialogueId, RewindId, TurnId, WorldId},
-    memory::{fact::Audience, turn::Turn},
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{fact::Audience, turn::Turn};
 
 /// A rewind, in one transaction.
 #[derive(Debug, Clone, PartialEq)]

@@ -12,10 +12,10 @@ use super::{
     audit::Edit,
     rewinds::{RewindRecord, RolledBack},
 };
-use crate::{
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
     ids::{DialogueId, SaveId, WorldId},
-    ports::{Page, PageRequest, StoreResult},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
 
 /// A request for a save.

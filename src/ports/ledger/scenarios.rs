@@ -6,12 +6,12 @@ use super::{
     audit::Edit,
     authored::{DeleteOutcome, PutOutcome},
 };
-use crate::{
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
     ids::{NpcId, ScenarioId, WorldId},
-    memory::{progress::Progress, scenario::Scenario},
-    ports::{Page, PageRequest, StoreResult},
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{progress::Progress, scenario::Scenario};
 
 /// A unit vector and its model. Vectors of different models are never compared.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{audit::Edit, jobs::JobFence};
-use crate::{
+use crate::StoreResult;
+use colloquy_core::{
     ids::{DialogueId, StateEventId, WorldId},
-    memory::{fact::Cause, state::StateChange, trace::TaskUsage},
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{fact::Cause, state::StateChange, trace::TaskUsage};
 
 /// A new typed change of world state.
 #[derive(Debug, Clone, PartialEq)]

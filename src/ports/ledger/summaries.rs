@@ -3,12 +3,12 @@
 use async_trait::async_trait;
 
 use super::jobs::JobFence;
-use crate::{
+use crate::StoreResult;
+use colloquy_core::{
     ids::{DialogueId, SummaryId},
-    memory::{summary::Summary, trace::TaskUsage},
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::{summary::Summary, trace::TaskUsage};
 
 /// A new summary and the changes of older summaries, in one transaction with the end of the job.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,10 +4,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{audit::Edit, usage::TenantBudget};
-use crate::{
-    ids::TenantId,
-    ports::{Page, PageRequest, StoreResult},
-};
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::ids::TenantId;
 
 /// A studio.
 #[derive(Debug, Clone, PartialEq)]

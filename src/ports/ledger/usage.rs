@@ -7,12 +7,12 @@ use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{
+use crate::StoreResult;
+use colloquy_core::{
     ids::{PlayerId, TenantId},
-    memory::turn::Usage,
-    ports::StoreResult,
-    tenancy::TenantScope,
+    scope::TenantScope,
 };
+use colloquy_memory::turn::Usage;
 
 /// The sums of one day.
 #[derive(Debug, Clone, PartialEq, Serialize)]

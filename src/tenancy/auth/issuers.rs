@@ -5,10 +5,8 @@ use std::{collections::BTreeSet, path::PathBuf};
 use serde::Deserialize;
 
 use super::{AuthError, KeyError, TokenClaims};
-use crate::{
-    ids::TenantId,
-    tenancy::{Role, auth::keys::KeySet},
-};
+use crate::auth::keys::KeySet;
+use colloquy_core::{ids::TenantId, scope::Role};
 
 /// One issuer: a section `[auth.issuers.NAME]`.
 #[derive(Debug, Clone, Deserialize)]

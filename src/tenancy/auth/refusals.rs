@@ -10,13 +10,13 @@ use chrono::{DateTime, Utc};
 use parking_lot::RwLock;
 
 use super::AuthError;
-use crate::{
+use colloquy_core::{
     ids::{PlayerId, TenantId},
-    ports::{
-        disabled_tenants::DisabledTenants,
-        ledger::revocations::{Revocation, Revoked},
-    },
-    tenancy::Principal,
+    scope::Principal,
+};
+use colloquy_ports::{
+    disabled_tenants::DisabledTenants,
+    ledger::revocations::{Revocation, Revoked},
 };
 
 #[derive(Default)]

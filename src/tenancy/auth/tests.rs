@@ -9,7 +9,7 @@ use jsonwebtoken::jwk::Jwk;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ports::{
+use colloquy_ports::{
     Page, PageRequest, StoreResult,
     clock::ManualClock,
     ledger::{
@@ -136,7 +136,7 @@ fn private(algorithm: Algorithm) -> EncodingKey {
 }
 
 fn key_file(name: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/keys")).join(format!("{name}.public.pem"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/keys")).join(format!("{name}.public.pem"))
 }
 
 #[tokio::test]

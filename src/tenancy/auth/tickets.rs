@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::tenancy::Principal;
+use colloquy_core::scope::Principal;
 
 /// Open tickets of this node, bounded in number and time.
 pub struct Tickets {

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::ports::ledger::usage::{Budgeted, TenantBudget};
+use colloquy_ports::ledger::usage::{Budgeted, TenantBudget};
 
 /// The budget of a tenant without its own budget. 0: unlimited. Defaults are in `config/default.toml`, section
 /// `[budgets]`.

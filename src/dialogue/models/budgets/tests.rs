@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::ports::clock::ManualClock;
+use colloquy_ports::clock::ManualClock;
 
 const TOKENS: Usage = Usage {
     prompt_tokens: 60,

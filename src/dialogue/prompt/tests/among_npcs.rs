@@ -1,7 +1,7 @@
 //! Special cases of NPC conversations.
 
 use super::*;
-use crate::dialogue::npc_conversation::SceneMember;
+use crate::npc_conversation::SceneMember;
 
 #[test]
 fn memory_of_a_line_in_history_is_not_repeated() {

@@ -160,7 +160,7 @@ fn hearsay_about_limits_of_others_is_not_pinned() {
 fn game_reports_are_canon_with_their_time() {
     let mut entry = fact(2, FactKind::Event, "The mill burned down.", false);
     entry.statement.speaker = "Dorran".to_owned();
-    entry.cause = Cause::Event(crate::ids::EventId::from_u128(1));
+    entry.cause = Cause::Event(colloquy_core::ids::EventId::from_u128(1));
     let mut case = PromptCase::of(Language::En, "x");
     case.standing = vec![entry];
     let text = shown(&case.assemble(&settings()).unwrap().messages);

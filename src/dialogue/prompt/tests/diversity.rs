@@ -25,7 +25,7 @@ fn diversity_setting_of_a_world_prefers_different_memories() {
     assert_eq!(used(&case, &settings), [1, 2]);
     settings.recall.diversity = 0.5;
     assert_eq!(used(&case, &settings), [1, 3]);
-    case.world.settings.recall = Some(crate::memory::authored::WorldRecall {
+    case.world.settings.recall = Some(colloquy_memory::authored::WorldRecall {
         preset: None,
         diversity: Some(0.0),
     });

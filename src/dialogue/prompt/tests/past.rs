@@ -1,12 +1,10 @@
 //! The NPC's own past in a prompt.
 
 use super::*;
-use crate::{
-    dialogue::scenarios::{self, NpcPast},
-    memory::{
-        progress::Progress,
-        scenario::{Scenario, ScenarioScore},
-    },
+use crate::scenarios::{self, NpcPast};
+use colloquy_memory::{
+    progress::Progress,
+    scenario::{Scenario, ScenarioScore},
 };
 
 fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::ScenarioHit {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialogue::recall::is_enough;
+use crate::recall::is_enough;
 
 /// The properties of a hit that matter for a prompt: text, direction, kind, pinned, and scores.
 type HitParts = (u8, u8, bool, bool, f64, f64);

@@ -1,7 +1,7 @@
 //! Tests of ended promises, of people with several names, and of facts that must not be pushed out.
 
 use super::*;
-use crate::memory::fact::Tense;
+use crate::fact::Tense;
 
 impl TimelineCase {
     /// Moves a fact to another subject than the player.

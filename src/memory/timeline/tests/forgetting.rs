@@ -63,7 +63,7 @@ fn facts_of_others_and_manual_facts_are_not_forgotten() {
     assert_eq!(told(|known| known.fact.statement.pinned = true), []);
     assert_eq!(
         told(|known| {
-            known.fact.cause = Cause::Event(crate::ids::EventId::from_u128(5));
+            known.fact.cause = Cause::Event(colloquy_core::ids::EventId::from_u128(5));
         }),
         [],
         "the game reported it"

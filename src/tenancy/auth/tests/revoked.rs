@@ -1,7 +1,7 @@
 //! Revoked tokens and disabled tenants.
 
 use super::*;
-use crate::ports::ledger::revocations::Revoked;
+use colloquy_ports::ledger::revocations::Revoked;
 
 fn of(change: impl FnOnce(&mut Value)) -> String {
     hs256(&claims(|claims| {
@@ -33,7 +33,7 @@ struct StoredRevocations(Vec<Revocation>);
 
 #[async_trait]
 impl RevocationStore for StoredRevocations {
-    async fn add_revocation(&self, _: &crate::tenancy::TenantScope, _: &Revocation, _: &Edit) -> StoreResult<()> {
+    async fn add_revocation(&self, _: &colloquy_core::scope::TenantScope, _: &Revocation, _: &Edit) -> StoreResult<()> {
         Ok(())
     }
     async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {

@@ -1,4 +1,4 @@
-//! The process dies at every named point of an action on a dialogue, and of the work afterwards (`src/failpoint.rs`).
+//! The process dies at every named point of an action on a dialogue, and of the work afterwards (`src/core/failpoint.rs`).
 //! After a restart on the same stores, the observable state equals the state before or after the action. The reference
 //! is a run without a death.
 //!

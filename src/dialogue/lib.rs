@@ -1,0 +1,62 @@
+//! The use cases: plain async functions over ports, without actors or HTTP.
+//!
+//! Read `turn.rs` first: `turn::run` shows the steps of a player turn.
+
+#[macro_use(failpoint)]
+extern crate colloquy_core;
+
+mod acquaintance;
+pub mod events;
+pub mod explain;
+pub mod heard;
+pub mod intent;
+pub mod jobs;
+mod locks;
+pub mod models;
+pub mod npc_conversation;
+mod overheard;
+pub mod preview;
+pub mod prompt;
+pub mod recall;
+mod redaction;
+pub mod remember;
+pub mod requester;
+pub mod rewind;
+pub mod saves;
+pub mod scenarios;
+mod scene;
+pub mod settings;
+pub mod summarise;
+pub mod turn;
+
+use std::sync::Arc;
+
+use colloquy_ports::{
+    buffer::BufferStore,
+    clock::{Clock, IdSource},
+    disabled_tenants::DisabledTenants,
+    embedder::Embedder,
+    ledger::Ledger,
+    vectors::FactIndex,
+};
+
+/// All services of the use cases. Cheap to clone; built once, in `app`.
+#[derive(Clone)]
+pub struct Services {
+    pub settings: Arc<settings::DialogueSettings>,
+    pub ledger: Ledger,
+    pub buffers: Arc<dyn BufferStore>,
+    pub index: Arc<dyn FactIndex>,
+    pub embedder: Arc<dyn Embedder>,
+    /// Model routes with retries, fallbacks, breakers and accounting.
+    pub models: Arc<models::ModelRouter>,
+    pub prompts: Arc<prompt::Templates>,
+    /// Bodies of facts by (id, version).
+    pub memory_cache: Arc<recall::MemoryCache>,
+    /// Memories whose last reconciliation failed.
+    pub reconcile_backoff: Arc<remember::ReconcileBackoff>,
+    /// Tenants for which all work is stopped.
+    pub disabled: DisabledTenants,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<IdSource>,
+}

@@ -1,0 +1,299 @@
+//! The required fields of the OpenAI API, borrowed from the request to avoid copies.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeSeq};
+
+use colloquy_memory::turn::Usage;
+use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema};
+
+#[derive(Serialize)]
+pub(super) struct ChatRequest<'a> {
+    pub model: &'a str,
+    pub messages: Messages<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_completion_tokens: Option<u32>,
+    pub temperature: f32,
+    pub stream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stream_options: Option<StreamOptions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<ResponseFormat<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct StreamOptions {
+    pub include_usage: bool,
+}
+
+#[derive(Serialize)]
+pub(super) struct ResponseFormat<'a> {
+    r#type: &'static str,
+    json_schema: NamedSchema<'a>,
+}
+
+#[derive(Serialize)]
+struct NamedSchema<'a> {
+    name: &'a str,
+    strict: bool,
+    schema: &'a serde_json::Value,
+}
+
+impl<'a> ResponseFormat<'a> {
+    pub(super) fn from_schema(schema: &'a JsonSchema) -> Self {
+        Self {
+            r#type: "json_schema",
+            json_schema: NamedSchema {
+                name: schema.name,
+                strict: true,
+                schema: &schema.schema,
+            },
+        }
+    }
+}
+
+/// The messages of a request. A message with a cache mark is sent as content parts. Consecutive messages of one role
+/// are joined, since some endpoints refuse roles that do not alternate.
+pub(super) struct Messages<'a> {
+    pub messages: &'a [ChatMessage],
+    pub cache_marks: bool,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    role: ChatRole,
+    content: MessageContent<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum MessageContent<'a> {
+    Text(Cow<'a, str>),
+    Parts(Vec<ContentPart<'a>>),
+}
+
+#[derive(Serialize)]
+struct ContentPart<'a> {
+    r#type: &'static str,
+    text: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Serialize)]
+struct CacheControl {
+    r#type: &'static str,
+}
+
+impl<'a> MessageContent<'a> {
+    fn from_messages(messages: &'a [ChatMessage], cache_marks: bool) -> Self {
+        if cache_marks && messages.iter().any(|message| message.cache_breakpoint) {
+            let part = |message: &'a ChatMessage| ContentPart {
+                r#type: "text",
+                text: &message.content,
+                cache_control: message.cache_breakpoint.then_some(CacheControl { r#type: "ephemeral" }),
+            };
+            return Self::Parts(messages.iter().map(part).collect());
+        }
+        Self::Text(match messages {
+            [only] => Cow::Borrowed(&only.content),
+            several => {
+                let texts: Vec<&str> = several.iter().map(|message| message.content.as_str()).collect();
+                Cow::Owned(texts.join("\n\n"))
+            }
+        })
+    }
+}
+
+impl Serialize for Messages<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        for messages in self.messages.chunk_by(|one, next| one.role == next.role) {
+            list.serialize_element(&Message {
+                role: messages[0].role,
+                content: MessageContent::from_messages(messages, self.cache_marks),
+            })?;
+        }
+        list.end()
+    }
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChatResponse {
+    #[serde(default)]
+    pub model: Option<String>,
+    #[serde(default)]
+    pub choices: Vec<Choice>,
+    #[serde(default)]
+    pub usage: Option<WireUsage>,
+    /// Some endpoints answer 200 with an error in this field.
+    #[serde(default)]
+    pub error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Choice {
+    pub message: AssistantMessage,
+    #[serde(default)]
+    pub finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct AssistantMessage {
+    #[serde(default)]
+    pub content: Option<String>,
+    /// The model's refusal, in its own words.
+    #[serde(default)]
+    pub refusal: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChatChunk {
+    #[serde(default)]
+    pub choices: Vec<ChunkChoice>,
+    #[serde(default)]
+    pub usage: Option<WireUsage>,
+    #[serde(default)]
+    pub error: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ChunkChoice {
+    #[serde(default)]
+    pub delta: Option<AssistantMessage>,
+    #[serde(default)]
+    pub finish_reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct WireUsage {
+    #[serde(default)]
+    prompt_tokens: Option<u32>,
+    #[serde(default)]
+    completion_tokens: Option<u32>,
+    #[serde(default)]
+    prompt_tokens_details: Option<PromptTokensDetails>,
+}
+
+#[derive(Deserialize)]
+struct PromptTokensDetails {
+    #[serde(default)]
+    cached_tokens: Option<u32>,
+}
+
+impl From<WireUsage> for Usage {
+    fn from(wire: WireUsage) -> Self {
+        let prompt_tokens = wire.prompt_tokens.unwrap_or_default();
+        Self {
+            prompt_tokens,
+            cached_tokens: wire
+                .prompt_tokens_details
+                .and_then(|details| details.cached_tokens)
+                .unwrap_or_default()
+                .min(prompt_tokens),
+            completion_tokens: wire.completion_tokens.unwrap_or_default(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+pub(super) struct EmbeddingRequest<'a> {
+    pub model: &'a str,
+    pub input: &'a [std::borrow::Cow<'a, str>],
+    pub encoding_format: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_type: Option<&'static str>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct EmbeddingResponse {
+    pub data: Vec<EmbeddingRow>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct EmbeddingRow {
+    #[serde(default)]
+    pub index: Option<usize>,
+    pub embedding: Vec<f32>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cache_mark_is_sent_only_where_supported() {
+        let mut marked = ChatMessage::new(ChatRole::System, "rules");
+        marked.cache_breakpoint = true;
+        let messages = [marked, ChatMessage::new(ChatRole::User, "hi")];
+        let sent = |cache_marks| {
+            serde_json::to_value(Messages {
+                messages: &messages,
+                cache_marks,
+            })
+            .unwrap()
+        };
+        assert_eq!(
+            sent(false),
+            json!([{"role": "system", "content": "rules"}, {"role": "user", "content": "hi"}])
+        );
+        assert_eq!(
+            sent(true),
+            json!([
+                {"role": "system", "content": [{"type": "text", "text": "rules", "cache_control": {"type": "ephemeral"}}]},
+                {"role": "user", "content": "hi"},
+            ])
+        );
+    }
+
+    #[test]
+    fn roles_alternate() {
+        let say = |role, text: &str| ChatMessage::new(role, text);
+        let mut messages = [
+            say(ChatRole::System, "rules"),
+            say(ChatRole::User, "Mira: Hm."),
+            say(ChatRole::User, "Tomas: Well."),
+            say(ChatRole::Assistant, "So it is."),
+            say(ChatRole::User, "Mira: Is it?"),
+            say(ChatRole::User, "Your line."),
+        ];
+        let sent =
+            |messages: &[ChatMessage], cache_marks| serde_json::to_value(Messages { messages, cache_marks }).unwrap();
+        assert_eq!(
+            sent(&messages, false),
+            json!([
+                {"role": "system", "content": "rules"},
+                {"role": "user", "content": "Mira: Hm.\n\nTomas: Well."},
+                {"role": "assistant", "content": "So it is."},
+                {"role": "user", "content": "Mira: Is it?\n\nYour line."},
+            ])
+        );
+        messages[1].cache_breakpoint = true;
+        assert_eq!(
+            sent(&messages, true)[1]["content"],
+            json!([
+                {"type": "text", "text": "Mira: Hm.", "cache_control": {"type": "ephemeral"}},
+                {"type": "text", "text": "Tomas: Well."},
+            ])
+        );
+    }
+
+    #[test]
+    fn usage_accepts_nulls_and_odd_counts() {
+        let usage = |text: &str| Usage::from(serde_json::from_str::<WireUsage>(text).unwrap());
+        assert_eq!(usage("{}"), Usage::default());
+        assert_eq!(
+            usage(r#"{"prompt_tokens":5,"completion_tokens":null,"prompt_tokens_details":{"cached_tokens":9}}"#),
+            Usage {
+                prompt_tokens: 5,
+                cached_tokens: 5,
+                completion_tokens: 0
+            }
+        );
+    }
+}

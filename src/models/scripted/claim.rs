@@ -1,0 +1,496 @@
+//! Claims: the statement of a clause and the statement's subject, as a complete sentence.
+//!
+//! The same patterns read a player's words ("I like grapes"), an NPC's words about itself, and the stored sentences
+//! ("The player likes grapes."). Memories can therefore be compared, and can answer questions.
+
+use super::{
+    clauses::{self, Clause},
+    korean,
+    lexicon::{self, Lexicon, Pattern},
+    render::{Slots, capitalise, render_english, render_korean, without_article, without_article_cased},
+    unmarked_subjects::LeadRole,
+};
+use colloquy_memory::{
+    authored::Language,
+    fact::{FactKind, Polarity, Tense},
+};
+
+/// The subject of a claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Party {
+    Player,
+    Npc,
+    /// Another person or thing, by name: "Mira", "the player's sister".
+    Other(String),
+}
+
+/// The speaker of the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimVoice {
+    Player,
+    Npc,
+    /// A stored sentence, in which "I" and "you" have no meaning.
+    Record,
+}
+
+impl ClaimVoice {
+    pub fn first_person(self) -> Option<Party> {
+        match self {
+            Self::Player => Some(Party::Player),
+            Self::Npc => Some(Party::Npc),
+            Self::Record => None,
+        }
+    }
+    /// `None` for an NPC: its words about "you" only repeat the player, and are not read.
+    pub fn second_person(self) -> Option<Party> {
+        (self == Self::Player).then_some(Party::Npc)
+    }
+}
+
+/// One statement.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ParsedClaim {
+    pub language: Language,
+    pub class: String,
+    pub subject: Party,
+    /// The subject as in a fact: `player`, the NPC's name, or another name.
+    pub subject_name: String,
+    pub predicate: String,
+    /// Without articles.
+    pub object: String,
+    /// True for a change: "I prefer apples now".
+    pub now: bool,
+    /// "fruit" in "my favourite fruit is …".
+    pub category: Option<String>,
+    pub content: String,
+    pub kind: FactKind,
+    pub polarity: Polarity,
+    pub tense: Tense,
+    pub importance: u8,
+    pub keywords: Vec<String>,
+}
+
+impl ParsedClaim {
+    /// True if both claims state the same, in whatever words.
+    pub fn says_same(&self, other: &Self) -> bool {
+        self.class == other.class
+            && self.subject == other.subject
+            && self.polarity == other.polarity
+            && self.tense == other.tense
+            && self.same_object(other)
+    }
+    /// True if both claims have the same object.
+    pub fn same_object(&self, other: &Self) -> bool {
+        let lexicon = lexicon::lexicon_of(self.language);
+        self.category == other.category && base_words(lexicon, &self.object) == base_words(lexicon, &other.object)
+    }
+}
+
+fn base_words(lexicon: &Lexicon, text: &str) -> Vec<String> {
+    let all = lower_case_words(text);
+    // An emoji counts as a word.
+    if all.is_empty() {
+        return vec![text.to_owned()];
+    }
+    all.into_iter()
+        .filter(|word| !["a", "an", "the"].contains(&word.as_str()))
+        .map(|word| lexicon.listed_form(&word).to_owned())
+        .collect()
+}
+
+/// Returns the lower-case words of a text.
+pub(super) fn lower_case_words(text: &str) -> Vec<String> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '\'')
+        .filter(|word| !word.is_empty())
+        .map(str::to_lowercase)
+        .collect()
+}
+
+/// Reads all claims of a text. `npc` is the NPC's name, empty if unknown.
+pub(super) fn read_claims(text: &str, voice: ClaimVoice, npc: &str) -> Vec<ParsedClaim> {
+    let language = lexicon::language_of(text);
+    let lexicon = lexicon::lexicon_of(language);
+    let reader = ClaimReader { lexicon, voice, npc };
+    let mut claims = Vec::new();
+    let mut before = ClauseContext::default();
+    for clause in clauses::split_clauses(language, text, npc) {
+        reader.read_clause(&clause, &mut before, &mut claims);
+    }
+    claims
+}
+
+/// Reads one stored sentence.
+pub(super) fn read_record(content: &str, npc: &str) -> Option<ParsedClaim> {
+    read_claims(content, ClaimVoice::Record, npc).into_iter().next()
+}
+
+/// Reads a persona's claims about its NPC, by name or as "you".
+pub(super) fn read_persona(text: &str, npc: &str) -> Vec<ParsedClaim> {
+    let mut claims = read_claims(text, ClaimVoice::Record, npc);
+    for claim in read_claims(text, ClaimVoice::Player, npc) {
+        if !claims.iter().any(|known| known.says_same(&claim)) {
+            claims.push(claim);
+        }
+    }
+    claims.retain(|claim| claim.subject == Party::Npc);
+    claims
+}
+
+/// The context of earlier clauses. An omitted Korean subject is the earlier subject.
+#[derive(Default)]
+struct ClauseContext {
+    sentence: usize,
+    subject: Option<Result<Party, ()>>,
+    /// The last liked or disliked object: "포도를 좋아했는데 이제는 안 좋아해".
+    taste: Option<String>,
+}
+
+/// A reader of clauses in one language, by one speaker.
+pub(super) struct ClaimReader<'a> {
+    pub lexicon: &'static Lexicon,
+    pub voice: ClaimVoice,
+    pub npc: &'a str,
+}
+
+/// The subject that a pattern found.
+pub(super) enum Subject {
+    Is(Party),
+    /// An unspecific subject, or a person whom the words do not identify.
+    Unclear,
+}
+
+impl ClaimReader<'_> {
+    pub fn is_korean(&self) -> bool {
+        self.lexicon.language == Language::Ko
+    }
+
+    fn read_clause(&self, clause: &Clause, before: &mut ClauseContext, out: &mut Vec<ParsedClaim>) {
+        let mut matched_subject = None;
+        let mut matched = false;
+        let clause = &self.without_pronoun(clause, before);
+        for pattern in &self.lexicon.patterns {
+            let Some(found) = pattern.regex.captures(&clause.text) else {
+                continue;
+            };
+            let group = |name: &str| found.name(name).map_or("", |m| m.as_str().trim());
+            let (mut said, mut raw) = (group("s"), group("o"));
+            let mut particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
+            if self.is_korean() {
+                // "포도 좋아해": a syllable like a particle may belong to the noun.
+                let joined = found
+                    .name("o")
+                    .zip(found.name("j"))
+                    .map(|(o, j)| &clause.text[o.start()..j.end()]);
+                if let Some(whole) = joined.filter(|whole| self.knows_head(whole) && !self.knows_head(raw)) {
+                    (raw, particle) = (whole, "");
+                }
+                if self.begins_list(said, particle) {
+                    // With a subject, both groups take part, and the subject comes before the object.
+                    let end = found.name("o").map_or(0, |m| m.end());
+                    (said, raw) = ("", clause.text[..end].trim());
+                }
+                // "대장장이 딸을 좋아해": the noun's own ending, not a particle, so the clause has no marked subject.
+                let unmarked = self.is_whole_noun(&pattern.class, said);
+                if unmarked {
+                    let end = found.name("o").map_or(0, |m| m.end());
+                    (said, raw) = ("", clause.text[..end].trim());
+                }
+                match self.classify_lead(&pattern.class, said, raw, particle) {
+                    LeadRole::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
+                        matched_subject = Some(Err(()));
+                        break;
+                    }
+                    LeadRole::Object => {}
+                    LeadRole::Subject(person, thing) => (said, raw) = (person, thing),
+                    LeadRole::Unclear => {
+                        matched_subject = Some(Err(()));
+                        break;
+                    }
+                }
+            }
+            let subject = if said.is_empty() {
+                self.unsaid_subject(before, clause.sentence)
+            } else {
+                self.read_subject(said)
+            };
+            let subject = match subject {
+                Subject::Is(subject) => subject,
+                // "my name": not a relative. Another pattern may match better.
+                Subject::Unclear if !self.is_korean() && said.contains(' ') => continue,
+                Subject::Unclear => {
+                    matched_subject = Some(Err(()));
+                    break;
+                }
+            };
+            let Some(object) = self.read_object(raw, particle) else {
+                continue;
+            };
+            if !self.is_allowed(pattern, clause, &object, !said.is_empty()) {
+                continue;
+            }
+            let object = if pattern.class == "name" {
+                capitalise(&object)
+            } else {
+                object
+            };
+            before.taste = (pattern.class == "like" && self.is_korean()).then(|| object.clone());
+            for object in self.split_list(pattern, &object, particle) {
+                out.push(self.build_claim(pattern, clause, &subject, &object, &group));
+            }
+            if !said.is_empty() {
+                matched_subject = Some(Ok(subject));
+            }
+            matched = true;
+            break;
+        }
+        if matched_subject.is_none() && !matched && self.is_korean() {
+            if let Some(whole) = self.with_taste(clause, before) {
+                return self.read_clause(&whole, before, out);
+            }
+            matched_subject = self.leading_subject(&clause.text);
+        }
+        if matched_subject.is_some() || before.sentence != clause.sentence {
+            let carried = before.subject.take();
+            before.subject = matched_subject.or(carried);
+        }
+        before.sentence = clause.sentence;
+    }
+
+    /// "… and she lives in Oakdale": replaces the pronoun by the previous subject.
+    fn without_pronoun(&self, clause: &Clause, before: &ClauseContext) -> Clause {
+        let mut clause = clause.clone();
+        if let (false, Some(Ok(Party::Other(name)))) = (self.is_korean(), &before.subject) {
+            let (first, rest) = clause.text.split_once(' ').unwrap_or(("", ""));
+            if ["he", "she"].contains(&first.to_lowercase().as_str()) {
+                clause.text = format!("{name} {rest}");
+            }
+        }
+        clause
+    }
+
+    /// "… 이제는 안 좋아해": inserts the previous object of taste as the object.
+    fn with_taste(&self, clause: &Clause, before: &mut ClauseContext) -> Option<Clause> {
+        let tokens: Vec<&str> = clause.text.split(' ').collect();
+        let at = usize::from(self.korean_pronoun(tokens[0]).is_some());
+        let verb = *tokens.get(at)?;
+        let takes_up = self
+            .lexicon
+            .word_list("takes_up")
+            .iter()
+            .any(|start| verb.starts_with(start.as_str()));
+        if !takes_up || tokens.len() > at + 3 || before.sentence != clause.sentence && !clause.now {
+            return None;
+        }
+        let taste = before.taste.take()?;
+        let (whom, rest) = (tokens[..at].join(" "), tokens[at..].join(" "));
+        let text = format!("{whom} {taste}{} {rest}", korean::fitting_particle(&taste, "을"));
+        Some(Clause {
+            text: text.trim().to_owned(),
+            ..clause.clone()
+        })
+    }
+
+    /// Returns the subject of a clause without a subject: the speaker, unless the previous subject is another person.
+    fn unsaid_subject(&self, before: &ClauseContext, sentence: usize) -> Subject {
+        if !self.is_korean() {
+            return self.voice.first_person().map_or(Subject::Unclear, Subject::Is);
+        }
+        if self.voice != ClaimVoice::Player {
+            return Subject::Unclear;
+        }
+        match &before.subject {
+            None | Some(Ok(Party::Player)) => Subject::Is(Party::Player),
+            Some(Ok(party)) if before.sentence == sentence => Subject::Is(party.clone()),
+            Some(_) => Subject::Unclear,
+        }
+    }
+
+    fn is_allowed(&self, pattern: &Pattern, clause: &Clause, object: &str, explicit: bool) -> bool {
+        let lower = object.to_lowercase();
+        let bare = without_article(&lower);
+        let tokens: Vec<&str> = bare.split(' ').collect();
+        let (first, last) = (tokens[0], tokens[tokens.len() - 1]);
+        pattern.needs.iter().all(|need| match need.as_str() {
+            // A name has a capital letter, and is not a common first word of a sentence.
+            "N" => {
+                object
+                    .chars()
+                    .next()
+                    .is_some_and(|c| c.is_uppercase() || korean::is_hangul(c))
+                    && tokens.len() <= 3
+                    // "Tom's brother" is not a name.
+                    && !object.contains("'s ")
+                    && !self.lexicon.is_in_list("not_names", first)
+                    && !self.lexicon.is_in_list("demonyms", first)
+                    && !self.lexicon.is_in_list("vague", bare)
+            }
+            // The sentence says explicitly that the word is a name, so lower case is accepted.
+            "n" => {
+                tokens.len() <= 3
+                    && !self.lexicon.is_in_list("not_names", first)
+                    && !self.lexicon.is_in_list("vague", bare)
+            }
+            "1" => tokens.len() == 1 && bare.chars().count() <= 12,
+            "P" => clause.past,
+            "R" => self.voice == ClaimVoice::Record,
+            "K" => {
+                explicit || tokens.iter().any(|token| self.lexicon.knows_word(token)) || self.lexicon.knows_word(bare)
+            }
+            need => {
+                let (mark, name) = need.split_at(1);
+                match mark {
+                    "!" if self.is_korean() => {
+                        !self.lexicon.is_in_list(name, last) && !self.lexicon.is_in_list(name, bare)
+                    }
+                    "!" => ![bare, first, last]
+                        .iter()
+                        .any(|word| self.lexicon.is_in_list(name, word)),
+                    "@" => self.lexicon.is_in_list(name, bare),
+                    "-" => !self
+                        .lexicon
+                        .word_list(name)
+                        .iter()
+                        .any(|end| bare.ends_with(end.as_str())),
+                    // `%category`: the object, or its last word, must be in the category.
+                    _ => [bare, last]
+                        .iter()
+                        .any(|word| self.lexicon.categories_of(word).iter().any(|c| c == name)),
+                }
+            }
+        })
+    }
+
+    fn build_claim<'t>(
+        &self,
+        pattern: &Pattern,
+        clause: &Clause,
+        subject: &Party,
+        object: &str,
+        group: &dyn Fn(&str) -> &'t str,
+    ) -> ParsedClaim {
+        let category = Some(group("c")).filter(|c| !c.is_empty()).map(str::to_lowercase);
+        let slots = Slots {
+            subject: self.display_name(subject),
+            plural: self.is_plural(subject),
+            object,
+            category: category.as_deref().unwrap_or_default(),
+            other: group("p"),
+            verb: group("v"),
+            count: group("q"),
+            now: clause.now,
+        };
+        let content = if self.is_korean() {
+            render_korean(&pattern.content, &slots)
+        } else {
+            capitalise(&render_english(&pattern.content, &slots))
+        };
+        let verb = slots.verb.to_lowercase();
+        let predicate = pattern
+            .predicate
+            .replace("{v}", &verb)
+            .replace("{V}", &verb)
+            .replace("{C}", slots.category);
+        let bare = if self.is_korean() {
+            object.to_owned()
+        } else {
+            without_article_cased(object).to_owned()
+        };
+        ParsedClaim {
+            language: self.lexicon.language,
+            class: pattern.class.clone(),
+            subject: subject.clone(),
+            subject_name: match subject {
+                Party::Player => "player".to_owned(),
+                Party::Npc => self.npc.to_owned(),
+                Party::Other(name) => name.clone(),
+            },
+            keywords: self.claim_keywords(pattern, subject, &bare, category.as_deref()),
+            category: (pattern.class == "favourite")
+                .then_some(category)
+                .flatten()
+                .map(|c| self.lexicon.listed_form(&c).to_owned()),
+            now: clause.now || predicate.starts_with("now "),
+            predicate,
+            object: bare,
+            content,
+            kind: pattern.kind,
+            polarity: pattern.polarity,
+            tense: pattern.tense,
+            importance: pattern.importance,
+        }
+    }
+
+    fn is_plural(&self, subject: &Party) -> bool {
+        matches!(subject, Party::Other(name) if self.lexicon.is_in_list("plural_rel", name.rsplit(' ').next().unwrap_or_default()))
+    }
+
+    /// Returns keywords: specific words first, then their categories, then the pattern's own keywords.
+    fn claim_keywords(&self, pattern: &Pattern, subject: &Party, object: &str, category: Option<&str>) -> Vec<String> {
+        let mut found: Vec<String> = Vec::new();
+        let mut add = |word: &str| {
+            if !word.is_empty() && !found.iter().any(|known| known == word) && found.len() < 14 {
+                found.push(word.to_owned());
+            }
+        };
+        let tokens: Vec<String> = lower_case_words(object)
+            .into_iter()
+            .map(|word| {
+                if self.is_korean() {
+                    strip_particle(self.lexicon, &word).to_owned()
+                } else {
+                    word
+                }
+            })
+            .filter(|word| !self.lexicon.is_in_list("stopwords", word))
+            .collect();
+        let terms = self.lexicon.terms_in(&tokens);
+        for word in &terms {
+            add(word);
+        }
+        for word in &tokens {
+            add(word);
+        }
+        for word in &terms {
+            for broader in self.lexicon.categories_of(word) {
+                add(broader);
+            }
+        }
+        if let Some(category) = category {
+            add(self.lexicon.listed_form(category));
+            for broader in self.lexicon.categories_of(category) {
+                add(broader);
+            }
+        }
+        for word in &pattern.keywords {
+            add(word);
+        }
+        if let Party::Other(name) = subject {
+            let last = name.rsplit(' ').next().unwrap_or(name).to_lowercase();
+            add(&last);
+            for broader in self.lexicon.categories_of(&last) {
+                add(broader);
+            }
+        }
+        found
+    }
+}
+
+/// Returns a Korean word without its final particle.
+pub(super) fn strip_particle<'a>(lexicon: &Lexicon, word: &'a str) -> &'a str {
+    if lexicon.knows_word(word) || lexicon.is_category(word) {
+        return word;
+    }
+    let mut best: Option<&str> = None;
+    for particle in lexicon.word_list("particles") {
+        if let Some(stem) = word.strip_suffix(particle.as_str()).filter(|stem| !stem.is_empty()) {
+            if lexicon.knows_word(stem) || lexicon.is_category(stem) {
+                return stem;
+            }
+            let fits = stem.chars().count() >= 2 && korean::can_follow(stem, particle);
+            if fits && best.is_none_or(|best| stem.len() < best.len()) {
+                best = Some(stem);
+            }
+        }
+    }
+    best.unwrap_or(word)
+}

@@ -1,0 +1,434 @@
+//! Splits a text into clauses for the patterns, without questions, quotations, suppositions and fillers.
+
+use std::{borrow::Cow, sync::LazyLock};
+
+use regex::Regex;
+
+use super::{
+    forget,
+    lexicon::{self, Lexicon},
+};
+use colloquy_memory::authored::Language;
+
+/// One clause, without fillers and time words.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Clause {
+    pub text: String,
+    /// "예전에는": true in the past.
+    pub past: bool,
+    /// "이제는", "더 이상": newly true.
+    pub now: bool,
+    /// The index of the clause's sentence in the text.
+    pub sentence: usize,
+}
+
+macro_rules! regex {
+    ($name:ident, $source:literal) => {
+        // A literal of this file, compiled in the tests.
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
+    };
+}
+
+regex!(QUOTED, r#""[^"]*"|“[^”]*”|「[^」]*」|\*[^*]*\*|\([^)]*\)|<[^<>]*>"#);
+regex!(SENTENCE, r"[^.!?…~\n;。]+[.!?…~\n;。]*");
+regex!(
+    EN_QUESTION,
+    r"(?i)^(?:(?:what|who|whom|whose|where|why|how|which)\b|when (?:is|are|was|were|do|does|did|will|can|should)\b|(?:do|does|did|am|is|are|was|were|can|could|would|will|shall|should|have|has|had|may|might) (?:i|you|he|she|it|we|they|my|your|the|there|this|that|not|anyone|\p{Lu}\w+)\b)"
+);
+regex!(
+    EN_SUPPOSED,
+    r"(?i)^(?:if|unless|suppose|supposing|imagine|pretend|what if|maybe|perhaps|i wish|forget)\b"
+);
+regex!(
+    EN_REPORTED,
+    r"(?i)\b(?:says?|said|told|tells?|asks?|asked|claims?|claimed|heard|thinks?|thought|wrote|writes|lied|whispered|shouted)(?: (?:me|you|him|her|us|them))?$"
+);
+regex!(
+    EN_SAID_BY,
+    r"(?i)^(?:said|says|asked|asks|replied|answered|whispered|shouted|cried|exclaimed|muttered|wrote|thought) (?:the|a|an|my|your|his|her|their|he|she|they|nobody|no one|somebody|someone|everybody|everyone|(?-i:\p{Lu}\p{L}+))\b"
+);
+regex!(
+    EN_TAKEN_BACK,
+    r"(?i)^i (?:lied|(?:was|am) (?:lying|wrong|joking|mistaken)|made (?:that|it) up|misspoke|take (?:that|it) back)(?: (?:to you|before|about that|earlier))*$"
+);
+regex!(
+    EN_AND,
+    r"(?i) (?:and|but|because|so|though|although|while|yet|whereas) (?:now |then |today |these days )?((?:i|you|my|your|he|she|we|they|it|his|her) |(?-i:\p{Lu}\p{L}+) \w+s )"
+);
+regex!(EN_CONDITION, r"(?i) (?:if|unless|only when|only if) ");
+regex!(
+    KO_QUESTION_WORD,
+    r"(?:^|\s)(?:뭐|뭘|뭔|무엇|무슨|어디|누구|누가|언제|왜(?:\s|$)|어떻게|어떤|어느|몇|얼마|혹시)"
+);
+regex!(
+    KO_QUESTION_END,
+    r"(?:니|냐|까|나요|가요|는지|은지|던가|는가|인가|려나|더라|드라)$"
+);
+regex!(KO_SUPPOSED, r"(?:^|\s)(?:만약|만일|아마|혹여|설마)");
+regex!(
+    KO_LINK,
+    r"(?:지만|는데|은데|인데|한데|거든|니까|(?:하|했|이|였|있|없|았|었|왔|갔|살|않|싫|좋|졌|됐|웠|녔|났|랐)고|하며|으며)$"
+);
+regex!(
+    KO_SAID_BY,
+    r"^(?:라고 |하고 |이라고 )?(?P<who>[^ ]+)(?:이|가|은|는|께서|께서는) (?:[^ ]+ )*?(?:(?:말|얘기|이야기|대답)(?:했|하더|하셨|하기를|하길)|소리쳤|외쳤|속삭였|중얼거렸|그랬|물었)[가-힣]*$"
+);
+regex!(KO_AFTER_LINK, r"^(?:있|싶|계|다니|말[고았]|나서)");
+regex!(
+    KO_PREDICATE_END,
+    r"(?:[어아해야요다지죠데고만네거든니]|싫어|좋아|거든|니까|대신|줘|마)$"
+);
+
+/// Returns every clause of `text` that may be a statement. `vocative` is a name which may be addressed at the start.
+pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
+    let lexicon = lexicon::lexicon_of(language);
+    let text = strip_quotations(text);
+    let mut found = Vec::new();
+    for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
+        let raw = raw.as_str().trim();
+        if raw.contains('?') {
+            continue;
+        }
+        let normal =
+            lexicon.normalise_text(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
+        let normal = without_pictures(lexicon, &normal);
+        if forget::is_forget_command(lexicon, normal, vocative) {
+            continue;
+        }
+        match language {
+            Language::En => split_english(lexicon, normal, vocative, sentence, &mut found),
+            Language::Ko => split_korean(lexicon, normal, vocative, sentence, &mut found),
+        }
+    }
+    found
+}
+
+/// True if the character is an emoji or a part of an emoji.
+pub(super) fn is_picture(c: char) -> bool {
+    matches!(c, '\u{200d}' | '\u{2190}'..='\u{2bff}' | '\u{fe0f}' | '\u{1f000}'..='\u{1faff}')
+}
+
+/// Returns a sentence without leading emojis and laughs. An emoji with a particle counts as a word.
+fn without_pictures<'t>(lexicon: &Lexicon, sentence: &'t str) -> &'t str {
+    let is_word = |c: char| c.is_alphanumeric() && !matches!(c, 'ㄱ'..='ㅎ' | 'ㅏ'..='ㅣ');
+    let mut rest = sentence.trim_start();
+    loop {
+        let token = rest.split(' ').next().unwrap_or_default();
+        let word = token.trim_start_matches(|c: char| !is_word(c));
+        if word.len() == token.len()
+            || token.starts_with(|c: char| c.is_ascii())
+            || lexicon.is_in_list("particles", word)
+        {
+            return rest;
+        }
+        rest = rest[token.len() - word.len()..].trim_start();
+    }
+}
+
+/// Returns the text without quotations, brackets and cue tags.
+pub(super) fn strip_quotations(text: &str) -> Cow<'_, str> {
+    QUOTED.replace_all(text, " ")
+}
+
+/// True if the sentence is a question.
+pub(super) fn is_question(language: Language, sentence: &str) -> bool {
+    let text = sentence.trim();
+    if text.ends_with('?') || text.ends_with('？') {
+        return true;
+    }
+    let text = text.trim_end_matches(|c: char| !c.is_alphanumeric());
+    let lexicon = lexicon::lexicon_of(language);
+    let normal = lexicon.normalise_text(text);
+    match language {
+        Language::En => is_english_question(&strip_start(lexicon, &normal, "")),
+        Language::Ko => is_korean_question(&normal),
+    }
+}
+
+fn is_english_question(text: &str) -> bool {
+    let exclaims = ["what a ", "what an "].iter().any(|start| {
+        text.get(..start.len())
+            .is_some_and(|head| head.eq_ignore_ascii_case(start))
+    });
+    !exclaims && EN_QUESTION.is_match(text)
+}
+
+/// True if a Korean question has a question word, and is not a yes-or-no question.
+pub(super) fn has_question_word(text: &str) -> bool {
+    KO_QUESTION_WORD.is_match(text)
+}
+
+fn is_korean_question(text: &str) -> bool {
+    KO_QUESTION_WORD.is_match(text)
+        || (KO_QUESTION_END.is_match(text) && !text.ends_with("니까") && !text.ends_with("아니"))
+}
+
+fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+    let body = strip_start(lexicon, sentence, vocative);
+    if is_english_question(&body) || EN_SUPPOSED.is_match(&body) {
+        return;
+    }
+    let marked = EN_AND.replace_all(&body, ", $1");
+    let mut pieces: Vec<String> = Vec::new();
+    for (at, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
+        // "I like grapes - always have": no list follows a dash.
+        if at > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
+            continue;
+        }
+        for piece in part.split([',', ':']) {
+            let piece = piece.trim();
+            if piece.is_empty() {
+                continue;
+            }
+            let stripped = strip_start(lexicon, piece, vocative);
+            let begins = begins_clause(&stripped) || EN_SAID_BY.is_match(&stripped);
+            match pieces.last_mut() {
+                // "apples, grapes and pears": the comma separates list items, not clauses.
+                Some(last) if !begins && !stripped.is_empty() => {
+                    last.push_str(", ");
+                    last.push_str(piece);
+                }
+                _ if stripped.is_empty() => {}
+                _ => pieces.push(stripped),
+            }
+        }
+    }
+    let before = out.len();
+    for piece in pieces {
+        // "I lied, I am not": retracts earlier words, and the speaker's own words follow.
+        if EN_TAKEN_BACK.is_match(&piece) {
+            continue;
+        }
+        // "I like grapes, said the fox": the previous words are the fox's.
+        if EN_SAID_BY.is_match(&piece) {
+            out.truncate(before);
+            return;
+        }
+        if EN_REPORTED.is_match(&piece) {
+            if !piece.starts_with("I ") {
+                out.truncate(before);
+            }
+            return;
+        }
+        if is_english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
+            continue;
+        }
+        out.push(Clause {
+            text: piece,
+            past: false,
+            now: false,
+            sentence: number,
+        });
+    }
+}
+
+fn begins_clause(piece: &str) -> bool {
+    regex!(
+        START,
+        r"(?i)^(?:(?:i|you|my|your|he|she|we|they|it|his|her|our|their|there|this|that|what|if|call|the player(?:'s)?|just call|please call)\b|(?-i:\p{Lu}\p{L}+) (?:is|has|was|will|\w+s)\b|(?-i:\p{Lu}\p{L}+)'s )"
+    );
+    START.is_match(piece)
+}
+
+fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+    if is_korean_question(sentence) || KO_SUPPOSED.is_match(sentence) {
+        return;
+    }
+    let mut pieces: Vec<String> = Vec::new();
+    for piece in sentence.split([',', ':', '—']) {
+        let piece = piece.trim();
+        if piece.is_empty() || is_vocative(piece, vocative) {
+            continue;
+        }
+        let lists = pieces.last().is_some_and(|last| {
+            !KO_PREDICATE_END.is_match(last)
+                && !strip_marks(lexicon, last, vocative).0.is_empty()
+                && !starts_with_person(lexicon, piece)
+        });
+        match pieces.last_mut() {
+            Some(last) if lists => {
+                last.push_str(", ");
+                last.push_str(piece);
+            }
+            _ => pieces.push(piece.to_owned()),
+        }
+    }
+    // "나는 포도를 좋아해, 라고 여우가 말했어": the words are the fox's.
+    if pieces.len() > 1 && pieces.iter().any(|piece| is_said_by_another(lexicon, piece)) {
+        return;
+    }
+    for piece in pieces {
+        for part in split_links(lexicon, &piece) {
+            let (text, past, now) = strip_marks(lexicon, &part, vocative);
+            if !text.is_empty() {
+                out.push(Clause {
+                    text,
+                    past,
+                    now,
+                    sentence: number,
+                });
+            }
+        }
+    }
+}
+
+fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
+    // Both groups take part in every match.
+    KO_SAID_BY
+        .captures(piece)
+        .and_then(|found| found.name("who"))
+        .is_some_and(|who| {
+            let me = lexicon.macro_alternatives("ME").any(|form| form == who.as_str());
+            !me && !["내", "제", "나", "저"].contains(&who.as_str())
+        })
+}
+
+fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
+    let first = piece.split(' ').next().unwrap_or_default();
+    ["ME", "YOU"]
+        .iter()
+        .any(|name| lexicon.macro_alternatives(name).any(|form| form == first))
+        || ["내", "제", "네", "우리", "너의", "당신의"].contains(&first)
+}
+
+/// "사과는 안 좋아하고 포도가 좋아" → two parts. "살고 있어" and "사과하고 포도" stay whole.
+fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
+    let tokens: Vec<&str> = piece.split_whitespace().collect();
+    let mut parts = vec![Vec::new()];
+    for (at, token) in tokens.iter().enumerate() {
+        if let Some(part) = parts.last_mut() {
+            part.push(*token);
+        }
+        let Some(next) = tokens.get(at + 1) else { continue };
+        let noun_and = token.strip_suffix("하고").is_some_and(|noun| lexicon.knows_word(noun));
+        if KO_LINK.is_match(token) && !KO_AFTER_LINK.is_match(next) && !noun_and {
+            parts.push(Vec::new());
+        }
+    }
+    parts
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .map(|part| part.join(" "))
+        .collect()
+}
+
+/// Removes fillers and time words from a Korean clause. Returns the rest, and whether past and present marks were
+/// found.
+fn strip_marks(lexicon: &Lexicon, piece: &str, vocative: &str) -> (String, bool, bool) {
+    let mut tokens: Vec<&str> = piece.split_whitespace().collect();
+    // A bare name may be a form of address, or the subject of the clause.
+    let bare = tokens.len() > 1 && tokens[0] == vocative && starts_with_person(lexicon, tokens[1]);
+    if tokens.len() > 1 && (bare || tokens[0] != vocative && is_vocative(tokens[0], vocative)) {
+        tokens.remove(0);
+    }
+    let past = remove_phrases(&mut tokens, lexicon.word_list("past_marks"));
+    let now = remove_phrases(&mut tokens, lexicon.word_list("now_marks"));
+    remove_phrases(&mut tokens, lexicon.word_list("fillers"));
+    (tokens.join(" "), past, now)
+}
+
+/// True if the text is only a form of address.
+fn is_vocative(text: &str, vocative: &str) -> bool {
+    !vocative.is_empty()
+        && text
+            .strip_prefix(vocative)
+            .is_some_and(|rest| ["", "아", "야", "님", " 님", " 씨"].contains(&rest))
+}
+
+fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
+    let mut removed = false;
+    for phrase in phrases {
+        let words: Vec<&str> = phrase.split(' ').collect();
+        while let Some(at) = tokens.windows(words.len()).position(|window| window == words) {
+            tokens.drain(at..at + words.len());
+            removed = true;
+        }
+    }
+    removed
+}
+
+/// Removes fillers and an addressed name from the start of an English clause.
+pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
+    let mut rest = piece.trim().trim_start_matches([',', ' ']);
+    loop {
+        let lower = rest.to_lowercase();
+        let longest = lexicon
+            .word_list("fillers")
+            .iter()
+            .map(String::as_str)
+            .filter(|filler| starts_with_words(&lower, filler))
+            .max_by_key(|filler| filler.len());
+        let cut = match longest {
+            Some(filler) if !filler.is_empty() => filler.len(),
+            _ if !vocative.is_empty() && (rest == vocative || rest.starts_with(&format!("{vocative},"))) => {
+                vocative.len()
+            }
+            _ => return rest.to_owned(),
+        };
+        // Lower-casing can change lengths outside ASCII. Fillers are ASCII, so their matches are ASCII too.
+        rest = rest.get(cut..).unwrap_or_default().trim_start_matches([',', ' ', ':']);
+    }
+}
+
+fn starts_with_words(text: &str, words: &str) -> bool {
+    text.strip_prefix(words)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ':']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(language: Language, text: &str) -> Vec<String> {
+        split_clauses(language, text, "Mira")
+            .into_iter()
+            .map(|c| c.text)
+            .collect()
+    }
+
+    #[test]
+    fn english_clauses_stand_alone() {
+        let cases: &[(&str, &[&str])] = &[
+            ("Well, actually I like grapes.", &["I like grapes"]),
+            (
+                "I don't like apples any more, I like grapes now",
+                &["I do not like apples any more", "I like grapes now"],
+            ),
+            ("I like apples, grapes and pears", &["I like apples, grapes and pears"]),
+            (
+                "I like tea but my sister likes milk",
+                &["I like tea", "my sister likes milk"],
+            ),
+            ("Mira, I like tea", &["I like tea"]),
+            ("What fruit do I like?", &[]),
+            ("do you know what I like", &[]),
+            ("If I like apples, I eat them", &[]),
+            ("He said, I like apples", &[]),
+            ("She shouted \"I hate you\" at him", &["She shouted   at him"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(texts(Language::En, text), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn korean_clauses_stand_alone() {
+        let cases: &[(&str, &[&str])] = &[
+            ("음, 사실 나는 포도를 정말 좋아해!", &["나는 포도를 좋아해"]),
+            (
+                "이제 사과는 안 좋아하고 포도가 좋아",
+                &["사과는 안 좋아하고", "포도가 좋아"],
+            ),
+            ("나는 서울에 살고 있어", &["나는 서울에 살고 있어"]),
+            ("사과하고 포도를 좋아해", &["사과하고 포도를 좋아해"]),
+            ("내가 좋아하는 과일이 뭐였지?", &[]),
+            ("내가 좋아하는 과일이 뭐였지", &[]),
+            ("사과, 포도를 좋아해", &["사과, 포도를 좋아해"]),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(texts(Language::Ko, text), *expected, "{text}");
+        }
+        let past = split_clauses(Language::Ko, "예전에는 사과를 좋아했어", "");
+        assert!(past[0].past && !past[0].now);
+    }
+}

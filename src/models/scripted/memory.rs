@@ -1,0 +1,391 @@
+//! Answers a question from the prompt: the line itself, earlier lines, facts, state, pinned facts and the persona.
+//! Newer statements come first, and former statements are told as former. A player's claim about the NPC only counts
+//! without other knowledge.
+
+use super::{
+    claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
+    forget::{self, ForgetCommand},
+    lexicon::{self, Lexicon},
+    prompt_view::ReplyView,
+    question::ParsedQuestion,
+};
+use colloquy_memory::{
+    authored::Language,
+    fact::{FactKind, Polarity, Tense},
+};
+
+/// The result of a search in memory.
+#[derive(Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, on the stack")]
+pub(super) enum RecallAnswer {
+    /// Present statements, and a former statement.
+    Known {
+        now: Vec<PromptMemory>,
+        former: Option<PromptMemory>,
+    },
+    /// The first memories about the player, for an open question.
+    About(Vec<PromptMemory>),
+    /// A sentence of a summary or of the world state.
+    Passage {
+        text: String,
+        world: bool,
+    },
+    Unknown,
+}
+
+/// The source of a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemorySource {
+    /// Told in the dialogue or in a fact.
+    Told,
+    /// A player's claim about the NPC, never said by the NPC.
+    Claimed,
+    /// The NPC's persona.
+    Persona,
+}
+
+/// One statement of the prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PromptMemory {
+    pub content: String,
+    pub claim: Option<ParsedClaim>,
+    pub terms: Vec<String>,
+    /// The source of the statement.
+    pub source: MemorySource,
+    /// An older statement about a health limit, which this statement denies.
+    pub overruled: Option<Box<PromptMemory>>,
+}
+
+impl PromptMemory {
+    pub fn new(content: &str, claim: Option<ParsedClaim>) -> Self {
+        let lexicon = lexicon::lexicon_of(lexicon::language_of(content));
+        let mut terms: Vec<String> = lower_case_words(content)
+            .iter()
+            .map(|word| listed_form(lexicon, word))
+            .collect();
+        if let Some(claim) = &claim {
+            terms.extend(claim.keywords.iter().map(|word| lexicon.listed_form(word).to_owned()));
+        } else {
+            for found in lexicon.terms_in(&terms.clone()) {
+                terms.extend(lexicon.categories_of(found).iter().cloned());
+            }
+        }
+        Self {
+            content: content.to_owned(),
+            claim,
+            terms,
+            source: MemorySource::Told,
+            overruled: None,
+        }
+    }
+
+    fn with_source(self, source: MemorySource) -> Self {
+        Self { source, ..self }
+    }
+
+    /// Returns the memory of a new claim.
+    pub fn from_claim(claim: &ParsedClaim) -> Self {
+        Self::new(&claim.content, Some(claim.clone()))
+    }
+
+    fn is_about(&self, subject: &Party) -> bool {
+        match (&self.claim, subject) {
+            (Some(claim), Party::Other(name)) => match &claim.subject {
+                Party::Other(other) => same_name(other, name) || is_relation_of(other, name),
+                // "My dog is called Rex" and "I have a dog" both answer a question about the dog.
+                _ => self.terms.iter().any(|term| same_name(term, name)),
+            },
+            (Some(claim), subject) => claim.subject == *subject,
+            (None, Party::Other(name)) => self.content.to_lowercase().contains(&name.to_lowercase()),
+            (None, _) => true,
+        }
+    }
+}
+
+/// True if "my wife" means "the player's wife Clara".
+fn is_relation_of(named: &str, relation: &str) -> bool {
+    let mut parts = named.rsplit(' ');
+    parts.next().is_some_and(|last| last.starts_with(char::is_uppercase)) && parts.next() == Some(relation)
+}
+
+fn same_name(a: &str, b: &str) -> bool {
+    let last = |name: &str| name.rsplit(' ').next().unwrap_or_default().to_lowercase();
+    last(a) == last(b)
+}
+
+/// Returns a word in its listed form.
+pub(super) fn listed_form(lexicon: &Lexicon, word: &str) -> String {
+    if lexicon.language == Language::Ko {
+        lexicon.listed_form(claim::strip_particle(lexicon, word)).to_owned()
+    } else {
+        let base = lexicon.listed_form(word.trim_end_matches("'s"));
+        // "owes" answers "owe".
+        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows_word(base);
+        base.strip_suffix('s').filter(|_| plain).unwrap_or(base).to_owned()
+    }
+}
+
+/// Returns all memories of the prompt, newest first, without memories that a newer memory contradicts.
+fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
+    let mut found: Vec<PromptMemory> = Vec::new();
+    // Statements before a request to forget are skipped; statements after the request are new.
+    let mut wishes = Vec::new();
+    let told = std::iter::once(&view.line).chain(view.said.iter().rev());
+    for line in told {
+        for claim in claim::read_claims(line, ClaimVoice::Player, &view.npc)
+            .into_iter()
+            .rev()
+        {
+            let memory = mark_player_source(PromptMemory::from_claim(&claim));
+            if !is_forgotten(&wishes, &memory) {
+                add_memory(&mut found, memory);
+            }
+        }
+        wishes.extend(forget::read_forget_commands(line, &view.npc));
+    }
+    for line in view.replied.iter().rev() {
+        for claim in claim::read_claims(line, ClaimVoice::Npc, &view.npc) {
+            let memory = PromptMemory::from_claim(&claim);
+            if !is_forgotten(&wishes, &memory) {
+                add_memory(&mut found, memory);
+            }
+        }
+    }
+    let recorded = |content: &String, by_player: bool| {
+        let memory = PromptMemory::new(content, claim::read_record(content, &view.npc));
+        if by_player { mark_player_source(memory) } else { memory }
+    };
+    for (content, by_player) in &view.facts {
+        let memory = recorded(content, *by_player);
+        if !is_forgotten(&wishes, &memory) {
+            add_memory(&mut found, memory);
+        }
+    }
+    for (content, by_player) in &view.pinned {
+        add_memory(&mut found, recorded(content, *by_player));
+    }
+    found
+}
+
+/// Marks a player's statement about the NPC as a mere claim.
+fn mark_player_source(memory: PromptMemory) -> PromptMemory {
+    match &memory.claim {
+        Some(claim) if claim.subject == Party::Npc => memory.with_source(MemorySource::Claimed),
+        _ => memory,
+    }
+}
+
+/// True if a request to forget means this memory. Health limits are never forgotten.
+fn is_forgotten(wishes: &[ForgetCommand], memory: &PromptMemory) -> bool {
+    let of_safety = memory
+        .claim
+        .as_ref()
+        .is_some_and(|claim| claim.kind == FactKind::Constraint);
+    !of_safety && wishes.iter().any(|wish| wish.means_memory(memory))
+}
+
+fn add_memory(found: &mut Vec<PromptMemory>, new: PromptMemory) {
+    let stale = found.iter().position(|known| match (&known.claim, &new.claim) {
+        (Some(known), Some(new)) => known.says_same(new) || super::judge::is_contradiction(new, known),
+        _ => known.content == new.content,
+    });
+    let Some(at) = stale else {
+        found.push(new);
+        return;
+    };
+    if found[at].source == MemorySource::Claimed && new.source != MemorySource::Claimed {
+        found[at] = new;
+        return;
+    }
+    let denied = match (&found[at].claim, &new.claim) {
+        (Some(known), Some(new)) => known.class == "allergy" && known.polarity != new.polarity,
+        _ => false,
+    };
+    if denied && found[at].overruled.is_none() {
+        found[at].overruled = Some(Box::new(new));
+    }
+}
+
+/// Returns the older statement that a new claim overrules.
+pub(super) fn find_overruled(claim: &ParsedClaim, view: &ReplyView) -> Option<PromptMemory> {
+    let known = collect_memories(view)
+        .into_iter()
+        .find(|memory| memory.claim.as_ref().is_some_and(|known| known.says_same(claim)))?;
+    known.overruled.map(|memory| *memory)
+}
+
+/// Searches the memories for the answer.
+pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> RecallAnswer {
+    let mut all = collect_memories(view);
+    let subject = question.subject.as_ref();
+    // Only questions about the NPC itself read the persona.
+    if subject == Some(&Party::Npc) {
+        for claim in claim::read_persona(&view.persona, &view.npc) {
+            add_memory(
+                &mut all,
+                PromptMemory::from_claim(&claim).with_source(MemorySource::Persona),
+            );
+        }
+    }
+    let about: Vec<&PromptMemory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
+    let lexicons = [Language::En, Language::Ko].map(lexicon::lexicon_of);
+    let listed = |noun: &String| lexicons.iter().any(|l| l.knows_word(noun) || l.is_category(noun));
+    let (firm, loose): (Vec<&String>, Vec<&String>) = question.nouns.iter().partition(|noun| listed(noun));
+    let touches = |memory: &PromptMemory, nouns: &[&String]| nouns.iter().any(|noun| memory.terms.contains(noun));
+    let classed = |memory: &PromptMemory| memory.claim.as_ref().is_some_and(|claim| class_fits(question, claim));
+    let mut hits: Vec<&PromptMemory> = if question.classes.is_empty() {
+        about
+            .iter()
+            .copied()
+            .filter(|m| touches(m, &firm) || touches(m, &loose))
+            .collect()
+    } else {
+        let of_class: Vec<&PromptMemory> = about.iter().copied().filter(|m| classed(m)).collect();
+        let on_topic: Vec<&PromptMemory> = of_class.iter().copied().filter(|m| touches(m, &firm)).collect();
+        if !firm.is_empty() && (is_about_taste(question) || !on_topic.is_empty()) {
+            on_topic
+        } else {
+            let named: Vec<&PromptMemory> = of_class.iter().copied().filter(|m| touches(m, &loose)).collect();
+            if named.is_empty() { of_class } else { named }
+        }
+    };
+    if hits.is_empty() && !question.nouns.is_empty() {
+        hits = about
+            .iter()
+            .copied()
+            .filter(|m| m.claim.is_none() && (touches(m, &firm) || touches(m, &loose)))
+            .collect();
+    }
+    if hits.is_empty()
+        && question.classes.is_empty()
+        && question.nouns.is_empty()
+        && question.recall
+        && !matches!(subject, Some(Party::Other(_)))
+        && !about.is_empty()
+    {
+        return RecallAnswer::About(about.into_iter().take(3).cloned().collect());
+    }
+    // "What do you know of Hob?"
+    if hits.is_empty()
+        && question.classes.is_empty()
+        && question.nouns.is_empty()
+        && matches!(subject, Some(Party::Other(_)))
+    {
+        hits = about;
+    }
+    // On the NPC itself, the persona outranks every player.
+    if hits.iter().any(|m| m.source == MemorySource::Persona) {
+        hits.retain(|m| m.source == MemorySource::Persona);
+    } else if hits.iter().any(|m| m.source != MemorySource::Claimed) {
+        hits.retain(|m| m.source != MemorySource::Claimed);
+    }
+    let is_former = |m: &&PromptMemory| {
+        m.claim.as_ref().is_some_and(|claim| {
+            claim.tense == Tense::Past && !matches!(claim.class.as_str(), "born" | "raised" | "event" | "status")
+        })
+    };
+    let (former, mut now): (Vec<&PromptMemory>, Vec<&PromptMemory>) = hits.into_iter().partition(is_former);
+    // The favourite comes first.
+    now.sort_by_key(|m| m.claim.as_ref().is_none_or(|claim| claim.class != "favourite"));
+    if question.past && !former.is_empty() {
+        return known_answer(&former, None);
+    }
+    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, find_loss(had, &all)?))) {
+        return known_answer(&[lost], Some(had));
+    }
+    if !now.is_empty() {
+        return known_answer(&now, former.first().copied());
+    }
+    if !former.is_empty() {
+        return known_answer(&former, None);
+    }
+    find_passage(question, view).unwrap_or(RecallAnswer::Unknown)
+}
+
+/// Returns the loss of a person or a pet ("a dog") in `had`, told about "my dog" or about a name.
+fn find_loss<'m>(had: &PromptMemory, all: &'m [PromptMemory]) -> Option<&'m PromptMemory> {
+    let had = had.claim.as_ref().filter(|claim| claim.class == "have")?;
+    let kind = had.object.rsplit(' ').next()?.to_lowercase();
+    let is_kind = |party: &Party| matches!(party, Party::Other(name) if same_name(name, &kind));
+    let claims = || all.iter().filter_map(|m| m.claim.as_ref().map(|claim| (m, claim)));
+    claims()
+        .filter(|(_, claim)| claim.class == "status")
+        .find(|(_, status)| {
+            let by_name = |name: &str| matches!(&status.subject, Party::Other(other) if other == name);
+            is_kind(&status.subject)
+                || claims().any(|(_, claim)| claim.class == "name" && is_kind(&claim.subject) && by_name(&claim.object))
+        })
+        .map(|(memory, _)| memory)
+}
+
+fn known_answer(now: &[&PromptMemory], former: Option<&PromptMemory>) -> RecallAnswer {
+    RecallAnswer::Known {
+        now: now.iter().take(3).map(|m| (*m).clone()).collect(),
+        former: former.cloned(),
+    }
+}
+
+fn is_about_taste(question: &ParsedQuestion) -> bool {
+    question
+        .classes
+        .iter()
+        .any(|class| matches!(class.as_str(), "like" | "dislike" | "have"))
+}
+
+fn class_fits(question: &ParsedQuestion, claim: &ParsedClaim) -> bool {
+    question.classes.iter().any(|class| match class.as_str() {
+        "dislike" => claim.class == "like" && claim.polarity == Polarity::Negative,
+        // A yes-or-no question about a liking may be answered with "no".
+        "like" => claim.class == "like" && (claim.polarity == Polarity::Positive || question.yes_no),
+        // The Korean "I am Minsu" is a name only if the word is not listed.
+        "be" => claim.class == "be" && !lexicon::lexicon_of(claim.language).knows_word(&claim.object),
+        class => claim.class == class,
+    })
+}
+
+/// Returns a sentence of the world state or of a summary that shares nouns with the question.
+fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAnswer> {
+    let wishes: Vec<ForgetCommand> = std::iter::once(&view.line)
+        .chain(&view.said)
+        .flat_map(|line| forget::read_forget_commands(line, &view.npc))
+        .collect();
+    let best = |texts: &[String]| {
+        texts
+            .iter()
+            .flat_map(|text| split_sentences(text))
+            .map(|sentence| {
+                let memory = PromptMemory::new(sentence.trim(), None);
+                let shared = question.nouns.iter().filter(|noun| memory.terms.contains(noun)).count();
+                (shared, memory.content)
+            })
+            .filter(|(shared, text)| {
+                *shared > 0 && !is_forgotten(&wishes, &PromptMemory::new(text, claim::read_record(text, &view.npc)))
+            })
+            .max_by_key(|(shared, _)| *shared)
+            .map(|(_, text)| text)
+    };
+    best(&view.world_state)
+        .map(|text| RecallAnswer::Passage { text, world: true })
+        .or_else(|| best(&view.summaries).map(|text| RecallAnswer::Passage { text, world: false }))
+}
+
+/// Returns the sentences of a text. A full stop inside a quotation ends no sentence.
+fn split_sentences(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut start = 0;
+    let mut quoted = false;
+    for (at, c) in text.char_indices() {
+        match c {
+            '“' => quoted = true,
+            '”' => quoted = false,
+            '.' | '!' | '?' if !quoted => {
+                found.push(&text[start..=at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&text[start..]);
+    found.retain(|sentence| !sentence.trim().is_empty());
+    found
+}

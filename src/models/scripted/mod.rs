@@ -1,0 +1,182 @@
+//! The scripted model: deterministic, offline, and openly named so (`model()` returns `scripted`).
+//!
+//! Like every model, the scripted model only sees the prompt. It answers every task in Korean and English from the data
+//! files of `config/lexicon`. Text without a matching pattern yields no fact.
+
+mod claim;
+mod clauses;
+mod forget;
+mod judge;
+mod korean;
+mod lexicon;
+mod memory;
+mod npc_talk;
+mod objects;
+mod parties;
+mod promises;
+mod prompt_view;
+mod question;
+mod render;
+mod reply;
+mod speech;
+mod tasks;
+mod unmarked_subjects;
+
+#[cfg(test)]
+mod claimed_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::type_complexity, clippy::format_push_string)]
+mod conversation_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::format_collect)]
+mod extraction_tests;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod prompt_tests;
+#[cfg(test)]
+#[allow(clippy::type_complexity)]
+mod question_cases;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+
+use colloquy_memory::{authored::Language, turn::Usage};
+use colloquy_ports::llm::{ChatMessage, ChatRole, Chunk, Completion, Llm, LlmError, LlmRequest, Task};
+
+/// The model's name in traces and usage.
+pub const MODEL: &str = "scripted";
+
+/// The beginning of a request to continue a reply, in each language.
+const CONTINUE_HEADINGS: [&str; 2] = ["[Go on]", "[이어서]"];
+
+/// A chat model without a language model behind it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ScriptedLlm;
+
+impl ScriptedLlm {
+    /// Reads the lexicons of both languages, so that no turn waits for them.
+    #[must_use]
+    pub fn new() -> Self {
+        for language in [Language::En, Language::Ko] {
+            let _ = lexicon::lexicon_of(language);
+        }
+        Self
+    }
+
+    fn answer_task(request: &LlmRequest) -> String {
+        let prompt = || {
+            request
+                .messages
+                .iter()
+                .map(|message| message.content.as_str())
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        match request.task {
+            Task::Reply => {
+                let (asked, said) = split_continuation(&request.messages);
+                let text = npc_talk::next_line(asked).unwrap_or_else(|| reply::write_reply(asked));
+                // The scripted model would begin the reply with the same words.
+                let text = text.strip_prefix(said).map_or("", str::trim_start);
+                clip_to_tokens(text, request.max_output_tokens)
+            }
+            Task::Intent => {
+                let prompt = prompt();
+                let schema = request.json_schema.as_ref().map(|schema| schema.name);
+                if tasks::wants_speaker(&prompt, schema) {
+                    tasks::next_speaker(&prompt).to_string()
+                } else {
+                    tasks::classify_intent(&prompt).as_str().to_owned()
+                }
+            }
+            Task::Extraction => {
+                let prompt = prompt();
+                let schema = request.json_schema.as_ref().map(|schema| schema.name);
+                if tasks::wants_state(&prompt, schema) {
+                    tasks::extract_state(&prompt).to_string()
+                } else {
+                    tasks::extract_facts(&prompt).to_string()
+                }
+            }
+            Task::Judge => judge::judge_pairs(&prompt()).to_string(),
+            Task::Summary => tasks::summarise_turns(&prompt()).to_string(),
+            // The scripted model has no judgement for curation. An empty answer changes no fact.
+            Task::Curation => "{}".to_owned(),
+        }
+    }
+}
+
+/// Splits a request to continue a reply into the original messages and the reply so far.
+fn split_continuation(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
+    match messages {
+        [asked @ .., said, request]
+            if said.role == ChatRole::Assistant
+                && CONTINUE_HEADINGS
+                    .iter()
+                    .any(|heading| request.content.starts_with(heading)) =>
+        {
+            (asked, &said.content)
+        }
+        _ => (messages, ""),
+    }
+}
+
+/// Cuts a reply to a number of tokens (four characters each), at a word boundary.
+fn clip_to_tokens(text: &str, tokens: u32) -> String {
+    let most = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(4);
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(most).collect();
+    head.rsplit_once(' ')
+        .map_or(head.as_str(), |(words, _)| words)
+        .to_owned()
+}
+
+fn estimate_usage(request: &LlmRequest, answer: &str) -> Usage {
+    let tokens = |chars: usize| u32::try_from(chars.div_ceil(4)).unwrap_or(u32::MAX);
+    Usage {
+        prompt_tokens: tokens(
+            request
+                .messages
+                .iter()
+                .map(|message| message.content.chars().count())
+                .sum(),
+        ),
+        cached_tokens: 0,
+        completion_tokens: tokens(answer.chars().count()),
+    }
+}
+
+#[async_trait]
+impl Llm for ScriptedLlm {
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        let text = Self::answer_task(request);
+        Ok(Completion {
+            usage: estimate_usage(request, &text),
+            text,
+            model: MODEL.to_owned(),
+            at_cap: false,
+        })
+    }
+
+    /// Streams one chunk per word, then the usage.
+    async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let text = Self::answer_task(request);
+        let usage = estimate_usage(request, &text);
+        let chunks: Vec<_> = text
+            .split_inclusive(' ')
+            .map(|word| Ok(Chunk::Text(word.to_owned())))
+            .chain([Ok(Chunk::Usage(usage))])
+            .collect();
+        Ok(stream::iter(chunks).boxed())
+    }
+
+    fn model(&self) -> &str {
+        MODEL
+    }
+
+    fn is_offline(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,261 @@
+//! The scripted model's view of a prompt: the prompt's text, parsed by the headings and delimiters of the shipped
+//! templates. The model has no other knowledge.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::korean;
+use colloquy_memory::authored::Language;
+use colloquy_ports::llm::{ChatMessage, ChatRole};
+
+/// A reply prompt.
+#[derive(Debug, Default)]
+pub(super) struct ReplyView {
+    pub language: Language,
+    pub npc: String,
+    pub world: String,
+    /// True if the persona's way of speaking asks for polite Korean.
+    pub polite: bool,
+    pub cues: Vec<String>,
+    pub wants_state: bool,
+    pub line: String,
+    /// True without a player's line: the NPC speaks first.
+    pub greets: bool,
+    /// Facts and present circumstances, the newest of each block first. True for a player's statement.
+    pub facts: Vec<(String, bool)>,
+    /// The persona's text about the NPC.
+    pub persona: String,
+    /// Pinned facts. True for a player's statement.
+    pub pinned: Vec<(String, bool)>,
+    pub summaries: Vec<String>,
+    pub world_state: Vec<String>,
+    /// The NPC's own past, as far as told to this player: title and text, best first.
+    pub past: Vec<(String, String)>,
+    /// Speakers and lines of an NPC conversation, oldest first.
+    pub overheard: Vec<(String, String)>,
+    /// Earlier lines of the player and of the NPC, oldest first.
+    pub said: Vec<String>,
+    pub replied: Vec<String>,
+}
+
+macro_rules! regex {
+    ($name:ident, $source:literal) => {
+        // A literal of this file, compiled in the tests.
+        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
+    };
+}
+
+regex!(EN_SELF, r"(?m)^You are (?P<npc>.+?), a character in (?P<world>.+?)\. ");
+regex!(KO_SELF, r"(?m)^당신은 (?P<world>.+)의 등장인물 (?P<npc>.+?)이다\. ");
+regex!(
+    CUE_LINE,
+    r"(?m)^- (?:You may use these cue tags|다음 태그만)[^:]*: (?P<tags>.+)$"
+);
+regex!(TAG, r"<([^<>]+)>");
+regex!(DATED, r"^\[[^\]]*\] (?P<text>.+)$");
+regex!(
+    CLAIMED,
+    r"^(?:The player says|Player \S+ says|플레이어의 말|플레이어 \S+의 말): (?P<text>.+)$"
+);
+regex!(TOLD_BY_NPCS, r"^(?:[^:]{1,80} said|[^:]{1,80}의 말): (?P<text>.+)$");
+regex!(POLITE, r"존댓말|높임|공손|정중|해요체|하십시오|예의|경어|존대");
+
+impl ReplyView {
+    pub fn from_messages(messages: &[ChatMessage]) -> Self {
+        let mut view = Self::default();
+        let mut lines = Vec::new();
+        // Remembered facts, and facts from blocks about present circumstances.
+        let mut facts = [Vec::new(), Vec::new()];
+        for message in messages {
+            match message.role {
+                ChatRole::Assistant => {
+                    view.replied.push(message.content.trim().to_owned());
+                    continue;
+                }
+                ChatRole::System | ChatRole::User => {}
+            }
+            let tagged = tagged_text(&message.content, "player_line");
+            // The system prompt only explains the delimiter.
+            let rest = match &tagged {
+                Some(line) if message.role == ChatRole::User => {
+                    lines.push(line.clone());
+                    message.content.split("<player_line>").next().unwrap_or_default()
+                }
+                None if message.role == ChatRole::User && is_greeting(&message.content) => {
+                    view.greets = true;
+                    message.content.as_str()
+                }
+                None if message.role == ChatRole::User && is_unsaid_line(&message.content) => continue,
+                None if message.role == ChatRole::User && !has_heading(&message.content) => {
+                    lines.push(message.content.trim().to_owned());
+                    continue;
+                }
+                _ => message.content.as_str(),
+            };
+            view.read_blocks(rest, &mut facts);
+        }
+        view.line = lines.pop().unwrap_or_default();
+        view.said = lines;
+        // Each block has the newest at its end.
+        view.facts = facts.into_iter().flat_map(|block| block.into_iter().rev()).collect();
+        view
+    }
+
+    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<(String, bool)>; 2]) {
+        if let Some(found) = EN_SELF.captures(text) {
+            self.language = Language::En;
+            found["npc"].clone_into(&mut self.npc);
+            found["world"].clone_into(&mut self.world);
+        } else if let Some(found) = KO_SELF.captures(text) {
+            self.language = Language::Ko;
+            found["npc"].clone_into(&mut self.npc);
+            found["world"].clone_into(&mut self.world);
+        }
+        if let Some(found) = CUE_LINE.captures(text) {
+            self.cues = TAG.captures_iter(&found["tags"]).map(|tag| tag[1].to_owned()).collect();
+        }
+        self.wants_state |= text.contains("\n```state\n");
+        let mut heading = "";
+        for line in text.lines() {
+            if line.starts_with('[') && line.trim_end().ends_with(']') {
+                heading = line.trim();
+                continue;
+            }
+            if heading == "[말투]" {
+                self.polite |= POLITE.is_match(line);
+            }
+            if matches!(heading, "[Persona]" | "[페르소나]") {
+                self.persona.push_str(line);
+                self.persona.push('\n');
+            }
+            let Some(item) = line.strip_prefix("- ") else { continue };
+            match heading {
+                "[Who this is]" | "[이 사람은 누구인가]" => match split_attribution(item) {
+                    (name, true) => facts[1].push((name, true)),
+                    (text, false) => {
+                        let is_summary = |what: &str| what.ends_with(", in short") || what.contains("이야기 요약");
+                        let summary = text.split_once(": ").filter(|(what, _)| is_summary(what));
+                        self.summaries.extend(summary.map(|(_, summary)| summary.to_owned()));
+                    }
+                },
+                "[Always keep in mind]" | "[항상 기억할 것]" => self.pinned.push(split_attribution(item)),
+                "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
+                    self.summaries.push(strip_date(item).to_owned());
+                }
+                "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]" => {
+                    facts[1].push((strip_date(item).to_owned(), true));
+                }
+                "[Current state (canon)]"
+                | "[현재 상태]"
+                | "[Open promises and goals]"
+                | "[남은 약속과 목표]"
+                | "[What you have told of yourself]"
+                | "[당신이 자신에 대해 한 말]" => facts[1].push(split_attribution(strip_date(item))),
+                "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
+                "[What was said among you]" | "[방금 당신들끼리 나눈 말]" => {
+                    let (name, text) = item.split_once(": ").unwrap_or(("", item));
+                    self.overheard.push((name.to_owned(), text.to_owned()));
+                }
+                "[Your past]" | "[당신의 과거]" => {
+                    let (title, told) = item.split_once(": ").unwrap_or(("", item));
+                    self.past.push((title.to_owned(), told.to_owned()));
+                }
+                "[What you remember]" | "[기억]" => facts[0].push(split_attribution(strip_date(item))),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// True if the message stands for a line which the player has not said.
+fn is_greeting(text: &str) -> bool {
+    text.lines()
+        .any(|line| matches!(line, "[They come up to you]" | "[다가온 플레이어]"))
+}
+
+/// True if the message stands for an unsaid line in the history.
+fn is_unsaid_line(text: &str) -> bool {
+    matches!(text.trim(), "[The player came up to you]" | "[플레이어가 다가왔다]")
+}
+
+/// The headings of blocks that change from turn to turn. A player's line may look like a heading, so headings only
+/// count in messages without a delimited line.
+fn has_heading(text: &str) -> bool {
+    text.lines().any(|line| {
+        matches!(
+            line.trim(),
+            "[Who this is]"
+                | "[이 사람은 누구인가]"
+                | "[Always keep in mind]"
+                | "[항상 기억할 것]"
+                | "[Earlier in this conversation, in short]"
+                | "[지금까지의 대화 요약]"
+                | "[Current state (canon)]"
+                | "[현재 상태]"
+                | "[Open promises and goals]"
+                | "[남은 약속과 목표]"
+                | "[What the player says of themselves]"
+                | "[플레이어가 자신에 대해 한 말]"
+                | "[What you have told of yourself]"
+                | "[당신이 자신에 대해 한 말]"
+                | "[The world now]"
+                | "[지금의 세계]"
+                | "[What you remember]"
+                | "[Your past]"
+                | "[당신의 과거]"
+                | "[What was said among you]"
+                | "[방금 당신들끼리 나눈 말]"
+                | "[기억]"
+        )
+    })
+}
+
+fn strip_date(item: &str) -> &str {
+    DATED
+        .captures(item)
+        .and_then(|found| found.name("text"))
+        .map_or(item, |text| text.as_str())
+}
+
+/// Returns a statement without its speaker, and true if the speaker was a player.
+pub(super) fn split_attribution(item: &str) -> (String, bool) {
+    if let Some(found) = CLAIMED.captures(item) {
+        return (found["text"].to_owned(), true);
+    }
+    let text = TOLD_BY_NPCS.captures(item).and_then(|found| found.name("text"));
+    (text.map_or(item, |text| text.as_str()).to_owned(), false)
+}
+
+/// Returns the text between `<name>` and the last `</name>`, trimmed.
+pub(super) fn tagged_text(text: &str, name: &str) -> Option<String> {
+    let open = format!("<{name}>");
+    let close = format!("</{name}>");
+    let end = text.rfind(&close)?;
+    let start = text[..end].rfind(&open)? + open.len();
+    Some(text[start..end].trim().to_owned())
+}
+
+/// Returns every `<name>…</name>` of a text, in order.
+pub(super) fn all_tagged<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+    let open = format!("<{name}>");
+    let close = format!("</{name}>");
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((_, after)) = rest.split_once(open.as_str()) {
+        let Some((inside, after)) = after.split_once(close.as_str()) else {
+            break;
+        };
+        found.push(inside.trim());
+        rest = after;
+    }
+    found
+}
+
+/// Returns the language of a task's instructions.
+pub(super) fn language_of_instructions(text: &str) -> Language {
+    let hangul = text.chars().filter(|c| korean::is_hangul(*c)).count();
+    let latin = text.chars().filter(char::is_ascii_alphabetic).count();
+    // A Korean template has keys and examples in Latin letters. A Hangul syllable counts as about two letters.
+    if hangul * 2 > latin { Language::Ko } else { Language::En }
+}

@@ -1,0 +1,360 @@
+//! The small tasks: intent, extraction, summary, state.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::{
+    claim::{self, ClaimVoice, ParsedClaim, Party, lower_case_words},
+    forget, judge, korean, lexicon, promises,
+    prompt_view::{all_tagged, language_of_instructions, split_attribution, tagged_text},
+    question,
+    reply::{self, with_particle},
+};
+use colloquy_memory::{
+    authored::Language,
+    fact::{Polarity, Tense},
+    turn::Intent,
+};
+
+/// Returns the intent of the player's line.
+pub(super) fn classify_intent(prompt: &str) -> Intent {
+    let line = tagged_text(prompt, "player_line").unwrap_or_default();
+    let lexicon = lexicon::lexicon_of(lexicon::language_of(&line));
+    let lower = lexicon.normalise_text(line.trim()).to_lowercase();
+    let pointing = has_titles(prompt);
+    let is = |name: &str| {
+        lexicon
+            .intents
+            .iter()
+            .any(|(intent, pattern)| intent == name && pattern.is_match(&lower))
+    };
+    if is("overheard") {
+        return Intent::Overheard;
+    }
+    if pointing && is("scenario.pointing") {
+        return Intent::Scenario;
+    }
+    if is("memory") {
+        return Intent::Memory;
+    }
+    let Some(question) = question::read_question(&line, "") else {
+        let asks_for_a_story = [
+            "tell me",
+            "들려",
+            "이야기해",
+            "얘기해",
+            "말해 줘",
+            "말해줘",
+            "알려 줘",
+            "알려줘",
+        ]
+        .iter()
+        .any(|asking| lower.contains(asking));
+        return match () {
+            () if asks_for_a_story && is("scenario") => Intent::Scenario,
+            () if asks_for_a_story && is("world") => Intent::World,
+            () => Intent::Chat,
+        };
+    };
+    match question.subject {
+        Some(Party::Player) => Intent::Memory,
+        Some(Party::Other(_)) if !question.classes.is_empty() => Intent::Memory,
+        _ if question.recall => Intent::Memory,
+        _ if is("scenario") => Intent::Scenario,
+        // "What do you like?": the NPC may have said the answer earlier.
+        Some(Party::Npc) if !question.classes.is_empty() => Intent::Memory,
+        _ if is("world") => Intent::World,
+        _ => Intent::Chat,
+    }
+}
+
+/// True if a small call asks for the next of several speakers.
+pub(super) fn wants_speaker(prompt: &str, schema: Option<&str>) -> bool {
+    schema == Some("next_speaker") || (prompt.contains("<candidate>") && prompt.contains("<said>"))
+}
+
+/// Returns the candidate whom the last line addresses, by name or id; empty if the line names no candidate.
+pub(super) fn next_speaker(prompt: &str) -> Value {
+    let said = all_tagged(prompt, "said");
+    // The speaker's name is in front of the words.
+    let line = said
+        .last()
+        .and_then(|said| said.split_once(": "))
+        .map_or("", |(_, line)| line);
+    let line = lower_case_words(line);
+    let place = |name: &str| {
+        let name = lower_case_words(name);
+        // Korean endings follow a name directly.
+        let is = |word: &String, part: &String| word == part || !part.is_ascii() && word.starts_with(part.as_str());
+        let calls = |at: &[String]| at.iter().zip(&name).all(|(word, part)| is(word, part));
+        (!name.is_empty())
+            .then(|| line.windows(name.len()).position(calls))
+            .flatten()
+    };
+    let called = all_tagged(prompt, "candidate")
+        .into_iter()
+        .filter_map(|candidate| candidate.split_once(": "))
+        .filter_map(|(id, name)| Some((place(name).or_else(|| place(id))?, id)))
+        .min();
+    json!({ "next": called.map_or("", |(_, id)| id) })
+}
+
+/// True if a line asks about a conversation of NPCs.
+pub(super) fn asks_what_was_said(line: &str) -> bool {
+    let lexicon = lexicon::lexicon_of(lexicon::language_of(line));
+    let lower = lexicon.normalise_text(line.trim()).to_lowercase();
+    let mut patterns = lexicon.intents.iter();
+    patterns.any(|(intent, pattern)| intent == "overheard" && pattern.is_match(&lower))
+}
+
+fn has_titles(prompt: &str) -> bool {
+    let instructions = prompt.split("<player_line>").next().unwrap_or_default();
+    [
+        "Memories the character has just spoken of:",
+        "인물이 방금 이야기한 기억:",
+        "Memories the character is ready to speak of since a moment ago:",
+        "인물이 이제 막 이야기할 수 있게 된 기억:",
+    ]
+    .iter()
+    .any(|heading| instructions.contains(heading))
+}
+
+/// Returns the facts of a turn, in the format of the extraction prompt.
+pub(super) fn extract_facts(prompt: &str) -> Value {
+    let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
+    let line = tagged_text(prompt, "player_line").unwrap_or_default();
+    let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
+    // Without the speakers.
+    let told: Vec<String> = all_tagged(prompt, "known")
+        .into_iter()
+        .chain(promises::shown_promises(prompt))
+        .map(|text| split_attribution(text).0)
+        .collect();
+    let known: Vec<(Vec<String>, Option<ParsedClaim>)> = told
+        .iter()
+        .map(|text| (lower_case_words(text), claim::read_record(text, &npc)))
+        .collect();
+    let mut kept: Vec<(ParsedClaim, ClaimVoice)> = Vec::new();
+    for (text, voice) in [(&line, ClaimVoice::Player), (&reply, ClaimVoice::Npc)] {
+        for claim in claim::read_claims(text, voice, &npc) {
+            let is_known = known.iter().any(|(words_known, known)| {
+                *words_known == lower_case_words(&claim.content)
+                    || known.as_ref().is_some_and(|known| known.says_same(&claim))
+            });
+            // An NPC's introduction by its own name repeats the persona.
+            let own_name = claim.class == "name" && claim.subject == Party::Npc && claim.object == npc;
+            if !is_known && !own_name && !kept.iter().any(|(other, _)| other.says_same(&claim)) {
+                kept.push((claim, voice));
+            }
+        }
+    }
+    let facts: Vec<Value> = kept
+        .iter()
+        .map(|(claim, voice)| fact_json(claim, *voice, &npc))
+        .collect();
+    let known: Vec<&str> = told.iter().map(String::as_str).collect();
+    let mut requests: Vec<String> = Vec::new();
+    for wish in forget::read_forget_commands(&line, &npc) {
+        requests.extend(wish.forget_texts(&known, &npc));
+    }
+    json!({ "facts": facts, "forget": requests, "ends": promises::find_ended_promises(prompt, &[&line, &reply]) })
+}
+
+fn fact_json(claim: &ParsedClaim, voice: ClaimVoice, npc: &str) -> Value {
+    json!({
+        "subject": claim.subject_name,
+        "predicate": claim.predicate,
+        "object": claim.object,
+        "content": claim.content,
+        "keywords": claim.keywords,
+        "speaker": if voice == ClaimVoice::Npc { npc } else { "player" },
+        "kind": claim.kind.as_str(),
+        "importance": claim.importance,
+        "polarity": match claim.polarity { Polarity::Positive => "positive", Polarity::Negative => "negative" },
+        "tense": match claim.tense { Tense::Past => "past", Tense::Present => "present", Tense::Future => "future" },
+    })
+}
+
+/// True if an extraction call is the fall-back for an unparsable state block.
+pub(super) fn wants_state(prompt: &str, schema: Option<&str>) -> bool {
+    schema.is_some_and(|name| name.contains("state"))
+        || (prompt.contains("\"hp_change\"") && prompt.contains("\"location_moved\""))
+}
+
+/// Returns the state changes from the NPC's words. The only recognised change is a place to which the NPC agrees to go.
+pub(super) fn extract_state(prompt: &str) -> Value {
+    let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
+    match agreed_place(&reply) {
+        Some(place) => json!({ "location": place, "location_moved": true }),
+        None => json!({}),
+    }
+}
+
+/// Returns the place in a sentence of this model for agreeing to go somewhere.
+fn agreed_place(reply: &str) -> Option<String> {
+    let sentences = lexicon::lexicon_of(lexicon::language_of(reply)).phrase_variants("go");
+    sentences.iter().find_map(|sentence| {
+        let (before, rest) = sentence.split_once('{')?;
+        let (slot, after) = rest.split_once('}')?;
+        let (_, found) = reply
+            .split_once(before)
+            .filter(|_| !before.is_empty())
+            .unwrap_or(("", reply));
+        let (found, _) = found.split_once(after)?;
+        let place = match slot.split_once(':') {
+            Some((_, particle)) => found
+                .char_indices()
+                .map(|(at, c)| &found[..at + c.len_utf8()])
+                .find(|word| format!("{word}{}", korean::fitting_particle(word, particle)) == found)?,
+            None => found,
+        };
+        let fits = !place.is_empty() && !place.contains(['.', '!', '?', ',']);
+        fits.then(|| place.to_lowercase())
+    })
+}
+
+/// The longest summary, in characters.
+const SUMMARY_CHARS: usize = 700;
+
+/// A line of a stretch of turns. Spoken text has its own `<` and `>` escaped.
+static STRETCH_LINE: LazyLock<Regex> = LazyLock::new(|| {
+    // A literal of this file, compiled in the tests.
+    Regex::new(r#"<player>(?P<line>[^<]*)</player>|<npc(?: from="(?P<name>[^"]*)")?>(?P<text>[^<]*)</npc>"#)
+        .unwrap_or_else(|e| panic!("{e}"))
+});
+
+/// One spoken line of the stretch.
+struct SpokenLine<'a> {
+    /// The speaker; empty for the player.
+    name: &'a str,
+    text: &'a str,
+}
+
+/// Returns the lines of a summary prompt, in order, each with its speaker; `npc` if the prompt names no speaker.
+fn read_stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SpokenLine<'a>> {
+    let lines = STRETCH_LINE.captures_iter(prompt).filter_map(|line| {
+        let (name, text) = match line.name("line") {
+            Some(text) => ("", text),
+            None => (line.name("name").map_or(npc, |name| name.as_str()), line.name("text")?),
+        };
+        let text = text.as_str().trim();
+        // The player's line is empty if the NPC greeted first.
+        (!text.is_empty()).then_some(SpokenLine { name, text })
+    });
+    lines.collect()
+}
+
+/// Returns a digest of turns: the statements that still hold at the end, the last question, and the end of the talk.
+pub(super) fn summarise_turns(prompt: &str) -> Value {
+    let instructions = prompt.split("<turn ").next().unwrap_or_default();
+    let language = language_of_instructions(instructions.split("<npc_name>").next().unwrap_or_default());
+    let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
+    let earlier = all_tagged(prompt, "earlier").join(" ");
+    let stretch = read_stretch(prompt, &npc);
+    let mut told: Vec<ParsedClaim> = Vec::new();
+    let mut asked = None;
+    let mut importance = 2_u8;
+    for said in &stretch {
+        let (voice, about) = match said.name {
+            "" => (ClaimVoice::Player, npc.as_str()),
+            name => (ClaimVoice::Npc, name),
+        };
+        for claim in claim::read_claims(said.text, voice, about) {
+            importance = importance.max(claim.importance.saturating_sub(1));
+            told.retain(|older| !judge::is_contradiction(older, &claim));
+            if !told.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
+                told.push(claim);
+            }
+        }
+        importance = importance.max(line_importance(said.text));
+        if reply::asks_anything(said.text) && (said.name.is_empty() || npc.is_empty()) {
+            asked = Some(said);
+        }
+    }
+    let who = |said: &SpokenLine<'_>| match (said.name, language) {
+        ("", Language::En) => "The player".to_owned(),
+        ("", Language::Ko) => "플레이어".to_owned(),
+        (name, _) => name.to_owned(),
+    };
+    let mut sentences: Vec<String> = told.into_iter().map(|claim| claim.content).collect();
+    if let Some(said) = asked {
+        let (who, question) = (who(said), shorten_text(said.text, 80));
+        sentences.push(match language {
+            Language::En => format!("{who} asked: “{question}”."),
+            Language::Ko => format!("{} 물었다: “{question}”.", with_particle(&who, "이")),
+        });
+    }
+    let last = &stretch[stretch.len().saturating_sub(2)..];
+    // The sentence has its own full stop.
+    let quoted = |said: &SpokenLine<'_>| shorten_text(said.text.trim_end_matches('.'), 80);
+    match (last, language) {
+        ([line, reply], Language::En) => {
+            let (first, second) = (who(line), who(reply));
+            let first = if line.name.is_empty() {
+                "the player".to_owned()
+            } else {
+                first
+            };
+            let (line, reply) = (quoted(line), quoted(reply));
+            sentences.push(format!(
+                "At the end {first} said “{line}”, and {second} answered “{reply}”."
+            ));
+        }
+        ([line, reply], Language::Ko) => {
+            let (first, second) = (with_particle(&who(line), "은"), who(reply));
+            let (line, reply) = (quoted(line), quoted(reply));
+            sentences.push(format!(
+                "마지막에 {first} “{line}”라고 말했고, {second}의 대답은 “{reply}”였다."
+            ));
+        }
+        ([only], Language::En) => sentences.push(format!("{} said “{}”.", who(only), quoted(only))),
+        ([only], Language::Ko) => {
+            let name = with_particle(&who(only), "은");
+            sentences.push(format!("{name} “{}”라고 말했다.", quoted(only)));
+        }
+        _ => {}
+    }
+    let mut text = String::new();
+    for sentence in sentences {
+        if text.chars().count() + sentence.chars().count() > SUMMARY_CHARS {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(&sentence);
+    }
+    json!({ "summary": text, "importance": importance.clamp(1, 10) })
+}
+
+/// Returns the importance of a line's words, 0–10.
+fn line_importance(text: &str) -> u8 {
+    let language = lexicon::language_of(text);
+    let tokens = lower_case_words(text);
+    let table: BTreeMap<&str, u8> = lexicon::lexicon_of(language)
+        .word_list("importance")
+        .iter()
+        .filter_map(|entry| entry.split_once('='))
+        .filter_map(|(word, weight)| Some((word, weight.parse().ok()?)))
+        .collect();
+    table
+        .into_iter()
+        .filter(|(word, _)| match language {
+            Language::En => tokens.iter().any(|token| token == word),
+            // Stems: "배신" matches 배신했다 and 배신자.
+            Language::Ko => tokens.iter().any(|token| token.starts_with(word)),
+        })
+        .map(|(_, weight)| weight)
+        .max()
+        .unwrap_or(0)
+}
+
+fn shorten_text(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        text.to_owned()
+    } else {
+        text.chars().take(most - 1).chain(['…']).collect()
+    }
+}

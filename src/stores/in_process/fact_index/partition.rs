@@ -1,0 +1,212 @@
+//! One knower's facts: a segment for the open facts, and a segment per player with private facts.
+//!
+//! The split by privacy keeps searches quick, even if ten thousand players told an NPC their secrets. A search only
+//! reads the open segment and the segment of its own player.
+
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use chrono::{DateTime, Utc};
+
+use super::{PointChange, segment::Segment, term_counts::TermCounts};
+use colloquy_core::ids::{FactId, PlayerId};
+use colloquy_memory::{fact::Viewpoint, keywords::TermWeights};
+use colloquy_ports::vectors::{Candidate, CandidateLimits, CandidateQuery, IndexPoint, MemoryScope, SimilarFactsQuery};
+
+/// A search without references to its caller, so that another thread can run it.
+pub(super) struct PartitionSearch {
+    sees: Visibility,
+    pub(super) embedding: Option<Vec<f32>>,
+    pub(super) terms: TermWeights,
+    pub(super) limits: CandidateLimits,
+    /// True if the caller will score the candidates.
+    pub(super) hints: bool,
+    /// A filter of points, if any.
+    pub(super) only: Option<PointFilter>,
+}
+
+/// Selects the points to compare with a vector.
+#[derive(Clone)]
+pub(super) struct PointFilter {
+    pub(super) audience: AudienceFilter,
+    /// Facts about these subjects.
+    pub(super) subjects: Option<Vec<u64>>,
+    /// Facts that began earlier.
+    pub(super) before: Option<DateTime<Utc>>,
+}
+
+/// An audience, by its short hash.
+#[derive(Clone, Copy)]
+pub(super) enum AudienceFilter {
+    This(u64),
+    AnyBut(u64),
+}
+
+impl AudienceFilter {
+    pub(super) fn matches_audience(self, audience: u64) -> bool {
+        match self {
+            Self::This(this) => this == audience,
+            Self::AnyBut(this) => this != audience,
+        }
+    }
+}
+
+pub(super) enum Visibility {
+    /// The open segment, and this player's segment.
+    Player(Option<PlayerId>),
+    /// Only the segment with this privacy.
+    Only(Option<PlayerId>),
+    Everything,
+}
+
+impl Visibility {
+    pub(super) fn of_viewpoint(viewpoint: &Viewpoint) -> Self {
+        if viewpoint.sees_all_players {
+            Self::Everything
+        } else {
+            Self::Player(viewpoint.player.clone())
+        }
+    }
+}
+
+impl PartitionSearch {
+    pub(super) fn for_candidates(proposal: &CandidateQuery<'_>) -> Self {
+        Self {
+            sees: Visibility::of_viewpoint(proposal.viewpoint),
+            embedding: proposal.embedding.map(<[f32]>::to_vec),
+            terms: proposal.terms.clone(),
+            limits: proposal.limits,
+            hints: true,
+            only: None,
+        }
+    }
+
+    pub(super) fn for_similarity(with: SimilarFactsQuery<'_>) -> Self {
+        let (sees, audience) = match with.memories {
+            MemoryScope::Of(audience) => (
+                Visibility::Only(audience.private_to.clone()),
+                AudienceFilter::This(short_hash(audience)),
+            ),
+            MemoryScope::Overlapping(audience) => {
+                let player = audience.private_to.clone();
+                let sees = player.map_or(Visibility::Everything, |player| Visibility::Player(Some(player)));
+                (sees, AudienceFilter::AnyBut(short_hash(audience)))
+            }
+        };
+        Self {
+            sees,
+            embedding: Some(with.embedding.to_vec()),
+            terms: TermWeights::default(),
+            limits: CandidateLimits {
+                dense: with.limit,
+                sparse: 0,
+                important: 0,
+                recent: 0,
+            },
+            hints: false,
+            only: Some(PointFilter {
+                audience,
+                subjects: with
+                    .subjects
+                    .map(|subjects| subjects.iter().map(|key| short_hash(key.as_str())).collect()),
+                before: with.before,
+            }),
+        }
+    }
+}
+
+/// Returns a short hash of an audience or a subject. A collision only causes a wrong candidate, since the caller
+/// compares the ledger's own data.
+pub(super) fn short_hash<T: Hash + ?Sized>(of: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[derive(Default)]
+pub(super) struct Partition {
+    segments: HashMap<Option<PlayerId>, Segment>,
+    /// The segment of each fact.
+    places: HashMap<FactId, Option<PlayerId>>,
+    /// The size of all segments, updated at each change.
+    segment_bytes: u64,
+}
+
+impl Partition {
+    pub(super) fn apply_change(&mut self, change: &PointChange) {
+        match change {
+            PointChange::Put(point) => self.put_point(point),
+            PointChange::Drop(fact) => self.drop_fact(*fact),
+        }
+    }
+
+    pub(super) fn put_point(&mut self, point: &IndexPoint) {
+        self.drop_fact(point.fact);
+        let owner = point.audience.private_to.clone();
+        let of_owner = self.segments.entry(owner.clone()).or_default();
+        self.segment_bytes -= of_owner.approximate_bytes();
+        of_owner.put_point(point);
+        self.segment_bytes += of_owner.approximate_bytes();
+        self.places.insert(point.fact, owner);
+    }
+
+    fn drop_fact(&mut self, fact: FactId) {
+        let Some(owner) = self.places.remove(&fact) else { return };
+        if let Some(shelf) = self.segments.get_mut(&owner) {
+            self.segment_bytes -= shelf.approximate_bytes();
+            shelf.remove_fact(fact);
+            if shelf.is_empty() {
+                self.segments.remove(&owner);
+            } else {
+                self.segment_bytes += shelf.approximate_bytes();
+            }
+        }
+    }
+
+    /// Adds the best of each leg to `best`, with exact cosines.
+    pub(super) fn search_segments(&self, search: &PartitionSearch, best: &mut HashMap<FactId, Candidate>) {
+        for shelf in self.visible_segments(&search.sees) {
+            shelf.search_points(search, best);
+        }
+    }
+
+    /// Adds the number of visible facts, and of visible facts with each term.
+    pub(super) fn count_terms(&self, sees: &Visibility, terms: &TermWeights, counts: &mut TermCounts) {
+        for shelf in self.visible_segments(sees) {
+            shelf.count_terms(terms, counts);
+        }
+    }
+
+    /// Returns the number of points that a search would scan.
+    pub(super) fn count_visible(&self, search: &PartitionSearch) -> usize {
+        self.visible_segments(&search.sees).map(Segment::len).sum()
+    }
+
+    pub(super) fn has_fact(&self, fact: FactId) -> bool {
+        self.places.contains_key(&fact)
+    }
+
+    pub(super) fn fact_ids(&self) -> Vec<FactId> {
+        self.places.keys().copied().collect()
+    }
+
+    pub(super) fn approximate_bytes(&self) -> u64 {
+        self.segment_bytes + self.places.len() as u64 * 48
+    }
+
+    fn visible_segments<'a>(&'a self, sees: &Visibility) -> impl Iterator<Item = &'a Segment> + use<'a> {
+        let (named, all): (Vec<Option<PlayerId>>, bool) = match sees {
+            Visibility::Everything => (Vec::new(), true),
+            Visibility::Only(owner) => (vec![owner.clone()], false),
+            Visibility::Player(None) => (vec![None], false),
+            Visibility::Player(player) => (vec![None, player.clone()], false),
+        };
+        let everything = all.then(|| self.segments.values()).into_iter().flatten();
+        named
+            .into_iter()
+            .filter_map(|owner| self.segments.get(&owner))
+            .chain(everything)
+    }
+}

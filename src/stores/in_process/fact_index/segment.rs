@@ -1,0 +1,418 @@
+//! Contiguous arrays of points, and the four legs which search them.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashMap},
+};
+
+use chrono::{DateTime, Utc};
+use simsimd::SpatialSimilarity;
+
+use super::{
+    binary_quantizer::{BinaryQuantizer, MIN_QUANTIZED_VECTORS},
+    partition::{PartitionSearch, PointFilter, short_hash},
+    term_counts::{FactCount, TermCounts},
+};
+use colloquy_core::ids::FactId;
+use colloquy_memory::{
+    fact::Importance,
+    keywords::{self, TermWeights},
+};
+use colloquy_ports::vectors::{Candidate, IndexPoint, ScoreHint};
+
+/// How many times the requested number the 8-bit scan retains for rescoring. Measured on clustered vectors
+/// (`benches/index.rs`): with 3, the exact best 30 of 100,000 were always included.
+const RESCORE_FACTOR: usize = 3;
+/// A removed point leaves a gap. Gaps are closed when they are more than a quarter of the segment.
+const GAP_SHARE_DIVISOR: usize = 4;
+/// A term with at most this many points is worth a walk through its list, in a segment of any size.
+const COMMON_TERM_COUNT: usize = 1_000;
+
+#[derive(Default)]
+pub(super) struct Segment {
+    dimensions: usize,
+    slots: Vec<PointSlot>,
+    by_fact: HashMap<FactId, u32>,
+    /// `dimensions` × slots, unit vectors in full precision.
+    exact: Vec<f32>,
+    /// The same vectors, scaled to 8 bits.
+    coarse: Vec<i8>,
+    /// The value of one step of each slot's 8-bit form; 0 for gaps and for points without a vector of the current
+    /// embedder. Separate from the slots, like the audiences, since the number of bytes read limits the scan.
+    steps: Vec<f32>,
+    /// All vectors since the last compaction, gaps included.
+    vectors: usize,
+    /// Over all slots, once the segment is large.
+    quantizer: Option<BinaryQuantizer>,
+    audiences: Vec<u64>,
+    subjects: Vec<u64>,
+    /// Term → (slot, weight).
+    postings: HashMap<u64, Vec<(u32, f32)>>,
+    /// The entries of all postings, counted at each change, since a sum over thousands of lists per change would be
+    /// slow.
+    posted: usize,
+    important: BTreeSet<(Importance, DateTime<Utc>, FactId)>,
+    recent: BTreeSet<(DateTime<Utc>, FactId)>,
+    gaps: usize,
+    /// Points with more than one knower.
+    shared: usize,
+}
+
+struct PointSlot {
+    /// `None`: a gap.
+    fact: Option<FactId>,
+    version: u32,
+    importance: Importance,
+    /// True for more than one knower.
+    shared: bool,
+    valid_at: DateTime<Utc>,
+}
+
+impl Segment {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_fact.is_empty()
+    }
+
+    /// Returns the approximate size in bytes, in constant time.
+    pub(super) fn approximate_bytes(&self) -> u64 {
+        // A list that grows by doubling is three quarters full on average.
+        let postings = self.postings.len() * 48 + self.posted * 11;
+        (self.slots.capacity() * size_of::<PointSlot>()
+            + self.exact.capacity() * 4
+            + self.coarse.capacity()
+            + self.steps.capacity() * 4
+            + self.quantizer.as_ref().map_or(0, BinaryQuantizer::approximate_bytes)
+            + (self.audiences.capacity() + self.subjects.capacity()) * 8
+            + self.by_fact.capacity() * 24
+            + postings
+            + self.by_fact.len() * 128) as u64
+    }
+
+    pub(super) fn put_point(&mut self, point: &IndexPoint) {
+        if self.dimensions == 0 && !point.embedding.is_empty() {
+            // The first vector determines the dimensions; earlier points had no vector.
+            self.dimensions = point.embedding.len();
+            self.exact = vec![0.0; self.slots.len() * self.dimensions];
+            self.coarse = vec![0; self.slots.len() * self.dimensions];
+        }
+        let has_vector = !point.embedding.is_empty() && point.embedding.len() == self.dimensions;
+        let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+        let step = if has_vector {
+            let (coarse, step) = quantise(&point.embedding);
+            self.coarse.extend(coarse);
+            self.exact.extend_from_slice(&point.embedding);
+            step
+        } else {
+            // A placeholder without a vector. The other legs need no vector.
+            self.coarse.resize(self.coarse.len() + self.dimensions, 0);
+            self.exact.resize(self.exact.len() + self.dimensions, 0.0);
+            0.0
+        };
+        self.posted += point.terms.0.len();
+        for (term, weight) in &point.terms.0 {
+            self.postings.entry(*term).or_default().push((slot, *weight));
+        }
+        self.important.insert((point.importance, point.valid_at, point.fact));
+        self.recent.insert((point.valid_at, point.fact));
+        self.by_fact.insert(point.fact, slot);
+        self.steps.push(step);
+        self.vectors += usize::from(has_vector);
+        match &mut self.quantizer {
+            Some(sketch) => sketch.push(&self.exact[self.exact.len() - self.dimensions..]),
+            None if has_vector && self.vectors == MIN_QUANTIZED_VECTORS => self.build_quantizer(),
+            None => {}
+        }
+        self.audiences.push(short_hash(&point.audience));
+        self.subjects.push(short_hash(point.subject.as_str()));
+        let shared = point.audience.knowers.len() > 1;
+        self.shared += usize::from(shared);
+        self.slots.push(PointSlot {
+            fact: Some(point.fact),
+            version: point.version,
+            importance: point.importance,
+            shared,
+            valid_at: point.valid_at,
+        });
+    }
+
+    pub(super) fn remove_fact(&mut self, fact: FactId) {
+        let Some(slot) = self.by_fact.remove(&fact) else { return };
+        let gone = &mut self.slots[slot as usize];
+        gone.fact = None;
+        self.shared -= usize::from(gone.shared);
+        self.steps[slot as usize] = 0.0;
+        self.important.remove(&(gone.importance, gone.valid_at, fact));
+        self.recent.remove(&(gone.valid_at, fact));
+        self.gaps += 1;
+        if self.gaps * GAP_SHARE_DIVISOR > self.slots.len() {
+            self.close_gaps();
+        }
+    }
+
+    fn build_quantizer(&mut self) {
+        self.quantizer = BinaryQuantizer::from_vectors(self.dimensions, &self.exact, |slot| self.steps[slot] == 0.0);
+    }
+
+    fn close_gaps(&mut self) {
+        let old = std::mem::take(self);
+        self.dimensions = old.dimensions;
+        self.shared = old.shared;
+        let mut moved = vec![None; old.slots.len()];
+        for (at, slot) in old.slots.into_iter().enumerate() {
+            let Some(fact) = slot.fact else { continue };
+            let to = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
+            moved[at] = Some(to);
+            let range = at * self.dimensions..(at + 1) * self.dimensions;
+            self.exact.extend_from_slice(&old.exact[range.clone()]);
+            self.coarse.extend_from_slice(&old.coarse[range]);
+            self.steps.push(old.steps[at]);
+            self.audiences.push(old.audiences[at]);
+            self.subjects.push(old.subjects[at]);
+            self.by_fact.insert(fact, to);
+            self.slots.push(slot);
+        }
+        self.postings = old.postings;
+        self.postings.retain(|_, list| {
+            list.retain_mut(|(slot, _)| {
+                moved[*slot as usize].is_some_and(|to| {
+                    *slot = to;
+                    true
+                })
+            });
+            !list.is_empty()
+        });
+        self.posted = self.postings.values().map(Vec::len).sum();
+        self.vectors = self.steps.iter().filter(|step| **step != 0.0).count();
+        if self.vectors >= MIN_QUANTIZED_VECTORS {
+            self.build_quantizer();
+        }
+        self.important = old.important;
+        self.recent = old.recent;
+    }
+
+    pub(super) fn search_points(&self, search: &PartitionSearch, best: &mut HashMap<FactId, Candidate>) {
+        let query = search
+            .embedding
+            .as_deref()
+            .filter(|query| !query.is_empty() && query.len() == self.dimensions);
+        let limits = search.limits;
+        let mut found: Vec<(u32, f32)> = Vec::new();
+        if let Some(query) = query {
+            let near = self.nearest_slots(query, limits.dense, search.only.as_ref());
+            found.extend(near.into_iter().map(|(cosine, slot)| (slot, cosine)));
+        }
+        let important = self.important.iter().rev().take(limits.important).map(|entry| entry.2);
+        let recent = self.recent.iter().rev().take(limits.recent).map(|entry| entry.1);
+        let others: Vec<u32> = self
+            .sharing_terms(&search.terms, limits.sparse)
+            .into_iter()
+            .chain(important.chain(recent).map(|fact| self.by_fact[&fact]))
+            .collect();
+        for slot in others {
+            if !found.iter().any(|(known, _)| *known == slot) {
+                found.push((slot, query.map_or(0.0, |query| self.cosine(query, slot))));
+            }
+        }
+        for (at, cosine) in found {
+            let slot = &self.slots[at as usize];
+            if let Some(fact) = slot.fact {
+                best.entry(fact).or_insert_with(|| Candidate {
+                    fact,
+                    cosine,
+                    hint: search.hints.then(|| ScoreHint {
+                        version: slot.version,
+                        importance: slot.importance,
+                        valid_at: slot.valid_at,
+                        keyword: self.bm25_score(&search.terms, at),
+                    }),
+                });
+            }
+        }
+    }
+
+    /// Returns the BM25 score of the point in a slot.
+    fn bm25_score(&self, terms: &TermWeights, slot: u32) -> f64 {
+        keywords::bm25_score_by(terms, |term| {
+            // New slots come last, so each list is in slot order.
+            let list = self.postings.get(&term)?;
+            let at = list.binary_search_by_key(&slot, |entry| entry.0).ok()?;
+            Some(list[at].1)
+        })
+    }
+
+    /// Adds the number of points, and of points with each term.
+    pub(super) fn count_terms(&self, terms: &TermWeights, counts: &mut TermCounts) {
+        self.count_slots(&mut counts.facts, self.slots.len(), 0..self.slots.len());
+        for (term, _) in &terms.0 {
+            if let Some(list) = self.postings.get(term) {
+                let slots = list.iter().map(|(slot, _)| *slot as usize);
+                self.count_slots(counts.with_term.entry(*term).or_default(), list.len(), slots);
+            }
+        }
+    }
+
+    /// Counts these slots. Only reads the slots if gaps or points with several knowers are possible.
+    fn count_slots(&self, counted: &mut FactCount, all: usize, slots: impl Iterator<Item = usize>) {
+        if self.gaps == 0 && self.shared == 0 {
+            counted.alone += all as u64;
+            return;
+        }
+        for slot in slots.map(|slot| &self.slots[slot]) {
+            match slot.fact {
+                Some(fact) if slot.shared => {
+                    counted.shared.insert(fact);
+                }
+                Some(_) => counted.alone += 1,
+                None => {}
+            }
+        }
+    }
+
+    /// Returns the `limit` nearest slots, with exact cosines.
+    fn nearest_slots(&self, query: &[f32], limit: usize, only: Option<&PointFilter>) -> Vec<(f32, u32)> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        let keep = limit.saturating_mul(RESCORE_FACTOR);
+        let (query_in_8_bits, _) = quantise(query);
+        let asked_for = |slot: usize, only: &PointFilter| {
+            only.audience.matches_audience(self.audiences[slot])
+                && only
+                    .subjects
+                    .as_ref()
+                    .is_none_or(|subjects| subjects.contains(&self.subjects[slot]))
+                && only.before.is_none_or(|before| self.slots[slot].valid_at < before)
+        };
+        let seen = |slot: usize| self.steps[slot] != 0.0 && only.is_none_or(|only| asked_for(slot, only));
+        let mut about = match &self.quantizer {
+            Some(sketch) => {
+                let listed = sketch.shortlist_slots(query, keep, seen);
+                self.coarse_nearest_slots(&query_in_8_bits, keep, listed.into_iter())
+            }
+            None => self.coarse_nearest_slots(&query_in_8_bits, keep, (0..self.slots.len()).filter(|slot| seen(*slot))),
+        };
+        about.sort_unstable_by(|a, b| b.cmp(a));
+        about.truncate(keep);
+        let mut exact: Vec<(f32, u32)> = about
+            .into_iter()
+            .map(|(_, slot)| (self.cosine(query, slot), slot))
+            .collect();
+        exact.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        exact.truncate(limit);
+        exact
+    }
+
+    /// Returns the `keep` slots that are nearest in 8 bits, in no particular order.
+    fn coarse_nearest_slots(
+        &self,
+        query: &[i8],
+        keep: usize,
+        slots: impl Iterator<Item = usize>,
+    ) -> Vec<(OrderedScore, u32)> {
+        let mut top: BinaryHeap<Reverse<(OrderedScore, u32)>> = BinaryHeap::with_capacity(keep + 1);
+        let mut bar = f32::NEG_INFINITY;
+        for slot in slots {
+            let from = slot * self.dimensions;
+            let about = coarse_dot(query, &self.coarse[from..from + self.dimensions]) * self.steps[slot];
+            if about <= bar {
+                continue;
+            }
+            top.push(Reverse((OrderedScore(about), u32::try_from(slot).unwrap_or(u32::MAX))));
+            if top.len() > keep {
+                top.pop();
+                bar = top.peek().map_or(bar, |Reverse((score, _))| score.0);
+            }
+        }
+        top.into_iter().map(|Reverse(found)| found).collect()
+    }
+
+    /// Returns the `limit` slots that share the most informative terms with the query. In a large segment, skips terms
+    /// of more than half of the points: they are not worth the walk through their lists.
+    fn sharing_terms(&self, terms: &TermWeights, limit: usize) -> Vec<u32> {
+        if limit == 0 {
+            return Vec::new();
+        }
+        let is_common = |have: usize| have > COMMON_TERM_COUNT && have * 2 > self.by_fact.len();
+        let lists: Vec<(f32, &Vec<(u32, f32)>)> = terms
+            .0
+            .iter()
+            .filter_map(|(term, weight)| self.postings.get(term).map(|list| (*weight, list)))
+            .filter(|(weight, list)| *weight > 0.0 && !is_common(list.len()))
+            .collect();
+        // One sum per slot. A common word has thousands of slots, and a hash table would cost more than all other work
+        // here. Weights are positive, so a sum of zero means a new slot.
+        let mut sums = vec![0.0_f32; self.slots.len()];
+        let mut touched: Vec<u32> = Vec::new();
+        for (query_weight, list) in lists {
+            for (slot, weight) in list {
+                let sum = &mut sums[*slot as usize];
+                if *sum == 0.0 {
+                    touched.push(*slot);
+                }
+                *sum += query_weight * weight;
+            }
+        }
+        let mut best: Vec<(f32, u32)> = touched
+            .into_iter()
+            .filter(|slot| self.slots[*slot as usize].fact.is_some())
+            .map(|slot| (sums[slot as usize], slot))
+            .collect();
+        let by_sum = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1));
+        if best.len() > limit {
+            best.select_nth_unstable_by(limit - 1, by_sum);
+            best.truncate(limit);
+        }
+        best.into_iter().map(|(_, slot)| slot).collect()
+    }
+
+    fn cosine(&self, query: &[f32], slot: u32) -> f32 {
+        let at = slot as usize * self.dimensions;
+        #[expect(clippy::cast_possible_truncation, reason = "a cosine is in [-1, 1]")]
+        let cosine = f32::dot(query, &self.exact[at..at + self.dimensions]).unwrap_or(0.0) as f32;
+        cosine.clamp(-1.0, 1.0)
+    }
+}
+
+/// A finite score with a total order.
+#[derive(Clone, Copy, PartialEq)]
+struct OrderedScore(f32);
+impl Eq for OrderedScore {}
+impl PartialOrd for OrderedScore {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for OrderedScore {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+/// Returns the vector in 8 bits, and the value of one step.
+#[expect(clippy::cast_possible_truncation, reason = "scaled to ±127 first")]
+pub(super) fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
+    let largest = vector.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    if largest == 0.0 || !largest.is_finite() {
+        return (vec![0; vector.len()], 0.0);
+    }
+    let step = largest / 127.0;
+    (
+        vector
+            .iter()
+            .map(|x| (x / step).round().clamp(-127.0, 127.0) as i8)
+            .collect(),
+        step,
+    )
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "at most 127² × dimensions, exact enough for a shortlist"
+)]
+fn coarse_dot(a: &[i8], b: &[i8]) -> f32 {
+    i8::dot(a, b).unwrap_or(0.0) as f32
+}

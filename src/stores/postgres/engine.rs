@@ -1,0 +1,390 @@
+//! The engine for the shared statements: Postgres's types, and transactions on pooled connections.
+//!
+//! All work runs on the ledger's own threads. Acknowledged writes therefore depend on no caller's runtime, and
+//! connections depend on no busy thread.
+
+use std::{
+    collections::BTreeSet,
+    io::ErrorKind,
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, future::BoxFuture};
+pub(super) use sqlx::{
+    Postgres as Db,
+    postgres::{PgArguments as Arguments, PgRow as Row},
+};
+
+pub(super) use super::connection::Connection;
+use super::{
+    pool::{LeasedConnection, Pool},
+    sql::{LedgerLock, RowScope},
+    world_queues::{WorldWriteQueue, WorldWriteQueues},
+};
+use colloquy_core::{
+    ids::{NpcId, TenantId, WorldId},
+    shares::Shares,
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    clock::Clock,
+    ledger::{
+        metrics::{GaugeGuard, LedgerMetrics},
+        priority::with_current_priority,
+    },
+};
+
+/// The most attempts for work that collides with other writers.
+const MAX_WRITE_ATTEMPTS: u32 = 6;
+/// The delay before the second attempt; doubles with each further attempt.
+const RETRY_WRITE_DELAY: Duration = Duration::from_millis(8);
+
+/// The shared parts of all stores of a ledger.
+pub(crate) struct Engine {
+    pub(super) pool: Arc<Pool>,
+    pub(super) runtime: LedgerRuntime,
+    pub(super) worlds: WorldWriteQueues,
+    /// A share for each write that runs or waits.
+    pub(super) queue: Arc<Shares<Arc<str>>>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) embedding_model: Arc<str>,
+    pub(super) metrics: LedgerMetrics,
+}
+
+/// The ledger's threads; they end when the last user of the ledger is gone.
+pub(super) struct LedgerRuntime(Option<tokio::runtime::Runtime>);
+
+impl LedgerRuntime {
+    pub(super) fn start() -> StoreResult<Self> {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("ledger")
+            .enable_all()
+            .build()
+            .map(|runtime| Self(Some(runtime)))
+            .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's threads: {error}")))
+    }
+    pub(super) fn handle(&self) -> tokio::runtime::Handle {
+        self.0.as_ref().expect("taken only when dropped").handle().clone()
+    }
+}
+
+impl Drop for LedgerRuntime {
+    fn drop(&mut self) {
+        // Does not wait: this may be the thread of another runtime, which must not block.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Engine {
+    /// Runs `work` in a transaction of its own and returns the result once it is durable. The work runs even if the
+    /// caller goes away. An `Err` of the work rolls back its writes. The work runs again if the database cancelled it
+    /// in favour of another transaction.
+    pub(super) async fn write_transaction<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write_in_queue(None, WriteUnit::Transaction, reach.into(), work)
+            .await
+    }
+
+    /// Runs work of which at most one statement writes, without an explicit transaction. If the connection is lost, the
+    /// work runs once more. The work must tolerate that repetition, because the first run may have succeeded.
+    pub(super) async fn write_statement<'r, T, F>(&self, reach: impl Into<RowScope<'r>>, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        self.write_in_queue(None, WriteUnit::Statement, reach.into(), work)
+            .await
+    }
+
+    /// Runs work that begins with a memory lock of this world, as [`Self::write_transaction`] does. While many writes
+    /// of this node to the world are running, the work waits without a connection.
+    pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        let queue = self.worlds.queue_of_world(tenant, world);
+        self.write_in_queue(Some(queue), WriteUnit::Transaction, tenant.into(), work)
+            .await
+    }
+
+    async fn write_in_queue<T, F>(
+        &self,
+        queue: Option<Arc<WorldWriteQueue>>,
+        span: WriteUnit,
+        reach: RowScope<'_>,
+        work: F,
+    ) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
+    {
+        if self.pool.is_closed() {
+            return Err(super::pool::ledger_closed_error());
+        }
+        let marker: Arc<str> = tenant_marker(reach).into();
+        let Ok(_queued) = self.queue.acquire_share(&marker) else {
+            self.metrics.writes_refused.inc();
+            return Err(StoreError::Unavailable("too many writes are waiting".to_owned()));
+        };
+        let counted = GaugeGuard::increment_gauge(&self.metrics.writes);
+        let pool = self.pool.clone();
+        let writing = async move {
+            let _counted = counted;
+            let _turn = match &queue {
+                Some(queue) => pool.wait_for_writer(queue.acquire_slot()).await?,
+                None => None,
+            };
+            let begin = begin_statement(&marker);
+            let mut pause = RETRY_WRITE_DELAY;
+            let mut attempt = 1;
+            // A single statement may be the first to find its connection lost. For transactions, BEGIN finds the loss.
+            let mut trusts = matches!(span, WriteUnit::Statement);
+            loop {
+                let written = match span {
+                    WriteUnit::Transaction => run_transaction(&pool, &marker, &begin, work.clone()).await,
+                    WriteUnit::Statement => run_statement(&pool, &marker, work.clone()).await,
+                };
+                match written {
+                    Err(StoreError::Disconnected(_)) if trusts => {
+                        // All connections are checked before their next use.
+                        trusts = false;
+                        continue;
+                    }
+                    Err(StoreError::Collided(why)) if attempt < MAX_WRITE_ATTEMPTS => {
+                        tracing::debug!(attempt, %why, "a ledger write is run again");
+                    }
+                    result => return result,
+                }
+                tokio::time::sleep(pause).await;
+                (attempt, pause) = (attempt + 1, pause * 2);
+            }
+        };
+        self.runtime
+            .handle()
+            .spawn(with_current_priority(writing))
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
+    }
+
+    /// Returns a connection, for one or more queries in a row.
+    pub(super) async fn acquire_reader<'r>(&self, reach: impl Into<RowScope<'r>>) -> StoreResult<LeasedConnection> {
+        self.pool.acquire_reader(tenant_marker(reach.into())).await
+    }
+}
+
+/// Returns the value of `colloquy.tenant`; the policies of `migrations/postgres` compare the value with each row.
+pub(super) fn tenant_marker(reach: RowScope<'_>) -> &str {
+    match reach {
+        RowScope::Tenant(tenant) => tenant.as_str(),
+        // Not a tenant id: tenant ids begin with a letter or a digit.
+        RowScope::All => "*",
+    }
+}
+
+/// Returns two statements in one trip, which need no plan. A tenant id has no character that a literal must escape.
+fn begin_statement(marker: &str) -> Arc<str> {
+    format!("BEGIN; SET LOCAL colloquy.tenant = '{marker}'").into()
+}
+
+/// The unit that becomes durable at once.
+#[derive(Debug, Clone, Copy)]
+enum WriteUnit {
+    Transaction,
+    Statement,
+}
+
+async fn run_statement<T, F>(pool: &Arc<Pool>, marker: &str, work: F) -> StoreResult<T>
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    let mut lease = pool.acquire_for_statement(marker).await?;
+    let _took = pool.metrics.transactions.start_timer();
+    let result = run_catching_panics(&mut lease, work).await;
+    if lease.is_outstanding() {
+        return result.and_then(|_| Err(no_answer_error()));
+    }
+    if result.is_ok() {
+        pool.metrics.grouped.observe(1.0);
+    }
+    result
+}
+
+/// Returns the result of the work, or an error if the work panicked.
+async fn run_catching_panics<T, F>(connection: &mut Connection, work: F) -> StoreResult<T>
+where
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    AssertUnwindSafe(async { work(connection).await })
+        .catch_unwind()
+        .await
+        .unwrap_or_else(|_| Err(StoreError::Rejected("a write panicked".to_owned())))
+}
+
+fn no_answer_error() -> StoreError {
+    StoreError::Unavailable("the database did not answer in time".to_owned())
+}
+
+async fn run_transaction<T, F>(pool: &Arc<Pool>, marker: &str, begin: &Arc<str>, work: F) -> StoreResult<T>
+where
+    T: Send + 'static,
+    F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
+{
+    let mut lease = pool.acquire_for_transaction(marker, begin).await?;
+    let took = pool.metrics.transactions.start_timer();
+    let result = run_catching_panics(&mut lease, work).await;
+    if lease.is_outstanding() {
+        // No further statement is sent: the server rolls back once it notices that the client is gone.
+        took.observe_duration();
+        return result.and_then(|_| Err(no_answer_error()));
+    }
+    let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let ended = execute_raw(&mut lease, end.into()).await;
+    took.observe_duration();
+    match (result, ended) {
+        (result, Ok(())) => {
+            lease.return_to_pool();
+            if result.is_ok() {
+                pool.metrics.grouped.observe(1.0);
+            }
+            result
+        }
+        // The outcome of the commit is unknown, so the connection is not used again.
+        (Ok(_), Err(error)) | (Err(error), Err(_)) => Err(error),
+    }
+}
+
+pub(super) async fn execute_raw(connection: &mut Connection, statement: Arc<str>) -> StoreResult<()> {
+    // Not a prepared statement, because a prepared statement is limited to a single command.
+    sqlx::raw_sql(sqlx::AssertSqlSafe(statement))
+        .execute(connection)
+        .await
+        .map(drop)
+        .map_err(store_error)
+}
+
+/// Locks data against other writers until the transaction ends; afterwards the transaction sees their commits.
+pub(super) async fn acquire_lock(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    lock: LedgerLock<'_>,
+) -> StoreResult<()> {
+    const LOCK_BY_NAME: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    const LOCK_SHARED_BY_NAME: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($1, 0))";
+    // Statements below that lock several rows lock them in the same order in all transactions. Locks the world's memory
+    // and common knowledge shared, and each NPC's memory exclusively.
+    const LOCK_MEMORY_OF_NPCS: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended(v.name, 0))
+        FROM unnest($1) v (name)
+        UNION ALL SELECT pg_advisory_xact_lock(hashtextextended(v.name, 0)) FROM unnest($2) v (name)";
+    const LOCK_MEMORY_OF_HEARERS: &str = "SELECT pg_advisory_xact_lock_shared(hashtextextended($3, 0))
+        UNION ALL SELECT pg_advisory_xact_lock(hashtextextended($3 || ' ' || n.name, 0)) FROM (
+            SELECT DISTINCT v.name COLLATE \"C\" AS name FROM dialogues d CROSS JOIN LATERAL (
+                SELECT jsonb_array_elements_text(d.npcs::jsonb || d.witnesses::jsonb)
+                UNION ALL SELECT '' WHERE COALESCE(d.options::jsonb -> 'factions', '[]') <> '[]') v (name)
+            WHERE d.tenant = $1 AND d.id = $2 ORDER BY name) n";
+    const LOCK_DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
+    const LOCK_TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
+    let name = |what: &str, of: &str| format!("colloquy {what} {tenant} {of}");
+    let memory = |world: &WorldId, npc: &str| name("memory", &format!("{world} {npc}"));
+    let named = |what: &str, of: &str| sqlx::query(LOCK_BY_NAME).bind(name(what, of));
+    if let LedgerLock::Dialogues(world) = lock {
+        let all = named("dialogues", world.as_str());
+        all.execute(&mut *connection).await.map_err(store_error)?;
+    }
+    let query = match lock {
+        LedgerLock::Authored(world) => named("authored", world.as_str()),
+        LedgerLock::Memory(world) => named("memory", world.as_str()),
+        LedgerLock::MemoryOf(world, npcs) => {
+            let npcs: BTreeSet<&str> = npcs.iter().map(NpcId::as_str).collect();
+            sqlx::query(LOCK_MEMORY_OF_NPCS)
+                .bind(vec![name("memory", world.as_str()), memory(world, "")])
+                .bind(npcs.into_iter().map(|npc| memory(world, npc)).collect::<Vec<String>>())
+        }
+        LedgerLock::MemoryIn(world, dialogue) => sqlx::query(LOCK_MEMORY_OF_HEARERS)
+            .bind(tenant.as_str())
+            .bind(dialogue.to_string())
+            .bind(name("memory", world.as_str())),
+        LedgerLock::State(world) => named("state", world.as_str()),
+        LedgerLock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
+        LedgerLock::NewDialogue(world) => sqlx::query(LOCK_SHARED_BY_NAME).bind(name("dialogues", world.as_str())),
+        LedgerLock::Dialogues(world) => sqlx::query(LOCK_DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
+        LedgerLock::Turn(turn) => sqlx::query(LOCK_TURN).bind(tenant.as_str()).bind(turn.to_string()),
+    };
+    query.execute(connection).await.map(drop).map_err(store_error)
+}
+
+/// The number of lost connections. An error does not name the connection, so all connections are checked before the
+/// next use.
+static CONNECTIONS_LOST: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn connections_lost() -> u64 {
+    CONNECTIONS_LOST.load(Ordering::Relaxed)
+}
+
+/// Records that a connection was lost.
+pub(super) fn record_connection_loss() {
+    CONNECTIONS_LOST.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Maps a failed statement to the error that a caller acts on.
+pub(super) fn store_error(error: sqlx::Error) -> StoreError {
+    classify_error(error, StoreError::Disconnected)
+}
+
+/// Maps a failed connection attempt as [`store_error`] does. No connection was lost.
+pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
+    classify_error(error, StoreError::Unavailable)
+}
+
+/// Classifies an error. `lost` is the variant for a connection that ended; one that was only silent is unavailable.
+fn classify_error(error: sqlx::Error, lost: fn(String) -> StoreError) -> StoreError {
+    match error {
+        sqlx::Error::Database(database) => {
+            // SQLSTATE; see "PostgreSQL Error Codes".
+            let code = database.code().unwrap_or_default().into_owned();
+            match code.as_str() {
+                // Serialization failure, deadlock.
+                "40001" | "40P01" => StoreError::Collided(database.to_string()),
+                "25006" => StoreError::NotWritable("the database is read-only, or in recovery as a standby".to_owned()),
+                "53100" => StoreError::NotWritable("the disk of the database is full".to_owned()),
+                // Cancelled (a timeout), lock not available.
+                "57014" | "55P03" => StoreError::Unavailable(database.to_string()),
+                // A transaction that idled or took too long, which ends the session; and the classes connection,
+                // authorization, resources, administrator, system.
+                code if ["25P03", "25P04"].contains(&code)
+                    || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
+                {
+                    record_connection_loss();
+                    lost(database.to_string())
+                }
+                // Data or index corrupted.
+                "XX001" | "XX002" => StoreError::Corrupt(database.to_string()),
+                _ => StoreError::Rejected(database.to_string()),
+            }
+        }
+        sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_) | sqlx::Error::ColumnNotFound(_) => {
+            StoreError::Corrupt(error.to_string())
+        }
+        sqlx::Error::Encode(_) => StoreError::Rejected(error.to_string()),
+        sqlx::Error::Io(silence) if silence.kind() == ErrorKind::TimedOut => {
+            record_connection_loss();
+            StoreError::Unavailable(silence.to_string())
+        }
+        other => {
+            record_connection_loss();
+            lost(other.to_string())
+        }
+    }
+}

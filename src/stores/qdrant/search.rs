@@ -1,0 +1,214 @@
+//! The searches, and the conversion of their answers.
+
+use std::collections::HashMap;
+
+use chrono::DateTime;
+use qdrant_client::qdrant::{
+    DenseVector, Direction, Filter, Fusion, OrderBy, PrefetchQuery, Query, QueryBatchPoints, QueryBatchResponse,
+    QueryPoints, QueryResponse, ScoredPoint, SearchParams, Value, VectorInput, query, vector_input,
+};
+
+use super::points::{self, FACT, IMPORTANCE, TERMS, VALID_AT, VERSION, WEIGHT};
+use colloquy_core::{ids::FactId, scope::TenantScope};
+use colloquy_memory::{
+    fact::Importance,
+    keywords::{self, TermWeights},
+};
+use colloquy_ports::vectors::{Candidate, CandidateQuery, ScoreHint, SimilarFactsQuery};
+
+/// The named vectors.
+pub(super) const DENSE: &str = "dense";
+pub(super) const SPARSE: &str = "sparse";
+
+/// The legs of a candidate search, as one request.
+pub(super) struct CandidateSearch {
+    pub(super) collection: String,
+    pub(super) dimensions: usize,
+    pub(super) hnsw_ef: u64,
+}
+
+impl CandidateSearch {
+    /// True if the search has a query vector of the right length.
+    pub(super) fn has_query(&self, proposal: &CandidateQuery<'_>) -> bool {
+        self.query_embedding(proposal).is_some()
+    }
+
+    fn query_embedding<'a>(&self, proposal: &CandidateQuery<'a>) -> Option<&'a [f32]> {
+        proposal.embedding.filter(|query| query.len() == self.dimensions)
+    }
+
+    /// Builds one request with up to two searches; `None` without a leg. The first is the union of the legs, scored by
+    /// cosine. The second has the legs over points without a vector, which scoring by cosine leaves out. Without a
+    /// query vector, only the second search is made, over all points.
+    pub(super) fn build_request(&self, scope: &TenantScope, proposal: &CandidateQuery<'_>) -> Option<QueryBatchPoints> {
+        let filter = points::viewpoint_filter(scope, proposal.viewpoint);
+        let mut query_points = Vec::with_capacity(2);
+        let others = match self.query_embedding(proposal) {
+            None => filter,
+            Some(query) => {
+                let mut legs = queryless_prefetches(proposal, &filter);
+                if proposal.limits.dense > 0 {
+                    legs.push(PrefetchQuery {
+                        query: Some(nearest_to(query)),
+                        using: Some(DENSE.to_owned()),
+                        filter: Some(filter.clone()),
+                        params: Some(search_params(self.hnsw_ef)),
+                        limit: Some(proposal.limits.dense as u64),
+                        ..PrefetchQuery::default()
+                    });
+                }
+                query_points.extend(self.union_query(legs, nearest_to(query), Some(DENSE)));
+                points::without_vector(filter)
+            }
+        };
+        let fused = Query {
+            variant: Some(query::Variant::Fusion(Fusion::Rrf.into())),
+        };
+        query_points.extend(self.union_query(queryless_prefetches(proposal, &others), fused, None));
+        (!query_points.is_empty()).then(|| QueryBatchPoints {
+            collection_name: self.collection.clone(),
+            query_points,
+            ..QueryBatchPoints::default()
+        })
+    }
+
+    fn union_query(&self, prefetch: Vec<PrefetchQuery>, query: Query, using: Option<&str>) -> Option<QueryPoints> {
+        if prefetch.is_empty() {
+            return None;
+        }
+        let limit = prefetch.iter().filter_map(|leg| leg.limit).sum();
+        Some(QueryPoints {
+            collection_name: self.collection.clone(),
+            prefetch,
+            query: Some(query),
+            using: using.map(str::to_owned),
+            limit: Some(limit),
+            with_payload: Some(points::select_fields(&[FACT, VERSION, IMPORTANCE, VALID_AT, TERMS])),
+            ..QueryPoints::default()
+        })
+    }
+}
+
+/// Returns the legs that need no query vector.
+fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
+    let limits = proposal.limits;
+    let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
+        query: Some(Query { variant: Some(query) }),
+        using: using.map(str::to_owned),
+        filter: Some(filter.clone()),
+        limit: Some(limit as u64),
+        ..PrefetchQuery::default()
+    };
+    let mut legs = Vec::with_capacity(4);
+    let terms = points::sparse_vector(proposal.terms);
+    if limits.sparse > 0 && !terms.indices.is_empty() {
+        let terms = VectorInput {
+            variant: Some(vector_input::Variant::Sparse(terms)),
+        };
+        legs.push(leg(query::Variant::Nearest(terms), Some(SPARSE), limits.sparse));
+    }
+    for (key, limit) in [(WEIGHT, limits.important), (VALID_AT, limits.recent)] {
+        if limit > 0 {
+            let order = OrderBy {
+                key: key.to_owned(),
+                direction: Some(Direction::Desc.into()),
+                start_from: None,
+            };
+            legs.push(leg(query::Variant::OrderBy(order), None, limit));
+        }
+    }
+    legs
+}
+
+/// Returns a search for the nearest points of `filter`, from the least cosine on.
+pub(super) fn nearest_request(
+    collection: String,
+    filter: Filter,
+    with: SimilarFactsQuery<'_>,
+    hnsw_ef: u64,
+) -> QueryPoints {
+    QueryPoints {
+        collection_name: collection,
+        query: Some(nearest_to(with.embedding)),
+        using: Some(DENSE.to_owned()),
+        filter: Some(filter),
+        params: Some(search_params(hnsw_ef)),
+        // Qdrant leaves out points exactly at the threshold.
+        score_threshold: Some(with.min_cosine.next_down()),
+        limit: Some(with.limit as u64),
+        with_payload: Some(points::select_fields(&[FACT])),
+        ..QueryPoints::default()
+    }
+}
+
+fn nearest_to(query: &[f32]) -> Query {
+    let dense = DenseVector { data: query.to_vec() };
+    Query {
+        variant: Some(query::Variant::Nearest(VectorInput {
+            variant: Some(vector_input::Variant::Dense(dense)),
+        })),
+    }
+}
+
+fn search_params(hnsw_ef: u64) -> SearchParams {
+    SearchParams {
+        hnsw_ef: Some(hnsw_ef),
+        ..SearchParams::default()
+    }
+}
+
+/// Returns each fact once. With a query vector, only the first answer has cosines. Facts of only the second answer have
+/// the cosine 0.
+pub(super) fn merge_candidates(response: QueryBatchResponse, terms: &TermWeights, with_query: bool) -> Vec<Candidate> {
+    let mut found: HashMap<FactId, Candidate> = HashMap::new();
+    for (at, answer) in response.result.into_iter().enumerate() {
+        for point in answer.result {
+            let Some(fact) = fact_of(&point) else { continue };
+            found.entry(fact).or_insert_with(|| Candidate {
+                fact,
+                cosine: if with_query && at == 0 { cosine(&point) } else { 0.0 },
+                hint: decode_hint(&point.payload, terms),
+            });
+        }
+    }
+    found.into_values().collect()
+}
+
+/// Returns candidates, nearest first.
+pub(super) fn sort_candidates(response: &QueryResponse, min_cosine: f32) -> Vec<Candidate> {
+    let mut near: Vec<Candidate> = response
+        .result
+        .iter()
+        .filter_map(|point| {
+            Some(Candidate {
+                fact: fact_of(point)?,
+                cosine: cosine(point),
+                hint: None,
+            })
+        })
+        .filter(|candidate| candidate.cosine >= min_cosine)
+        .collect();
+    near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+    near
+}
+
+fn cosine(point: &ScoredPoint) -> f32 {
+    point.score.clamp(-1.0, 1.0)
+}
+
+/// `None`: not a point of this server. The point proposes no fact.
+fn fact_of(point: &ScoredPoint) -> Option<FactId> {
+    points::text_at(&point.payload, FACT)?.parse().ok()
+}
+
+/// `None`: a field is missing. The caller then reads the fact.
+fn decode_hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<ScoreHint> {
+    let number = |key: &str| points::integer_at(payload, key);
+    let of_point = points::decode_terms(points::text_at(payload, TERMS)?)?;
+    Some(ScoreHint {
+        version: u32::try_from(number(VERSION)?).ok()?,
+        importance: Importance::new(u8::try_from(number(IMPORTANCE)?).ok()?)?,
+        valid_at: DateTime::from_timestamp_micros(number(VALID_AT)?)?,
+        keyword: keywords::bm25_score(terms, &of_point),
+    })
+}

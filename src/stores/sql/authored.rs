@@ -1,0 +1,330 @@
+//! Authored worlds and NPCs.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional},
+};
+use colloquy_core::{
+    ids::{NpcId, TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::authored::{Language, Npc, World};
+use colloquy_ports::{
+    Page, PageRequest, StoreResult,
+    ledger::{
+        audit::Edit,
+        authored::{AuthoredStore, DeleteOutcome, PutOutcome},
+    },
+};
+
+pub(super) struct SqlAuthoredStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_world`], for the table alias `w`.
+macro_rules! world_columns {
+    () => {
+        "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.version, w.updated_at"
+    };
+}
+/// The columns of [`read_npc`], for the table alias `n`.
+macro_rules! npc_columns {
+    () => {
+        "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings,
+            EXISTS (SELECT 1 FROM scenarios s WHERE s.tenant = n.tenant AND s.world = n.world AND s.npc = n.id
+                AND s.deleted_at IS NULL),
+            n.version, n.updated_at"
+    };
+}
+pub(super) use {npc_columns, world_columns};
+
+const WORLD_VERSION: &str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language, rules, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    ON CONFLICT (tenant, id) DO UPDATE SET name = excluded.name, premise = excluded.premise,
+        language = excluded.language, rules = excluded.rules, settings = excluded.settings,
+        version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+const WORLD_BY_ID: &str = concat!(
+    "SELECT ",
+    world_columns!(),
+    " FROM worlds w WHERE w.tenant = $1 AND w.id = $2 AND w.deleted_at IS NULL"
+);
+const LIST_WORLDS: &str = concat!(
+    "SELECT ",
+    world_columns!(),
+    " FROM worlds w
+      WHERE w.tenant = $1 AND w.deleted_at IS NULL AND ($2 IS NULL OR w.id > $2) ORDER BY w.id LIMIT $3"
+);
+const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const HIDE_SCENARIOS: &str = "UPDATE scenarios SET deleted_at = $3
+    WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const CLOSE_DIALOGUES_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+    WHERE tenant = $1 AND world = $2 AND status = 'open'";
+
+const NPC_VERSION: &str = "SELECT version FROM npcs
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const PUT_NPC: &str = "INSERT INTO npcs
+        (tenant, world, id, name, persona, language, factions, model, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    ON CONFLICT (tenant, world, id) DO UPDATE SET name = excluded.name, persona = excluded.persona,
+        language = excluded.language, factions = excluded.factions, model = excluded.model,
+        settings = excluded.settings, version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+const NPC_BY_ID: &str = concat!(
+    "SELECT ",
+    npc_columns!(),
+    " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.id = $3 AND n.deleted_at IS NULL"
+);
+const LIST_NPCS: &str = concat!(
+    "SELECT ",
+    npc_columns!(),
+    " FROM npcs n WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL AND ($3 IS NULL OR n.id > $3)
+      ORDER BY n.id LIMIT $4"
+);
+const NPCS_NAMED: &str = concat!(
+    "SELECT DISTINCT CASE WHEN lower(n.name) = lower(v.value) THEN n.name ELSE n.id END
+     FROM npcs n CROSS JOIN ",
+    json_texts_table!("$3"),
+    " v WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL
+       AND (lower(n.name) = lower(v.value) OR lower(n.id) = lower(v.value))"
+);
+const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const HIDE_SCENARIOS_OF_NPC: &str = "UPDATE scenarios SET deleted_at = $4
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
+const CLOSE_DIALOGUES_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
+    WHERE tenant = $1 AND status = 'open' AND id IN (
+        SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
+
+fn parse_language(name: &str) -> Option<Language> {
+    [Language::En, Language::Ko]
+        .into_iter()
+        .find(|language| language.as_str() == name)
+}
+
+fn read_world(row: &Row) -> StoreResult<World> {
+    read_world_columns(&mut Columns::new(row))
+}
+
+pub(super) fn read_world_columns(columns: &mut Columns<'_>) -> StoreResult<World> {
+    Ok(World {
+        id: columns.id()?,
+        name: columns.next()?,
+        premise: columns.next()?,
+        language: columns.parse_with(parse_language)?,
+        rules: columns.json()?,
+        settings: columns.json()?,
+        version: columns.number()?,
+        updated_at: columns.time()?,
+    })
+}
+
+fn read_npc(row: &Row) -> StoreResult<Npc> {
+    read_npc_columns(&mut Columns::new(row))
+}
+
+pub(super) fn read_npc_columns(columns: &mut Columns<'_>) -> StoreResult<Npc> {
+    Ok(Npc {
+        world: columns.id()?,
+        id: columns.id()?,
+        name: columns.next()?,
+        persona: columns.json()?,
+        language: columns.parse_with(parse_language)?,
+        factions: columns.json()?,
+        model: columns.next()?,
+        settings: columns.json()?,
+        has_scenarios: columns.next()?,
+        version: columns.number()?,
+        updated_at: columns.time()?,
+    })
+}
+
+/// Compares a put with the stored version: `Ok` is the version to write.
+pub(super) fn next_version(stored: Option<i64>, if_version: Option<u32>) -> Result<u32, PutOutcome> {
+    let stored = stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
+    match if_version {
+        Some(wanted) if wanted != stored => Err(PutOutcome::VersionMismatch { stored }),
+        _ => Ok(stored + 1),
+    }
+}
+
+pub(super) fn put_outcome(version: u32) -> PutOutcome {
+    if version == 1 {
+        PutOutcome::Created
+    } else {
+        PutOutcome::Updated { version }
+    }
+}
+
+async fn world_version(connection: &mut Connection, tenant: &TenantId, id: &WorldId) -> StoreResult<Option<i64>> {
+    let row = fetch_optional!(connection, WORLD_VERSION; tenant, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
+}
+
+pub(super) async fn npc_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    id: &NpcId,
+) -> StoreResult<Option<i64>> {
+    let row = fetch_optional!(connection, NPC_VERSION; tenant, world, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
+}
+
+/// Returns why the stored version may not be deleted, or `None` if the delete may proceed.
+pub(super) fn delete_rejection(stored: Option<i64>, if_version: Option<u32>) -> Option<DeleteOutcome> {
+    let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
+        return Some(DeleteOutcome::NotFound);
+    };
+    let other = if_version.is_some_and(|wanted| wanted != stored);
+    other.then_some(DeleteOutcome::VersionMismatch { stored })
+}
+
+#[async_trait]
+impl AuthoredStore for SqlAuthoredStore {
+    async fn put_world(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        let (rules, settings) = (to_json(&world.rules)?, to_json(&world.settings)?);
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world.id)).await?;
+                    let stored = world_version(connection, &tenant, &world.id).await?;
+                    let version = match next_version(stored, if_version) {
+                        Ok(version) => version,
+                        Err(refused) => return Ok(refused),
+                    };
+                    execute!(
+                        connection, PUT_WORLD;
+                        tenant, world.id, without_nul(&world.name), without_nul(&world.premise),
+                        world.language.as_str(), rules, settings, i64::from(version), to_micros(world.updated_at)
+                    )
+                    .await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(put_outcome(version))
+                })
+            })
+            .await
+    }
+    async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, WORLD_BY_ID; scope.tenant(), world).await?;
+        row.as_ref().map(read_world).transpose()
+    }
+    async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
+        let query = bind!(LIST_WORLDS; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_world, |world| world.id.to_string()).await
+    }
+    async fn delete_world(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+                    let stored = world_version(connection, &tenant, &world).await?;
+                    if let Some(refused) = delete_rejection(stored, if_version) {
+                        return Ok(refused);
+                    }
+                    // Dialogues before their world, the same lock order as in a rewind.
+                    for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
+                        execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
+                    }
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(DeleteOutcome::Deleted)
+                })
+            })
+            .await
+    }
+
+    async fn put_npc(
+        &self,
+        scope: &TenantScope,
+        npc: &Npc,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
+        let (persona, factions, settings) = (to_json(&npc.persona)?, to_json(&npc.factions)?, to_json(&npc.settings)?);
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&npc.world)).await?;
+                    if world_version(connection, &tenant, &npc.world).await?.is_none() {
+                        return Ok(PutOutcome::NoParent);
+                    }
+                    let stored = npc_version(connection, &tenant, &npc.world, &npc.id).await?;
+                    let version = match next_version(stored, if_version) {
+                        Ok(version) => version,
+                        Err(refused) => return Ok(refused),
+                    };
+                    execute!(
+                        connection, PUT_NPC;
+                        tenant, npc.world, npc.id, without_nul(&npc.name), persona, npc.language.as_str(), factions,
+                        npc.model.as_deref().map(without_nul), settings, i64::from(version), to_micros(npc.updated_at)
+                    )
+                    .await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(put_outcome(version))
+                })
+            })
+            .await
+    }
+    async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, NPC_BY_ID; scope.tenant(), world, npc).await?;
+        row.as_ref().map(read_npc).transpose()
+    }
+    async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
+        let query = bind!(
+            LIST_NPCS;
+            scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page)
+        );
+        fetch_page(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
+    }
+    async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, NPCS_NAMED; scope.tenant(), world, to_json(names)?).await?;
+        rows.iter().map(|row| Columns::new(row).next()).collect()
+    }
+    async fn delete_npc(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
+        let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+                    let stored = npc_version(connection, &tenant, &world, &npc).await?;
+                    if let Some(refused) = delete_rejection(stored, if_version) {
+                        return Ok(refused);
+                    }
+                    for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_DIALOGUES_OF_NPC] {
+                        execute!(connection, statement; tenant, world, npc, to_micros(edit.at)).await?;
+                    }
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(DeleteOutcome::Deleted)
+                })
+            })
+            .await
+    }
+}

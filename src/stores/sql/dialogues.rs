@@ -1,0 +1,453 @@
+//! Dialogues. `ownership` has their owners; `turns` reads and writes their turns.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use futures_util::TryStreamExt as _;
+use sqlx::QueryBuilder;
+
+use super::{
+    Db, Engine, LedgerLock, Row, acquire_lock, meetings, ownership,
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional},
+    store_error, turns,
+};
+use colloquy_core::{
+    ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::Cause,
+    private_terms::PrivateTerms,
+    summary::Meeting,
+    trace::TurnTrace,
+    turn::{Checkpoint, Turn},
+};
+use colloquy_ports::{
+    Page, PageRequest, StoreError, StoreResult,
+    ledger::dialogues::{
+        Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn, OverheardConversation,
+        OwnerWriteOutcome, OwnershipClaim,
+    },
+};
+
+pub(super) struct SqlDialogueStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_dialogue`], for the table alias `$d` (with its dot).
+macro_rules! dialogue_columns {
+    ($d:literal) => {
+        concat!(
+            $d,
+            "id, ",
+            $d,
+            "world, ",
+            $d,
+            "npcs, ",
+            $d,
+            "player, ",
+            $d,
+            "witnesses, ",
+            $d,
+            "resume_token_hash, ",
+            $d,
+            "status, ",
+            $d,
+            "options, ",
+            $d,
+            "cause_kind, ",
+            $d,
+            "cause_id, ",
+            $d,
+            "created_at, ",
+            $d,
+            "updated_at, ",
+            $d,
+            "head_turn"
+        )
+    };
+}
+pub(super) use dialogue_columns;
+
+const INSERT_DIALOGUE: &str = batch!(
+    "INSERT INTO dialogues
+        (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn,
+         options, cause_kind, cause_id)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+    concat!(
+        "INSERT INTO participants (tenant, world, npc, part, dialogue)
+         SELECT $1, $3, v.value, 'speaker', $2 FROM ",
+        json_texts_table!("$4"),
+        " v WHERE TRUE ON CONFLICT DO NOTHING"
+    ),
+    concat!(
+        "INSERT INTO participants (tenant, world, npc, part, dialogue)
+         SELECT $1, $3, v.value, 'witness', $2 FROM ",
+        json_texts_table!("$6"),
+        " v WHERE TRUE ON CONFLICT DO NOTHING"
+    )
+);
+/// Locks the turn that opens a dialogue. A concurrent rewind of the turn waits, then closes the dialogue.
+const LOCK_OPENING_TURN: &str = concat!(
+    "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 AND stands = TRUE",
+    for_update!()
+);
+const DIALOGUE_BY_ID: &str = concat!(
+    "SELECT ",
+    dialogue_columns!(""),
+    " FROM dialogues WHERE tenant = $1 AND id = $2"
+);
+/// Reads only dialogues in which the NPC took part, by key from there on, latest first. Ids of conversations begin with
+/// their kind.
+const CONVERSATIONS_HEARD: &str = "SELECT d.id, d.head_turn, d.options FROM participants p
+        CROSS JOIN dialogues d CROSS JOIN turns t
+    WHERE p.tenant = $1 AND p.world = $2 AND p.npc = $3 AND p.part IN ('speaker', 'witness')
+      AND p.dialogue >= 'con_' AND p.dialogue < 'con`'
+      AND d.tenant = $1 AND d.id = p.dialogue
+      AND t.tenant = $1 AND t.id = d.head_turn_id
+    ORDER BY t.committed_at DESC, d.id DESC LIMIT 64";
+const CONFIDED_BY_TURN: &str = concat!(
+    "SELECT ",
+    member_of!("c.body", "confided"),
+    " FROM turns t LEFT JOIN checkpoints c ON c.tenant = t.tenant AND c.turn = t.id
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3"
+);
+const SET_RESUME_TOKEN: &str = "UPDATE dialogues SET resume_token_hash = $3 WHERE tenant = $1 AND id = $2";
+const HEAD_CHECKPOINT: &str = "SELECT c.body FROM dialogues d
+    LEFT JOIN checkpoints c ON c.tenant = d.tenant AND c.turn = d.head_turn_id
+    WHERE d.tenant = $1 AND d.id = $2";
+
+const fn status_name(status: DialogueStatus) -> &'static str {
+    match status {
+        DialogueStatus::Open => "open",
+        DialogueStatus::Closed => "closed",
+    }
+}
+
+fn parse_status(name: &str) -> Option<DialogueStatus> {
+    [DialogueStatus::Open, DialogueStatus::Closed]
+        .into_iter()
+        .find(|status| status_name(*status) == name)
+}
+
+pub(super) fn read_dialogue(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
+    Ok(Dialogue {
+        id: columns.id()?,
+        world: columns.id()?,
+        npcs: columns.json()?,
+        player: columns.maybe_id()?,
+        witnesses: columns.json()?,
+        resume_token_hash: columns.next()?,
+        status: columns.parse_with(parse_status)?,
+        options: columns.json()?,
+        cause: columns.maybe_cause()?,
+        created_at: columns.time()?,
+        updated_at: columns.time()?,
+        head_turn: columns.number()?,
+    })
+}
+
+/// Parses a checkpoint; without a row, no turn stands yet and the default applies.
+pub(super) fn parse_checkpoint(body: Option<&str>) -> StoreResult<Checkpoint> {
+    body.map_or_else(
+        || Ok(Checkpoint::default()),
+        |body| serde_json::from_str(body).map_err(|error| StoreError::Corrupt(error.to_string())),
+    )
+}
+
+fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) -> QueryBuilder<Db> {
+    let tenant = scope.tenant().as_str();
+    let mut query = QueryBuilder::new(concat!(
+        "SELECT ",
+        dialogue_columns!(""),
+        " FROM dialogues WHERE tenant = "
+    ));
+    query.push_bind(tenant.to_owned());
+    if let Some(world) = &filter.world {
+        query.push(" AND world = ").push_bind(world.as_str().to_owned());
+    }
+    if let Some(player) = &filter.player {
+        query.push(" AND player = ").push_bind(player.as_str().to_owned());
+    }
+    if let Some(status) = filter.status {
+        query.push(" AND status = ").push_bind(status_name(status));
+    }
+    if let Some(kind) = filter.kind {
+        // Ids begin with their kind, and `_` sorts before every letter that could follow the prefix.
+        let (from, below) = match kind {
+            DialogueKind::Session => ("ses_", "ses`"),
+            DialogueKind::NpcConversation => ("con_", "con`"),
+        };
+        query.push(" AND id >= ").push_bind(from);
+        query.push(" AND id < ").push_bind(below);
+    }
+    let parts = [
+        (
+            &filter.npc,
+            " AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ",
+        ),
+        (
+            &filter.heard_by,
+            " AND id IN (SELECT dialogue FROM participants WHERE tenant = ",
+        ),
+    ];
+    for (npc, among) in parts {
+        let Some(npc) = npc else { continue };
+        query
+            .push(among)
+            .push_bind(tenant.to_owned())
+            .push(" AND npc = ")
+            .push_bind(npc.as_str().to_owned());
+        if let Some(world) = &filter.world {
+            query.push(" AND world = ").push_bind(world.as_str().to_owned());
+        }
+        query.push(")");
+    }
+    if let Some(after) = &page.after {
+        query
+            .push(" AND (created_at, id) < (SELECT created_at, id FROM dialogues WHERE tenant = ")
+            .push_bind(tenant.to_owned())
+            .push(" AND id = ")
+            .push_bind(without_nul(after).into_owned())
+            .push(")");
+    }
+    query
+        .push(" ORDER BY created_at DESC, id DESC LIMIT ")
+        .push_bind(page_row_limit(page));
+    query
+}
+
+#[async_trait]
+impl DialogueStore for SqlDialogueStore {
+    async fn create_dialogue(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
+        let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
+        let (npcs, witnesses) = (to_json(&dialogue.npcs)?, to_json(&dialogue.witnesses)?);
+        let options = to_json(&dialogue.options)?;
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    // During a restore the insert waits, so the restore does not affect the new dialogue.
+                    acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
+                    if let Some(Cause::Turn(turn)) = dialogue.cause {
+                        let standing = fetch_optional!(connection, LOCK_OPENING_TURN; tenant, turn).await?;
+                        if standing.is_none() {
+                            return Ok(false);
+                        }
+                    }
+                    let (cause_kind, cause_id) = dialogue.cause.map(|cause| cause.to_columns()).unzip();
+                    execute!(
+                        connection, INSERT_DIALOGUE;
+                        tenant, dialogue.id, dialogue.world, npcs, dialogue.player, witnesses,
+                        dialogue.resume_token_hash, status_name(dialogue.status), to_micros(dialogue.created_at),
+                        to_micros(dialogue.updated_at), i64::from(dialogue.head_turn), options, cause_kind, cause_id
+                    )
+                    .await?;
+                    Ok(true)
+                })
+            })
+            .await
+    }
+    async fn load_dialogue(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, DIALOGUE_BY_ID; scope.tenant(), id).await?;
+        row.as_ref()
+            .map(|row| read_dialogue(&mut Columns::new(row)))
+            .transpose()
+    }
+    async fn list_dialogues(
+        &self,
+        scope: &TenantScope,
+        filter: &DialogueFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Dialogue>> {
+        let mut query = list_query(scope, filter, page);
+        let read = |row: &Row| read_dialogue(&mut Columns::new(row));
+        fetch_page(&self.0, scope, query.build(), page, read, |dialogue| {
+            dialogue.id.to_string()
+        })
+        .await
+    }
+    async fn find_last_overheard(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Option<OverheardConversation>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let mut rows = bind!(CONVERSATIONS_HEARD; scope.tenant(), world, npc).fetch(&mut *connection);
+        // Reading stops at the first conversation that is open to the player.
+        while let Some(row) = rows.try_next().await.map_err(store_error)? {
+            let mut columns = Columns::new(&row);
+            let heard = OverheardConversation {
+                dialogue: columns.id()?,
+                last: columns.number()?,
+                watchers: columns.json::<DialogueOptions>()?.watchers(),
+            };
+            if player.is_none_or(|player| heard.watchers.includes_player(player)) {
+                return Ok(Some(heard));
+            }
+        }
+        Ok(None)
+    }
+    async fn find_last_meeting(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: &PlayerId,
+        apart_from: DialogueId,
+        unlocked: bool,
+    ) -> StoreResult<Option<Meeting>> {
+        meetings::load_last_meeting(&self.0, scope, (world, npc, player), apart_from, unlocked).await
+    }
+    async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
+        let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move { Ok(execute!(connection, SET_RESUME_TOKEN; tenant, id, hash).await? == 1) })
+            })
+            .await
+    }
+    async fn close_dialogue(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        at: DateTime<Utc>,
+    ) -> StoreResult<OwnerWriteOutcome> {
+        ownership::close_dialogue(&self.0, scope.tenant(), id, epoch, at).await
+    }
+    async fn set_paused(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        paused: bool,
+    ) -> StoreResult<OwnerWriteOutcome> {
+        ownership::set_paused(&self.0, scope.tenant(), id, epoch, paused).await
+    }
+    async fn claim_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<OwnershipClaim> {
+        ownership::claim_dialogue(&self.0, scope.tenant(), id, node, now, until).await
+    }
+    async fn renew_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        ownership::renew_ownership(&self.0, scope.tenant(), id, epoch, until).await
+    }
+    async fn release_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        next_seq: u64,
+    ) -> StoreResult<()> {
+        ownership::release_ownership(&self.0, scope.tenant(), id, epoch, next_seq).await
+    }
+    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()> {
+        ownership::release_node_ownership(&self.0, node).await
+    }
+
+    async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows =
+            fetch_all!(connection, turns::STANDING_TURNS; scope.tenant(), id, i64::from(from), i64::from(to)).await?;
+        rows.iter().map(|row| Ok(turns::read_turn(row)?.turn)).collect()
+    }
+    async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, turns::TURN_BY_ID; scope.tenant(), id).await?;
+        row.as_ref().map(turns::read_turn).transpose()
+    }
+    async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, turns::TURN_BY_KEY; scope.tenant(), id, key).await?;
+        row.as_ref().map(turns::read_turn).transpose()
+    }
+    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let rows = fetch_all!(connection, turns::KEYS_OF_DIALOGUE; scope.tenant(), id, most).await?;
+        rows.iter().map(|row| Columns::new(row).next()).collect()
+    }
+    async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, turns::TRACE_OF_TURN; scope.tenant(), id, i64::from(number)).await?;
+        row.as_ref().map(|row| Columns::new(row).json()).transpose()
+    }
+    async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, CONFIDED_BY_TURN; scope.tenant(), id, i64::from(last)).await?;
+        let mut all = PrivateTerms::default();
+        for row in &rows {
+            let Some(of_turn) = Columns::new(row).maybe_json::<PrivateTerms>()? else {
+                return Ok(None);
+            };
+            all.extend_with(&of_turn);
+        }
+        Ok(Some(all))
+    }
+    async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, HEAD_CHECKPOINT; scope.tenant(), id).await?;
+        row.as_ref()
+            .map(|row| parse_checkpoint(Columns::new(row).next()?))
+            .transpose()
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    #[allow(clippy::unwrap_used)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn dialogues_are_found_by_key_and_listed_by_index() {
+            for statement in [DIALOGUE_BY_ID, HEAD_CHECKPOINT] {
+                assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+            }
+            let indexes = ["turns_standing (tenant=? AND dialogue=? AND number<?)", "(tenant=? AND turn=?)"];
+            assert_searches(CONFIDED_BY_TURN, &indexes).await;
+            let of_npc = "tenant=? AND world=? AND npc=? AND part=? AND dialogue>? AND dialogue<?";
+            assert_searches(
+                CONVERSATIONS_HEARD,
+                &[
+                    of_npc,
+                    "sqlite_autoindex_dialogues_1 (tenant=? AND id=?)",
+                    "sqlite_autoindex_turns_1 (tenant=? AND id=?)",
+                ],
+            )
+            .await;
+            let scope = TenantScope::new("studio".parse().unwrap());
+            let page = PageRequest {
+                limit: 9,
+                after: Some("ses_x".to_owned()),
+            };
+            let of_player = DialogueFilter {
+                player: Some("p7".parse().unwrap()),
+                ..DialogueFilter::default()
+            };
+            for (filter, index) in [
+                (DialogueFilter::default(), "dialogues_newest"),
+                (of_player, "dialogues_of_player"),
+            ] {
+                let query = list_query(&scope, &filter, &page);
+                assert_searches(query.sql().as_str(), &[index]).await;
+                assert!(!plan(query.sql().as_str()).await.contains("TEMP B-TREE"));
+            }
+        }
+    }
+}

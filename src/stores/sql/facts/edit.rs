@@ -1,0 +1,374 @@
+//! People's changes to facts: write, correct, remove, restore. Every change has an audit row.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde_json::json;
+
+use super::super::{
+    Connection, Engine, LedgerLock, RowScope, acquire_lock, audit,
+    rows::{Columns, json_list, to_json, to_micros, vector_to_bytes},
+    statements::{execute, fetch_all, fetch_optional},
+};
+use super::{
+    fold,
+    queries::load_fact,
+    reconciliation::{RAISE_MEMORY, insert_fact, npcs_of},
+};
+use colloquy_core::ids::{FactId, InvalidationId, TenantId, WorldId};
+use colloquy_memory::fact::{Audience, Cause, Fact, InvalidReason, NewFact};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    clock::Clock,
+    ledger::{
+        audit::Edit,
+        facts::{FactEditOutcome, FactPatch},
+    },
+};
+
+/// Stores an edit with the vector that the new wording is about to replace.
+const INSERT_EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch, vector_before, model_before)
+    SELECT $1, $2, $3, $4, $5, e.vector, e.model
+    FROM (SELECT 1 AS one) o LEFT JOIN fact_embeddings e ON $6 AND e.tenant = $1 AND e.fact = $2";
+const MARK_PINNED_ONCE: &str =
+    "UPDATE facts SET pinned_once = TRUE WHERE tenant = $1 AND id = $2 AND pinned_once = FALSE";
+const UPSERT_EMBEDDING: &str = batch!(
+    "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
+     ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector",
+    "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
+);
+/// Writes the invalidation even if the fact has ended for another reason, because that reason may become unsaid.
+const INSERT_INVALIDATION: &str = "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+    SELECT $1, $2, $3, $4, $5, $6, $7
+    WHERE NOT EXISTS (SELECT 1 FROM invalidations
+        WHERE tenant = $1 AND fact = $3 AND reason = $4 AND lifted_at IS NULL)";
+const FIND_UNSAID: &str = "SELECT id FROM invalidations
+    WHERE tenant = $1 AND fact = $2 AND reason = 'unsaid' AND lifted_at IS NULL LIMIT 1";
+const LIFT_INVALIDATIONS: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
+    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
+    RETURNING by_fact";
+
+/// Finds an equal edit that is still the latest word. No extraction, pending job or dead job may be newer than the
+/// edit. No turn may have been unsaid since, because an unsaid turn may stand again.
+const FIND_SAME_EDIT: &str = "SELECT e.edit FROM fact_edits e
+    WHERE e.tenant = $1 AND e.fact = $2 AND e.patch = $3
+      AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.world = $4 AND x.said_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.status = 'pending' AND j.created_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM jobs d WHERE d.tenant = $1 AND d.status = 'dead' AND d.created_at > e.at)
+      AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.tenant = $1 AND t.stands = FALSE AND t.unsaid_at > e.at)
+    LIMIT 1";
+
+/// An edit that gets its time under the memory lock. Before the lock, another writer may still add a statement that was
+/// compared with the memory without the edit.
+#[derive(Clone)]
+struct UndatedEdit {
+    edit: Edit,
+    clock: Arc<dyn Clock>,
+}
+
+impl UndatedEdit {
+    fn new(engine: &Engine, edit: &Edit) -> Self {
+        let (edit, clock) = (edit.clone(), engine.clock.clone());
+        Self { edit, clock }
+    }
+
+    fn date_now(self) -> Edit {
+        let at = self.clock.now();
+        Edit { at, ..self.edit }
+    }
+}
+
+pub(super) async fn create_fact(
+    engine: &Engine,
+    tenant: &TenantId,
+    fact: &NewFact,
+    settles: bool,
+    edit: &Edit,
+) -> StoreResult<()> {
+    let (of, world) = (tenant, &fact.world);
+    let (tenant, fact, edit, model) = (
+        tenant.clone(),
+        fact.clone(),
+        UndatedEdit::new(engine, edit),
+        engine.embedding_model.clone(),
+    );
+    engine
+        .write_memory(of, world, move |connection| {
+            Box::pin(async move {
+                acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
+                let edit = edit.date_now();
+                insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
+                raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
+                if settles {
+                    mark_memory_dirty(connection, &tenant, &fact).await?;
+                }
+                audit::record_audit(connection, &tenant, &edit).await
+            })
+        })
+        .await
+}
+
+/// Marks the memory of a fact for reconciliation from the fact's start. An existing mark is renewed.
+const MARK_MEMORY_DIRTY: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     SELECT tenant, world, audience, knowers, private_to, valid_at, 1 FROM facts WHERE tenant = $1 AND id = $2
+     ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
+    sql_least!("unsettled.since", "excluded.since"),
+    ", mark = unsettled.mark + 1"
+);
+
+async fn mark_memory_dirty(connection: &mut Connection, tenant: &TenantId, fact: &NewFact) -> StoreResult<()> {
+    execute!(connection, MARK_MEMORY_DIRTY; tenant, fact.id).await?;
+    Ok(())
+}
+
+pub(super) async fn correct_fact(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &FactPatch,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEditOutcome> {
+    let reach = RowScope::from(tenant);
+    let (tenant, patch, edit, model) = (
+        tenant.clone(),
+        patch.clone(),
+        UndatedEdit::new(engine, edit),
+        engine.embedding_model.clone(),
+    );
+    engine
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move {
+                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
+                };
+                let edit = edit.date_now();
+                if is_unsaid(connection, &tenant, id).await? {
+                    return Ok(FactEditOutcome::Unsaid);
+                }
+                if patch == FactPatch::default() {
+                    return Ok(FactEditOutcome::Done(Box::new(fact)));
+                }
+                write_patch(connection, &tenant, id, &patch, &edit).await?;
+                if let Some(embedding) = &patch.embedding {
+                    store_embedding(connection, &tenant, id, &model, embedding).await?;
+                }
+                finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn remove_fact(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEditOutcome> {
+    let reach = RowScope::from(tenant);
+    let (tenant, edit) = (tenant.clone(), UndatedEdit::new(engine, edit));
+    engine
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move {
+                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
+                };
+                let edit = edit.date_now();
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
+                let removed = execute!(
+                    connection, INSERT_INVALIDATION;
+                    tenant,
+                    // An edit removes a single fact, so the row can take its id from the edit's bits.
+                    InvalidationId::from_u128(edit.id.as_u128()), id, InvalidReason::Removed.as_str(), cause_kind,
+                    cause_id, to_micros(edit.at)
+                )
+                .await?;
+                if removed == 0 {
+                    return Ok(FactEditOutcome::Done(Box::new(fact)));
+                }
+                finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn restore_fact(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+    edit: &Edit,
+) -> StoreResult<FactEditOutcome> {
+    let reach = RowScope::from(tenant);
+    let (tenant, edit) = (tenant.clone(), UndatedEdit::new(engine, edit));
+    engine
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move {
+                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
+                    Ok(fact) => fact,
+                    Err(refused) => return Ok(refused),
+                };
+                let edit = edit.date_now();
+                if is_unsaid(connection, &tenant, id).await? {
+                    return Ok(FactEditOutcome::Unsaid);
+                }
+                let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
+                let lifted = fetch_all!(
+                    connection, LIFT_INVALIDATIONS;
+                    tenant, id, to_micros(edit.at), cause_kind, cause_id
+                )
+                .await?;
+                // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
+                // fact later.
+                let restored = json!({ "restored": true });
+                if lifted.is_empty() && is_edited_already(connection, &tenant, &fact, &restored).await? {
+                    return Ok(FactEditOutcome::Done(Box::new(fact)));
+                }
+                record_edit(connection, &tenant, id, &restored, false, &edit).await?;
+                // Facts that had absorbed the restored fact lose it again.
+                let mut touched = BTreeSet::from([id]);
+                for row in &lifted {
+                    touched.extend(Columns::new(row).maybe_id::<FactId>()?);
+                }
+                finish_edit(connection, &tenant, &fact, touched, &edit).await
+            })
+        })
+        .await
+}
+
+/// Returns the fact to change, or the reason for refusing the change.
+async fn load_for_edit(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    if_version: Option<u32>,
+) -> StoreResult<Result<Fact, FactEditOutcome>> {
+    Ok(match lock_and_load(connection, tenant, id).await? {
+        None => Err(FactEditOutcome::NotFound),
+        Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
+            Err(FactEditOutcome::VersionMismatch { stored: fact.version })
+        }
+        Some(fact) => Ok(fact),
+    })
+}
+
+async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
+    fetch_optional!(connection, FIND_UNSAID; tenant, id)
+        .await
+        .map(|row| row.is_some())
+}
+
+/// Locks the memory of a fact and returns the fact as of then.
+async fn lock_and_load(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
+    let Some(fact) = load_fact(connection, tenant, id).await? else {
+        return Ok(None);
+    };
+    acquire_lock(connection, tenant, LedgerLock::Memory(&fact.world)).await?;
+    load_fact(connection, tenant, id).await
+}
+
+/// Completes a person's change: refreshes the cached results, raises the memory's sequence, and writes the audit row.
+async fn finish_edit(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fact: &Fact,
+    touched: BTreeSet<FactId>,
+    edit: &Edit,
+) -> StoreResult<FactEditOutcome> {
+    fold::refresh_views(connection, tenant, touched).await?;
+    raise_memory(connection, tenant, &fact.world, &fact.audience).await?;
+    audit::record_audit(connection, tenant, edit).await?;
+    load_fact(connection, tenant, fact.id)
+        .await?
+        .map(|fact| FactEditOutcome::Done(Box::new(fact)))
+        .ok_or_else(|| StoreError::Corrupt(format!("{} vanished while it was edited", fact.id)))
+}
+
+/// Raises the memory's sequence, which rejects plans made from the old state.
+async fn raise_memory(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    audience: &Audience,
+) -> StoreResult<()> {
+    execute!(connection, RAISE_MEMORY; tenant, world, json_list(npcs_of(&audience.knowers))).await?;
+    Ok(())
+}
+
+async fn write_patch(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &FactPatch,
+    edit: &Edit,
+) -> StoreResult<()> {
+    let mut fields = serde_json::Map::new();
+    if let Some(content) = &patch.content {
+        fields.insert("content".to_owned(), json!(content));
+    }
+    if let Some(keywords) = &patch.keywords {
+        fields.insert("keywords".to_owned(), json!(keywords));
+    }
+    if let Some(importance) = patch.importance {
+        fields.insert("importance".to_owned(), json!(importance));
+    }
+    if let Some(pinned) = patch.pinned {
+        fields.insert("pinned".to_owned(), json!(pinned));
+    }
+    if patch.pinned == Some(true) {
+        execute!(connection, MARK_PINNED_ONCE; tenant, id).await?;
+    }
+    let reworded = patch.embedding.is_some();
+    record_edit(connection, tenant, id, &fields.into(), reworded, edit).await
+}
+
+async fn record_edit(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    patch: &serde_json::Value,
+    reworded: bool,
+    edit: &Edit,
+) -> StoreResult<()> {
+    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.at), to_json(patch)?, reworded).await?;
+    Ok(())
+}
+
+async fn is_edited_already(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fact: &Fact,
+    patch: &serde_json::Value,
+) -> StoreResult<bool> {
+    let found = fetch_optional!(connection, FIND_SAME_EDIT; tenant, fact.id, to_json(patch)?, fact.world).await?;
+    Ok(found.is_some())
+}
+
+async fn store_embedding(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: FactId,
+    model: &Arc<str>,
+    embedding: &[f32],
+) -> StoreResult<()> {
+    execute!(connection, UPSERT_EMBEDDING; tenant, id, model, vector_to_bytes(embedding)).await?;
+    Ok(())
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn fact_reinstatement_touches_only_its_invalidations() {
+            assert_searches(LIFT_INVALIDATIONS, &["invalidations_of_fact"]).await;
+            assert_searches(FIND_UNSAID, &["invalidations_of_fact"]).await;
+            assert_searches(FIND_SAME_EDIT, &["extractions_of_world (tenant=? AND world=? AND said_at>?)"]).await;
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Records which facts replace a fact for viewers that may know both.
+
+use std::collections::BTreeMap;
+
+use super::super::{Connection, rows::to_json, statements::execute};
+use colloquy_core::ids::{FactId, TenantId};
+use colloquy_memory::timeline::FactReplacement;
+use colloquy_ports::StoreResult;
+
+macro_rules! append_replaced_by {
+    ($table:literal, $id:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            " SET replaced_by = replaced_by || (v.value ->> 1) FROM ",
+            json_arrays_table!("$2"),
+            " v WHERE ",
+            $table,
+            ".tenant = $1 AND ",
+            $table,
+            ".",
+            $id,
+            " = ",
+            row_key!("v", 0),
+            " AND ",
+            $table,
+            ".",
+            $id,
+            " IN (SELECT ",
+            row_key!("w", 0),
+            " FROM ",
+            json_arrays_table!("$2"),
+            " w)"
+        )
+    };
+}
+/// Each id has a leading `+`. The `IN` repeats the join condition: without the repetition SQLite's planner walks the
+/// tenant's facts.
+const APPEND_REPLACED_BY: &str = batch!(
+    append_replaced_by!("facts", "id"),
+    append_replaced_by!("fact_knowers", "fact")
+);
+
+pub(super) async fn append_replaced_by(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    replaced: &[FactReplacement],
+) -> StoreResult<()> {
+    if replaced.is_empty() {
+        return Ok(());
+    }
+    let mut by: BTreeMap<FactId, String> = BTreeMap::new();
+    for FactReplacement { fact, by: newer } in replaced {
+        let ids = by.entry(*fact).or_default();
+        ids.push('+');
+        ids.push_str(&newer.to_string());
+    }
+    execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&by.into_iter().collect::<Vec<_>>())?).await?;
+    Ok(())
+}

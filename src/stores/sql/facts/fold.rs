@@ -1,0 +1,387 @@
+//! The cached results of a fact: its view and its earliest standing invalidation.
+//!
+//! A transaction that writes or lifts an invalidation, or edits a fact, must refresh the affected facts here. A changed
+//! fact gets a new version and an outbox row, and a duplicate's change propagates to the fact that absorbed the
+//! duplicate.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::super::{
+    Connection, Row,
+    rows::{Columns, json_list, to_micros},
+    statements::{execute, fetch_all},
+};
+use super::{read_cached_invalidation, read_view};
+use colloquy_core::ids::{FactId, TenantId};
+use colloquy_memory::{
+    fact::{EffectiveInvalidation, FoldedFact, Importance, InvalidReason, Knower},
+    reconcile,
+};
+use colloquy_ports::{StoreError, StoreResult};
+
+/// Selects the inputs of a fold, a row per fact: the statement and the cached results. JSON columns hold the standing
+/// invalidations, the edits, and the duplicates folded into the fact.
+const SELECT_FOLD_INPUTS: &str = concat!(
+    "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
+        f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.valid_at, f.authored,
+        (SELECT ",
+    json_rows!("'at', i.at, 'id', i.id, 'reason', i.reason, 'by', i.by_fact"),
+    "
+           FROM invalidations i WHERE i.tenant = f.tenant AND i.fact = f.id AND i.lifted_at IS NULL),
+        (SELECT ",
+    json_rows!(concat!("'at', e.at, 'id', e.edit, 'patch', ", json_of!("e.patch"))),
+    "
+           FROM fact_edits e WHERE e.tenant = f.tenant AND e.fact = f.id),
+        (SELECT ",
+    json_rows!(concat!(
+        "'at', i.at, 'fact', d.id, 'valid_at', d.valid_at, 'content', d.view_content, 'keywords', ",
+        json_of!("d.view_keywords"),
+        ", 'importance', d.view_importance, 'pinned', ",
+        json_flag!("d.view_pinned")
+    )),
+    "
+           FROM invalidations i JOIN facts d ON d.tenant = i.tenant AND d.id = i.fact
+           WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL
+             AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = d.tenant AND u.fact = d.id
+                             AND u.reason = 'unsaid' AND u.lifted_at IS NULL)),
+        f.knowers
+    FROM facts f WHERE f.tenant = $1 AND f.id ",
+    in_json_list!("$2")
+);
+
+/// The `IN` repeats the join condition: without the repetition SQLite's planner walks the tenant's facts.
+const STORE_VIEWS: &str = batch!(
+    concat!(
+        "UPDATE facts SET view_content = v.value ->> 1, view_keywords = v.value ->> 2,
+            view_importance = CAST(v.value ->> 3 AS BIGINT), view_pinned = (v.value ->> 4 = 'yes'),
+            invalid_at = CAST(v.value ->> 5 AS BIGINT), invalid_reason = v.value ->> 6, invalid_by = v.value ->> 7,
+            version = version + 1
+         FROM ",
+        json_arrays_table!("$2"),
+        " v WHERE facts.tenant = $1 AND facts.id = ",
+        row_key!("v", 0),
+        " AND facts.id IN (SELECT ",
+        row_key!("w", 0),
+        " FROM ",
+        json_arrays_table!("$2"),
+        " w)"
+    ),
+    concat!(
+        "UPDATE fact_knowers SET importance = CAST(v.value ->> 3 AS BIGINT), pinned = (v.value ->> 4 = 'yes'),
+            ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out = COALESCE(v.value ->> 6 IN ('forgotten', 'removed'), FALSE),
+            version = version + 1
+         FROM ",
+        json_arrays_table!("$2"),
+        " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = ",
+        row_key!("v", 0),
+        " AND fact_knowers.fact IN (SELECT ",
+        row_key!("w", 0),
+        " FROM ",
+        json_arrays_table!("$2"),
+        " w)"
+    ),
+    concat!(
+        "INSERT INTO outbox (tenant, fact) SELECT $1, v.value ->> 0 FROM ",
+        json_arrays_table!("$2"),
+        " v"
+    )
+);
+
+/// The limit of fold rounds. Chains of duplicates are a few facts long; a longer chain can only be a ring.
+const MAX_FOLD_ROUNDS: usize = 1_000;
+
+#[derive(Deserialize)]
+struct StandingInvalidation {
+    at: i64,
+    id: String,
+    reason: String,
+    by: Option<String>,
+}
+
+/// A person's correction.
+#[derive(Deserialize)]
+pub(super) struct ViewEditRow {
+    at: i64,
+    id: String,
+    patch: ViewPatch,
+}
+
+/// The part of a person's correction that shows in the view.
+#[derive(Deserialize)]
+struct ViewPatch {
+    content: Option<String>,
+    keywords: Option<Vec<String>>,
+    importance: Option<Importance>,
+    pinned: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct FoldedDuplicate {
+    at: i64,
+    fact: FactId,
+    valid_at: i64,
+    #[serde(flatten)]
+    view: FoldedFact,
+}
+
+struct FoldInput {
+    id: FactId,
+    base: FoldedFact,
+    cached_view: FoldedFact,
+    cached_invalid: Option<EffectiveInvalidation>,
+    expires_at: Option<i64>,
+    valid_at: i64,
+    authored: bool,
+    standing: Vec<StandingInvalidation>,
+    edits: Vec<ViewEditRow>,
+    duplicates: Vec<FoldedDuplicate>,
+    knowers: BTreeSet<Knower>,
+}
+
+/// The outcome of a refresh.
+#[derive(Default)]
+pub(in super::super) struct FoldOutcome {
+    /// Facts that had no invalidation before.
+    pub stood: BTreeSet<FactId>,
+    /// Facts that have no invalidation now.
+    pub stand: BTreeSet<FactId>,
+    /// All knowers of the refreshed facts.
+    pub knowers: BTreeSet<Knower>,
+}
+
+fn read_fold_input(row: &Row) -> StoreResult<FoldInput> {
+    let columns = &mut Columns::new(row);
+    Ok(FoldInput {
+        id: columns.id()?,
+        base: read_view(columns)?,
+        cached_view: read_view(columns)?,
+        cached_invalid: read_cached_invalidation(columns)?,
+        expires_at: columns.next()?,
+        valid_at: columns.next()?,
+        authored: columns.next()?,
+        standing: columns.json()?,
+        edits: columns.json()?,
+        duplicates: columns.json()?,
+        knowers: columns.json()?,
+    })
+}
+
+/// Recomputes `facts` and all facts that their changes reach.
+pub(in super::super) async fn refresh_views(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    facts: BTreeSet<FactId>,
+) -> StoreResult<FoldOutcome> {
+    let mut folded = FoldOutcome::default();
+    let mut round = facts;
+    for nth in 0..MAX_FOLD_ROUNDS {
+        if round.is_empty() {
+            return Ok(folded);
+        }
+        let (own, reached) = refresh_views_once(connection, tenant, &round).await?;
+        if nth == 0 {
+            folded = own;
+        }
+        round = reached;
+    }
+    Err(StoreError::Corrupt(
+        "facts that are duplicates of each other in a ring".to_owned(),
+    ))
+}
+
+/// Refreshes `facts` once; also returns the facts that absorbed a changed fact.
+async fn refresh_views_once(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    facts: &BTreeSet<FactId>,
+) -> StoreResult<(FoldOutcome, BTreeSet<FactId>)> {
+    let rows = fetch_all!(connection, SELECT_FOLD_INPUTS; tenant, json_list(facts)).await?;
+    let materials = rows
+        .iter()
+        .map(|row| read_fold_input(row).map(|material| (material.id, material)))
+        .collect::<StoreResult<HashMap<_, _>>>()?;
+
+    let mut fresh = HashMap::new();
+    for id in facts {
+        compute_view(*id, &materials, &mut fresh, &mut HashSet::new());
+    }
+    let mut changed = Vec::new();
+    let (mut folded, mut reached) = (FoldOutcome::default(), BTreeSet::new());
+    for (id, view) in &fresh {
+        let Some(material) = materials.get(id) else { continue };
+        let invalid = earliest_invalidation(&material.standing)?;
+        folded.stood.extend(material.cached_invalid.is_none().then_some(*id));
+        folded.stand.extend(invalid.is_none().then_some(*id));
+        folded.knowers.extend(material.knowers.iter().cloned());
+        let view_changed = *view != material.cached_view;
+        if !view_changed && invalid == material.cached_invalid {
+            continue;
+        }
+        changed.push(view_row(*id, view, invalid.as_ref(), material.expires_at)?);
+        if view_changed {
+            reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
+        }
+    }
+    if !changed.is_empty() {
+        execute!(connection, STORE_VIEWS; tenant, serde_json::Value::from(changed).to_string()).await?;
+    }
+    Ok((folded, reached))
+}
+
+fn view_row(
+    id: FactId,
+    view: &FoldedFact,
+    invalid: Option<&EffectiveInvalidation>,
+    expires_at: Option<i64>,
+) -> StoreResult<serde_json::Value> {
+    let invalid_at = invalid.map(|invalid| to_micros(invalid.at));
+    let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
+    Ok(json!([
+        id,
+        view.content,
+        // A text, not an array: the column holds JSON.
+        super::super::rows::to_json(&view.keywords)?,
+        view.importance,
+        if view.pinned { "yes" } else { "no" },
+        invalid_at,
+        invalid.map(|invalid| invalid.reason.as_str()),
+        invalid.and_then(|invalid| invalid.by),
+        ends_at,
+    ]))
+}
+
+/// Returns the facts of which the fact is a standing duplicate.
+fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
+    material
+        .standing
+        .iter()
+        .filter(|standing| standing.reason == InvalidReason::Duplicate.as_str())
+        .filter_map(|standing| standing.by.as_deref()?.parse().ok())
+}
+
+/// Returns the first reason why the fact ended. The write order is random, so reasons of the same moment are sorted by
+/// the causing fact. A request to forget comes last.
+fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
+    let Some(first) = standing
+        .iter()
+        .min_by_key(|row| (row.at, row.by.is_none(), &row.by, &row.id))
+    else {
+        return Ok(None);
+    };
+    let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));
+    Ok(Some(EffectiveInvalidation {
+        at: chrono::DateTime::from_timestamp_micros(first.at).ok_or_else(corrupt)?,
+        reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
+        by: match &first.by {
+            Some(by) => Some(by.parse().map_err(|_| corrupt())?),
+            None => None,
+        },
+    }))
+}
+
+/// Applies people's edits to a statement, without the duplicates folded into it.
+pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>) -> FoldedFact {
+    edits.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+    for edit in &edits {
+        apply_patch(&mut statement, &edit.patch);
+    }
+    statement
+}
+
+/// A later change of a view.
+enum ViewEvent<'m> {
+    Edit(&'m ViewPatch),
+    Duplicate(&'m FoldedDuplicate),
+}
+
+/// Computes the view of a fact: the statement, then its edits and duplicates in the order of their times. An edit
+/// replaces the values that it sets. Newer wording wins, by when the statement was said and not by when the row was
+/// written. In a protected fact, only a person's edit changes the wording.
+fn compute_view<'m>(
+    id: FactId,
+    materials: &'m HashMap<FactId, FoldInput>,
+    fresh: &mut HashMap<FactId, FoldedFact>,
+    visiting: &mut HashSet<FactId>,
+) -> Option<FoldedFact> {
+    if let Some(known) = fresh.get(&id) {
+        return Some(known.clone());
+    }
+    let material = materials.get(&id)?;
+    if !visiting.insert(id) {
+        // In a ring, the cached view is as good as any.
+        return Some(material.cached_view.clone());
+    }
+    // Duplicates that ended at the same time are sorted by when they were said, because the order of learning is
+    // random.
+    let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
+    for edit in &material.edits {
+        events.push(((edit.at, edit.at, edit.id.clone()), ViewEvent::Edit(&edit.patch)));
+    }
+    for duplicate in &material.duplicates {
+        let order = (duplicate.at, duplicate.valid_at, duplicate.fact.to_string());
+        events.push((order, ViewEvent::Duplicate(duplicate)));
+    }
+    events.sort_by(|(a, _), (b, _)| a.cmp(b));
+
+    let mut view = material.base.clone();
+    let mut worded = (material.valid_at, id);
+    for (_, event) in events {
+        match event {
+            ViewEvent::Edit(edit) => apply_patch(&mut view, edit),
+            ViewEvent::Duplicate(duplicate) => {
+                let other =
+                    compute_view(duplicate.fact, materials, fresh, visiting).unwrap_or_else(|| duplicate.view.clone());
+                let said = (duplicate.valid_at, duplicate.fact);
+                if said < worded {
+                    view = reconcile::fold_duplicates(&other, &[view]);
+                    continue;
+                }
+                let mut folded = reconcile::fold_duplicates(&view, &[other]);
+                if material.authored || view.pinned {
+                    folded.content = view.content;
+                } else {
+                    worded = said;
+                }
+                view = folded;
+            }
+        }
+    }
+    visiting.remove(&id);
+    fresh.insert(id, view.clone());
+    Some(view)
+}
+
+fn apply_patch(view: &mut FoldedFact, patch: &ViewPatch) {
+    if let Some(content) = &patch.content {
+        view.content.clone_from(content);
+    }
+    if let Some(keywords) = &patch.keywords {
+        view.keywords.clone_from(keywords);
+    }
+    if let Some(importance) = patch.importance {
+        view.importance = importance;
+    }
+    if let Some(pinned) = patch.pinned {
+        view.pinned = pinned;
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn fold_touches_only_the_rows_it_names() {
+            assert_searches(SELECT_FOLD_INPUTS, &["invalidations_of_fact", "invalidations_by_fact"]).await;
+            for statement in STORE_VIEWS.split(';') {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

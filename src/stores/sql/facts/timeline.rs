@@ -1,0 +1,319 @@
+//! A memory since a moment, as the input of reconciliation.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use super::super::{
+    Engine, Row,
+    rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+    statements::fetch_all,
+};
+use super::{fact_columns, read_fact};
+use colloquy_core::ids::{DialogueId, FactId, InvalidationId, TenantId, TurnId, WorldId};
+use colloquy_memory::{
+    fact::{Audience, InvalidReason},
+    timeline::{JudgeBudgetShare, KnownFact, PastEdit, StoredEnd},
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::facts::{Extraction, TimelineRows},
+};
+
+/// A condition for ends that count. An end lifted by a person counts for the time until the lift.
+macro_rules! end_counts {
+    ($end:literal) => {
+        concat!("(", $end, ".lifted_at IS NULL OR ", $end, ".lifted_by_kind = 'edit')")
+    };
+}
+/// Selects the facts of a timeline. A promise may end by a turn of another memory, and reconciliation of this memory
+/// does not decide that end. The query finds:
+/// - the requested facts, facts said since the moment, and facts that name somebody;
+/// - facts ended by turns since the moment, including ends that unsaid turns had caused;
+/// - facts that people removed or corrected since the moment;
+/// - once-pinned duplicates of any subject, with the absorbing facts. Such facts are few, and a subject may have
+///   several spellings.
+///
+/// CROSS JOIN keeps the short list outside.
+const TIMELINE_FACTS: &str = concat!(
+    "WITH RECURSIVE found (id) AS (
+        SELECT v.value FROM ",
+    json_texts_table!("$5"),
+    " v
+        UNION
+        SELECT id FROM facts WHERE tenant = $1 AND world = $2 AND audience = $3 AND valid_at >= $4
+        UNION
+        SELECT id FROM facts",
+    by_index!("facts_that_name"),
+    " WHERE tenant = $1 AND world = $2 AND audience = $3 AND predicate IN ('be named', '이름이다')
+        UNION
+        SELECT i.fact FROM extractions e CROSS JOIN invalidations i
+        WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
+          AND i.tenant = $1 AND i.cause_id = e.turn
+        UNION
+        SELECT i.fact FROM invalidations i CROSS JOIN facts x
+        WHERE i.tenant = $1 AND i.at >= $4 AND i.cause_kind = 'edit'
+          AND x.tenant = $1 AND x.id = i.fact AND x.world = $2 AND x.audience = $3
+        UNION
+        SELECT c.fact FROM fact_edits c CROSS JOIN facts y
+        WHERE c.tenant = $1 AND c.at >= $4
+          AND y.tenant = $1 AND y.id = c.fact AND y.world = $2 AND y.audience = $3),
+     pinned (id) AS (
+        SELECT p.id FROM facts p
+        WHERE p.tenant = $1 AND p.world = $2 AND p.audience = $3 AND p.pinned_once = TRUE
+          AND EXISTS (SELECT 1 FROM invalidations i WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate'
+                      AND ",
+    end_counts!("i"),
+    ")
+        UNION
+        SELECT i.by_fact FROM pinned p CROSS JOIN invalidations i",
+    by_index!("invalidations_of_fact"),
+    "
+        WHERE i.tenant = $1 AND i.fact = p.id AND i.reason = 'duplicate' AND i.by_fact IS NOT NULL AND ",
+    end_counts!("i"),
+    "),
+     wanted (id) AS (SELECT id FROM found UNION SELECT id FROM pinned)
+     SELECT f.audience = $3 AND f.world = $2, v.vector, f.written_at,
+        (SELECT ",
+    json_rows!(
+        "'id', i.id, 'reason', i.reason, 'by', i.by_fact, 'at', i.at,
+         'turn', CASE WHEN i.cause_kind = 'turn'
+                       AND (i.reason NOT IN ('fulfilled', 'given_up', 'overdue')
+                            OR EXISTS (SELECT 1 FROM extractions x
+                                       WHERE x.tenant = $1 AND x.turn = i.cause_id AND x.audience = $3))
+                  THEN i.cause_id END, 'restored_at', i.lifted_at"
+    ),
+    "
+           FROM invalidations i WHERE i.tenant = $1 AND i.fact = f.id AND ",
+    end_counts!("i"),
+    "),
+        (SELECT ",
+    json_rows!(concat!(
+        "'at', e.at, 'vector', ",
+        hex_of_bytes!("CASE WHEN e.model_before = $6 THEN e.vector_before END"),
+        ", 'patch', ",
+        json_of!("e.patch")
+    )),
+    "
+           FROM fact_edits e WHERE e.tenant = $1 AND e.fact = f.id), ",
+    fact_columns!(),
+    " FROM wanted w CROSS JOIN facts f
+     LEFT JOIN fact_embeddings v ON v.tenant = $1 AND v.fact = f.id AND v.model = $6
+     WHERE f.tenant = $1 AND f.id = w.id AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = $1 AND u.fact = f.id AND u.reason = 'unsaid'
+                       AND u.lifted_at IS NULL)"
+);
+const TIMELINE_EXTRACTIONS: &str =
+    "SELECT e.turn, e.dialogue, e.number, e.npc, e.knowers, e.private_to, e.said_at, e.player, e.forget,
+        e.injected, e.quoted, e.ends, e.room
+    FROM extractions e CROSS JOIN turns t
+    WHERE e.tenant = $1 AND e.world = $2 AND e.audience = $3 AND e.said_at >= $4
+      AND t.tenant = $1 AND t.id = e.turn AND t.stands = TRUE
+    ORDER BY e.said_at, e.turn";
+
+const ASKED_TO_FORGET: &str = "SELECT e.forget FROM turns t CROSS JOIN extractions e
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number BETWEEN $3 AND $4
+      AND e.tenant = $1 AND e.turn = t.id AND e.forget <> '[]'
+    ORDER BY t.number, e.audience";
+
+#[derive(Deserialize)]
+struct FactEndRow {
+    id: InvalidationId,
+    reason: String,
+    by: Option<FactId>,
+    at: i64,
+    turn: Option<TurnId>,
+    restored_at: Option<i64>,
+}
+
+#[derive(Deserialize)]
+struct PastEditRow {
+    at: i64,
+    /// Hexadecimal; empty if the wording did not change or another model embedded it.
+    vector: Option<String>,
+    patch: PastEditPatch,
+}
+
+/// The parts of a person's correction that affect how a fact is judged.
+#[derive(Deserialize)]
+struct PastEditPatch {
+    content: Option<String>,
+    keywords: Option<Vec<String>>,
+    pinned: Option<bool>,
+    restored: Option<bool>,
+}
+
+impl FactEndRow {
+    fn into_ended(self) -> StoreResult<StoredEnd> {
+        Ok(StoredEnd {
+            reason: InvalidReason::parse(&self.reason)
+                .ok_or_else(|| StoreError::Corrupt(format!("unknown reason `{}`", self.reason)))?,
+            id: self.id,
+            by: self.by,
+            turn: self.turn,
+            at: from_micros(self.at)?,
+            restored_at: self.restored_at.map(from_micros).transpose()?,
+        })
+    }
+}
+
+impl PastEditRow {
+    fn into_past_edit(self) -> StoreResult<PastEdit> {
+        let vector = self.vector.filter(|text| !text.is_empty());
+        Ok(PastEdit {
+            at: from_micros(self.at)?,
+            vector_before: vector.as_deref().map(vector_from_hexadecimal).transpose()?,
+            content: self.patch.content,
+            keywords: self.patch.keywords,
+            pinned: self.patch.pinned,
+            restored: self.patch.restored.unwrap_or(false),
+        })
+    }
+}
+
+fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
+    let corrupt = || StoreError::Corrupt("a vector that is not hexadecimal".to_owned());
+    let bytes = (0..hexadecimal.len() / 2)
+        .map(|at| {
+            let digits = hexadecimal.get(2 * at..2 * at + 2).ok_or_else(corrupt)?;
+            u8::from_str_radix(digits, 16).map_err(|_| corrupt())
+        })
+        .collect::<StoreResult<Vec<u8>>>()?;
+    vector_from_bytes(&bytes)
+}
+
+/// Reads a fact with its history, and whether the fact belongs to the requested memory.
+fn read_known_fact(row: &Row) -> StoreResult<(bool, KnownFact)> {
+    let mut columns = Columns::new(row);
+    let here: bool = columns.next()?;
+    let vector = vector_from_bytes(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
+    let written_at = columns.time()?;
+    let ends: Vec<FactEndRow> = columns.json()?;
+    let edits: Vec<PastEditRow> = columns.json()?;
+    let mut edits = edits
+        .into_iter()
+        .map(PastEditRow::into_past_edit)
+        .collect::<StoreResult<Vec<PastEdit>>>()?;
+    edits.sort_by_key(|edit| edit.at);
+    let known = KnownFact {
+        fact: read_fact(columns)?,
+        vector,
+        written_at,
+        edits,
+        ends: ends
+            .into_iter()
+            .map(FactEndRow::into_ended)
+            .collect::<StoreResult<_>>()?,
+        foreign: !here,
+    };
+    Ok((here, known))
+}
+
+fn read_extraction(row: &Row) -> StoreResult<Extraction> {
+    let mut columns = Columns::new(row);
+    Ok(Extraction {
+        turn: columns.id()?,
+        dialogue: columns.id()?,
+        number: columns.number()?,
+        npc: columns.id()?,
+        audience: Audience {
+            knowers: columns.json()?,
+            private_to: columns.maybe_id()?,
+        },
+        said_at: columns.time()?,
+        player: columns.maybe_id()?,
+        forget: columns.json()?,
+        injected: columns.json()?,
+        quoted: columns.json()?,
+        ends: columns.json()?,
+        room: JudgeBudgetShare::from_quarters(columns.number()?)
+            .ok_or_else(|| StoreError::Corrupt("a share of more than four quarters".to_owned()))?,
+    })
+}
+
+pub(super) async fn load_timeline(
+    engine: &Engine,
+    tenant: &TenantId,
+    world: &WorldId,
+    audience: &Audience,
+    since: DateTime<Utc>,
+    ids: &[FactId],
+) -> StoreResult<TimelineRows> {
+    let audience = audience.audience_key();
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let facts = fetch_all!(
+        connection, TIMELINE_FACTS;
+        tenant, world, audience, to_micros(since), json_list(ids), engine.embedding_model
+    )
+    .await?;
+    let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, to_micros(since)).await?;
+    drop(connection);
+    let mut known = Vec::with_capacity(facts.len());
+    let mut elsewhere = HashMap::new();
+    for row in &facts {
+        let (here, fact) = read_known_fact(row)?;
+        if here {
+            known.push(fact);
+            continue;
+        }
+        if fact.fact.authored && fact.fact.world == *world {
+            known.push(fact.clone());
+        }
+        elsewhere.insert(fact.fact.id, fact.fact);
+    }
+    Ok(TimelineRows {
+        known,
+        extractions: extractions.iter().map(read_extraction).collect::<StoreResult<_>>()?,
+        foreign_facts: elsewhere,
+    })
+}
+
+pub(super) async fn load_forget_requests(
+    engine: &Engine,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    from: u32,
+    to: u32,
+) -> StoreResult<Vec<String>> {
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let rows = fetch_all!(connection, ASKED_TO_FORGET; tenant, dialogue, i64::from(from), i64::from(to)).await?;
+    let asked = rows.iter().map(|row| Columns::new(row).json::<Vec<String>>());
+    let asked = asked.collect::<StoreResult<Vec<_>>>()?;
+    Ok(asked.into_iter().flatten().collect())
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn timeline_is_read_from_its_moment() {
+            let plan = plan(TIMELINE_FACTS).await;
+            // Only lists of wanted rows are scanned, no tables.
+            let walked = plan.lines().map(str::trim).filter_map(|step| step.strip_prefix("SCAN "));
+            for list in walked {
+                assert!(
+                    ["v VIRTUAL TABLE INDEX 1:", "found", "n", "o", "p", "pinned", "w"].contains(&list),
+                    "{list} in\n{plan}"
+                );
+            }
+            for part in [
+                "SCAN w\n",
+                "facts_pinned_once (tenant=? AND world=? AND audience=?)",
+                "facts_that_name (tenant=? AND world=? AND audience=?)",
+                "facts_in_order (tenant=? AND world=? AND audience=? AND valid_at>?)",
+                "extractions_in_order (tenant=? AND world=? AND audience=? AND said_at>?)",
+                "invalidations_by_cause",
+                "invalidations_by_hand (tenant=? AND at>?)",
+                "fact_edits_in_order (tenant=? AND at>?)",
+            ] {
+                assert!(plan.contains(part), "no `{part}` in\n{plan}");
+            }
+            assert_searches(TIMELINE_EXTRACTIONS, &["extractions_in_order"]).await;
+            let indexes = ["turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "(tenant=? AND turn=?)"];
+            assert_searches(ASKED_TO_FORGET, &indexes).await;
+        }
+    }
+}

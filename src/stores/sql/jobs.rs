@@ -1,0 +1,437 @@
+//! The job queue, and the fence that every job's write passes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+
+use super::{
+    Connection, Engine, Row, authored, dialogues,
+    job_calls::{self, usage_line},
+    leases,
+    rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
+    statements::{execute, fetch_optional, fetch_scalar},
+    turns,
+};
+use colloquy_core::{
+    ids::{DialogueId, JobId, NodeId, NpcId, TenantId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    trace::{JobTrace, TaskUsage},
+    turn::TurnStatus,
+};
+use colloquy_ports::{
+    Page, PageRequest, StoreError, StoreResult,
+    buffer::{BufferedTurn, mark_if_interrupted},
+    ledger::{
+        audit::Edit,
+        jobs::{Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore, LeaseRenewal},
+    },
+};
+
+pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
+
+/// Reads the turn first and all related rows by primary key. Deleted worlds and NPCs are included, because other NPCs
+/// may have heard the turn. `MATERIALIZED` fixes the order: before Postgres has analyzed the tables of a new ledger, it
+/// might start with all dialogues of a tenant.
+const SPOKEN_FOR_JOB: &str = concat!(
+    "WITH t AS MATERIALIZED (SELECT * FROM turns WHERE tenant = $1 AND id = $2),
+        d AS MATERIALIZED (SELECT d.* FROM t CROSS JOIN dialogues d WHERE d.tenant = $1 AND d.id = t.dialogue)
+     SELECT ",
+    turns::turn_columns!(),
+    ", ",
+    dialogues::dialogue_columns!("d."),
+    ", ",
+    authored::world_columns!(),
+    ", ",
+    authored::npc_columns!(),
+    ", (SELECT ",
+    json_rows!(
+        "'id', b.id, 'number', b.number, 'status', b.status, 'line', b.player_text, 'npc', b.npc, 'reply', b.reply_text"
+    ),
+    " FROM turns b WHERE b.tenant = $1 AND b.dialogue = t.dialogue AND b.stands = TRUE
+            AND b.number BETWEEN t.number - 2 AND t.number - 1),
+        (SELECT c.body FROM traces c WHERE c.tenant = $1 AND c.turn = t.id AND $4)",
+    " FROM t CROSS JOIN d CROSS JOIN worlds w CROSS JOIN npcs n
+      WHERE t.stands = TRUE AND t.text_version = $3
+        AND w.tenant = $1 AND w.id = d.world
+        AND n.tenant = $1 AND n.world = d.world AND n.id = t.npc"
+);
+const STORE_ANSWER: &str = "UPDATE jobs SET answer = $5
+    WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+      AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                  AND turns.stands = TRUE AND turns.text_version = $4)";
+const FINISH_JOB: &str = "UPDATE jobs SET status = 'done', finished_at = $3, leased_to = NULL, leased_until = NULL,
+        answer = NULL, calls = COALESCE(calls, '') || $4
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+const FINISH_UNSAID_JOB: &str = "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $3,
+        leased_to = NULL, leased_until = NULL, answer = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'pending'
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
+                      AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
+const FAIL_JOB: &str =
+    "UPDATE jobs SET attempts = attempts + 1, last_error = $3, leased_to = NULL, leased_until = NULL,
+        useless = useless + $5, status = CASE WHEN $4 IS NULL THEN 'dead' ELSE status END,
+        due_at = COALESCE($4, due_at), calls = COALESCE(calls, '') || $7, failed_at = $8
+    WHERE tenant = $1 AND id = $2 AND status = 'pending' AND leased_to = $6";
+const RETRY_JOB: &str = "UPDATE jobs SET status = 'pending', attempts = 0, useless = 0, due_at = $3, retried_at = $3,
+        leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
+const JOB_BY_ID: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
+    WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
+// A failed job waits for its retry time; a player's next turn does not shorten the wait.
+const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
+/// Builds a list query with a literal status: pending and dead jobs have partial indexes. The index of pending jobs is
+/// not sorted by id.
+macro_rules! list_jobs {
+    ($id:expr, $status:literal) => {
+        concat!(
+            "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs WHERE tenant = $1 AND ",
+            $id,
+            " < CASE WHEN $2 IS NULL THEN '~' ELSE $2 END AND turn IS NOT NULL",
+            $status,
+            " ORDER BY ",
+            $id,
+            " DESC LIMIT $3"
+        )
+    };
+}
+const LIST: &str = list_jobs!("id", "");
+const LIST_PENDING: &str = list_jobs!(unindexed!("id"), " AND status = 'pending'");
+const LIST_DONE: &str = list_jobs!("id", " AND status = 'done'");
+const LIST_DEAD: &str = list_jobs!("id", " AND status = 'dead'");
+const IS_EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
+const WORLD_OF_JOB: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
+    WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
+const COUNT_PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
+
+/// Ends the job if its turn stands with the fence's text version and the job is pending. On `false` the fence is
+/// closed, and the caller must write nothing. `calls` is the job's model usage.
+pub(super) async fn pass_fence(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fence: &JobFence,
+    calls: &[TaskUsage],
+    now: DateTime<Utc>,
+) -> StoreResult<bool> {
+    const PASS_FENCE: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
+            answer = NULL, calls = COALESCE(calls, '') || $6
+        WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
+          AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
+                      AND turns.stands = TRUE AND turns.text_version = $4)";
+    let passed = execute!(
+        connection, PASS_FENCE;
+        tenant, fence.job, fence.turn, i64::from(fence.text_version), to_micros(now), usage_line(calls)?
+    )
+    .await?;
+    Ok(passed == 1)
+}
+
+const fn status_name(status: JobStatus) -> &'static str {
+    match status {
+        JobStatus::Pending => "pending",
+        JobStatus::Done => "done",
+        JobStatus::Dead => "dead",
+    }
+}
+
+pub(super) fn parse_status(name: &str) -> Option<JobStatus> {
+    [JobStatus::Pending, JobStatus::Done, JobStatus::Dead]
+        .into_iter()
+        .find(|status| status_name(*status) == name)
+}
+
+pub(super) fn read_job(row: &Row) -> StoreResult<Job> {
+    let mut columns = Columns::new(row);
+    Ok(Job {
+        id: columns.id()?,
+        kind: columns.parse_with(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        text_version: columns.number()?,
+        attempts: columns.number()?,
+        useless: columns.number()?,
+        created_at: columns.time()?,
+        since: columns.time()?,
+        answer: columns.next()?,
+        leased_until: columns.time()?,
+    })
+}
+
+#[derive(Deserialize)]
+struct PrecedingTurn {
+    id: TurnId,
+    number: u32,
+    status: String,
+    line: String,
+    npc: NpcId,
+    reply: String,
+}
+
+fn read_spoken_turn(row: &Row) -> StoreResult<JobInput> {
+    let columns = &mut Columns::new(row);
+    let (turn, dialogue) = (
+        turns::read_turn_columns(columns)?.turn,
+        dialogues::read_dialogue(columns)?,
+    );
+    let (world, npc) = (
+        authored::read_world_columns(columns)?,
+        authored::read_npc_columns(columns)?,
+    );
+    let mut before: Vec<PrecedingTurn> = columns.json()?;
+    before.sort_by_key(|turn| turn.number);
+    let trace = columns.maybe_json()?;
+    let before = before.into_iter().map(|turn| {
+        let status = TurnStatus::parse(&turn.status);
+        Ok(BufferedTurn {
+            id: turn.id,
+            number: turn.number,
+            player_text: turn.line,
+            npc: turn.npc,
+            reply_text: mark_if_interrupted(
+                turn.reply,
+                status.ok_or_else(|| StoreError::Corrupt(format!("unknown status `{}`", turn.status)))?,
+            ),
+        })
+    });
+    Ok(JobInput {
+        before: before.collect::<StoreResult<_>>()?,
+        trace,
+        turn,
+        dialogue,
+        world,
+        npc,
+    })
+}
+
+fn read_job_row(row: &Row) -> StoreResult<JobRow> {
+    let mut columns = Columns::new(row);
+    Ok(JobRow {
+        id: columns.id()?,
+        kind: columns.parse_with(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        status: columns.parse_with(parse_status)?,
+        attempts: columns.number()?,
+        last_error: columns.next()?,
+        created_at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl JobStore for SqlJobStore {
+    async fn lease_due_jobs(
+        &self,
+        scope: &TenantScope,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Job>> {
+        leases::lease_due_jobs(&self.0, scope, node, now, until, limit).await
+    }
+    async fn renew_lease(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<LeaseRenewal> {
+        leases::renew_job_lease(&self.0, scope, job, node, now, until).await
+    }
+    async fn release_all_leases(&self, node: NodeId) -> StoreResult<()> {
+        leases::release_node_jobs(&self.0, node).await
+    }
+    async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
+        leases::release_tenant_jobs(&self.0, scope, node).await
+    }
+    async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(
+            connection, SPOKEN_FOR_JOB;
+            scope.tenant(), job.turn, i64::from(job.text_version), job.kind == JobKind::ExtractFacts
+        )
+        .await?;
+        drop(connection);
+        row.as_ref().map(read_spoken_turn).transpose()
+    }
+    async fn store_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
+        let (tenant, fence, answer) = (scope.tenant().clone(), *fence, answer.to_owned());
+        self.0
+            .write_statement(scope, move |connection| {
+                Box::pin(async move {
+                    let kept = execute!(
+                        connection, STORE_ANSWER;
+                        tenant, fence.job, fence.turn, i64::from(fence.text_version), answer
+                    )
+                    .await?;
+                    Ok(kept == 1)
+                })
+            })
+            .await
+    }
+    async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
+        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+        self.0
+            .write_statement(scope, move |connection| {
+                Box::pin(async move {
+                    execute!(connection, FINISH_UNSAID_JOB; tenant, job, to_micros(now)).await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+    async fn finish_job(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()> {
+        let (tenant, now, calls) = (scope.tenant().clone(), self.0.clock.now(), usage_line(calls)?);
+        self.0
+            .write_statement(scope, move |connection| {
+                Box::pin(async move {
+                    execute!(connection, FINISH_JOB; tenant, job, to_micros(now), calls).await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+    async fn fail_job(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        error: &str,
+        then: JobFailure,
+        calls: &[TaskUsage],
+    ) -> StoreResult<()> {
+        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
+        let (error, calls) = (error.to_owned(), usage_line(calls)?);
+        self.0
+            .write_statement(scope, move |connection| {
+                Box::pin(async move {
+                    let retry_at = match then {
+                        JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
+                        JobFailure::Dead => None,
+                    };
+                    let useless = i64::from(matches!(then, JobFailure::RetryUselessAt(_)));
+                    execute!(
+                        connection, FAIL_JOB;
+                        tenant, job, without_nul(&error), retry_at, useless, node, calls, to_micros(now)
+                    )
+                    .await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+    async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
+        let (tenant, now, edit) = (scope.tenant().clone(), self.0.clock.now(), edit.clone());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    let retried = execute!(connection, RETRY_JOB; tenant, job, to_micros(now)).await?;
+                    let row = fetch_optional!(connection, JOB_BY_ID; tenant, job).await?;
+                    let Some(row) = row.as_ref().map(read_job_row).transpose()? else {
+                        return Ok(JobRetry::NotFound);
+                    };
+                    if retried == 0 {
+                        return Ok(JobRetry::NotDead(row.status));
+                    }
+                    super::audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(JobRetry::Done(row))
+                })
+            })
+            .await
+    }
+    async fn make_due(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<u64> {
+        let tenant = scope.tenant().clone();
+        self.0
+            .write_statement(scope, move |connection| {
+                Box::pin(async move { execute!(connection, MAKE_DUE; tenant, dialogue, to_micros(now), turn).await })
+            })
+            .await
+    }
+    async fn list_jobs(
+        &self,
+        scope: &TenantScope,
+        status: Option<JobStatus>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<JobRow>> {
+        let statement = match status {
+            None => LIST,
+            Some(JobStatus::Pending) => LIST_PENDING,
+            Some(JobStatus::Done) => LIST_DONE,
+            Some(JobStatus::Dead) => LIST_DEAD,
+        };
+        let query = bind!(statement; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_job_row, |row| row.id.to_string()).await
+    }
+    async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, WORLD_OF_JOB; scope.tenant(), job).await?;
+        row.map(|row| Columns::new(&row).id()).transpose()
+    }
+    async fn list_turn_job_traces(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        number: u32,
+    ) -> StoreResult<Vec<JobTrace>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        job_calls::load_job_traces(&mut connection, scope, dialogue, number).await
+    }
+    async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let count: i64 = fetch_scalar!(connection, COUNT_PENDING; scope.tenant(), dialogue).await?;
+        Ok(u64::try_from(count).unwrap_or_default())
+    }
+    async fn is_extraction_pending(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        fetch_scalar!(
+            connection, IS_EXTRACTING;
+            scope.tenant(), dialogue, turn, JobKind::ExtractFacts.as_str(), to_micros(now)
+        )
+        .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn job_queue_is_read_from_its_pending_rows() {
+            assert_searches(LIST_PENDING, &["(tenant=?)", "jobs_"]).await;
+            assert_searches(COUNT_PENDING, &["jobs_open"]).await;
+            assert_searches(MAKE_DUE, &["jobs_once"]).await;
+            assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+            for statement in [LIST, LIST_DONE] {
+                assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
+            }
+            assert_searches(
+                SPOKEN_FOR_JOB,
+                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)"],
+            )
+            .await;
+            for statement in [STORE_ANSWER, FINISH_JOB, FINISH_UNSAID_JOB, FAIL_JOB, RETRY_JOB, JOB_BY_ID] {
+                assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Job leases: which node runs a job, until the lease expires.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    Engine, RowScope,
+    jobs::read_job,
+    rows::to_micros,
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+};
+use colloquy_core::{
+    ids::{JobId, NodeId},
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::jobs::{Job, LeaseRenewal},
+};
+
+/// A condition that stops leases for disabled tenants.
+macro_rules! is_enabled {
+    () => {
+        " AND NOT EXISTS (SELECT 1 FROM tenants WHERE id = $1 AND enabled = FALSE)"
+    };
+}
+// Only due jobs reach the writer, so an idle poll writes nothing.
+const HAS_DUE_JOB: &str = concat!(
+    "SELECT EXISTS (SELECT 1 FROM jobs
+    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2))",
+    is_enabled!()
+);
+const FINISH_UNSAID: &str =
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $2, leased_to = NULL, leased_until = NULL,
+        answer = NULL
+    WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND turn IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = jobs.turn
+                      AND turns.stands = TRUE AND turns.text_version = jobs.text_version)";
+// The CTE selects the jobs once instead of once per row. Locked jobs are skipped, even by the transaction that holds
+// the locks.
+const LEASE_DUE_JOBS: &str = concat!(
+    "WITH due (id) AS MATERIALIZED (
+        SELECT id FROM jobs
+        WHERE tenant = $1 AND status = 'pending' AND due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2)",
+    is_enabled!(),
+    " ORDER BY created_at, id LIMIT $5",
+    skip_locked!(),
+    ")
+     UPDATE jobs SET leased_to = $3, leased_until = $4
+     WHERE tenant = $1 AND id IN (SELECT id FROM due)
+     RETURNING id, kind, dialogue, turn, text_version, attempts, useless, created_at, COALESCE(retried_at, created_at),
+        answer, leased_until"
+);
+const RENEW_JOB_LEASE: &str = concat!(
+    "UPDATE jobs SET leased_to = $3, leased_until = $5
+    WHERE tenant = $1 AND id = $2 AND status = 'pending' AND due_at <= $4
+      AND (leased_to = $3 OR leased_until IS NULL OR leased_until <= $4)",
+    is_enabled!()
+);
+const IS_PENDING: &str = "SELECT 1 FROM jobs WHERE tenant = $1 AND id = $2 AND status = 'pending'";
+pub(super) const RELEASE_JOBS_OF_NODE: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+    WHERE status = 'pending' AND leased_to = $1";
+const RELEASE_JOBS_OF_TENANT: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
+    WHERE tenant = $1 AND status = 'pending' AND leased_to = $2";
+
+pub(super) async fn lease_due_jobs(
+    engine: &Arc<Engine>,
+    scope: &TenantScope,
+    node: NodeId,
+    now: DateTime<Utc>,
+    until: DateTime<Utc>,
+    limit: u32,
+) -> StoreResult<Vec<Job>> {
+    let due: bool = {
+        let mut connection = engine.acquire_reader(scope).await?;
+        fetch_scalar!(connection, HAS_DUE_JOB; scope.tenant(), to_micros(now)).await?
+    };
+    if !due {
+        return Ok(Vec::new());
+    }
+    let tenant = scope.tenant().clone();
+    engine
+        .write_transaction(scope, move |connection| {
+            Box::pin(async move {
+                execute!(connection, FINISH_UNSAID; tenant, to_micros(now)).await?;
+                let rows = fetch_all!(
+                    connection, LEASE_DUE_JOBS;
+                    tenant, to_micros(now), node, to_micros(until), i64::from(limit)
+                )
+                .await?;
+                let mut jobs = rows.iter().map(read_job).collect::<StoreResult<Vec<_>>>()?;
+                // RETURNING promises no order.
+                jobs.sort_by_key(|job| (job.created_at, job.id));
+                Ok(jobs)
+            })
+        })
+        .await
+}
+
+pub(super) async fn renew_job_lease(
+    engine: &Arc<Engine>,
+    scope: &TenantScope,
+    job: JobId,
+    node: NodeId,
+    now: DateTime<Utc>,
+    until: DateTime<Utc>,
+) -> StoreResult<LeaseRenewal> {
+    let tenant = scope.tenant().clone();
+    engine
+        .write_statement(scope, move |connection| {
+            Box::pin(async move {
+                let leased =
+                    execute!(connection, RENEW_JOB_LEASE; tenant, job, node, to_micros(now), to_micros(until)).await?;
+                if leased == 1 {
+                    return Ok(LeaseRenewal::Renewed);
+                }
+                let pending = fetch_optional!(connection, IS_PENDING; tenant, job).await?;
+                Ok(match pending {
+                    Some(_) => LeaseRenewal::NotHeld,
+                    None => LeaseRenewal::Finished,
+                })
+            })
+        })
+        .await
+}
+
+pub(super) async fn release_node_jobs(engine: &Arc<Engine>, node: NodeId) -> StoreResult<()> {
+    engine
+        .write_statement(RowScope::All, move |connection| {
+            Box::pin(async move { execute!(connection, RELEASE_JOBS_OF_NODE; node).await.map(drop) })
+        })
+        .await
+}
+
+pub(super) async fn release_tenant_jobs(engine: &Arc<Engine>, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
+    let tenant = scope.tenant().clone();
+    engine
+        .write_statement(scope, move |connection| {
+            Box::pin(async move {
+                execute!(connection, RELEASE_JOBS_OF_TENANT; tenant, node).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn due_leases_are_found_by_index() {
+            for statement in [HAS_DUE_JOB, FINISH_UNSAID, LEASE_DUE_JOBS] {
+                assert_searches(statement, &["jobs_due"]).await;
+            }
+            for statement in [HAS_DUE_JOB, LEASE_DUE_JOBS, RENEW_JOB_LEASE] {
+                assert_searches(statement, &["tenants"]).await;
+            }
+            assert_searches(RENEW_JOB_LEASE, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The ledger's SQL statements, written once for both engines.
+//!
+//! A file per aggregate holds the statements beside the code that runs them. No memory rule is decided here: folds come
+//! from `memory::reconcile`.
+//!
+//! The folder is compiled twice: `stores/sqlite` and `stores/postgres` each include the folder as a child module by
+//! path. The parent module supplies all engine parts under the same names: the types of `engine` (`Connection`, `Row`,
+//! `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few words on which the SQL
+//! dialects differ. The compiler therefore sees plain functions over one concrete driver. A function generic over
+//! drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of neither engine. No file
+//! in the folder may name an engine by its path.
+//!
+//! Statements run through the macros of `statements`: `execute!`, `fetch_all!` and others.
+//!
+//! # Statements that both engines understand
+//! - Lists are bound as JSON: `in_json_list!` tests membership; `json_texts_table!` and `json_arrays_table!` make
+//!   tables. A list written by `ON CONFLICT DO UPDATE` has no duplicate rows and a fixed order.
+//! - The rows found by a query with a LIMIT are selected through `in_subquery!`.
+//! - Rows are looked up by a `row_key!` of `json_arrays_table!`, never by `value ->> n`: Postgres uses no index for
+//!   `->>` (see the Postgres dialect).
+//! - `value ->> n` is text on Postgres, so a number is cast: `CAST(value ->> 4 AS BIGINT)`. A sum is cast too.
+//! - Numbers and moments are bound and read as `i64`. Flags are bound and read as `bool` and compared with `TRUE` and
+//!   `FALSE`, in partial indexes too.
+//! - Where SQLite must keep the join order, `CROSS JOIN` has its conditions in `WHERE`: SQLite allows `ON`, Postgres
+//!   does not.
+//! - `IS DISTINCT FROM` replaces `IS NOT`; `lower(..)` replaces a collation; every subquery in `FROM` has an alias.
+//! - A `batch!` sends several statements in one trip. A statement that must run after another has its own trip.
+//! - A read followed by a write holds a [`LedgerLock`] or `for_update!` against other writers. SQLite has one writer;
+//!   Postgres has many, and each statement sees all earlier commits. Work that starts with a memory lock, in a world
+//!   known beforehand, is written by `write_memory`. A statement that only updates rows from their own columns needs no
+//!   lock.
+
+#[macro_use]
+mod statements;
+
+mod audit;
+mod authored;
+mod backlog;
+mod curator;
+mod dialogues;
+mod facts;
+mod idempotency;
+mod job_calls;
+mod jobs;
+mod leases;
+mod meetings;
+mod nodes;
+mod outbox;
+mod ownership;
+mod prune;
+mod revocations;
+mod rewinds;
+mod rows;
+mod saves;
+mod scenarios;
+mod state;
+mod summaries;
+mod tenants;
+mod turns;
+mod usage;
+
+use std::sync::Arc;
+
+use self::statements::execute;
+use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, store_error};
+use colloquy_core::{
+    ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{Ledger, Maintenance, PruneBefore, metrics::Backlog},
+    vectors::PointSource,
+};
+
+/// The rows open to an operation. Every statement names its tenant; on Postgres, row-level security enforces the tenant
+/// again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RowScope<'a> {
+    Tenant(&'a TenantId),
+    /// The server's own work over all tenants.
+    All,
+}
+
+impl<'a> From<&'a TenantId> for RowScope<'a> {
+    fn from(tenant: &'a TenantId) -> Self {
+        Self::Tenant(tenant)
+    }
+}
+impl<'a> From<&'a TenantScope> for RowScope<'a> {
+    fn from(scope: &'a TenantScope) -> Self {
+        Self::Tenant(scope.tenant())
+    }
+}
+
+/// Data that one writer at a time may read and then write. Callers take several locks in the order of the variants.
+#[derive(Debug, Clone, Copy)]
+#[allow(dead_code, reason = "SQLite has one writer and asks of none of them what it is")]
+pub(super) enum LedgerLock<'a> {
+    /// The authored content of a world: the world's row and the rows of its NPCs.
+    Authored(&'a WorldId),
+    /// All memories of a world, and which turns of the world stand.
+    Memory(&'a WorldId),
+    /// Memories of these NPCs, alone or shared. Other NPCs' memories may be written meanwhile.
+    MemoryOf(&'a WorldId, &'a [NpcId]),
+    /// The memories of a dialogue's listeners, as [`Self::MemoryOf`]. If factions remember the dialogue, common
+    /// knowledge is locked too.
+    MemoryIn(&'a WorldId, DialogueId),
+    /// The dialogues of a world: blocks commits of turns and new dialogues.
+    Dialogues(&'a WorldId),
+    /// A new dialogue of a world. New dialogues do not block each other.
+    NewDialogue(&'a WorldId),
+    /// A turn, against dialogues that would join at the turn.
+    Turn(TurnId),
+    /// The summaries of a dialogue.
+    Summaries(DialogueId),
+    /// The order of a world's state changes: a reader of a change has seen all earlier changes.
+    State(&'a WorldId),
+}
+
+/// Returns all stores of the ledger on one engine.
+pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) -> Ledger {
+    Ledger {
+        tenants: Arc::new(tenants::SqlTenantStore(engine.clone())),
+        authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
+        scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
+        dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
+        turns: Arc::new(turns::SqlTurnStore(engine.clone())),
+        facts: Arc::new(facts::SqlFactStore(engine.clone())),
+        summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
+        state: Arc::new(state::SqlStateStore(engine.clone())),
+        jobs: Arc::new(jobs::SqlJobStore(engine.clone())),
+        curator: Arc::new(curator::SqlCuratorStore(engine.clone())),
+        rewinds: Arc::new(rewinds::SqlRewindStore(engine.clone())),
+        saves: Arc::new(saves::SqlSaveStore(engine.clone())),
+        audit: Arc::new(audit::SqlAuditStore(engine.clone())),
+        idempotency: Arc::new(idempotency::SqlIdempotencyStore(engine.clone())),
+        usage: Arc::new(usage::SqlUsageStore(engine.clone())),
+        revocations: Arc::new(revocations::SqlRevocationStore(engine.clone())),
+        nodes: Arc::new(nodes::SqlNodeStore(engine.clone())),
+        maintenance,
+    }
+}
+
+/// Returns the source from which the in-process index loads a partition.
+pub(super) fn point_source(engine: &Arc<Engine>) -> Arc<dyn PointSource> {
+    Arc::new(outbox::SqlPointSource(engine.clone()))
+}
+
+/// Returns whether the tenant exists.
+pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
+    tenants::has_tenant(connection, tenant).await
+}
+
+/// Deletes rows past their retention time; see `Maintenance::prune_expired`.
+pub(super) async fn prune_tenant(
+    engine: &Engine,
+    tenant: &TenantId,
+    before: &PruneBefore,
+    limit: u32,
+) -> StoreResult<u64> {
+    prune::prune_expired(engine, tenant, before, limit).await
+}
+
+/// Writes the probe row; see `Maintenance::try_write`.
+pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
+    const UPSERT_PROBE: &str =
+        "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
+    let at = rows::to_micros(engine.clock.now());
+    engine
+        .write_statement(RowScope::All, move |connection| {
+            Box::pin(async move { execute!(connection, UPSERT_PROBE; at).await.map(drop) })
+        })
+        .await
+}
+
+/// Returns the waiting work of the queues; see `Maintenance::load_backlog`.
+pub(super) async fn load_backlog(engine: &Engine) -> StoreResult<Backlog> {
+    backlog::measure_backlog(engine).await
+}

@@ -1,0 +1,210 @@
+//! The sources of the search index: the outbox, and points with the embeddings stored in the ledger.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Engine, Row, RowScope,
+    rows::{Columns, json_list, to_micros, vector_from_bytes},
+    statements::{execute, fetch_all},
+};
+use colloquy_core::{
+    ids::{FactId, TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    fact::{Audience, Importance, Knower},
+    keywords, party,
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::facts::OutboxRow,
+    vectors::{IndexPoint, PointSource},
+};
+
+pub(super) struct SqlPointSource(pub(super) Arc<Engine>);
+
+/// The name of no embedder: no fact has a vector of this model.
+const NO_MODEL: &str = "";
+
+/// The number of points per read; between pages, other readers get a turn.
+const POINTS_PER_READ: i64 = 1_000;
+
+/// Vectors of different models cannot be compared. A fact with a vector of another model only becomes a point without a
+/// vector.
+macro_rules! select_points {
+    ($from:literal, $model:literal) => {
+        concat!(
+            "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, e.vector,
+                f.view_content, f.view_keywords
+             FROM ",
+            $from,
+            " LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = ",
+            $model,
+            "
+             WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2)
+               AND (f.expires_at IS NULL OR f.expires_at > $2)"
+        )
+    };
+}
+// A fact with a future start is already a point, because no later event would add the fact to the index. The confirming
+// query checks the moment.
+const POINTS_BY_ID: &str = concat!(select_points!("facts f", "$4"), " AND f.id ", in_json_list!("$3"));
+const ALL_POINTS: &str = concat!(select_points!("facts f", "$5"), " AND f.id > $3 ORDER BY f.id LIMIT $4");
+const POINTS_OF_KNOWER: &str = concat!(
+    select_points!("fact_knowers k CROSS JOIN facts f", "$8"),
+    " AND k.tenant = $1 AND k.world = $3 AND k.knower = $4 AND f.id = k.fact AND (k.valid_at, k.fact) > ($5, $6)
+      ORDER BY k.valid_at, k.fact LIMIT $7"
+);
+const OUTBOX_ROWS: &str = "SELECT seq, tenant, fact FROM outbox ORDER BY seq LIMIT $1";
+const DELETE_OUTBOX_ROWS: &str = concat!(
+    "DELETE FROM outbox WHERE seq ",
+    in_subquery!(concat!(
+        "SELECT CAST(v.value AS BIGINT) FROM ",
+        json_texts_table!("$1"),
+        " v"
+    ))
+);
+
+fn read_point(row: &Row) -> StoreResult<IndexPoint> {
+    let mut columns = Columns::new(row);
+    Ok(IndexPoint {
+        fact: columns.id()?,
+        version: columns.number()?,
+        world: columns.id()?,
+        audience: Audience {
+            knowers: columns.json()?,
+            private_to: columns.maybe_id()?,
+        },
+        subject: party::subject_key(columns.next()?),
+        importance: {
+            let value = columns.number()?;
+            Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))?
+        },
+        valid_at: columns.time()?,
+        embedding: vector_from_bytes(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?,
+        terms: {
+            let content: &str = columns.next()?;
+            keywords::fact_terms(content, &columns.json::<Vec<String>>()?)
+        },
+    })
+}
+
+pub(super) async fn load_outbox(engine: &Engine, limit: u32) -> StoreResult<Vec<OutboxRow>> {
+    let mut connection = engine.acquire_reader(RowScope::All).await?;
+    let rows = fetch_all!(connection, OUTBOX_ROWS; i64::from(limit)).await?;
+    rows.iter()
+        .map(|row| {
+            let mut columns = Columns::new(row);
+            Ok(OutboxRow {
+                seq: columns.next()?,
+                tenant: columns.id()?,
+                fact: columns.id()?,
+            })
+        })
+        .collect()
+}
+
+pub(super) async fn delete_outbox_rows(engine: &Engine, seqs: &[i64]) -> StoreResult<()> {
+    if seqs.is_empty() {
+        return Ok(());
+    }
+    let seqs = serde_json::Value::from(seqs).to_string();
+    engine
+        .write_statement(RowScope::All, move |connection| {
+            Box::pin(async move { execute!(connection, DELETE_OUTBOX_ROWS; seqs).await.map(drop) })
+        })
+        .await
+}
+
+pub(super) async fn load_points(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let now = engine.clock.now();
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let rows =
+        fetch_all!(connection, POINTS_BY_ID; tenant, to_micros(now), json_list(ids), engine.embedding_model).await?;
+    drop(connection);
+    rows.iter().map(read_point).collect()
+}
+
+pub(super) async fn load_points_after(
+    engine: &Engine,
+    tenant: &TenantId,
+    after: Option<FactId>,
+    limit: u32,
+) -> StoreResult<Vec<IndexPoint>> {
+    let now = engine.clock.now();
+    let mut connection = engine.acquire_reader(tenant).await?;
+    let rows = fetch_all!(
+        connection, ALL_POINTS;
+        tenant, to_micros(now), after.map(|fact| fact.to_string()).unwrap_or_default(), i64::from(limit),
+        engine.embedding_model
+    )
+    .await?;
+    drop(connection);
+    rows.iter().map(read_point).collect()
+}
+
+#[async_trait]
+impl PointSource for SqlPointSource {
+    async fn points_of(&self, scope: &TenantScope, world: &WorldId, knower: &Knower) -> StoreResult<Vec<IndexPoint>> {
+        load_points_of_knower(&self.0, scope, world, knower, &self.0.embedding_model).await
+    }
+
+    async fn bare_points_of(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        knower: &Knower,
+    ) -> StoreResult<Vec<IndexPoint>> {
+        load_points_of_knower(&self.0, scope, world, knower, NO_MODEL).await
+    }
+}
+
+async fn load_points_of_knower(
+    engine: &Engine,
+    scope: &TenantScope,
+    world: &WorldId,
+    knower: &Knower,
+    model: &str,
+) -> StoreResult<Vec<IndexPoint>> {
+    let now = engine.clock.now();
+    let mut points: Vec<IndexPoint> = Vec::new();
+    loop {
+        let last = points.last();
+        let mut connection = engine.acquire_reader(scope).await?;
+        let rows = fetch_all!(
+            connection, POINTS_OF_KNOWER;
+            scope.tenant(), to_micros(now), world, knower.store_key(),
+            last.map_or(i64::MIN, |point| to_micros(point.valid_at)),
+            last.map(|point| point.fact.to_string()).unwrap_or_default(), POINTS_PER_READ, model
+        )
+        .await?;
+        drop(connection);
+        for row in &rows {
+            points.push(read_point(row)?);
+        }
+        if rows.len() < usize::try_from(POINTS_PER_READ).unwrap_or(usize::MAX) {
+            return Ok(points);
+        }
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn outbox_partition_is_read_in_index_order() {
+            assert_searches(POINTS_OF_KNOWER, &["knowers_newest"]).await;
+            assert!(!plan(POINTS_OF_KNOWER).await.contains("TEMP B-TREE"));
+            assert_searches(POINTS_BY_ID, &["SEARCH f USING INDEX"]).await;
+            assert_searches(ALL_POINTS, &["SEARCH f USING INDEX"]).await;
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Owners of dialogues, and the owner's writes other than turns. Every statement names the owner's epoch; with a
+//! different epoch the statement writes nothing.
+
+use chrono::{DateTime, Utc};
+
+use super::{
+    Connection, Engine, Row, RowScope,
+    dialogues::{self, dialogue_columns, parse_checkpoint},
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_optional},
+    turns::to_signed,
+};
+use colloquy_core::ids::{DialogueId, NodeId, TenantId};
+use colloquy_ports::{
+    StoreResult,
+    ledger::dialogues::{OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
+};
+
+const CLOSE_DIALOGUE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
+    WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4";
+const SET_PAUSED: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4"
+);
+/// Runs in the transaction of a rewind, which holds the dialogue's row and has checked and raised the epoch.
+const SET_PAUSED_UNFENCED: &str = concat!(
+    "UPDATE dialogues SET options = ",
+    with_member!("options", "paused", "$3"),
+    " WHERE tenant = $1 AND id = $2"
+);
+const IS_OPEN: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND id = $2 AND status = 'open'";
+/// A live node keeps its dialogues, even if the ownership could not be renewed for a while.
+const CLAIM_DIALOGUE: &str = concat!(
+    "UPDATE dialogues SET owner_node = $3, owner_epoch = owner_epoch + 1, owner_until = $5
+     WHERE tenant = $1 AND id = $2 AND (owner_node IS NULL OR owner_node = $3
+        OR (owner_until <= $4 AND NOT EXISTS
+            (SELECT 1 FROM nodes n WHERE n.id = dialogues.owner_node AND n.has_left = FALSE AND n.until > $4))
+        OR EXISTS (SELECT 1 FROM nodes n WHERE n.id = dialogues.owner_node AND (n.has_left = TRUE OR n.until <= $4)))
+     RETURNING ",
+    dialogue_columns!(""),
+    ", owner_epoch, head_turn_id, replacing, next_seq,
+     (SELECT body FROM checkpoints WHERE checkpoints.tenant = dialogues.tenant
+                                     AND checkpoints.turn = dialogues.head_turn_id)"
+);
+/// Locks the row, to see the result of a commit in progress.
+const LOCK_OWNER: &str = concat!(
+    "SELECT owner_node, owner_until FROM dialogues WHERE tenant = $1 AND id = $2",
+    for_update!()
+);
+const RENEW_OWNERSHIP: &str = "UPDATE dialogues SET owner_until = $4
+    WHERE tenant = $1 AND id = $2 AND owner_epoch = $3 AND owner_node IS NOT NULL";
+const RELEASE_OWNERSHIP: &str = concat!(
+    "UPDATE dialogues SET owner_node = NULL, owner_until = NULL, next_seq = ",
+    sql_greatest!("next_seq", "$4"),
+    " WHERE tenant = $1 AND id = $2 AND owner_epoch = $3"
+);
+const RELEASE_OWNERSHIP_OF_NODE: &str =
+    "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
+
+fn read_open_dialogue(row: &Row, taken_from: Option<NodeId>) -> StoreResult<OpenDialogue> {
+    let mut columns = Columns::new(row);
+    Ok(OpenDialogue {
+        dialogue: dialogues::read_dialogue(&mut columns)?,
+        epoch: columns.number()?,
+        head: columns.maybe_id()?,
+        replacing: columns.maybe_id()?,
+        next_seq: columns.number()?,
+        checkpoint: parse_checkpoint(columns.next()?)?,
+        taken_from,
+    })
+}
+
+/// Pauses or resumes the dialogue in the transaction of a rewind.
+pub(super) async fn set_paused_unfenced(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    paused: bool,
+) -> StoreResult<()> {
+    execute!(connection, SET_PAUSED_UNFENCED; tenant, dialogue, bool_json(paused)).await?;
+    Ok(())
+}
+
+pub(super) const fn bool_json(paused: bool) -> &'static str {
+    if paused { "true" } else { "false" }
+}
+
+/// Returns the outcome of an owner's write that changed `changed` rows.
+async fn owner_write_outcome(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: DialogueId,
+    changed: u64,
+) -> StoreResult<OwnerWriteOutcome> {
+    if changed > 0 {
+        return Ok(OwnerWriteOutcome::Done);
+    }
+    let open = fetch_optional!(connection, IS_OPEN; tenant, id).await?;
+    Ok(open.map_or(OwnerWriteOutcome::NotOpen, |_| OwnerWriteOutcome::Fenced))
+}
+
+pub(super) async fn close_dialogue(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    at: DateTime<Utc>,
+) -> StoreResult<OwnerWriteOutcome> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write_statement(reach, move |connection| {
+            Box::pin(async move {
+                let closed = execute!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch)).await?;
+                owner_write_outcome(connection, &tenant, id, closed).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn set_paused(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    paused: bool,
+) -> StoreResult<OwnerWriteOutcome> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write_statement(reach, move |connection| {
+            Box::pin(async move {
+                let written = execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
+                owner_write_outcome(connection, &tenant, id, written).await
+            })
+        })
+        .await
+}
+
+pub(super) async fn claim_dialogue(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    node: NodeId,
+    now: DateTime<Utc>,
+    until: DateTime<Utc>,
+) -> StoreResult<OwnershipClaim> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move {
+                let owner = fetch_optional!(connection, LOCK_OWNER; tenant, id).await?;
+                let Some(owner) = owner else {
+                    return Ok(OwnershipClaim::NotFound);
+                };
+                let before: Option<NodeId> = Columns::new(&owner).maybe_id()?;
+                let claimed = fetch_optional!(
+                    connection, CLAIM_DIALOGUE;
+                    tenant, id, node, to_micros(now), to_micros(until)
+                )
+                .await?;
+                if let Some(row) = claimed {
+                    let taken_from = before.filter(|before| *before != node);
+                    return Ok(OwnershipClaim::Owned(Box::new(read_open_dialogue(&row, taken_from)?)));
+                }
+                let mut columns = Columns::new(&owner);
+                Ok(OwnershipClaim::OwnedBy {
+                    node: columns.id()?,
+                    until: columns.time()?,
+                })
+            })
+        })
+        .await
+}
+pub(super) async fn renew_ownership(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    until: DateTime<Utc>,
+) -> StoreResult<bool> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write_statement(reach, move |connection| {
+            Box::pin(async move {
+                let renewed =
+                    execute!(connection, RENEW_OWNERSHIP; tenant, id, to_signed(epoch), to_micros(until)).await?;
+                Ok(renewed == 1)
+            })
+        })
+        .await
+}
+
+pub(super) async fn release_ownership(
+    engine: &Engine,
+    tenant: &TenantId,
+    id: DialogueId,
+    epoch: u64,
+    next_seq: u64,
+) -> StoreResult<()> {
+    let (reach, tenant) = (tenant, tenant.clone());
+    engine
+        .write_statement(reach, move |connection| {
+            Box::pin(async move {
+                execute!(connection, RELEASE_OWNERSHIP; tenant, id, to_signed(epoch), to_signed(next_seq)).await?;
+                Ok(())
+            })
+        })
+        .await
+}
+pub(super) async fn release_node_ownership(engine: &Engine, node: NodeId) -> StoreResult<()> {
+    engine
+        .write_statement(RowScope::All, move |connection| {
+            Box::pin(async move { execute!(connection, RELEASE_OWNERSHIP_OF_NODE; node).await.map(drop) })
+        })
+        .await
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn ownership_writes_go_by_key() {
+            assert_searches(RELEASE_OWNERSHIP_OF_NODE, &["dialogues_owned"]).await;
+            for statement in [LOCK_OWNER, CLAIM_DIALOGUE, CLOSE_DIALOGUE, SET_PAUSED, SET_PAUSED_UNFENCED, IS_OPEN, RENEW_OWNERSHIP, RELEASE_OWNERSHIP] {
+                assert_searches(statement, &["sqlite_autoindex_dialogues_1 (tenant=? AND id=?)"]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Deletion of rows past their retention time.
+//!
+//! Jobs and traces are found by id: ids begin with their creation time, so no index is needed for deletion alone.
+
+mod unchanged;
+mod unsaid;
+
+use chrono::{DateTime, Utc};
+use ulid::Ulid;
+
+use super::{Connection, Engine, RowScope, rows::to_micros, statements::execute};
+use colloquy_core::ids::{GeneratedId, JobId, TenantId, TurnId};
+use colloquy_ports::{StoreResult, ledger::PruneBefore};
+
+/// Keeps a job that ended with its unsaid turn while a save may make the turn stand again.
+const DELETE_DONE_JOBS: &str = concat!(
+    "DELETE FROM jobs WHERE tenant = $1 AND id ",
+    in_subquery!(
+        "SELECT id FROM jobs j WHERE tenant = $1 AND id < $2 AND status = 'done' AND finished_at < $3
+        AND (last_error IS DISTINCT FROM 'unsaid'
+            OR NOT EXISTS (SELECT 1 FROM save_items i WHERE i.tenant = $1 AND i.dialogue = j.dialogue))
+        ORDER BY id LIMIT $4"
+    )
+);
+/// Keeps a turn's trace while the turn has an unsaid or pending job: the trace shows what the turn only repeated. The
+/// jobs are counted, because for `NOT EXISTS` Postgres would read all jobs.
+const DELETE_OLD_TRACES: &str = concat!(
+    "DELETE FROM traces WHERE tenant = $1 AND turn ",
+    in_subquery!(
+        "SELECT c.turn FROM traces c WHERE c.tenant = $1 AND c.turn < $2
+         AND (SELECT COUNT(*) FROM turns t CROSS JOIN jobs j
+            WHERE t.tenant = $1 AND t.id = c.turn AND j.tenant = $1 AND j.dialogue = t.dialogue AND j.turn = t.id
+              AND (j.last_error = 'unsaid' OR j.status = 'pending')) = 0
+         ORDER BY c.turn LIMIT $3"
+    )
+);
+/// Keeps all verdicts while saves exist: a save may pin turns older than itself, and any verdict may be needed again.
+const DELETE_OLD_VERDICTS: &str = concat!(
+    "DELETE FROM verdicts WHERE tenant = $1 AND pair ",
+    in_subquery!(
+        "SELECT pair FROM verdicts WHERE tenant = $1 AND at < $2
+         AND (SELECT MIN(s.id) FROM saves s WHERE s.tenant = $1) IS NULL ORDER BY at LIMIT $3"
+    )
+);
+/// By then all revoked tokens have expired.
+const DELETE_EXPIRED_REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, name) IN (
+        SELECT kind, name FROM revocations WHERE tenant = $1 AND matters_until < $2 ORDER BY matters_until LIMIT $3)";
+
+/// Returns the first id that can have been created at `at` or later.
+fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
+    I::from_ulid(first_ulid(at)).to_string()
+}
+
+fn first_ulid(at: DateTime<Utc>) -> Ulid {
+    Ulid::from_parts(u64::try_from(at.timestamp_millis()).unwrap_or_default(), 0)
+}
+
+pub(super) async fn prune_expired(
+    engine: &Engine,
+    tenant: &TenantId,
+    before: &PruneBefore,
+    limit: u32,
+) -> StoreResult<u64> {
+    let unsaid = match before.unsaid {
+        Some(at) => unsaid::prune_unsaid(engine, tenant, at, limit).await?,
+        None => 0,
+    };
+    let unchanged = match before.unchanged {
+        Some(at) => unchanged::prune_unchanged(engine, tenant, at, limit).await?,
+        None => 0,
+    };
+    let reach = RowScope::from(tenant);
+    let (tenant, before) = (tenant.clone(), *before);
+    let deleted = engine
+        .write_transaction(reach, move |connection| {
+            Box::pin(async move { delete_expired_rows(connection, &tenant, &before, limit).await })
+        })
+        .await?;
+    Ok(unsaid + unchanged + deleted)
+}
+
+async fn delete_expired_rows(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    before: &PruneBefore,
+    limit: u32,
+) -> StoreResult<u64> {
+    let limit = i64::from(limit);
+    let mut deleted = 0;
+    if let Some(at) = before.done_jobs {
+        deleted += execute!(connection, DELETE_DONE_JOBS; tenant, first_id::<JobId>(at), to_micros(at), limit).await?;
+    }
+    if let Some(at) = before.traces {
+        deleted += execute!(connection, DELETE_OLD_TRACES; tenant, first_id::<TurnId>(at), limit).await?;
+    }
+    if let Some(at) = before.verdicts {
+        deleted += execute!(connection, DELETE_OLD_VERDICTS; tenant, to_micros(at), limit).await?;
+    }
+    if let Some(at) = before.revocations {
+        deleted += execute!(connection, DELETE_EXPIRED_REVOCATIONS; tenant, to_micros(at), limit).await?;
+    }
+    Ok(deleted)
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn expired_rows_are_found_without_reading_the_rest() {
+            assert_searches(DELETE_DONE_JOBS, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
+            let indexes = ["(tenant=? AND turn<?)", "sqlite_autoindex_turns_1 (tenant=? AND id=?)", "jobs_once"];
+            assert_searches(DELETE_OLD_TRACES, &indexes).await;
+            assert_searches(DELETE_EXPIRED_REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
+            let verdicts = plan(DELETE_OLD_VERDICTS).await;
+            // The first save is enough.
+            assert!(verdicts.contains("verdicts_by_age") && !verdicts.contains("SCAN"), "{verdicts}");
+        }
+    }
+}

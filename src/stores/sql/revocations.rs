@@ -1,0 +1,97 @@
+//! Revoked tokens.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{
+    Engine, Row, RowScope, audit,
+    rows::{Columns, from_micros, to_micros, without_nul},
+    statements::{execute, fetch_all},
+};
+use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::{
+        audit::Edit,
+        revocations::{Revocation, RevocationStore, Revoked},
+    },
+};
+
+pub(super) struct SqlRevocationStore(pub(super) Arc<Engine>);
+
+/// Keeps the later moments. Rows are dated by the ledger's clock, because readers of new rows compare with that clock
+/// and nodes' clocks differ.
+const UPSERT_REVOCATION: &str = concat!(
+    "INSERT INTO revocations (tenant, kind, name, issued_until, matters_until, at)
+    VALUES ($1, $2, $3, $4, $5, ",
+    database_now!(),
+    ")
+    ON CONFLICT (tenant, kind, name) DO UPDATE SET at = excluded.at,
+        issued_until = CASE WHEN excluded.issued_until > revocations.issued_until
+            THEN excluded.issued_until ELSE revocations.issued_until END,
+        matters_until = CASE WHEN excluded.matters_until > revocations.matters_until
+            THEN excluded.matters_until ELSE revocations.matters_until END"
+);
+/// A row from a clock that ran ahead counts as dated now.
+const REVOCATIONS_SINCE: &str = concat!(
+    "SELECT tenant, kind, name, issued_until, matters_until, CASE WHEN at > ",
+    database_now!(),
+    " THEN ",
+    database_now!(),
+    " ELSE at END FROM revocations WHERE at >= $1"
+);
+
+fn read_revocation(row: &Row) -> StoreResult<Revocation> {
+    let mut columns = Columns::new(row);
+    let tenant = columns.id()?;
+    let (kind, name): (&str, &str) = (columns.next()?, columns.next()?);
+    let until = from_micros(columns.next()?)?;
+    let revoked = match kind {
+        "token" => Revoked::Token(name.to_owned()),
+        "subject" => Revoked::Subject(name.to_owned(), until),
+        "player" => {
+            let player: PlayerId = name
+                .parse()
+                .map_err(|_| StoreError::Corrupt(format!("`{name}` is no player")))?;
+            Revoked::Player(player, until)
+        }
+        _ => return Err(StoreError::Corrupt(format!("unknown name `{kind}`"))),
+    };
+    Ok(Revocation {
+        tenant,
+        revoked,
+        matters_until: columns.time()?,
+        at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl RevocationStore for SqlRevocationStore {
+    async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
+        let (tenant, revocation, edit) = (scope.tenant().clone(), revocation.clone(), edit.clone());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    let (kind, name, issued_until) = match &revocation.revoked {
+                        Revoked::Token(id) => ("token", id.as_str(), 0),
+                        Revoked::Subject(subject, until) => ("subject", subject.as_str(), to_micros(*until)),
+                        Revoked::Player(player, until) => ("player", player.as_str(), to_micros(*until)),
+                    };
+                    execute!(
+                        connection, UPSERT_REVOCATION;
+                        tenant, kind, without_nul(name), issued_until, to_micros(revocation.matters_until)
+                    )
+                    .await?;
+                    audit::record_audit(connection, &tenant, &edit).await
+                })
+            })
+            .await
+    }
+    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = fetch_all!(connection, REVOCATIONS_SINCE; to_micros(at)).await?;
+        rows.iter().map(read_revocation).collect()
+    }
+}

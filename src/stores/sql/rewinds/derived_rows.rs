@@ -1,0 +1,244 @@
+//! The rows caused by turns. A rewind removes or reinstates the rows with their turns, in one trip for each direction.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+
+use super::super::{
+    Connection, Row,
+    rows::{Columns, to_micros},
+    statements::fetch_all,
+};
+use colloquy_core::ids::{FactId, RewindId, TenantId, TurnId};
+use colloquy_memory::fact::Knower;
+use colloquy_ports::{StoreResult, ledger::rewinds::RolledBack};
+
+/// The facts and turns that the changed rows name.
+#[derive(Default)]
+pub(super) struct RewindImpact {
+    /// Facts that unsaid turns caused.
+    pub unsaid: BTreeSet<FactId>,
+    /// Facts of turns that stand again.
+    pub again: BTreeSet<FactId>,
+    /// All facts that a removed or reinstated row names: their cached results may be outdated.
+    pub all: BTreeSet<FactId>,
+    /// Turns that asked to forget, or ended a promise. They may end facts that no row of the turns names yet.
+    pub asked: BTreeSet<TurnId>,
+    /// The hearers of those turns.
+    pub hearers: BTreeSet<Knower>,
+}
+
+/// Lifts the rows that turns caused; `reinstate_rows_of_turns!` is the reverse.
+macro_rules! lift_rows_of_turns {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            by_index!($table, "_by_cause"),
+            " SET lifted_at = $3, lifted_by = $4
+            WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn' AND lifted_at IS NULL"
+        )
+    };
+}
+macro_rules! reinstate_rows_of_turns {
+    ($table:literal) => {
+        concat!(
+            "UPDATE ",
+            $table,
+            by_index!($table, "_by_cause"),
+            " SET lifted_at = NULL, lifted_by = NULL
+            WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn'
+              AND lifted_by LIKE 'rew!_%' ESCAPE '!'"
+        )
+    };
+}
+/// Selects the facts that absorbed the turns' facts, and the turns that asked to forget or ended a promise, with the
+/// hearers.
+macro_rules! affected_rows {
+    () => {
+        concat!(
+            "SELECT 'folded_into', i.by_fact, NULL FROM facts f CROSS JOIN invalidations i",
+            by_index!("invalidations_of_fact"),
+            " WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn' AND i.tenant = $1 AND i.fact = f.id AND i.by_fact IS NOT NULL
+             UNION ALL SELECT 'asked', e.turn, e.knowers FROM extractions e WHERE e.tenant = $1 AND e.turn ",
+            in_json_list!("$2"),
+            " AND (e.forget <> '[]' OR e.ends <> '[]')"
+        )
+    };
+}
+
+/// Unsays turns. A fact of an unsaid turn was never valid at any moment, so the fact ends at its start. The id of the
+/// invalidation consists of the rewind ($5) and the random part of the fact's id. The id is unique, and stays the same
+/// if the transaction runs again.
+const UNSAY_TURNS: &str = batch_with_rows!(
+    [
+        concat!(
+            "UPDATE turns SET stands = FALSE, unsaid_at = $3, unsaid_by = $4 WHERE tenant = $1 AND id ",
+            in_json_list!("$2")
+        ),
+        lift_rows_of_turns!("summary_changes"),
+        lift_rows_of_turns!("fact_flags"),
+    ]
+    [
+        concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
+        concat!(lift_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(
+            "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+             WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
+        ),
+        concat!(
+            "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
+             SELECT $1, $5 || substr(f.id, 16), f.id, 'unsaid', 'rewind', $4, f.valid_at
+             FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn' RETURNING 'fact', fact, NULL"
+        ),
+        affected_rows!(),
+    ]
+);
+const REINSTATE_TURNS: &str = batch_with_rows!(
+    [
+        concat!(
+            "UPDATE turns SET stands = TRUE, unsaid_at = NULL, unsaid_by = NULL WHERE tenant = $1 AND id ",
+            in_json_list!("$2")
+        ),
+        reinstate_rows_of_turns!("summary_changes"),
+        reinstate_rows_of_turns!("fact_flags"),
+        reinstate_rows_of_turns!("summaries"),
+        concat!(
+            "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+             WHERE tenant = $1 AND fact ",
+            in_subquery!(concat!(
+                "SELECT f.id FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+                in_json_list!("$2"),
+                " AND f.cause_kind = 'turn'"
+            )),
+            " AND reason = 'unsaid' AND lifted_at IS NULL"
+        ),
+    ]
+    [
+        concat!(reinstate_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(
+            "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
+             WHERE tenant = $1 AND cause_id ",
+            in_json_list!("$2"),
+            " AND cause_kind = 'turn' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
+        ),
+        concat!(
+            "SELECT 'fact', f.id, NULL FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn'"
+        ),
+        affected_rows!(),
+    ]
+);
+
+/// Unsays turns, with the rows that they caused.
+pub(super) async fn unsay_turns(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    by: RewindId,
+    at: DateTime<Utc>,
+    touched: &mut RewindImpact,
+) -> StoreResult<RolledBack> {
+    let rows =
+        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(by)).await?;
+    let (facts, back) = touched.read_rows(&rows)?;
+    touched.unsaid.extend(facts);
+    Ok(back)
+}
+
+/// Reinstates turns, with the rows that they had caused. Returns whether world state was among the rows.
+pub(super) async fn reinstate_turns(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    by: RewindId,
+    at: DateTime<Utc>,
+    touched: &mut RewindImpact,
+) -> StoreResult<bool> {
+    let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(at), by).await?;
+    let (facts, back) = touched.read_rows(&rows)?;
+    touched.again.extend(facts);
+    Ok(back.state > 0)
+}
+
+impl RewindImpact {
+    /// Returns whether no memory is affected.
+    pub(super) fn is_empty(&self) -> bool {
+        self.all.is_empty() && self.asked.is_empty()
+    }
+
+    /// Adds the changed rows to the impact; returns the turns' facts, and the counts of other rows.
+    fn read_rows(&mut self, rows: &[Row]) -> StoreResult<(BTreeSet<FactId>, RolledBack)> {
+        let (mut facts, mut back) = (BTreeSet::new(), RolledBack::default());
+        for row in rows {
+            let mut columns = Columns::new(row);
+            match columns.next::<&str>()? {
+                "summary" => back.summaries += 1,
+                "state" => back.state += 1,
+                "asked" => {
+                    self.asked.insert(columns.id()?);
+                    self.hearers.extend(columns.json::<BTreeSet<Knower>>()?);
+                }
+                what => {
+                    let fact = columns.id()?;
+                    facts.extend((what == "fact").then_some(fact));
+                    self.all.insert(fact);
+                    self.all.extend(columns.maybe_id::<FactId>()?);
+                }
+            }
+        }
+        Ok((facts, back))
+    }
+}
+
+/// Returns the prefix of the ids of invalidations by this rewind: a full id without its last 16 characters.
+fn invalidation_id_prefix(by: RewindId) -> String {
+    /// The number of characters taken from the rewind's id, which give 45 random bits.
+    const OWN_CHARS: usize = 9;
+    let by = by.to_string();
+    let own = by.get(by.len() - OWN_CHARS..).expect("an id is ASCII and longer");
+    format!("inv_0{own}")
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use colloquy_core::ids::InvalidationId;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn derived_rows_are_found_by_their_cause() {
+            for statement in UNSAY_TURNS.split(';').chain(REINSTATE_TURNS.split(';')) {
+                let by_cause: &[&str] = if statement.contains("cause_id ") && statement.contains("UPDATE") {
+                    &["_by_cause"]
+                } else if statement.contains("FROM facts f") {
+                    &["facts_by_cause"]
+                } else {
+                    &[]
+                };
+                assert_searches(statement, by_cause).await;
+            }
+            let concerned = affected_rows!();
+            assert_searches(concerned, &["facts_by_cause", "invalidations_of_fact"]).await;
+        }
+
+        #[test]
+        fn rows_that_end_facts_have_ids() {
+            let (by, fact) = (RewindId::from_u128(u128::MAX >> 1), FactId::from_u128(u128::MAX >> 2));
+            let row = format!("{}{}", invalidation_id_prefix(by), &fact.to_string()[15..]);
+            assert!(row.parse::<InvalidationId>().is_ok(), "{row}");
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! The rewind of a dialogue's head, inside the writer's transaction: which turns stand, and with them all rows that the
+//! turns caused.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+
+use super::super::{
+    Connection, audit, ownership,
+    rows::{Columns, json_list, to_json, to_micros},
+    state,
+    statements::{execute, fetch_all},
+    turns::to_signed,
+};
+use super::{
+    derived_rows::{self, RewindImpact},
+    memories::{self, RewoundDialogue},
+    replacement,
+};
+use colloquy_core::ids::{DialogueId, TenantId, TurnId};
+use colloquy_ports::{
+    StoreResult,
+    ledger::rewinds::{InterruptOutcome, RewindCommit, RewindOrigin, RewindRecord, RolledBack},
+};
+
+/// A turn that the rewind removes or reinstates.
+struct ChainTurn {
+    id: TurnId,
+    number: u32,
+    said_at: i64,
+}
+
+/// Selects the chain of a turn, back to the last standing turn, and then the standing turns after the branch point.
+/// Turns before the branch point belong to the chain too, because all standing turns form a single chain.
+const SELECT_TURN_CHAIN: &str = "WITH RECURSIVE chain (id, number, said_at, stands, previous) AS (
+        SELECT id, number, committed_at, stands, previous FROM turns WHERE tenant = $1 AND id = $2 AND dialogue = $3
+        UNION ALL
+        SELECT t.id, t.number, t.committed_at, t.stands, t.previous FROM chain c CROSS JOIN turns t
+        WHERE c.stands = FALSE AND t.tenant = $1 AND t.id = c.previous)
+    SELECT CASE WHEN stands = TRUE THEN 'kept' ELSE 'branch' END, id, number, said_at FROM chain
+    UNION ALL SELECT 'after', id, number, committed_at FROM turns WHERE tenant = $1 AND dialogue = $3 AND stands = TRUE
+        AND number > (SELECT COALESCE(MAX(number), 0) FROM chain WHERE stands = TRUE)";
+/// Deletes the checkpoints of the turns, of the turns they replaced, and of a turn awaiting regeneration. Checkpoints
+/// of turns that stand or may stand again ($4), or that a save needs, stay.
+macro_rules! drop_checkpoints {
+    () => {
+        concat!(
+            "WITH RECURSIVE ",
+            and_replaced!("gone", "$2"),
+            ", ",
+            and_replaced!("whole", "$4"),
+            ", owed (id) AS (
+                SELECT replacing FROM dialogues WHERE tenant = $1 AND id = $3 AND replacing IS NOT NULL
+                UNION SELECT t.replaces FROM owed o CROSS JOIN turns t
+                    WHERE t.tenant = $1 AND t.id = o.id AND t.replaces IS NOT NULL),
+            kept (id, previous, replaces) AS (
+                SELECT t.id, t.previous, t.replaces FROM save_items i CROSS JOIN turns t
+                    WHERE i.tenant = $1 AND i.dialogue = $3 AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
+                UNION
+                SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
+                    WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE)
+             DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
+            in_subquery!("SELECT id FROM gone UNION SELECT id FROM owed"),
+            " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM whole)"
+        )
+    };
+}
+const DROP_CHECKPOINTS: &str = drop_checkpoints!();
+/// Deletes checkpoints and closes the sessions that joined at the removed turns. A cut turn replaces another, and
+/// joining at either is joining at both. Turns that stand again or remain ($6) close no session.
+const REMOVE_DEPENDENTS: &str = batch_with_rows!(
+    [drop_checkpoints!()][concat!(
+        "WITH RECURSIVE ",
+        and_replaced!("gone", "$2"),
+        ", ",
+        and_replaced!("there", "$6"),
+        " UPDATE dialogues SET status = 'closed', updated_at = $5
+         WHERE tenant = $1 AND cause_id ",
+        in_subquery!("SELECT id FROM gone"),
+        " AND cause_id NOT IN (SELECT id FROM there) AND cause_kind = 'turn' AND status = 'open' RETURNING id"
+    )]
+);
+/// Ends the jobs of removed turns. `unsaid` marks the ended jobs, which run after all if the turn stands again.
+const END_JOBS: &str = concat!(
+    "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
+        leased_to = NULL, leased_until = NULL, answer = NULL
+    WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
+    in_json_list!("$2")
+);
+/// Reopens the jobs of reinstated turns. A job held at its end is held again for the same time, because the player has
+/// yet to hear the turn. The job gets its full time, however old a loaded save is.
+const REVIVE_JOBS: &str = concat!(
+    "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, useless = 0, retried_at = $4, finished_at = NULL,
+        due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - COALESCE(retried_at, created_at)) ELSE $4 END
+    WHERE tenant = $1 AND dialogue = $3 AND status = 'done' AND last_error = 'unsaid'
+      AND turn ",
+    in_json_list!("$2")
+);
+/// Stores the new head and the event for listeners that repeat the request or were away, with the audit rows of the
+/// callers.
+const STORE_NEW_HEAD: &str = batch!(
+    concat!(
+        "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
+        sql_greatest!("next_seq", "$5"),
+        ", updated_at = $6, owner_epoch = owner_epoch + 1, replacing = $8,
+            silence_check_from = COALESCE(silence_check_from, $6),
+            status = CASE WHEN $7 THEN 'open' ELSE status END,
+            options = CASE WHEN $9 IS NULL THEN options ELSE ",
+        with_member!("options", "paused", "$9"),
+        " END
+         WHERE tenant = $1 AND id = $2"
+    ),
+    "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at) VALUES ($1, $10, $2, $11, $12, $13, $6)",
+    audit::insert_audit!("$14")
+);
+
+/// Rewinds the head. The caller has checked that the rewind is allowed. `None` means that the dialogue has no such turn.
+pub(in super::super) async fn rewind_head(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &RewindCommit,
+) -> StoreResult<Option<Arc<RewindRecord>>> {
+    let dialogue = asked.dialogue.to_string();
+    let Some(TurnChain { kept, branch, after }) = load_turn_chain(connection, tenant, &dialogue, asked.to).await?
+    else {
+        return Ok(None);
+    };
+    if let Some(replacement) = &asked.replacement {
+        replacement::copy_checkpoint(connection, tenant, replacement).await?;
+    }
+    failpoint!("rewind.begun");
+    let mut back = RolledBack::default();
+    let mut touched = RewindImpact::default();
+    let turns = json_list(after.iter().map(|turn| turn.id));
+    if !after.is_empty() {
+        // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
+        // unsaid below.
+        change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        failpoint!("rewind.jobs");
+        back = derived_rows::unsay_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.unsaid");
+    }
+    let cut = asked.replacement.as_ref().map(|replacement| replacement.of);
+    let again = || branch.iter().map(|turn| turn.id);
+    let whole = json_list(cut.or(asked.replacing).into_iter().chain(again()));
+    let there = json_list(cut.into_iter().chain(again()));
+    let closed = remove_dependents(connection, tenant, &turns, &dialogue, (&whole, &there), asked.at).await?;
+    failpoint!("rewind.unchecked");
+    let mut folds_anew = back.state > 0;
+    if !branch.is_empty() {
+        let turns = json_list(again());
+        folds_anew |=
+            derived_rows::reinstate_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        failpoint!("rewind.said_again");
+        change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        failpoint!("rewind.put_back");
+    }
+    if folds_anew {
+        state::bump_state_generation(connection, tenant, &asked.world).await?;
+    }
+    let since = after.iter().chain(&branch).map(|turn| turn.said_at).min();
+    let quoted_in = match since {
+        Some(since) if !touched.is_empty() => {
+            let memory = RewoundDialogue {
+                world: &asked.world,
+                dialogue: &dialogue,
+                since,
+            };
+            let settled = memories::mark_memories_dirty(connection, tenant, &memory, touched).await?;
+            (back.facts, back.restored) = (settled.unsaid, settled.restored);
+            settled.quoted_in
+        }
+        _ => Vec::new(),
+    };
+    failpoint!("rewind.cached");
+
+    let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
+    if let Some(replacement) = &asked.replacement {
+        replacement::insert_replacement(connection, tenant, asked.to, replacement).await?;
+        failpoint!("rewind.replaced");
+        head = (Some(replacement.turn.id), replacement.turn.number);
+    }
+    let replaced = asked.replacement.as_ref().map(|replacement| replacement.turn.number);
+    let rewound = Arc::new(RewindRecord {
+        id: asked.id,
+        world: asked.world.clone(),
+        epoch: asked.epoch + 1,
+        head: head.0,
+        head_turn: head.1,
+        heard_chars: asked
+            .replacement
+            .as_ref()
+            .map(|replacement| replacement.turn.reply_text.chars().count()),
+        removed: turn_numbers(&after, replaced),
+        reinstated: turn_numbers(&branch, None),
+        rolled_back: back,
+        quoted_in,
+        // The save itself decides which dialogues are open.
+        closed: match asked.origin {
+            RewindOrigin::Restore { .. } => Vec::new(),
+            _ => closed,
+        },
+        replacing: asked.replacing,
+        seq: asked.seq,
+        at: asked.at,
+    });
+    store_new_head(connection, tenant, asked, &rewound).await?;
+    failpoint!("rewind.head");
+    Ok(Some(rewound))
+}
+
+fn turn_numbers(turns: &[ChainTurn], but: Option<u32>) -> Vec<u32> {
+    let mut numbers: Vec<u32> = turns
+        .iter()
+        .map(|turn| turn.number)
+        .filter(|number| Some(*number) != but)
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// A chain of turns, and the standing turns outside it.
+#[derive(Default)]
+struct TurnChain {
+    /// The number of the chain's last standing turn.
+    kept: u32,
+    /// The chain's turns that do not stand.
+    branch: Vec<ChainTurn>,
+    /// The standing turns after the branch point.
+    after: Vec<ChainTurn>,
+}
+
+async fn load_turn_chain(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: &str,
+    to: Option<TurnId>,
+) -> StoreResult<Option<TurnChain>> {
+    let rows = fetch_all!(connection, SELECT_TURN_CHAIN; tenant, to, dialogue).await?;
+    let (mut chain, mut known) = (TurnChain::default(), to.is_none());
+    for row in &rows {
+        let mut columns = Columns::new(row);
+        let place = columns.next::<&str>()?;
+        let turn = ChainTurn {
+            id: columns.id()?,
+            number: columns.number()?,
+            said_at: columns.next()?,
+        };
+        known |= Some(turn.id) == to;
+        match place {
+            "kept" => chain.kept = turn.number,
+            "branch" => chain.branch.push(turn),
+            _ => chain.after.push(turn),
+        }
+    }
+    Ok(known.then_some(chain))
+}
+
+async fn change_jobs(
+    connection: &mut Connection,
+    statement: &'static str,
+    tenant: &TenantId,
+    turns: &str,
+    dialogue: &str,
+    at: DateTime<Utc>,
+) -> StoreResult<()> {
+    execute!(connection, statement; tenant, turns, dialogue, to_micros(at)).await?;
+    Ok(())
+}
+
+/// Deletes the checkpoints of turns that neither stand nor come back, unless a save has the turns.
+pub(in super::super) async fn drop_checkpoints(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    dialogue: DialogueId,
+    turns: impl IntoIterator<Item = TurnId>,
+) -> StoreResult<()> {
+    execute!(connection, DROP_CHECKPOINTS; tenant, json_list(turns), dialogue, "[]").await?;
+    Ok(())
+}
+
+/// Deletes the checkpoints of the removed turns except those in `whole`, and closes the dialogues that joined at
+/// removed turns except those in `there`. Returns the closed dialogues.
+async fn remove_dependents(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    turns: &str,
+    dialogue: &str,
+    (whole, there): (&str, &str),
+    at: DateTime<Utc>,
+) -> StoreResult<Vec<DialogueId>> {
+    let rows = fetch_all!(connection, REMOVE_DEPENDENTS; tenant, turns, dialogue, whole, to_micros(at), there).await?;
+    rows.iter().map(|row| Columns::new(row).id()).collect()
+}
+
+async fn store_new_head(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &RewindCommit,
+    rewound: &Arc<RewindRecord>,
+) -> StoreResult<()> {
+    let reopen = matches!(asked.origin, RewindOrigin::Restore { open: true });
+    let outcome = InterruptOutcome::Rewound(Arc::clone(rewound));
+    execute!(
+        connection, STORE_NEW_HEAD;
+        tenant, asked.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(asked.seq.saturating_add(1)),
+        to_micros(asked.at), reopen, asked.replacing, asked.paused.map(ownership::bool_json), asked.id, asked.key,
+        to_signed(asked.seq), to_json(&outcome)?, audit::audit_rows_json(&asked.edits)
+    )
+    .await?;
+    Ok(())
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn rewind_touches_only_the_rows_it_names() {
+            let chain = plan(SELECT_TURN_CHAIN).await;
+            let reads = |table: &str| chain.lines().any(|step| step.starts_with(&format!("SCAN {table}")));
+            assert!(chain.contains("turns_standing (tenant=? AND dialogue=? AND number>?)"), "{chain}");
+            assert!(!reads("turns") && !reads("t "), "{chain}");
+            let close = REMOVE_DEPENDENTS.split(";\n").last().unwrap_or_default();
+            let close = plan(close).await;
+            assert!(
+                close.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && !close.contains("SCAN dialogues"),
+                "{close}"
+            );
+            assert!(close.contains("SEARCH t USING INDEX sqlite_autoindex_turns_1"), "{close}");
+            let drop = plan(DROP_CHECKPOINTS).await;
+            assert!(
+                drop.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
+                "{drop}"
+            );
+            for statement in [END_JOBS, REVIVE_JOBS] {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Conversions between rows and values: moments, ids, JSON, embeddings.
+
+use std::{borrow::Cow, str::FromStr};
+
+use chrono::{DateTime, Utc};
+use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{Row as _, query::Query};
+
+use super::{Arguments, Db, Engine, Row, statements::fetch_all, store_error};
+use colloquy_core::scope::TenantScope;
+use colloquy_ports::{Page, PageRequest, StoreError, StoreResult};
+
+pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
+    at.timestamp_micros()
+}
+
+/// Removes U+0000, which Postgres cannot store in text.
+pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') {
+        Cow::Owned(text.replace('\0', ""))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// Serializes a value as JSON without U+0000.
+pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
+    const NUL_ESCAPE: &str = "\\u0000";
+    let mut json = serde_json::to_string(value)
+        .map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))?;
+    let mut from = 0;
+    while let Some(at) = json[from..].find(NUL_ESCAPE).map(|at| from + at) {
+        // An odd number of backslashes is an escape; an even number is escaped backslashes before similar text.
+        let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
+        if before % 2 == 0 {
+            json.replace_range(at..at + NUL_ESCAPE.len(), "");
+            from = at;
+        } else {
+            from = at + NUL_ESCAPE.len();
+        }
+    }
+    Ok(json)
+}
+
+/// Returns the text forms of ids as a JSON array, for `in_json_list!` and `json_texts_table!`.
+pub(super) fn json_list<T: std::fmt::Display>(ids: impl IntoIterator<Item = T>) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::from("[");
+    for id in ids {
+        if text.len() > 1 {
+            text.push(',');
+        }
+        // Ids contain no character that JSON escapes; writing to a `String` cannot fail.
+        let _ = write!(text, "\"{id}\"");
+    }
+    text.push(']');
+    text
+}
+
+pub(super) fn vector_to_bytes(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+pub(super) fn vector_from_bytes(bytes: &[u8]) -> StoreResult<Vec<f32>> {
+    let (values, rest) = bytes.as_chunks::<4>();
+    if !rest.is_empty() {
+        return Err(StoreError::Corrupt(
+            "an embedding is not a whole number of f32".to_owned(),
+        ));
+    }
+    Ok(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
+}
+
+/// Returns the page size, clamped to 1–200, plus one row that shows whether a next page exists.
+pub(super) fn page_row_limit(page: &PageRequest) -> i64 {
+    i64::from(page.limit.clamp(1, 200)) + 1
+}
+
+/// Removes the surplus row and sets the cursor of the next page.
+pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
+    let limit = page.limit.clamp(1, 200) as usize;
+    let next = if items.len() > limit {
+        items.truncate(limit);
+        items.last().map(cursor)
+    } else {
+        None
+    };
+    Page { items, next }
+}
+
+/// Reads a page with `query`. The caller has bound all parameters: the scope, the cursor `page.after`, and
+/// [`page_row_limit`] of the page.
+pub(super) async fn fetch_page<'q, T: Send>(
+    engine: &Engine,
+    scope: &TenantScope,
+    query: Query<'q, Db, Arguments>,
+    page: &PageRequest,
+    read: fn(&Row) -> StoreResult<T>,
+    cursor: fn(&T) -> String,
+) -> StoreResult<Page<T>> {
+    let mut connection = engine.acquire_reader(scope).await?;
+    let rows = fetch_all(&mut connection, query).await?;
+    let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
+    Ok(into_page(items, page, cursor))
+}
+
+/// Reads a row's columns in order.
+pub(super) struct Columns<'r> {
+    row: &'r Row,
+    at: usize,
+}
+
+impl<'r> Columns<'r> {
+    pub(super) fn new(row: &'r Row) -> Self {
+        Self { row, at: 0 }
+    }
+    pub(super) fn next<T: sqlx::Decode<'r, Db> + sqlx::Type<Db>>(&mut self) -> StoreResult<T> {
+        let at = self.at;
+        self.at += 1;
+        self.row.try_get(at).map_err(store_error)
+    }
+    /// Reads an unsigned number.
+    pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {
+        let value: i64 = self.next()?;
+        T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
+    }
+    pub(super) fn time(&mut self) -> StoreResult<DateTime<Utc>> {
+        from_micros(self.next()?)
+    }
+    pub(super) fn maybe_time(&mut self) -> StoreResult<Option<DateTime<Utc>>> {
+        self.next::<Option<i64>>()?.map(from_micros).transpose()
+    }
+    /// Reads an id, or another value parsed from text.
+    pub(super) fn id<T: FromStr>(&mut self) -> StoreResult<T> {
+        parse_text(self.next()?)
+    }
+    pub(super) fn maybe_id<T: FromStr>(&mut self) -> StoreResult<Option<T>> {
+        self.next::<Option<&str>>()?.map(parse_text).transpose()
+    }
+    pub(super) fn json<T: DeserializeOwned>(&mut self) -> StoreResult<T> {
+        serde_json::from_str(self.next()?).map_err(|error| StoreError::Corrupt(error.to_string()))
+    }
+    pub(super) fn maybe_json<T: DeserializeOwned>(&mut self) -> StoreResult<Option<T>> {
+        let json = self.next::<Option<&str>>()?.map(serde_json::from_str);
+        json.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
+    }
+    /// Reads a name with `parse`.
+    pub(super) fn parse_with<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
+        let text: &str = self.next()?;
+        parse(text).ok_or_else(|| StoreError::Corrupt(format!("unknown name `{text}`")))
+    }
+    /// Reads two columns: the kind and id of a cause.
+    pub(super) fn cause(&mut self) -> StoreResult<colloquy_memory::fact::Cause> {
+        let (kind, id): (&str, &str) = (self.next()?, self.next()?);
+        parse_cause(kind, id)
+    }
+    /// Reads a cause as [`Self::cause`] does, or `None` if a column is null.
+    pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<colloquy_memory::fact::Cause>> {
+        let (kind, id): (Option<&str>, Option<&str>) = (self.next()?, self.next()?);
+        kind.zip(id).map(|(kind, id)| parse_cause(kind, id)).transpose()
+    }
+}
+
+fn parse_cause(kind: &str, id: &str) -> StoreResult<colloquy_memory::fact::Cause> {
+    colloquy_memory::fact::Cause::from_columns(kind, id)
+        .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
+}
+
+pub(super) fn from_micros(micros: i64) -> StoreResult<DateTime<Utc>> {
+    DateTime::from_timestamp_micros(micros).ok_or_else(|| StoreError::Corrupt(format!("{micros} is no moment")))
+}
+
+fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
+    text.parse()
+        .map_err(|_| StoreError::Corrupt(format!("`{text}` does not parse")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn embeddings_round_trip_bit_by_bit() {
+        let vector = [0.0_f32, -0.5, 1.0, f32::MIN_POSITIVE];
+        assert_eq!(vector_from_bytes(&vector_to_bytes(&vector)).unwrap(), vector);
+        assert!(vector_from_bytes(&[1, 2, 3]).is_err());
+    }
+
+    #[test]
+    fn nul_characters_are_dropped_from_text() {
+        assert_eq!(without_nul("a\0b\0"), "ab");
+        assert_eq!(
+            to_json(&["a\0b\0\0c", "\\u0000", "\\\0"]).unwrap(),
+            r#"["abc","\\u0000","\\"]"#
+        );
+    }
+
+    #[test]
+    fn id_lists_are_json() {
+        assert_eq!(json_list(["a", "b"]), r#"["a","b"]"#);
+        assert_eq!(json_list::<&str>([]), "[]");
+    }
+}

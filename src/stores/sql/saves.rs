@@ -1,0 +1,459 @@
+//! Saves: the heads of a world's dialogues, and restoring all dialogues to them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use sha2::{Digest as _, Sha256};
+
+use super::{
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit, ownership,
+    rewinds::{self, rewind_head},
+    rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+};
+use colloquy_core::{
+    ids::{AuditId, DialogueId, DialogueKind, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    Page, PageRequest, StoreError, StoreResult,
+    ledger::{
+        audit::Edit,
+        rewinds::{RewindCommit, RewindOrigin, RewindRecord, RolledBack},
+        saves::{
+            NewSave, RestoreCommit, RestoreOutcome, RestoreReport, RestoredDialogue, Save, SaveOutcome, SaveStore,
+        },
+    },
+};
+
+pub(super) struct SqlSaveStore(pub(super) Arc<Engine>);
+
+/// Reads the `paused` member as JSON; a missing member means `false`.
+macro_rules! is_paused {
+    ($options:literal) => {
+        concat!("COALESCE(CAST(", json_of!($options), " -> 'paused' AS TEXT), 'false')")
+    };
+}
+
+const WORLD_EXISTS: &str = "SELECT 1 FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
+const COUNT_SAVES: &str = "SELECT COUNT(*) FROM saves WHERE tenant = $1 AND world = $2";
+/// A reply being regenerated is saved in its old form, which stands until the replacement is committed. The row locks
+/// order a concurrent replacement: the commit comes before the save, or finds that the save contains the old reply.
+const INSERT_SAVE_ITEMS: &str = concat!(
+    "INSERT INTO save_items (tenant, save, dialogue, turn, status, paused)
+     SELECT tenant, $3, id, COALESCE(replacing, head_turn_id), status, ",
+    is_paused!("options"),
+    " FROM dialogues WHERE tenant = $1 AND world = $2",
+    for_share!()
+);
+const INSERT_SAVE: &str = "INSERT INTO saves (tenant, id, world, name, dialogues, cause_kind, cause_id, created_at)
+    VALUES ($1, $2, $3, $4, $5, 'edit', $6, $7)";
+const SAVE_BY_ID: &str = "SELECT id, world, name, dialogues, created_at FROM saves
+    WHERE tenant = $1 AND world = $2 AND id = $3";
+const LIST: &str = "SELECT id, world, name, dialogues, created_at FROM saves
+    WHERE tenant = $1 AND world = $2
+      AND ($3 IS NULL OR (created_at, id) < (SELECT created_at, id FROM saves WHERE tenant = $1 AND id = $3))
+    ORDER BY created_at DESC, id DESC LIMIT $4";
+const DELETE_SAVE: &str = "DELETE FROM saves WHERE tenant = $1 AND world = $2 AND id = $3";
+const DELETE_SAVE_ITEMS: &str = "DELETE FROM save_items WHERE tenant = $1 AND save = $2 RETURNING turn";
+/// Deletes checkpoints of the given turns and their predecessors. A checkpoint stays if its turn stands or another save
+/// ends in or after its turn. Checkpoints of resumable and regenerating replies stay too.
+const DELETE_UNPINNED_CHECKPOINTS: &str = concat!(
+    "WITH RECURSIVE
+    gone (id, previous, replaces, dialogue) AS (
+        SELECT t.id, t.previous, t.replaces, t.dialogue FROM ",
+    json_texts_table!("$2"),
+    " v CROSS JOIN turns t WHERE t.tenant = $1 AND t.id = v.value AND t.stands = FALSE
+        UNION
+        SELECT t.id, t.previous, t.replaces, t.dialogue FROM gone g CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id IN (g.previous, g.replaces) AND t.stands = FALSE),
+    kept (id, previous, replaces) AS (
+        SELECT t.id, t.previous, t.replaces FROM (SELECT DISTINCT dialogue FROM gone) g
+            CROSS JOIN save_items i CROSS JOIN turns t
+            WHERE i.tenant = $1 AND i.dialogue = g.dialogue
+              AND t.tenant = $1 AND t.id = i.turn AND t.stands = FALSE
+        UNION
+        SELECT t.id, t.previous, t.replaces FROM kept k CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id IN (k.previous, k.replaces) AND t.stands = FALSE),
+    sealed (id) AS (
+        SELECT t.id FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.dialogue = g.dialogue AND t.stands = TRUE AND COALESCE(t.uncut_until, 0) > 0
+        UNION
+        SELECT d.replacing FROM (SELECT DISTINCT dialogue FROM gone) g CROSS JOIN dialogues d
+            WHERE d.tenant = $1 AND d.id = g.dialogue AND d.replacing IS NOT NULL
+        UNION
+        SELECT t.replaces FROM sealed s CROSS JOIN turns t
+            WHERE t.tenant = $1 AND t.id = s.id AND t.replaces IS NOT NULL)
+    DELETE FROM checkpoints WHERE tenant = $1 AND turn ",
+    in_subquery!("SELECT id FROM gone"),
+    " AND turn NOT IN (SELECT id FROM kept) AND turn NOT IN (SELECT id FROM sealed)"
+);
+
+const RESTORE_BY_KEY: &str = "SELECT outcome FROM restores WHERE tenant = $1 AND world = $2 AND key = $3";
+const INSERT_RESTORE: &str = "INSERT INTO restores (tenant, id, world, save, key, outcome, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+/// Selects the world's dialogues that differ from the save or have an owner, who may be speaking. A dialogue with a
+/// `replacing` turn is included, because the turn would otherwise reappear after the restore. A saved open dialogue
+/// stays closed if one of its NPCs was deleted since: NPCs are not part of a save.
+const PLAN_RESTORE: &str = concat!(
+    "SELECT id, head, replacing, status, wanted_head, wanted, next_seq, epoch, wanted_pause, paused FROM (
+        SELECT d.id, d.head_turn_id AS head, d.replacing, d.status, d.next_seq, d.owner_epoch AS epoch,
+            i.paused AS wanted_pause, ",
+    is_paused!("d.options"),
+    " AS paused,
+            (d.owner_node IS NOT NULL OR d.replacing IS NOT NULL) AS owned, i.turn AS wanted_head,
+            CASE WHEN i.status = 'open' AND NOT EXISTS (SELECT 1 FROM ",
+    json_texts_table!("d.npcs"),
+    " j CROSS JOIN npcs n
+                    WHERE n.tenant = $1 AND n.world = d.world AND n.id = j.value AND n.deleted_at IS NOT NULL)
+                THEN 'open' ELSE 'closed' END AS wanted
+        FROM dialogues d LEFT JOIN save_items i ON i.tenant = $1 AND i.save = $3 AND i.dialogue = d.id
+        WHERE d.tenant = $1 AND d.world = $2) p
+    WHERE owned OR head IS DISTINCT FROM wanted_head OR status <> wanted OR wanted_pause <> paused"
+);
+/// Closes the dialogue and removes the owner: after a reopening, any node may claim the dialogue.
+const CLOSE_AND_DISOWN: &str = "UPDATE dialogues SET status = 'closed', owner_node = NULL, owner_until = NULL
+    WHERE tenant = $1 AND id = $2";
+const FENCE_DIALOGUES: &str = concat!(
+    "UPDATE dialogues SET owner_epoch = owner_epoch + 1, replacing = NULL WHERE tenant = $1 AND id ",
+    in_json_list!("$2")
+);
+
+/// A dialogue with its target state from the save.
+struct PlannedDialogue {
+    id: DialogueId,
+    to: Option<TurnId>,
+    /// The turn that awaits its replacement.
+    replacing: Option<TurnId>,
+    was_open: bool,
+    open: bool,
+    moves: bool,
+    next_seq: u64,
+    epoch: u64,
+    /// The target pause state, if the current state differs.
+    pause: Option<bool>,
+}
+
+fn read_save(row: &Row) -> StoreResult<Save> {
+    let mut columns = Columns::new(row);
+    Ok(Save {
+        id: columns.id()?,
+        world: columns.id()?,
+        name: columns.next()?,
+        dialogues: columns.number()?,
+        created_at: columns.time()?,
+    })
+}
+
+fn read_planned(row: &Row) -> StoreResult<PlannedDialogue> {
+    let mut columns = Columns::new(row);
+    let id = columns.id()?;
+    let head: Option<TurnId> = columns.maybe_id()?;
+    let replacing = columns.maybe_id()?;
+    let was_open = columns.next::<&str>()? == "open";
+    let to = columns.maybe_id()?;
+    let open = columns.next::<&str>()? == "open";
+    let (next_seq, epoch) = (columns.number()?, columns.number()?);
+    let wanted: Option<String> = columns.next()?;
+    let paused: String = columns.next()?;
+    Ok(PlannedDialogue {
+        id,
+        to,
+        replacing,
+        was_open,
+        open,
+        moves: head != to || was_open != open,
+        next_seq,
+        epoch,
+        pause: wanted.filter(|wanted| *wanted != paused).map(|wanted| wanted == "true"),
+    })
+}
+
+async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(&new.world)).await?;
+    let world = fetch_optional!(connection, WORLD_EXISTS; tenant, new.world).await?;
+    if world.is_none() {
+        return Ok(SaveOutcome::NoSuchWorld);
+    }
+    let kept: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new.world).await?;
+    if kept >= i64::from(new.max) {
+        return Ok(SaveOutcome::Full);
+    }
+    let taken = execute!(connection, INSERT_SAVE_ITEMS; tenant, new.world, new.id).await?;
+    let save = Save {
+        id: new.id,
+        world: new.world.clone(),
+        name: new.name.clone(),
+        created_at: new.edit.at,
+        dialogues: u32::try_from(taken).unwrap_or(u32::MAX),
+    };
+    execute!(
+        connection, INSERT_SAVE;
+        tenant, new.id, new.world, without_nul(&new.name), i64::from(save.dialogues), new.edit.id,
+        to_micros(new.edit.at)
+    )
+    .await?;
+    audit::record_audit(connection, tenant, &new.edit).await?;
+    Ok(SaveOutcome::Saved(save))
+}
+
+async fn delete_save(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    id: SaveId,
+    edit: &Edit,
+) -> StoreResult<bool> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(world)).await?;
+    let deleted = execute!(connection, DELETE_SAVE; tenant, world, id).await?;
+    if deleted == 0 {
+        return Ok(false);
+    }
+    let rows = fetch_all!(connection, DELETE_SAVE_ITEMS; tenant, id).await?;
+    let mut turns: Vec<TurnId> = Vec::with_capacity(rows.len());
+    for row in &rows {
+        turns.extend(Columns::new(row).maybe_id::<TurnId>()?);
+    }
+    execute!(connection, DELETE_UNPINNED_CHECKPOINTS; tenant, json_list(turns)).await?;
+    audit::record_audit(connection, tenant, edit).await?;
+    Ok(true)
+}
+
+async fn restore_save(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &RestoreCommit,
+) -> StoreResult<RestoreOutcome> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(&asked.world)).await?;
+    if let Some(key) = &asked.key
+        && let Some(known) = find_restore_by_key(connection, tenant, &asked.world, key).await?
+    {
+        return Ok(if known.save == asked.save {
+            RestoreOutcome::Repeated(known)
+        } else {
+            RestoreOutcome::KeyTaken
+        });
+    }
+    let (world, save) = (asked.world.as_str(), asked.save.to_string());
+    let found = fetch_optional!(connection, SAVE_BY_ID; tenant, world, save).await?;
+    if found.is_none() {
+        return Ok(RestoreOutcome::NotFound);
+    }
+    acquire_lock(connection, tenant, LedgerLock::Dialogues(&asked.world)).await?;
+    let rows = fetch_all!(connection, PLAN_RESTORE; tenant, world, save).await?;
+    let plan = rows.iter().map(read_planned).collect::<StoreResult<Vec<_>>>()?;
+    let fenced = || plan.iter().filter(|planned| !planned.moves);
+    execute!(connection, FENCE_DIALOGUES; tenant, json_list(fenced().map(|planned| planned.id))).await?;
+    for planned in fenced() {
+        if let Some(owed) = planned.replacing {
+            rewinds::drop_checkpoints(connection, tenant, planned.id, [owed]).await?;
+        }
+    }
+    failpoint!("restore.fenced");
+    let mut restored = RestoreReport {
+        save: asked.save,
+        world: asked.world.clone(),
+        at: asked.edit.at,
+        changed: 0,
+        ended: 0,
+        reopened: 0,
+        removed_turns: 0,
+        reinstated_turns: 0,
+        rolled_back: RolledBack::default(),
+    };
+    let mut dialogues = Vec::with_capacity(plan.len());
+    for planned in &plan {
+        let mut done = RestoredDialogue {
+            id: planned.id,
+            open: planned.open,
+            epoch: planned.epoch + 1,
+            rewound: None,
+        };
+        if planned.moves {
+            let rewound = restore_dialogue(connection, tenant, asked, planned).await?;
+            add_to_totals(&mut restored, planned, &rewound);
+            done.rewound = Some(Arc::unwrap_or_clone(rewound));
+        } else if let Some(paused) = planned.pause {
+            ownership::set_paused_unfenced(connection, tenant, &planned.id.to_string(), paused).await?;
+        }
+        dialogues.push(done);
+        failpoint!("restore.moved");
+    }
+    failpoint!("restore.all_moved");
+    record_restore(connection, tenant, asked, &restored).await?;
+    audit::record_audit(connection, tenant, &asked.edit).await?;
+    failpoint!("restore.audited");
+    Ok(RestoreOutcome::Done { restored, dialogues })
+}
+
+fn add_to_totals(restored: &mut RestoreReport, planned: &PlannedDialogue, rewound: &RewindRecord) {
+    let number = |turns: &[u32]| u32::try_from(turns.len()).unwrap_or(u32::MAX);
+    let (back, sum) = (rewound.rolled_back, &mut restored.rolled_back);
+    restored.changed += 1;
+    restored.ended += u32::from(planned.was_open && !planned.open);
+    restored.reopened += u32::from(planned.open && !planned.was_open);
+    restored.removed_turns = restored.removed_turns.saturating_add(number(&rewound.removed));
+    restored.reinstated_turns = restored.reinstated_turns.saturating_add(number(&rewound.reinstated));
+    sum.facts = sum.facts.saturating_add(back.facts);
+    sum.restored = sum.restored.saturating_add(back.restored);
+    sum.summaries = sum.summaries.saturating_add(back.summaries);
+    sum.state = sum.state.saturating_add(back.state);
+}
+
+/// Brings a dialogue to its state in the save.
+async fn restore_dialogue(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &RestoreCommit,
+    planned: &PlannedDialogue,
+) -> StoreResult<Arc<RewindRecord>> {
+    let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
+    let id = derive_rewind_id(asked.edit.id, planned.id);
+    let rewind = RewindCommit {
+        id,
+        at: asked.edit.at,
+        dialogue: planned.id,
+        world: asked.world.clone(),
+        epoch: planned.epoch,
+        origin: RewindOrigin::Restore { open: planned.open },
+        to: planned.to,
+        replacement: None,
+        replacing: None,
+        paused: planned.pause,
+        key: None,
+        other_keys: Vec::new(),
+        seq: planned.next_seq.saturating_add(gap),
+        edits: vec![dialogue_edit(&asked.edit, id, planned.id)],
+    };
+    let rewound = rewind_head(connection, tenant, &rewind)
+        .await?
+        .ok_or_else(|| StoreError::Corrupt(format!("a save names a turn that {} does not have", planned.id)))?;
+    failpoint!("restore.head");
+    if !planned.open {
+        execute!(connection, CLOSE_AND_DISOWN; tenant, planned.id).await?;
+    }
+    Ok(rewound)
+}
+
+/// Returns the audit edit of a dialogue's rewind. The audit log thus lists all dialogues.
+fn dialogue_edit(restore: &Edit, id: RewindId, dialogue: DialogueId) -> Edit {
+    Edit {
+        audit_id: AuditId::from_u128(id.as_u128()),
+        action: match dialogue.kind() {
+            DialogueKind::Session => "session.restore",
+            DialogueKind::NpcConversation => "conversation.restore",
+        },
+        object: dialogue.to_string(),
+        ..restore.clone()
+    }
+}
+
+/// Derives the id of a dialogue's rewind: it sorts with the restore, is unique, and stays the same if the transaction
+/// runs again.
+fn derive_rewind_id(restore: EditId, dialogue: DialogueId) -> RewindId {
+    /// The random part of a ULID.
+    const RANDOM_BITS: u128 = (1 << 80) - 1;
+    let digest: [u8; 32] = Sha256::new()
+        .chain_update(restore.as_u128().to_be_bytes())
+        .chain_update(dialogue.as_u128().to_be_bytes())
+        .finalize()
+        .into();
+    let mixed = digest
+        .iter()
+        .take(16)
+        .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
+    RewindId::from_u128((restore.as_u128() & !RANDOM_BITS) | (mixed & RANDOM_BITS))
+}
+
+/// Returns the report of the restore with this key.
+async fn find_restore_by_key(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    key: &str,
+) -> StoreResult<Option<RestoreReport>> {
+    let row = fetch_optional!(connection, RESTORE_BY_KEY; tenant, world, key).await?;
+    row.map(|row| Columns::new(&row).json()).transpose()
+}
+
+async fn record_restore(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    asked: &RestoreCommit,
+    restored: &RestoreReport,
+) -> StoreResult<()> {
+    let at: DateTime<Utc> = restored.at;
+    execute!(
+        connection, INSERT_RESTORE;
+        tenant, asked.edit.id, asked.world, asked.save, asked.key, to_json(restored)?, to_micros(at)
+    )
+    .await?;
+    Ok(())
+}
+
+#[async_trait]
+impl SaveStore for SqlSaveStore {
+    async fn create_save(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
+        let world = &new.world;
+        let (tenant, new) = (scope.tenant().clone(), new.clone());
+        self.0
+            .write_memory(scope.tenant(), world, move |connection| {
+                Box::pin(async move { create_save(connection, &tenant, &new).await })
+            })
+            .await
+    }
+    async fn load_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, SAVE_BY_ID; scope.tenant(), world, id).await?;
+        row.as_ref().map(read_save).transpose()
+    }
+    async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
+        let query = bind!(LIST; scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_save, |save| save.id.to_string()).await
+    }
+    async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
+        let of = world;
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        self.0
+            .write_memory(scope.tenant(), of, move |connection| {
+                Box::pin(async move { delete_save(connection, &tenant, &world, id, &edit).await })
+            })
+            .await
+    }
+    async fn restore_save(&self, scope: &TenantScope, asked: &RestoreCommit) -> StoreResult<RestoreOutcome> {
+        let world = &asked.world;
+        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+        self.0
+            .write_memory(scope.tenant(), world, move |connection| {
+                Box::pin(async move { restore_save(connection, &tenant, &asked).await })
+            })
+            .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn saves_are_found_by_world_and_their_dialogues_by_both_ends() {
+            for statement in [COUNT_SAVES, LIST] {
+                assert_searches(statement, &["saves_newest"]).await;
+            }
+            assert_searches(INSERT_SAVE_ITEMS, &["dialogues_of_world"]).await;
+            assert_searches(PLAN_RESTORE, &["dialogues_of_world", "sqlite_autoindex_save_items_1"]).await;
+            let unpin = plan(DELETE_UNPINNED_CHECKPOINTS).await;
+            assert!(
+                unpin.contains("save_items_of_dialogue (tenant=? AND dialogue=?)"),
+                "{unpin}"
+            );
+            assert_searches(RESTORE_BY_KEY, &["restores_by_key"]).await;
+            for statement in [SAVE_BY_ID, DELETE_SAVE, DELETE_SAVE_ITEMS, CLOSE_AND_DISOWN, FENCE_DIALOGUES] {
+                assert_searches(statement, &[]).await;
+            }
+        }
+    }
+}

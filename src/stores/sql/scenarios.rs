@@ -1,0 +1,370 @@
+//! Authored memories of NPCs about their own past.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit, authored,
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+};
+use colloquy_core::{
+    ids::{NpcId, ScenarioId, TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    progress::Progress,
+    scenario::{MAX_SCENARIOS_PER_NPC, Scenario},
+};
+use colloquy_ports::{
+    Page, PageRequest, StoreResult,
+    ledger::{
+        audit::Edit,
+        authored::{DeleteOutcome, PutOutcome},
+        scenarios::{EmbeddedScenario, Embedding, RequiredProgress, ScenarioStore, ScenarioTitle},
+    },
+};
+
+pub(super) struct SqlScenarioStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_scenario_columns`], for the table alias `s`.
+macro_rules! scenario_columns {
+    () => {
+        "s.world, s.npc, s.id, s.title, s.content, s.keywords, s.synonyms, s.required_progress, s.version, s.updated_at"
+    };
+}
+
+const SCENARIO_VERSION: &str = "SELECT version FROM scenarios
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
+const COUNT_SCENARIOS: &str = "SELECT COUNT(*) FROM scenarios
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
+const UPSERT_SCENARIO: &str =
+    "INSERT INTO scenarios (tenant, world, npc, id, title, content, keywords, synonyms, required_progress,
+        embedding_model, embedding, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+    ON CONFLICT (tenant, world, npc, id) DO UPDATE SET title = excluded.title, content = excluded.content,
+        keywords = excluded.keywords, synonyms = excluded.synonyms, required_progress = excluded.required_progress,
+        embedding_model = excluded.embedding_model, embedding = excluded.embedding, version = excluded.version,
+        updated_at = excluded.updated_at, deleted_at = NULL";
+const SCENARIO_BY_ID: &str = concat!(
+    "SELECT ",
+    scenario_columns!(),
+    " FROM scenarios s
+      WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.id = $4 AND s.deleted_at IS NULL"
+);
+const LIST: &str = concat!(
+    "SELECT ",
+    scenario_columns!(),
+    " FROM scenarios s
+      WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND ($4 IS NULL OR s.id > $4)
+      ORDER BY s.id LIMIT $5"
+);
+const HIDE_SCENARIO: &str = "UPDATE scenarios SET deleted_at = $5
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
+const UNLOCKED_SCENARIOS: &str = concat!(
+    "SELECT ",
+    scenario_columns!(),
+    ", s.embedding_model, s.embedding FROM scenarios s
+      WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND s.required_progress <= $4
+      ORDER BY s.id"
+);
+const UNLOCKED_TITLES: &str = "SELECT id, title, required_progress FROM scenarios
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND required_progress <= $4
+    ORDER BY id";
+const SELECT_REQUIRED: &str = concat!(
+    "SELECT s.npc, n.name, s.id, s.required_progress FROM ",
+    json_arrays_table!("$3"),
+    " v CROSS JOIN scenarios s CROSS JOIN npcs n
+      WHERE s.tenant = $1 AND s.world = $2 AND s.npc = ",
+    row_key!("v", 0),
+    " AND s.id = ",
+    row_key!("v", 1),
+    " AND s.deleted_at IS NULL
+        AND n.tenant = $1 AND n.world = $2 AND n.id = s.npc AND n.deleted_at IS NULL
+      ORDER BY s.npc, s.id"
+);
+const UNEMBEDDED: &str = concat!(
+    "SELECT ",
+    scenario_columns!(),
+    " FROM scenarios s
+      WHERE s.tenant = $1 AND s.deleted_at IS NULL AND s.embedding_model <> $2
+      ORDER BY s.world, s.npc, s.id LIMIT $3"
+);
+const STORE_EMBEDDING: &str = "UPDATE scenarios SET embedding_model = $6, embedding = $7
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND version = $5 AND deleted_at IS NULL";
+
+fn read_scenario_columns(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
+    Ok(Scenario {
+        world: columns.id()?,
+        npc: columns.id()?,
+        id: columns.id()?,
+        title: columns.next()?,
+        content: columns.next()?,
+        keywords: columns.json()?,
+        synonyms: columns.json()?,
+        required_progress: read_progress(columns)?,
+        version: columns.number()?,
+        updated_at: columns.time()?,
+    })
+}
+
+fn read_progress(columns: &mut Columns<'_>) -> StoreResult<Progress> {
+    let value: u32 = columns.number()?;
+    Progress::try_from(value).map_err(colloquy_ports::StoreError::Corrupt)
+}
+
+fn read_scenario(row: &Row) -> StoreResult<Scenario> {
+    read_scenario_columns(&mut Columns::new(row))
+}
+
+fn read_unlocked(row: &Row) -> StoreResult<EmbeddedScenario> {
+    let mut columns = Columns::new(row);
+    Ok(EmbeddedScenario {
+        scenario: read_scenario_columns(&mut columns)?,
+        embedding: Embedding {
+            model: columns.next()?,
+            vector: vector_from_bytes(columns.next()?)?,
+        },
+    })
+}
+
+fn read_titled(row: &Row) -> StoreResult<ScenarioTitle> {
+    let mut columns = Columns::new(row);
+    Ok(ScenarioTitle {
+        id: columns.id()?,
+        title: columns.next()?,
+        required_progress: read_progress(&mut columns)?,
+    })
+}
+
+async fn scenario_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    (world, npc, id): (&WorldId, &NpcId, &ScenarioId),
+) -> StoreResult<Option<i64>> {
+    let row = fetch_optional!(connection, SCENARIO_VERSION; tenant, world, npc, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
+}
+
+async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId, npc: &NpcId) -> StoreResult<bool> {
+    let there: i64 = fetch_scalar!(connection, COUNT_SCENARIOS; tenant, world, npc).await?;
+    Ok(there >= i64::from(MAX_SCENARIOS_PER_NPC))
+}
+
+/// Returns the version that a put would write, or the reason for refusing the put.
+async fn next_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    it: &Scenario,
+    if_version: Option<u32>,
+) -> StoreResult<Result<u32, PutOutcome>> {
+    let npc = authored::npc_version(connection, tenant, &it.world, &it.npc).await?;
+    if npc.is_none() {
+        return Ok(Err(PutOutcome::NoParent));
+    }
+    let stored = scenario_version(connection, tenant, (&it.world, &it.npc, &it.id)).await?;
+    let next = authored::next_version(stored, if_version);
+    if next.is_ok() && stored.is_none() && is_full(connection, tenant, &it.world, &it.npc).await? {
+        return Ok(Err(PutOutcome::Full {
+            most: MAX_SCENARIOS_PER_NPC,
+        }));
+    }
+    Ok(next)
+}
+
+impl SqlScenarioStore {
+    /// Runs `statement` for the scenarios of an NPC within a player's progress.
+    async fn load_unlocked<T>(
+        &self,
+        statement: &'static str,
+        scope: &TenantScope,
+        (world, npc): (&WorldId, &NpcId),
+        progress: Progress,
+        read: fn(&Row) -> StoreResult<T>,
+    ) -> StoreResult<Vec<T>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, statement; scope.tenant(), world, npc, i64::from(progress.get())).await?;
+        rows.iter().map(read).collect()
+    }
+}
+
+#[async_trait]
+impl ScenarioStore for SqlScenarioStore {
+    async fn put_scenario(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        embedding: &Embedding,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, it, edit) = (scope.tenant().clone(), scenario.clone(), edit.clone());
+        let (keywords, synonyms) = (to_json(&it.keywords)?, to_json(&it.synonyms)?);
+        let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
+                    let version = match next_version(connection, &tenant, &it, if_version).await? {
+                        Ok(version) => version,
+                        Err(refused) => return Ok(refused),
+                    };
+                    execute!(
+                        connection, UPSERT_SCENARIO;
+                        tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords,
+                        synonyms, i64::from(it.required_progress.get()), without_nul(&model), vector,
+                        i64::from(version), to_micros(it.updated_at)
+                    )
+                    .await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(authored::put_outcome(version))
+                })
+            })
+            .await
+    }
+    async fn check_put(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        if_version: Option<u32>,
+    ) -> StoreResult<Option<PutOutcome>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let next = next_version(&mut connection, scope.tenant(), scenario, if_version).await?;
+        Ok(next.err())
+    }
+    async fn load_scenario(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        id: &ScenarioId,
+    ) -> StoreResult<Option<Scenario>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(connection, SCENARIO_BY_ID; scope.tenant(), world, npc, id).await?;
+        row.as_ref().map(read_scenario).transpose()
+    }
+    async fn list_scenarios(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Scenario>> {
+        let query = bind!(
+            LIST;
+            scope.tenant(), world, npc, page.after.as_deref().map(without_nul), page_row_limit(page)
+        );
+        fetch_page(&self.0, scope, query, page, read_scenario, |scenario| {
+            scenario.id.to_string()
+        })
+        .await
+    }
+    async fn delete_scenario(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        id: &ScenarioId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
+        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let (world, npc, id) = (world.clone(), npc.clone(), id.clone());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+                    let stored = scenario_version(connection, &tenant, (&world, &npc, &id)).await?;
+                    if let Some(refused) = authored::delete_rejection(stored, if_version) {
+                        return Ok(refused);
+                    }
+                    execute!(connection, HIDE_SCENARIO; tenant, world, npc, id, to_micros(edit.at)).await?;
+                    audit::record_audit(connection, &tenant, &edit).await?;
+                    Ok(DeleteOutcome::Deleted)
+                })
+            })
+            .await
+    }
+    async fn list_unlocked_scenarios(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        progress: Progress,
+    ) -> StoreResult<Vec<EmbeddedScenario>> {
+        self.load_unlocked(UNLOCKED_SCENARIOS, scope, (world, npc), progress, read_unlocked)
+            .await
+    }
+    async fn list_unlocked_titles(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        progress: Progress,
+    ) -> StoreResult<Vec<ScenarioTitle>> {
+        self.load_unlocked(UNLOCKED_TITLES, scope, (world, npc), progress, read_titled)
+            .await
+    }
+    async fn load_required_progress(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        asked: &[(NpcId, ScenarioId)],
+    ) -> StoreResult<Vec<RequiredProgress>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, SELECT_REQUIRED; scope.tenant(), world, to_json(asked)?).await?;
+        let required = |row: &Row| {
+            let columns = &mut Columns::new(row);
+            Ok(RequiredProgress {
+                npc: columns.id()?,
+                npc_name: columns.next()?,
+                scenario: columns.id()?,
+                progress: read_progress(columns)?,
+            })
+        };
+        rows.iter().map(required).collect()
+    }
+    async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit)).await?;
+        rows.iter().map(read_scenario).collect()
+    }
+    async fn store_embedding(
+        &self,
+        scope: &TenantScope,
+        scenario: &Scenario,
+        embedding: &Embedding,
+    ) -> StoreResult<()> {
+        let (tenant, it) = (scope.tenant().clone(), scenario.clone());
+        let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    execute!(
+                        connection, STORE_EMBEDDING;
+                        tenant, it.world, it.npc, it.id, i64::from(it.version), without_nul(&model), vector
+                    )
+                    .await?;
+                    Ok(())
+                })
+            })
+            .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::plan;
+
+        #[tokio::test]
+        async fn unlocked_scenarios_are_read_by_npc() {
+            for statement in [UNLOCKED_SCENARIOS, UNLOCKED_TITLES] {
+                let plan = plan(statement).await;
+                assert!(plan.contains("sqlite_autoindex_scenarios_1 (tenant=? AND world=? AND npc=?)"), "{plan}");
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! World state as events.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use serde_json::json;
+
+use super::{
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit, jobs,
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_all},
+};
+use colloquy_core::{
+    ids::{TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::trace::TaskUsage;
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::{
+        audit::Edit,
+        jobs::JobFence,
+        state::{NewStateChange, StateChanges, StateStore, StoredStateChange},
+    },
+};
+
+pub(super) struct SqlStateStore(pub(super) Arc<Engine>);
+
+/// Inserts the rows of [`state_rows_json`], bound as `$rows`, in their order. The commit of a turn uses the macro too.
+macro_rules! insert_state_events {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO state_events (tenant, id, world, dialogue, change, cause_kind, cause_id, at)
+             SELECT $1, value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
+                CAST(value ->> 6 AS BIGINT)
+             FROM ",
+            json_arrays_table!($rows),
+            " v ORDER BY key"
+        )
+    };
+}
+pub(super) use insert_state_events;
+
+const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
+/// Each row carries the generation; if no change exists, a single row has the generation alone.
+const STATE_SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
+    FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation) w
+    LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
+const BUMP_STATE_GENERATION: &str =
+    "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
+
+fn read_state_row(row: &Row) -> StoreResult<(i64, Option<StoredStateChange>)> {
+    let mut columns = Columns::new(row);
+    let generation = columns.next()?;
+    let Some(id) = columns.maybe_id()? else {
+        return Ok((generation, None));
+    };
+    let stored = StoredStateChange {
+        id,
+        seq: columns.next()?,
+        change: columns.json()?,
+        cause: columns.cause()?,
+        at: columns.time()?,
+    };
+    Ok((generation, Some(stored)))
+}
+
+/// Records a removal or return of state changes. Readers then fold from the start again.
+pub(super) async fn bump_state_generation(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+) -> StoreResult<()> {
+    execute!(connection, BUMP_STATE_GENERATION; tenant, world).await?;
+    Ok(())
+}
+
+/// Returns state changes as a single JSON bind.
+pub(super) fn state_rows_json(changes: &[NewStateChange]) -> StoreResult<String> {
+    let mut rows = Vec::with_capacity(changes.len());
+    for change in changes {
+        let (cause_kind, cause_id) = change.cause.to_columns();
+        rows.push(json!([
+            change.id,
+            change.world,
+            change.dialogue,
+            super::rows::to_json(&change.change)?,
+            cause_kind,
+            cause_id,
+            to_micros(change.at),
+        ]));
+    }
+    serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
+}
+
+/// Returns the worlds of the changes.
+pub(super) fn worlds_of(changes: &[NewStateChange]) -> BTreeSet<WorldId> {
+    changes.iter().map(|change| change.world.clone()).collect()
+}
+
+/// Locks the state order of the worlds before changes are numbered: a reader asks only for numbers above the last one
+/// seen.
+pub(super) async fn lock_state_order(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    worlds: &BTreeSet<WorldId>,
+) -> StoreResult<()> {
+    for world in worlds {
+        acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl StateStore for SqlStateStore {
+    async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, STATE_SINCE; scope.tenant(), world, after).await?;
+        let mut since = StateChanges::default();
+        for row in &rows {
+            let (generation, change) = read_state_row(row)?;
+            since.generation = generation;
+            since.changes.extend(change);
+        }
+        since.changes.sort_by_key(|change| (change.at, change.seq));
+        Ok(since)
+    }
+    async fn commit_changes(
+        &self,
+        scope: &TenantScope,
+        fence: &JobFence,
+        changes: &[NewStateChange],
+        calls: &[TaskUsage],
+    ) -> StoreResult<bool> {
+        let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
+        let calls = calls.to_vec();
+        let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
+                        return Ok(false);
+                    }
+                    lock_state_order(connection, &tenant, &worlds).await?;
+                    execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
+                    Ok(true)
+                })
+            })
+            .await
+    }
+    async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()> {
+        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let changes = std::slice::from_ref(change);
+        let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    lock_state_order(connection, &tenant, &worlds).await?;
+                    execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
+                    audit::record_audit(connection, &tenant, &edit).await
+                })
+            })
+            .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::plan;
+
+        #[tokio::test]
+        async fn state_is_read_by_its_index() {
+            let since = "state_events_since (tenant=? AND world=? AND seq>?)";
+            let plan = plan(STATE_SINCE).await;
+            assert!(plan.contains("sqlite_autoindex_worlds_1") && plan.contains(since), "{plan}");
+        }
+    }
+}

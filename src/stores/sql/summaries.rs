@@ -1,0 +1,116 @@
+//! Summaries of a dialogue; eviction and fading are rows with a cause.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Engine, LedgerLock, Row, acquire_lock, jobs,
+    rows::{Columns, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_scalar},
+};
+use colloquy_core::{ids::DialogueId, scope::TenantScope};
+use colloquy_memory::{fact::Importance, summary::Summary};
+use colloquy_ports::{
+    StoreResult,
+    ledger::summaries::{SummaryCommit, SummaryStore},
+};
+
+pub(super) struct SqlSummaryStore(pub(super) Arc<Engine>);
+
+const LIVE_SUMMARIES: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
+        s.importance - (SELECT COUNT(*) FROM summary_changes c
+            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'fade' AND c.lifted_at IS NULL),
+        s.created_at
+    FROM summaries s
+    WHERE s.tenant = $1 AND s.dialogue = $2 AND s.lifted_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM summary_changes c
+            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)
+    ORDER BY s.from_turn, s.created_at, s.id";
+// Evicted summaries count too, because they already cover their turns.
+const IS_RANGE_COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
+    WHERE tenant = $1 AND dialogue = $2 AND lifted_at IS NULL AND from_turn <= $4 AND to_turn >= $3)";
+const INSERT_SUMMARY: &str = "INSERT INTO summaries
+        (tenant, id, dialogue, from_turn, to_turn, text, importance, cause_kind, cause_id, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
+// Selecting from the summary itself excludes summaries of other tenants and dialogues.
+const INSERT_SUMMARY_CHANGE: &str =
+    "INSERT INTO summary_changes (tenant, summary, change, by_summary, cause_kind, cause_id, at)
+    SELECT tenant, id, $4, $5, 'turn', $6, $7 FROM summaries WHERE tenant = $1 AND dialogue = $2 AND id = $3";
+
+fn read_summary(row: &Row) -> StoreResult<Summary> {
+    let mut columns = Columns::new(row);
+    Ok(Summary {
+        id: columns.id()?,
+        dialogue: columns.id()?,
+        from_turn: columns.number()?,
+        to_turn: columns.number()?,
+        text: columns.next()?,
+        importance: Importance::from_clamped(f64::from(columns.number::<i32>()?)),
+        created_at: columns.time()?,
+    })
+}
+
+#[async_trait]
+impl SummaryStore for SqlSummaryStore {
+    async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, LIVE_SUMMARIES; scope.tenant(), dialogue).await?;
+        rows.iter().map(read_summary).collect()
+    }
+    async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
+        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move {
+                    acquire_lock(connection, &tenant, LedgerLock::Summaries(commit.summary.dialogue)).await?;
+                    if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
+                        return Ok(false);
+                    }
+                    let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
+                    let covered: bool = fetch_scalar!(
+                        connection, IS_RANGE_COVERED;
+                        tenant, summary.dialogue, i64::from(summary.from_turn), i64::from(summary.to_turn)
+                    )
+                    .await?;
+                    if covered {
+                        // Another job was faster, so this job is done.
+                        return Ok(false);
+                    }
+                    execute!(
+                        connection, INSERT_SUMMARY;
+                        tenant, summary.id, summary.dialogue, i64::from(summary.from_turn), i64::from(summary.to_turn),
+                        without_nul(&summary.text), i64::from(summary.importance.get()), cause,
+                        to_micros(summary.created_at)
+                    )
+                    .await?;
+                    failpoint!("summary.written");
+                    for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
+                        let Some(other) = other else { continue };
+                        execute!(
+                            connection, INSERT_SUMMARY_CHANGE;
+                            tenant, summary.dialogue, other, change, summary.id, cause, to_micros(now)
+                        )
+                        .await?;
+                    }
+                    Ok(true)
+                })
+            })
+            .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::assert_searches;
+
+        #[tokio::test]
+        async fn summaries_are_found_by_dialogue() {
+            assert_searches(LIVE_SUMMARIES, &["summaries_of_dialogue"]).await;
+            assert_searches(IS_RANGE_COVERED, &["summaries_of_dialogue"]).await;
+            assert_searches(INSERT_SUMMARY_CHANGE, &[]).await;
+        }
+    }
+}

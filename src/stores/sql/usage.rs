@@ -1,0 +1,164 @@
+//! Usage counters: sums per tenant, day, task and model.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use async_trait::async_trait;
+use chrono::NaiveDate;
+use serde_json::json;
+
+use super::{
+    Engine, RowScope,
+    rows::Columns,
+    statements::{execute, fetch_all, fetch_one},
+};
+use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_memory::turn::Usage;
+use colloquy_ports::{
+    StoreResult,
+    ledger::usage::{DailyModelUsage, StoredAmounts, UsageDelta, UsageRow, UsageStore},
+};
+
+pub(super) struct SqlUsageStore(pub(super) Arc<Engine>);
+
+const ADD_USAGE: &str = concat!(
+    "INSERT INTO model_usage
+        (tenant, day, task, model, calls, prompt_tokens, cached_tokens, completion_tokens)
+     SELECT $1, value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BIGINT), CAST(value ->> 4 AS BIGINT),
+        CAST(value ->> 5 AS BIGINT), CAST(value ->> 6 AS BIGINT)
+     FROM ",
+    json_arrays_table!("$2"),
+    " v WHERE TRUE ORDER BY key
+    ON CONFLICT (tenant, day, task, model) DO UPDATE SET
+        calls = model_usage.calls + excluded.calls,
+        prompt_tokens = model_usage.prompt_tokens + excluded.prompt_tokens,
+        cached_tokens = model_usage.cached_tokens + excluded.cached_tokens,
+        completion_tokens = model_usage.completion_tokens + excluded.completion_tokens"
+);
+const USAGE_BETWEEN: &str = "SELECT day, task, model, calls, prompt_tokens, cached_tokens, completion_tokens
+    FROM model_usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day, task, model";
+const USAGE_OF_DAY: &str =
+    "SELECT tenant, model, CAST(SUM(prompt_tokens) AS BIGINT), CAST(SUM(cached_tokens) AS BIGINT),
+        CAST(SUM(completion_tokens) AS BIGINT)
+    FROM model_usage WHERE day = $1 GROUP BY tenant, model";
+/// Counts only up to the given limits, because the tables may have millions of rows.
+const COUNT_STORED: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 LIMIT $2) d),
+    (SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE tenant = $1 LIMIT $3) t)";
+
+const COUNT_SESSIONS_OF_PLAYER: &str =
+    "SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 AND player = $2 LIMIT $3) d";
+
+fn to_row_limit(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl UsageStore for SqlUsageStore {
+    async fn add_usage(&self, scope: &TenantScope, deltas: &[UsageDelta]) -> StoreResult<()> {
+        if deltas.is_empty() {
+            return Ok(());
+        }
+        let tenant = scope.tenant().clone();
+        // Each counter appears once, and all writers use the same order.
+        let mut sums = BTreeMap::<_, (u32, Usage)>::new();
+        for delta in deltas {
+            let (calls, usage) = sums.entry((delta.day, delta.task, delta.model.as_str())).or_default();
+            *calls = calls.saturating_add(delta.calls);
+            *usage += delta.usage;
+        }
+        let rows = sums
+            .into_iter()
+            .map(|((day, task, model), (calls, usage))| {
+                json!([
+                    day.to_string(),
+                    task,
+                    model,
+                    calls,
+                    usage.prompt_tokens,
+                    usage.cached_tokens,
+                    usage.completion_tokens,
+                ])
+            })
+            .collect::<serde_json::Value>()
+            .to_string();
+        self.0
+            .write_transaction(scope, move |connection| {
+                Box::pin(async move { execute!(connection, ADD_USAGE; tenant, rows).await.map(drop) })
+            })
+            .await
+    }
+    async fn list_usage_between(
+        &self,
+        scope: &TenantScope,
+        from: NaiveDate,
+        to: NaiveDate,
+    ) -> StoreResult<Vec<UsageRow>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let rows = fetch_all!(connection, USAGE_BETWEEN; scope.tenant(), from.to_string(), to.to_string()).await?;
+        rows.iter()
+            .map(|row| {
+                let mut columns = Columns::new(row);
+                Ok(UsageRow {
+                    day: columns.id()?,
+                    task: columns.next()?,
+                    model: columns.next()?,
+                    calls: columns.number()?,
+                    prompt_tokens: columns.number()?,
+                    cached_tokens: columns.number()?,
+                    completion_tokens: columns.number()?,
+                })
+            })
+            .collect()
+    }
+    async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>> {
+        let mut connection = self.0.acquire_reader(RowScope::All).await?;
+        let rows = fetch_all!(connection, USAGE_OF_DAY; day.to_string()).await?;
+        rows.iter()
+            .map(|row| {
+                let mut columns = Columns::new(row);
+                Ok(DailyModelUsage {
+                    tenant: columns.id()?,
+                    model: columns.next()?,
+                    prompt_tokens: columns.number()?,
+                    cached_tokens: columns.number()?,
+                    completion_tokens: columns.number()?,
+                })
+            })
+            .collect()
+    }
+    async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row =
+            fetch_one!(connection, COUNT_SESSIONS_OF_PLAYER; scope.tenant(), player, to_row_limit(at_most)).await?;
+        Columns::new(&row).number()
+    }
+    async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_one!(
+            connection, COUNT_STORED;
+            scope.tenant(), to_row_limit(at_most.dialogues), to_row_limit(at_most.turns)
+        )
+        .await?;
+        let mut columns = Columns::new(&row);
+        Ok(StoredAmounts {
+            dialogues: columns.number()?,
+            turns: columns.number()?,
+        })
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn usage_and_stored_rows_are_found_without_reading_the_rest() {
+            assert_searches(USAGE_OF_DAY, &["model_usage_of_day (day=?)"]).await;
+            assert_searches(COUNT_SESSIONS_OF_PLAYER, &["dialogues_of_player (tenant=? AND player=?)"]).await;
+            let stored = plan(COUNT_STORED).await;
+            // A scan of the subqueries' results is expected.
+            assert!(!stored.contains("SCAN dialogues") && !stored.contains("SCAN turns"), "{stored}");
+        }
+    }
+}

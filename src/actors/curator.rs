@@ -16,6 +16,7 @@ use std::{
 };
 
 pub(super) use self::silence::has_silent_dialogues;
+pub(crate) use self::state::DescribeCurator;
 pub use self::state::{CuratorState, NodeCurator};
 use actix::{Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use attempts::{Attempt, attempt_job, record_failure};
@@ -142,7 +143,7 @@ impl Curator {
         if lane.running || lane.blocked_until.is_some_and(|until| until > now) {
             return;
         }
-        if self.draining.is_some() || is_over_job_budget(&self.node, &self.scope) {
+        if self.draining.is_some() || self.node.is_over_job_budget(&self.scope) {
             return;
         }
         lane.blocked_until = None;
@@ -310,7 +311,7 @@ impl Curator {
     /// Reconciles the tenant's dirty memories one after the other. A failed memory stays dirty and comes again with the
     /// next tick.
     fn reconcile_dirty(&mut self, ctx: &mut Context<Self>) {
-        if self.draining.is_some() || is_over_job_budget(&self.node, &self.scope) {
+        if self.draining.is_some() || self.node.is_over_job_budget(&self.scope) {
             return;
         }
         if self.reconciling != ReconcileState::Idle {
@@ -358,14 +359,9 @@ impl Curator {
     }
 }
 
-/// True if the tenant's jobs have used up their model budget of the day; the jobs then wait.
-fn is_over_job_budget(node: &Node, scope: &TenantScope) -> bool {
-    !node.ports.budgets.can_run_jobs(scope.tenant())
-}
-
 /// Leases due jobs of a tenant to the node; none while jobs have to wait.
 pub(super) async fn lease_due_jobs(node: &Node, scope: &TenantScope, limit: usize) -> Result<Vec<Job>, StoreError> {
-    if is_over_job_budget(node, scope) {
+    if node.is_over_job_budget(scope) {
         return Ok(Vec::new());
     }
     let now = node.ports.clock.now();

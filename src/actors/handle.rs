@@ -4,6 +4,7 @@
 //! is sent and carried by the message. At the limit, a caller gets an error with a time to wait; requests are never
 //! queued.
 
+mod curator_state;
 mod draining;
 
 use std::{sync::Arc, time::Duration};

@@ -188,6 +188,11 @@ impl Node {
         self.ports.disabled.contains(scope.tenant())
     }
 
+    /// True if the tenant's jobs have used up their model budget of the day; the jobs then wait.
+    pub fn is_over_job_budget(&self, scope: &TenantScope) -> bool {
+        !self.ports.budgets.can_run_jobs(scope.tenant())
+    }
+
     /// Returns a number that no earlier actor of the node has.
     pub fn next_generation(&self) -> u64 {
         self.generations.fetch_add(1, Relaxed)

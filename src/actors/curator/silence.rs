@@ -9,7 +9,7 @@ use std::{
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use futures_util::FutureExt;
 
-use super::{Curator, is_over_job_budget};
+use super::Curator;
 use crate::node::Node;
 use colloquy_core::scope::TenantScope;
 use colloquy_dialogue::summarise::queue_summaries_after_silence;
@@ -45,7 +45,7 @@ impl SilenceWatch {
 /// Returns the silence after which a summary is due, unless the tenant's jobs have to wait: a summary calls a model.
 fn watched_silence(node: &Node, scope: &TenantScope) -> Option<Duration> {
     let after = node.ports.settings.summaries.rules().after_silence;
-    after.filter(|_| !node.is_disabled(scope) && !is_over_job_budget(node, scope))
+    after.filter(|_| !node.is_disabled(scope) && !node.is_over_job_budget(scope))
 }
 
 /// True if a curator would find a dialogue to check.

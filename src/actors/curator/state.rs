@@ -4,9 +4,8 @@ use actix::{Handler, Message};
 use chrono::{DateTime, Utc};
 use tokio::sync::oneshot;
 
-use super::{Curator, is_over_job_budget};
-use crate::{handle::Sessions, node::send_message};
-use colloquy_core::{ids::NodeId, scope::TenantScope};
+use super::Curator;
+use colloquy_core::ids::NodeId;
 
 /// The curator of a tenant on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +30,8 @@ pub struct NodeCurator {
 /// Asks a curator for its state.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct DescribeCurator {
-    reply: oneshot::Sender<CuratorState>,
+pub(crate) struct DescribeCurator {
+    pub reply: oneshot::Sender<CuratorState>,
 }
 
 impl Handler<DescribeCurator> for Curator {
@@ -49,29 +48,5 @@ impl Handler<DescribeCurator> for Curator {
         };
         // The caller may have given up.
         let _ = reply.send(state);
-    }
-}
-
-impl Sessions {
-    /// Describes the tenant's curator on this node. Wakes no curator.
-    pub async fn describe_curator(&self, scope: &TenantScope) -> NodeCurator {
-        let node = self.node();
-        let addr = {
-            let shard = node.curators.lock_shard(scope);
-            shard.get(scope).map(|entry| entry.addr.clone())
-        };
-        let mut curator = None;
-        if let Some(addr) = addr {
-            let (reply, answer) = oneshot::channel();
-            // A curator that is just stopping answers nothing.
-            if send_message(node, &addr, DescribeCurator { reply }).await.is_ok() {
-                curator = answer.await.ok();
-            }
-        }
-        NodeCurator {
-            node: node.id,
-            curator,
-            waits_for_budget: is_over_job_budget(node, scope),
-        }
     }
 }

@@ -76,11 +76,13 @@ pub(super) fn run(args: &ChatArgs, config: &Config) -> anyhow::Result<()> {
         let socket = ChatSocket::open_socket(&base, &token).await?;
         let mut chat = ChatClient::open_session(args, socket, RestClient::new(base, backend)?).await?;
         let ended = chat.run_conversation().await;
-        if chat.leaving && ended.is_ok() {
-            // A terminal read cannot be cancelled, and the runtime would wait for the read.
-            std::process::exit(0);
+        match &ended {
+            Ok(()) if !chat.leaving => return ended,
+            Ok(()) => {}
+            Err(error) => eprintln!("colloquy: {error:#}"),
         }
-        ended
+        // A read of the input cannot be cancelled, and the runtime would wait for the read.
+        std::process::exit(i32::from(ended.is_err()))
     })
 }
 

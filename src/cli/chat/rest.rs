@@ -1,10 +1,15 @@
 //! The REST API in the role of the game's backend.
 
+use std::time::Duration;
+
 use anyhow::bail;
 use reqwest::{Method, Url};
 use serde_json::Value;
 
 use colloquy_models::openai::install_crypto;
+
+/// The longest wait for an answer. Ctrl-C does not interrupt the wait.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) struct RestClient {
     http: reqwest::Client,
@@ -17,7 +22,7 @@ impl RestClient {
     pub(super) fn new(base: String, backend: Option<String>) -> anyhow::Result<Self> {
         install_crypto();
         Ok(Self {
-            http: reqwest::Client::builder().build()?,
+            http: reqwest::Client::builder().timeout(TIMEOUT).build()?,
             base,
             backend,
         })

@@ -301,6 +301,9 @@ impl ChatClient {
         });
         let before = self.session().id.clone();
         let answered = self.send_until_done(interrupt, Goal::Join(&watched.npcs)).await?;
+        if self.leaving {
+            return Ok(Some(WatchEnd::Ended));
+        }
         if self.session().id == before {
             self.screen.show_note("your line was not said")?;
             return Ok(None);

@@ -273,11 +273,12 @@ impl<K: DialogueKind> DialogueActor<K> {
         // Reports a turn that ran when an earlier actor panicked, unless already reported.
         self.log.publish_not_committed(&lost_turn_error());
         self.memory = MemoryWait::for_turn(loaded.awaited);
-        if loaded.replacing.is_none() {
-            self.rewinds.reinstating = None;
-        }
+        let is_settled = loaded.replacing.is_none();
         self.state = State::Ready(Box::new(loaded));
         K::on_loaded(self, &missed, ctx);
+        if is_settled {
+            self.rewinds.reinstating = None;
+        }
         if closed_by_restore {
             return self.end_restored_closed(self.head_turn(), ctx);
         }

@@ -60,7 +60,7 @@ pub(crate) struct RewindEffect<'a> {
     pub unfinished: Option<PartialReply>,
     /// True if the rewind paused the conversation, false if it ended a pause; `None`: neither.
     pub pauses: Option<bool>,
-    /// True if turns, or the running turn, were taken back for good or for a replacement.
+    /// True if the rewind took turns back, and not only the end of the last reply.
     pub took_turns_back: bool,
 }
 

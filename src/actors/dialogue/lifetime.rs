@@ -80,6 +80,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         if let Some(actors) = self.node.actors() {
             actors.remove_dialogue(&self.key, self.generation);
         }
+        self.state = State::Stopped;
         ctx.stop();
     }
 

@@ -56,6 +56,8 @@ pub(crate) struct Rewinds<K: DialogueKind> {
 pub(crate) struct RewindInFlight {
     /// The result of the running turn, if the turn ended meanwhile. The rewind decides whether the turn stands.
     turn_result: Option<Box<Result<CommittedTurn, TurnError>>>,
+    /// True if the rewind takes turns back, and not only the end of the last reply.
+    takes_turns_back: bool,
     /// True if the rewind pauses the conversation, false if it ends a pause; `None`: neither.
     pub pauses: Option<bool>,
     /// True if a load was wanted meanwhile.
@@ -195,7 +197,11 @@ impl<K: DialogueKind> DialogueActor<K> {
 
     pub fn begin_rewind(&mut self, ctx: &mut Context<Self>) {
         if self.rewinds.preparing > 0 {
-            // Simultaneous callers get the same rewind.
+            // Simultaneous callers get the same rewind. The preparation of a caller may itself have waited for the
+            // rewind or the load that has just ended.
+            if matches!(self.state, State::Ready(_)) {
+                K::on_ready(self, ctx);
+            }
             return;
         }
         let loaded = match self.state.take() {
@@ -214,7 +220,13 @@ impl<K: DialogueKind> DialogueActor<K> {
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.rewinds.reinstating.is_some();
         let seq = self.log.begin_rewind_hold();
         let request = loaded.rewind_request(&self.node, &self.key, rewind, fence, seq);
+        let takes_turns_back = match request.target {
+            RewindTarget::Turn { number, .. } => number < request.dialogue.head_turn || self.running.is_some(),
+            RewindTarget::Regenerate { .. } => true,
+            RewindTarget::Resume | RewindTarget::Reinstate { .. } => false,
+        };
         let in_flight = RewindInFlight {
+            takes_turns_back,
             pauses: request.paused,
             ..RewindInFlight::default()
         };
@@ -252,6 +264,10 @@ impl<K: DialogueKind> DialogueActor<K> {
                 }
             }
             Err(error) => {
+                if matches!(error, RewindError::Fenced) {
+                    // The epoch was old. A reinstatement is tried again with the epoch of the next load.
+                    self.rewinds.reinstating = None;
+                }
                 let in_doubt = rewinding::is_outcome_unknown(&error);
                 self.on_rewind_rejected(&|_| Err(rewinding::rewind_error(&error)), in_doubt, ctx);
             }
@@ -322,7 +338,7 @@ impl<K: DialogueKind> DialogueActor<K> {
             rewound: &rewound,
             unfinished: done.unfinished,
             pauses: in_flight.pauses,
-            took_turns_back: ended.is_some() || !rewound.removed.is_empty(),
+            took_turns_back: in_flight.takes_turns_back,
         };
         K::on_rewind_applied(self, effect, ctx);
         self.reset_memory_wait(ctx);

@@ -169,7 +169,10 @@ impl DialogueKind for SessionKind {
             return;
         };
         let (owed, head, has_turns) = (loaded.replacing.is_some(), loaded.head, loaded.next_seq > 1);
-        let changed = |rewound: &RewindRecord| !(rewound.removed.is_empty() && rewound.reinstated.is_empty());
+        // A reinstatement of this actor, whose answer was lost, takes no turns back.
+        let by_others = session.rewinds.reinstating.is_none();
+        let changed =
+            |rewound: &RewindRecord| !rewound.removed.is_empty() || (by_others && !rewound.reinstated.is_empty());
         if missed.iter().any(changed) {
             session.unsay_queued_lines();
         }

@@ -97,3 +97,39 @@ async fn requests_that_meet_a_rewind_are_handled_after_it_in_their_order() {
     close.unwrap();
     world.shut_down().await;
 }
+
+#[actix::test]
+async fn pause_that_meets_a_durable_rewind_does_not_block_the_next_rewind() {
+    let world = TestWorld::new().await;
+    let talk = world.new_conversation("the mill", 20, false).await;
+    for _ in 0..4 {
+        world.say_next_line(talk).await;
+    }
+    *world.fake.hold_rewind_answers.lock() = true;
+    let talks = world.npc_conversations();
+    let interrupt = |turn| talks.interrupt_dialogue(&world.scope, talk, world.conversation_interrupt(turn));
+    let meanwhile = async {
+        wait_until("the first rewind is durable", || {
+            world.fake.durable_rewinds.load(std::sync::atomic::Ordering::Relaxed) == 1
+        })
+        .await;
+        // The pause of the interrupt without a turn finds the epoch of the rewind.
+        let pausing = interrupt(None);
+        let lower = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let released = async {
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                world.fake.rewind_go.add_permits(8);
+            };
+            tokio::join!(interrupt(Some(2)), released).0
+        };
+        tokio::join!(pausing, lower)
+    };
+    let all = async { tokio::join!(interrupt(Some(3)), meanwhile) };
+    let (first, (pausing, lower)) = tokio::time::timeout(PATIENCE, all).await.unwrap();
+    for outcome in [first, pausing, lower] {
+        outcome.unwrap();
+    }
+    assert_eq!(world.line_texts(talk).await.len(), 2);
+    world.shut_down().await;
+}

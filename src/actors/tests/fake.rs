@@ -82,6 +82,9 @@ pub struct FakeUseCases {
     pub rewinds: Mutex<Vec<RewindRequest>>,
     /// Makes rewinds wait for a permit of `rewind_go`.
     pub hold_rewinds: Mutex<bool>,
+    /// Makes the answers of rewinds wait for a permit of `rewind_go`, when the ledger has the rewinds.
+    pub hold_rewind_answers: Mutex<bool>,
+    pub durable_rewinds: AtomicUsize,
     pub rewind_go: Semaphore,
     pub settled: AtomicUsize,
     /// Next speakers for a model to choose; every answer is used once.
@@ -467,7 +470,12 @@ impl UseCases for FakeUseCases {
         };
         let now = self.ports.clock.now();
         let rewind = request.commit_to(&self.ports.ids, now, to, replacement, unfinished.is_some());
-        match ledger.rewinds.commit_rewind(&owned.scope, &rewind).await? {
+        let committed = ledger.rewinds.commit_rewind(&owned.scope, &rewind).await?;
+        self.durable_rewinds.fetch_add(1, Relaxed);
+        if *self.hold_rewind_answers.lock() {
+            self.rewind_go.acquire().await.unwrap().forget();
+        }
+        match committed {
             RewindCommitResult::Done(rewound) => Ok(RewindResponse::Done(Box::new(AppliedRewind {
                 rewound,
                 replacement: rewind.replacement.map(|replacement| replacement.turn),

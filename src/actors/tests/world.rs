@@ -210,6 +210,8 @@ impl TestWorld {
             usage: Mutex::default(),
             rewinds: Mutex::default(),
             hold_rewinds: Mutex::new(false),
+            hold_rewind_answers: Mutex::new(false),
+            durable_rewinds: AtomicUsize::new(0),
             rewind_go: Semaphore::new(0),
             settled: AtomicUsize::new(0),
             next_speakers: Mutex::default(),

@@ -96,19 +96,21 @@ impl<K: DialogueKind> DialogueActor<K> {
 
     /// Cancels the requested lines of a dialogue that is draining or closing.
     pub fn cancel_lines_on_leave(&mut self) {
-        let (code, message, error) = if self.drain.is_some() {
-            let message = "the server is shutting down; say it again elsewhere";
-            ("draining", message, DialogueError::Draining)
-        } else {
-            let message = "the session was closed before this line was said";
-            ("session_closed", message, K::closed_error())
-        };
-        let why = EventError {
-            code,
-            message: message.to_owned(),
+        let drain = EventError {
+            code: "draining",
+            message: "the server is shutting down; say it again elsewhere".to_owned(),
             retry_after_ms: None,
         };
-        K::cancel_lines(self, &why, &error);
+        let close = EventError {
+            code: "session_closed",
+            message: "the session was closed before this line was said".to_owned(),
+            retry_after_ms: None,
+        };
+        if self.drain.is_some() {
+            K::cancel_lines(self, &drain, &DialogueError::Draining);
+        } else {
+            K::cancel_lines(self, &close, &K::closed_error());
+        }
     }
 
     pub fn answer_drain(&mut self) {

@@ -20,7 +20,7 @@ type RowTemplate = (&'static str, &'static str, &'static [&'static str]);
 
 /// Rows that sessions leave behind.
 const SESSION_ROWS: [RowTemplate; 10] = [
-    ("dialogues", "TRUE", &["id"]),
+    ("dialogues", "cause_id IS NULL", &["id"]),
     ("turns", "TRUE", &["id", "dialogue", "key"]),
     ("checkpoints", "TRUE", &["turn"]),
     ("traces", "TRUE", &["turn"]),

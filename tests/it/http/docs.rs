@@ -222,7 +222,7 @@ fn responses_all_have_a_description() {
     }
 }
 
-/// Returns all error codes of `src/actors` and the turns. Those rooms may not name the documents' enumeration.
+/// Returns all error codes of the actors, the turns and the socket, which do not name the documents' enumeration.
 fn codes_of_dialogues() -> BTreeSet<String> {
     // Matches fields, arguments of functions that create errors, and the table of failures.
     let told = Regex::new(
@@ -231,7 +231,9 @@ fn codes_of_dialogues() -> BTreeSet<String> {
     .unwrap();
     let mut found = BTreeSet::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = vec![root.join("src/actors"), root.join("src/dialogue/turn")];
+    let mut folders = ["src/actors", "src/dialogue/turn", "src/http/socket"]
+        .map(|folder| root.join(folder))
+        .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

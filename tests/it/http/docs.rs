@@ -231,25 +231,30 @@ fn codes_of_dialogues() -> BTreeSet<String> {
     .unwrap();
     let mut found = BTreeSet::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut folders = ["src/actors", "src/dialogue/turn", "src/http/socket"]
-        .map(|folder| root.join(folder))
-        .to_vec();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.ends_with("tests") || path.ends_with("tests.rs") {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).unwrap();
-            let codes = told
-                .captures_iter(&text)
-                .filter_map(|found| found.iter().skip(1).flatten().next());
-            found.extend(codes.map(|code| code.as_str().to_owned()));
+    let rooms = [
+        "src/actors",
+        "src/dialogue/turn",
+        "src/http/socket/player_socket.rs",
+        "src/http/socket/connection.rs",
+    ];
+    let mut paths = rooms.map(|room| root.join(room)).to_vec();
+    while let Some(path) = paths.pop() {
+        if path.ends_with("tests") || path.ends_with("tests.rs") {
+            continue;
         }
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).unwrap();
+            paths.extend(entries.map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let codes = told
+            .captures_iter(&text)
+            .filter_map(|found| found.iter().skip(1).flatten().next());
+        found.extend(codes.map(|code| code.as_str().to_owned()));
     }
     found
 }

@@ -205,15 +205,17 @@ fn events_missed_at_a_killed_node_are_replayed_by_another() {
 #[test]
 fn jobs_left_by_a_killed_node_are_resumed() {
     run(async {
-        let mut nodes = NodeCluster::start(2, &[]).await;
+        // A line a second: held extractions of the conversation leave room for the session's extraction, and the
+        // conversation does not end during the test.
+        let mut nodes = NodeCluster::start(2, &[("COLLOQUY__CONVERSATION__PAUSE_MS", "1000")]).await;
         let other = nodes.servers[1].backend();
         let talk = conversation(&nodes.servers[0], true).await;
         wait_for_more_lines(&other, &talk).await;
+        let (session, _) = nodes.session(0).await;
         nodes
             .mock
             .apply_settings(&json!({"faults": ["extraction=hold"]}))
             .unwrap();
-        let (session, _) = nodes.session(0).await;
         let calls = nodes.mock.calls_of("extraction");
         say(&nodes.servers[0].backend(), &session, "grapes", "I like grapes.").await;
         eventually_after_outage("the extraction to begin", || async {

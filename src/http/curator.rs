@@ -10,10 +10,13 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::Problem,
-    extract::{Author, Authorized},
+    extract::{Author, Authorized, OperatorOnly, Path},
 };
 use colloquy_actors::curator::NodeCurator;
-use colloquy_core::ids::{DialogueId, JobId, NodeId, TurnId};
+use colloquy_core::{
+    ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
+    scope::TenantScope,
+};
 use colloquy_ports::ledger::{
     curator::{CuratorReport, FailedJob, JobPass, KindQueue, PassOutcome},
     jobs::{JobKind, JobStatus},
@@ -202,7 +205,30 @@ impl CuratorView {
 )]
 #[get("/v1/curator")]
 pub async fn get_curator(state: web::Data<AppState>, caller: Authorized<Author>) -> Result<HttpResponse, Problem> {
-    let (services, scope) = (&state.services, &caller.scope);
+    show_curator(&state, &caller.scope).await
+}
+
+/// Shows the work after turns of a tenant to the operator.
+#[utoipa::path(
+    tag = "operation",
+    params(("tenant" = String, Path)),
+    responses((status = 200, body = CuratorView)),
+    extensions(("x-roles" = json!(["operator"]))),
+)]
+#[get("/v1/tenants/{tenant}/curator")]
+pub async fn get_tenant_curator(
+    state: web::Data<AppState>,
+    _: Authorized<OperatorOnly>,
+    path: Path<TenantId>,
+) -> Result<HttpResponse, Problem> {
+    let tenant = path.0;
+    let known = state.services.ledger.tenants.load_tenant(&tenant).await?;
+    known.ok_or_else(|| Problem::not_found("tenant"))?;
+    show_curator(&state, &TenantScope::new(tenant)).await
+}
+
+async fn show_curator(state: &AppState, scope: &TenantScope) -> Result<HttpResponse, Problem> {
+    let services = &state.services;
     let now = services.clock.now();
     let after = services.settings.summaries.rules().after_silence;
     let silent_until = now - after.unwrap_or_default();

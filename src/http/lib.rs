@@ -149,6 +149,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(jobs::list_jobs)
         .service(jobs::retry_job)
         .service(curator::get_curator)
+        .service(curator::get_tenant_curator)
         .service(usage::get_usage)
         .service(audit::list_audit)
         .service(socket::open_socket);

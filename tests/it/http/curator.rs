@@ -92,6 +92,17 @@ async fn curator_shows_ended_and_failed_jobs_of_its_own_tenant() {
     assert_eq!(rival["summaries"]["next_due_at"], Value::Null);
     let viewer = curator(&server.as_role(Role::Viewer)).await;
     assert_eq!(viewer["failures"], view["failures"]);
+    // The operator names the tenant; nobody else may.
+    let path = "/v1/tenants/acme/curator";
+    let operator = server.client(server.token("rival", Role::Operator, None));
+    assert_eq!(operator.get(path).await["failures"], view["failures"]);
+    let unknown = operator
+        .status_and_code(reqwest::Method::GET, "/v1/tenants/nobody/curator", None)
+        .await;
+    assert_eq!(unknown, (404, "not_found".to_owned()));
+    let backend = server.client(server.token("rival", Role::Backend, None));
+    let refused = backend.status_and_code(reqwest::Method::GET, path, None).await;
+    assert_eq!(refused, (403, "forbidden".to_owned()));
     let player = server.as_role(Role::Player);
     let refused = player.status_and_code(reqwest::Method::GET, "/v1/curator", None).await;
     assert_eq!(refused, (403, "forbidden".to_owned()));

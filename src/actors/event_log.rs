@@ -355,8 +355,8 @@ impl EventLog {
             match open.done {
                 None => {
                     let mut done = failed_reply(open.turn, open.npc, error.code, &error.message);
-                    if let Some(told) = &mut done.error {
-                        told.retry_after_ms = error.retry_after_ms;
+                    if let Some(shown) = &mut done.error {
+                        shown.retry_after_ms = error.retry_after_ms;
                     }
                     inner.emit_event(self, EventBody::reply_done(self.dialogue.kind(), done), open.re);
                 }

@@ -484,12 +484,14 @@ impl Sessions {
     /// As [`Self::forget_authored`], on every node.
     pub async fn forget_authored_everywhere(&self, scope: &TenantScope, world: &WorldId) {
         self.forget_authored(scope, world);
-        let Some(several) = &self.node.membership else { return };
+        let Some(membership) = &self.node.membership else {
+            return;
+        };
         let notice = Notice::Authored {
             tenant: scope.tenant().clone(),
             world: world.clone(),
         };
-        if let Err(error) = several.peers.notify_peers(&notice).await {
+        if let Err(error) = membership.peers.notify_peers(&notice).await {
             tracing::warn!(%error, "not every node heard of an edit; those that did not look again within a minute");
         }
     }

@@ -23,26 +23,28 @@ const AUTHORED_TTL: Duration = Duration::from_mins(1);
 
 /// Sends heartbeats until `stop`.
 pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
-    let Some(several) = node.membership.clone() else { return };
+    let Some(membership) = node.membership.clone() else {
+        return;
+    };
     let mut authored_at = node.ports.clock.monotonic_now();
     let mut was_dead = false;
     let mut taking_up: Option<JoinHandle<()>> = None;
     loop {
         let began = node.ports.clock.now();
-        let beaten = within_lease("say that it lives", &several, send_heartbeat(&node, &several)).await;
+        let beaten = within_lease("say that it lives", &membership, send_heartbeat(&node, &membership)).await;
         if beaten == Some(HeartbeatOutcome::WasDead) {
             tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
         }
         let kept_at = (beaten == Some(HeartbeatOutcome::StillAlive)).then_some(began);
-        several.record_heartbeat(kept_at, node.ports.clock.monotonic_now());
+        membership.record_heartbeat(kept_at, node.ports.clock.monotonic_now());
         // The outcome of a failed heartbeat is unknown.
         was_dead |= beaten != Some(HeartbeatOutcome::StillAlive);
         if was_dead && beaten.is_some() {
             // The check repeats until it has succeeded once.
             was_dead = within_lease(
                 "find out what it owns",
-                &several,
-                disown_lost_dialogues(&node, &several),
+                &membership,
+                disown_lost_dialogues(&node, &membership),
             )
             .await
             .is_none();
@@ -51,7 +53,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
         if taking_up.as_ref().is_none_or(JoinHandle::is_finished) && !node.is_draining() {
             taking_up = Some(actix::spawn(take_over_dead_nodes(
                 Arc::clone(&node),
-                Arc::clone(&several),
+                Arc::clone(&membership),
             )));
         }
         let now = node.ports.clock.monotonic_now();
@@ -60,7 +62,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
             node.npcs.for_each_entry(|_, entry| entry.cell.clear_rows());
         }
         if stop
-            .run_until_cancelled(tokio::time::sleep(several.heartbeat))
+            .run_until_cancelled(tokio::time::sleep(membership.heartbeat))
             .await
             .is_none()
         {
@@ -70,8 +72,8 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
 }
 
 /// Returns the result of `work`; `None`: `work` failed or took longer than the lease, which is as bad.
-async fn within_lease<T>(what: &str, several: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
-    match tokio::time::timeout(several.lease, work).await {
+async fn within_lease<T>(what: &str, membership: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
+    match tokio::time::timeout(membership.lease, work).await {
         Ok(Ok(done)) => Some(done),
         Ok(Err(error)) => {
             tracing::warn!(%error, "this node could not {what}");
@@ -84,30 +86,30 @@ async fn within_lease<T>(what: &str, several: &Membership, work: impl Future<Out
     }
 }
 
-async fn send_heartbeat(node: &Registry, several: &Membership) -> StoreResult<HeartbeatOutcome> {
+async fn send_heartbeat(node: &Registry, membership: &Membership) -> StoreResult<HeartbeatOutcome> {
     let nodes = &node.ports.ledger.nodes;
-    several.neighbours.compare_clocks(several.lease).await?;
+    membership.neighbours.compare_clocks(membership.lease).await?;
     let now = node.ports.clock.now();
     let beat = nodes
-        .record_heartbeat(&several.live_node_row(node.id, now), now)
+        .record_heartbeat(&membership.live_node_row(node.id, now), now)
         .await?;
-    several.neighbours.refresh_others().await?;
+    membership.neighbours.refresh_others().await?;
     Ok(beat)
 }
 
 /// Takes over the self-paced conversations and the jobs of dead nodes.
-async fn take_over_dead_nodes(node: Arc<Registry>, several: Arc<Membership>) {
-    if let Err(error) = try_take_over_dead_nodes(&node, &several).await {
+async fn take_over_dead_nodes(node: Arc<Registry>, membership: Arc<Membership>) {
+    if let Err(error) = try_take_over_dead_nodes(&node, &membership).await {
         tracing::warn!(%error, "what dead nodes left behind could not be taken up; it is tried again");
     }
 }
 
-async fn try_take_over_dead_nodes(node: &Arc<Registry>, several: &Membership) -> StoreResult<()> {
+async fn try_take_over_dead_nodes(node: &Arc<Registry>, membership: &Membership) -> StoreResult<()> {
     let nodes = &node.ports.ledger.nodes;
     // Later than the takeover of requested dialogues, so that a merely late node is not buried.
     let now = node.ports.clock.now();
     let instant = node.ports.clock.monotonic_now();
-    let by = several.takeover_cutoff(now, instant);
+    let by = membership.takeover_cutoff(now, instant);
     for dead in nodes.list_dead_nodes(by).await? {
         if dead.id == node.id {
             continue;
@@ -130,7 +132,7 @@ async fn try_take_over_dead_nodes(node: &Arc<Registry>, several: &Membership) ->
 }
 
 /// Drops dialogues that the node no longer owns, and tells their listeners to reconnect.
-async fn disown_lost_dialogues(node: &Arc<Registry>, several: &Membership) -> StoreResult<()> {
+async fn disown_lost_dialogues(node: &Arc<Registry>, membership: &Membership) -> StoreResult<()> {
     // Listed before the ledger is asked: dialogues that are taken meanwhile are not in the list.
     let (mut sessions, mut conversations) = (Vec::new(), Vec::new());
     node.sessions
@@ -154,7 +156,7 @@ async fn disown_lost_dialogues(node: &Arc<Registry>, several: &Membership) -> St
         }
     }
     node.npcs.for_each_entry(|_, entry| entry.cell.clear_rows());
-    if let Some(index) = &several.index {
+    if let Some(index) = &membership.index {
         // The node missed the index notices that live nodes got.
         for tenant in node.ports.ledger.tenants.list_all().await? {
             index.clear_tenant(&TenantScope::new(tenant.id)).await?;

@@ -163,20 +163,23 @@ impl Node {
 
     /// Returns another node that was lately known to own the dialogue. `None` if the local node has the actor.
     pub async fn remote_owner(&self, key: &DialogueKey, is_here: bool) -> Option<NodeId> {
-        let several = self.membership.as_ref().filter(|_| !is_here)?;
-        let owner = match several.owners.as_ref()?.load_owner(&key.0, key.1).await {
+        let membership = self.membership.as_ref().filter(|_| !is_here)?;
+        let owner = match membership.owners.as_ref()?.load_owner(&key.0, key.1).await {
             Ok(owner) => owner.filter(|owner| *owner != self.id)?,
             Err(error) => {
                 tracing::debug!(%error, "owners are looked up in the ledger for now");
                 return None;
             }
         };
-        several.neighbours.url_of(owner).await.ok().flatten().map(|_| owner)
+        membership.neighbours.url_of(owner).await.ok().flatten().map(|_| owner)
     }
 
     /// Caches the owner of a dialogue, so that the next caller need not ask the ledger.
     pub async fn cache_owner(&self, key: &DialogueKey, owner: NodeId) {
-        if let Some(owners) = self.membership.as_ref().and_then(|several| several.owners.as_ref())
+        if let Some(owners) = self
+            .membership
+            .as_ref()
+            .and_then(|membership| membership.owners.as_ref())
             && let Err(error) = owners.record_owner(&key.0, key.1, owner).await
         {
             tracing::debug!(%error, "an owner could not be noted");

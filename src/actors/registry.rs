@@ -101,11 +101,11 @@ impl Registry {
 
     /// Returns the session's actor; spawns a missing actor.
     pub async fn get_or_spawn_session(&self, key: &DialogueKey) -> Result<Addr<Session>, DialogueError> {
-        self.get_or_spawn_dialogue(&self.sessions, key, |generation, log, live| {
-            let (node, their_key) = (Arc::clone(&self.node), key.clone());
-            Session::start_in_arbiter(self.arbiter_for(key), move |ctx| {
+        self.get_or_spawn_dialogue(&self.sessions, key, |generation, log, residency| {
+            let (node, arbiter, key) = (Arc::clone(&self.node), self.arbiter_for(key), key.clone());
+            Session::start_in_arbiter(arbiter, move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-                Session::new(node, their_key, generation, log, live, SessionKind::default())
+                Session::new(node, key, generation, log, residency, SessionKind::default())
             })
         })
         .await
@@ -126,11 +126,11 @@ impl Registry {
         sleeps: bool,
         key: &DialogueKey,
     ) -> Result<Addr<NpcConversation>, DialogueError> {
-        self.get_or_spawn_dialogue(&self.conversations, key, |generation, log, live| {
-            let (node, their_key) = (Arc::clone(&self.node), key.clone());
-            NpcConversation::start_in_arbiter(self.arbiter_for(key), move |ctx| {
+        self.get_or_spawn_dialogue(&self.conversations, key, |generation, log, residency| {
+            let (node, arbiter, key) = (Arc::clone(&self.node), self.arbiter_for(key), key.clone());
+            NpcConversation::start_in_arbiter(arbiter, move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-                NpcConversation::new(node, their_key, generation, log, live, ConversationKind::new(sleeps))
+                NpcConversation::new(node, key, generation, log, residency, ConversationKind::new(sleeps))
             })
         })
         .await
@@ -165,12 +165,12 @@ impl Registry {
                 (Arc::new(log), 0)
             }
         };
-        let live = match place.map_or_else(|| self.residents.acquire_place(key.0.tenant(), key.clone()), Ok) {
-            Ok(live) => live,
+        let residency = match place.map_or_else(|| self.residents.acquire_place(key.0.tenant(), key.clone()), Ok) {
+            Ok(residency) => residency,
             Err(none) => return Ok(Err(none)),
         };
         let generation = self.next_generation();
-        let addr = spawn(generation, Arc::clone(&log), live);
+        let addr = spawn(generation, Arc::clone(&log), residency);
         let actor = ActorEntry::new(addr.clone(), generation, crashes, now);
         shard.insert(key.clone(), DialogueEntry { actor, log });
         Ok(Ok(addr))
@@ -212,10 +212,12 @@ impl Registry {
             None => (Arc::default(), 0),
         };
         let generation = self.next_generation();
-        let (node, their_key, their_cell) = (Arc::clone(&self.node), key.clone(), Arc::clone(&cell));
-        let addr = NpcActor::start_in_arbiter(self.arbiter_for(key), move |ctx| {
-            ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
-            NpcActor::new(node, their_key, generation, their_cell)
+        let addr = NpcActor::start_in_arbiter(self.arbiter_for(key), {
+            let (node, key, cell) = (Arc::clone(&self.node), key.clone(), Arc::clone(&cell));
+            move |ctx| {
+                ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
+                NpcActor::new(node, key, generation, cell)
+            }
         });
         let actor = ActorEntry::new(addr.clone(), generation, crashes, now);
         let entry = NpcEntry {
@@ -249,10 +251,12 @@ impl Registry {
             None => 0,
         };
         let generation = self.next_generation();
-        let (node, their_scope) = (Arc::clone(&self.node), scope.clone());
-        let addr = Curator::start_in_arbiter(self.arbiter_for(scope), move |ctx| {
-            ctx.set_mailbox_capacity(4 * MAILBOX_CAPACITY);
-            Curator::new(node, their_scope, generation)
+        let addr = Curator::start_in_arbiter(self.arbiter_for(scope), {
+            let (node, scope) = (Arc::clone(&self.node), scope.clone());
+            move |ctx| {
+                ctx.set_mailbox_capacity(4 * MAILBOX_CAPACITY);
+                Curator::new(node, scope, generation)
+            }
         });
         shard.insert(scope.clone(), ActorEntry::new(addr.clone(), generation, crashes, now));
         Some(addr)

@@ -12,12 +12,12 @@ use colloquy_ports::{ledger::saves::RestoredDialogue, peers::Notice};
 
 /// Asks the other nodes to notify their actors.
 pub(super) async fn notify_peers(node: &Registry, scope: &TenantScope, dialogues: Vec<RestoredDialogue>) {
-    let Some(several) = &node.membership else { return };
+    let Some(membership) = &node.membership else { return };
     let notice = Notice::Restored {
         tenant: scope.tenant().clone(),
         dialogues,
     };
-    if let Err(error) = several.peers.notify_peers(&notice).await {
+    if let Err(error) = membership.peers.notify_peers(&notice).await {
         tracing::warn!(%error, "not every node heard of a restore; those that did not learn of it when they write");
     }
 }
@@ -28,21 +28,21 @@ pub(super) async fn notify_actors(node: &Arc<Registry>, scope: &TenantScope, dia
     let ids: Vec<DialogueId> = dialogues.iter().map(|dialogue| dialogue.id).collect();
     for dialogue in dialogues {
         let key = (scope.clone(), dialogue.id);
-        let told = WorldRestored(Arc::new(dialogue));
+        let notice = WorldRestored(Arc::new(dialogue));
         // A stopped actor has no cached state.
         match key.1.kind() {
             DialogueKind::Session => {
                 if let Some(addr) = node.sessions.find_live(&key) {
-                    let _ = send_message(node, &addr, told).await;
+                    let _ = send_message(node, &addr, notice).await;
                 }
             }
             DialogueKind::NpcConversation => {
                 if let Some(addr) = node.conversations.find_live(&key) {
-                    let _ = send_message(node, &addr, told).await;
+                    let _ = send_message(node, &addr, notice).await;
                 }
             }
         }
     }
-    // The previous notice told sessions closed by the save about their new state.
+    // The notices above tell the sessions that the save has closed about their new state.
     rewinding::notify_others(Arc::clone(&node.node), scope.clone(), ids, Vec::new()).await;
 }

@@ -343,12 +343,12 @@ pub(super) async fn notify_others(
         // A curator that is just stopping leaves the work to the next curator.
         let _ = curator.send(&node.metrics, CuratorRequest::TurnsUnsaid(moved)).await;
     }
-    if let Some(several) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
+    if let Some(membership) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
         let notice = Notice::Closed {
             tenant: scope.tenant().clone(),
             sessions: elsewhere,
         };
-        if let Err(error) = several.peers.notify_peers(&notice).await {
+        if let Err(error) = membership.peers.notify_peers(&notice).await {
             tracing::warn!(%error, "not every node heard of closed sessions; those that did not learn of it when they write");
         }
     }

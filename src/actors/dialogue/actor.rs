@@ -121,14 +121,42 @@ impl State {
         }
     }
 
-    /// Takes the dialogue out; the state is `Loading` until the caller sets the next state.
-    pub fn take(&mut self) -> Self {
-        std::mem::replace(self, Self::Loading)
+    /// Takes the dialogue out of `Ready`; the state is `Loading` until the caller sets the next state. `None`: another
+    /// state, which stays.
+    pub fn take_ready(&mut self) -> Option<Box<LoadedDialogue>> {
+        match std::mem::replace(self, Self::Loading) {
+            Self::Ready(loaded) => Some(loaded),
+            other => self.put_back(other),
+        }
     }
 
-    /// As [`Self::take`], if the state is still the expected state; `None`: another step has replaced the state.
-    pub fn take_if(&mut self, is_expected: impl Fn(&Self) -> bool) -> Option<Self> {
-        is_expected(self).then(|| self.take())
+    /// As [`Self::take_ready`], out of `Rewinding`.
+    pub fn take_rewinding(&mut self) -> Option<(Box<LoadedDialogue>, RewindInFlight)> {
+        match std::mem::replace(self, Self::Loading) {
+            Self::Rewinding(loaded, in_flight) => Some((loaded, in_flight)),
+            other => self.put_back(other),
+        }
+    }
+
+    /// As [`Self::take_ready`], out of `Recording`.
+    pub fn take_recording(&mut self) -> Option<Box<LoadedDialogue>> {
+        match std::mem::replace(self, Self::Loading) {
+            Self::Recording(loaded) => Some(loaded),
+            other => self.put_back(other),
+        }
+    }
+
+    /// As [`Self::take_ready`], out of `Rereading`.
+    pub fn take_rereading(&mut self) -> Option<Box<LoadedDialogue>> {
+        match std::mem::replace(self, Self::Loading) {
+            Self::Rereading(loaded) => Some(loaded),
+            other => self.put_back(other),
+        }
+    }
+
+    fn put_back<T>(&mut self, other: Self) -> Option<T> {
+        *self = other;
+        None
     }
 }
 
@@ -268,7 +296,7 @@ impl<K: DialogueKind> DialogueActor<K> {
     fn on_loaded(&mut self, mut loaded: LoadedDialogue, ctx: &mut Context<Self>) {
         let closed_by_restore = loaded.is_closed_by_restore();
         let missed = std::mem::take(&mut loaded.missed_rewinds);
-        self.log.publish_missed_rewinds(missed.clone());
+        self.log.publish_missed_rewinds(&missed);
         loaded.sync_event_log(&self.node, &self.key, &self.log);
         // Reports a turn that ran when an earlier actor panicked, unless already reported.
         self.log.publish_not_committed(&lost_turn_error());

@@ -191,7 +191,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         }));
     }
 
-    /// Answers that no turn follows the head.
+    /// Answers that no reply is running, and that the head stays.
     pub fn answer_idle(&self, key: Option<String>, reply: ReplyHandle<InterruptOutcome>, ctx: &mut Context<Self>) {
         let Some(loaded) = self.state.loaded() else {
             return reply.answer(Err(self.overloaded_error()));

@@ -96,21 +96,19 @@ impl<K: DialogueKind> DialogueActor<K> {
 
     /// Cancels the requested lines of a dialogue that is draining or closing.
     pub fn cancel_lines_on_leave(&mut self) {
-        let drain = EventError {
-            code: "draining",
-            message: "the server is shutting down; say it again elsewhere".to_owned(),
-            retry_after_ms: None,
-        };
-        let close = EventError {
-            code: "session_closed",
-            message: "the session was closed before this line was said".to_owned(),
-            retry_after_ms: None,
-        };
-        if self.drain.is_some() {
-            K::cancel_lines(self, &drain, &DialogueError::Draining);
+        let (code, message, error) = if self.drain.is_some() {
+            let message = "the server is shutting down; say it again elsewhere";
+            ("draining", message, DialogueError::Draining)
         } else {
-            K::cancel_lines(self, &close, &K::closed_error());
-        }
+            let message = "the session was closed before this line was said";
+            ("session_closed", message, K::closed_error())
+        };
+        let why = EventError {
+            code,
+            message: message.to_owned(),
+            retry_after_ms: None,
+        };
+        K::cancel_lines(self, &why, &error);
     }
 
     pub fn answer_drain(&mut self) {
@@ -232,11 +230,11 @@ impl<K: DialogueKind> Handler<LeaveIfIdle> for DialogueActor<K> {
 
     fn handle(&mut self, LeaveIfIdle { reply }: LeaveIfIdle, ctx: &mut Self::Context) {
         if self.is_idle()
-            && let Some(live) = self.residency.take()
+            && let Some(residency) = self.residency.take()
         {
             self.release_and_stop(ctx);
             // The caller may have given up; the place is then free.
-            let _ = reply.send(live);
+            let _ = reply.send(residency);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads of a session from the stores: the dialogue with its ownership, the buffer, the summaries.
+//! Reads of a dialogue from the stores: the dialogue with its ownership, the buffer, the summaries.
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
@@ -83,12 +83,12 @@ impl LoadedDialogue {
     }
 }
 
-/// Takes ownership and reads the whole state of a session. The listeners have seen the events up to number `told`, if
+/// Takes ownership and reads the whole state of a dialogue. The listeners know the rewinds up to event `last_seq`, if
 /// any.
 pub(crate) async fn load_dialogue(
     node: Arc<Node>,
     key: DialogueKey,
-    told: Option<u64>,
+    last_seq: Option<u64>,
 ) -> Result<LoadedDialogue, DialogueError> {
     let (scope, id) = &key;
     let ports = &node.ports;
@@ -96,7 +96,7 @@ pub(crate) async fn load_dialogue(
     let now = ports.clock.now();
     let until = now + Duration::from_secs(node.settings.ownership_s);
     let run_out = match &node.membership {
-        Some(several) => several.neighbours.dead_cutoff(now),
+        Some(membership) => membership.neighbours.dead_cutoff(now),
         None => now,
     };
     let claim = ports
@@ -128,12 +128,12 @@ pub(crate) async fn load_dialogue(
             )
         },
         async {
-            match told {
-                Some(told) => {
+            match last_seq {
+                Some(last_seq) => {
                     ports
                         .ledger
                         .rewinds
-                        .list_rewinds_since(scope, *id, told, MAX_MISSED_REWINDS)
+                        .list_rewinds_since(scope, *id, last_seq, MAX_MISSED_REWINDS)
                         .await
                 }
                 None => Ok(Vec::new()),
@@ -371,7 +371,7 @@ pub(crate) async fn reload_summaries(node: Arc<Node>, (scope, id): DialogueKey) 
 }
 
 impl LoadedDialogue {
-    /// Updates the event log from the dialogue, which was just self.
+    /// Updates the event log from the dialogue that was just loaded.
     pub(crate) fn sync_event_log(&self, node: &Node, key: &DialogueKey, log: &EventLog) {
         let known = node.last_seqs.get(key);
         // The gap grows with each load. Two processes that are killed one after the other then share no number.

@@ -204,12 +204,8 @@ impl<K: DialogueKind> DialogueActor<K> {
             }
             return;
         }
-        let loaded = match self.state.take() {
-            State::Ready(loaded) => loaded,
-            other => {
-                self.state = other;
-                return;
-            }
+        let Some(loaded) = self.state.take_ready() else {
+            return;
         };
         let Some(rewind) = self.rewinds.queue.begin_next() else {
             self.state = State::Ready(loaded);
@@ -284,7 +280,7 @@ impl<K: DialogueKind> DialogueActor<K> {
     ) {
         self.log.release_rewind_hold(in_doubt);
         let callers = self.rewinds.queue.take_failed_callers();
-        let State::Rewinding(loaded, in_flight) = self.state.take() else {
+        let Some((loaded, in_flight)) = self.state.take_rewinding() else {
             return;
         };
         let head_turn = loaded.dialogue.head_turn;
@@ -308,7 +304,7 @@ impl<K: DialogueKind> DialogueActor<K> {
     }
 
     fn on_rewind_applied(&mut self, done: AppliedRewind, ctx: &mut Context<Self>) {
-        let State::Rewinding(mut loaded, in_flight) = self.state.take() else {
+        let Some((mut loaded, in_flight)) = self.state.take_rewinding() else {
             return;
         };
         let rewound = done.rewound;
@@ -380,7 +376,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         rewound: Arc<RewindRecord>,
         ctx: &mut Context<Self>,
     ) {
-        let State::Ready(loaded) = self.state.take() else {
+        let Some(loaded) = self.state.take_ready() else {
             return;
         };
         self.state = State::Recording(loaded);
@@ -388,8 +384,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         let outcome = InterruptOutcome::Rewound(Arc::clone(&rewound));
         let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Replace);
         ctx.spawn(record.into_actor(self).map(move |recorded, actor, ctx| {
-            let Some(State::Recording(loaded)) = actor.state.take_if(|state| matches!(state, State::Recording(_)))
-            else {
+            let Some(loaded) = actor.state.take_recording() else {
                 return;
             };
             actor.state = State::Ready(loaded);
@@ -407,14 +402,13 @@ impl<K: DialogueKind> DialogueActor<K> {
     /// Reads the rows that the rewind changed; all requests wait until then. `callers` are answered afterwards.
     fn reread_after_rewind(&mut self, callers: Vec<K::Caller>, ctx: &mut Context<Self>) {
         self.rewinds.applied = None;
-        let State::Ready(loaded) = self.state.take() else {
+        let Some(loaded) = self.state.take_ready() else {
             return;
         };
         let read = load::reread_after_rewind(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         self.state = State::Rereading(loaded);
         ctx.spawn(read.into_actor(self).map(move |read, actor, ctx| {
-            let Some(State::Rereading(mut loaded)) = actor.state.take_if(|state| matches!(state, State::Rereading(_)))
-            else {
+            let Some(mut loaded) = actor.state.take_rereading() else {
                 return;
             };
             match read {

@@ -45,10 +45,10 @@ impl EventLog {
         inner.reserved = None;
         if let Some(open) = inner.open_turn.take() {
             // A `reply.done` held during the rewind was not delivered.
-            let told = !held
+            let was_delivered = !held
                 .iter()
                 .any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_) | EventBody::NpcTurnDone(_)));
-            let done = open.done.filter(|_| told);
+            let done = open.done.filter(|_| was_delivered);
             if done.is_none() {
                 let mut done = failed_reply(open.turn, open.npc, unsaid.code, &unsaid.message);
                 done.status = TurnStatus::Interrupted;
@@ -93,15 +93,15 @@ impl EventLog {
 
     /// Publishes rewinds found on a reload: by another node, in a restore, or a rewind with a lost answer. Published
     /// before all later events.
-    pub fn publish_missed_rewinds(&self, moves: Vec<RewindRecord>) {
+    pub fn publish_missed_rewinds(&self, missed: &[RewindRecord]) {
         self.release_rewind_hold(false);
         self.inner.lock().in_doubt_from = None;
         let unsaid = event_error(&TurnError::Unsaid);
         let mut last = 0;
-        for rewound in moves {
+        for rewound in missed {
             // The keys of several callers served by a rewind share its number.
             if std::mem::replace(&mut last, rewound.seq) != rewound.seq {
-                self.publish_restore(EventBody::DialogueRewound((&rewound).into()), &unsaid, rewound.seq);
+                self.publish_restore(EventBody::DialogueRewound(rewound.into()), &unsaid, rewound.seq);
             }
         }
     }
@@ -109,10 +109,10 @@ impl EventLog {
     /// Returns the last number up to which listeners surely know of rewinds; `None`: no event was published.
     pub fn last_notified_seq(&self) -> Option<u64> {
         let inner = self.inner.lock();
-        let told = inner
+        let last = inner
             .in_doubt_from
             .map_or(inner.head_seq, |from| inner.head_seq.min(from - 1));
-        (inner.head_seq > 0).then_some(told)
+        (inner.head_seq > 0).then_some(last)
     }
 
     /// Releases held events if no rewind happened. With `in_doubt`, the outcome is unknown until the next load.

@@ -20,9 +20,9 @@ pub(crate) async fn record_outcome(
     known: OnKeyConflict,
 ) -> Result<(), StoreError> {
     let ports = &node.ports;
-    let told = late.acks(&ports.ids, ports.clock.now(), dialogue);
+    let acks = late.acks(&ports.ids, ports.clock.now(), dialogue);
     let rewinds = &ports.ledger.rewinds;
-    rewinds.record_outcome(&scope, dialogue, &told, &outcome, known).await
+    rewinds.record_outcome(&scope, dialogue, &acks, &outcome, known).await
 }
 
 /// Returns the callers to answer after the late callers were recorded, or failed to be. On a failure, rewind callers

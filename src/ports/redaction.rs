@@ -250,7 +250,7 @@ pub fn cut_at_quote(said: &str) -> String {
 #[must_use]
 pub fn describe_json_error(error: &serde_json::Error) -> String {
     let why = error.to_string();
-    let mut told = if why.starts_with("missing field") || !error.is_data() {
+    let mut description = if why.starts_with("missing field") || !error.is_data() {
         why
     } else {
         // The message quotes the model's words first. The expected shape comes last, and is this server's own text.
@@ -261,10 +261,10 @@ pub fn describe_json_error(error: &serde_json::Error) -> String {
             None => format!("{}{ELLIPSIS}", &why[..quoted]),
         }
     };
-    if error.line() > 0 && !told.contains(" at line ") {
-        let _ = write!(told, " at line {} column {}", error.line(), error.column());
+    if error.line() > 0 && !description.contains(" at line ") {
+        let _ = write!(description, " at line {} column {}", error.line(), error.column());
     }
-    to_log_line(&told)
+    to_log_line(&description)
 }
 
 /// True if a longer word which contains this word reveals the word.
@@ -328,13 +328,13 @@ mod tests {
             "invalid prompt: &#54252;&#46020;",
             "invalid prompt: %ED%8F%AC",
         ] {
-            let told = without(echo).to_lowercase();
+            let description = without(echo).to_lowercase();
             for word in [
                 "grap", "4711", "pin", "like", "나는", "포도", "좋아", "ud3ec", "54252", "%ed", "ｇｒ",
             ] {
-                assert!(!told.contains(word), "{word}: {told}");
+                assert!(!description.contains(word), "{word}: {description}");
             }
-            assert!(!told.contains(['\n', '\u{1b}']), "{told}");
+            assert!(!description.contains(['\n', '\u{1b}']), "{description}");
         }
         assert_eq!(
             without("bad prompt: 나는 포도를 좋아해. I like grapes!"),
@@ -358,14 +358,14 @@ mod tests {
             #[expect(dead_code, reason = "only its shape counts")]
             facts: Vec<u32>,
         }
-        let told = |text: &str| describe_json_error(&serde_json::from_str::<Shape>(text).unwrap_err());
-        assert_eq!(told(r#"{"fact":1}"#), "missing field `facts` at line 1 column 10");
-        let grapes = told(r#"{"facts":"I like \"grapes\", expected by me"}"#);
+        let description = |text: &str| describe_json_error(&serde_json::from_str::<Shape>(text).unwrap_err());
+        assert_eq!(description(r#"{"fact":1}"#), "missing field `facts` at line 1 column 10");
+        let grapes = description(r#"{"facts":"I like \"grapes\", expected by me"}"#);
         assert!(
             grapes.starts_with("invalid type: string …, expected a sequence"),
             "{grapes}"
         );
         assert!(!grapes.contains("grapes") && !grapes.contains("by me"), "{grapes}");
-        assert!(told("{oops").contains("line 1 column 2"));
+        assert!(description("{oops").contains("line 1 column 2"));
     }
 }

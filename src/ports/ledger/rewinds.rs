@@ -246,7 +246,7 @@ pub trait RewindStore: Send + Sync {
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
-        told: &RewindAcks,
+        acks: &RewindAcks,
         outcome: &InterruptOutcome,
         known: OnKeyConflict,
     ) -> StoreResult<()>;

@@ -219,17 +219,17 @@ impl RewindStore for SqlRewindStore {
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
-        told: &RewindAcks,
+        acks: &RewindAcks,
         outcome: &InterruptOutcome,
         known: OnKeyConflict,
     ) -> StoreResult<()> {
-        let (tenant, told, outcome) = (scope.tenant().clone(), told.clone(), outcome.clone());
+        let (tenant, acks, outcome) = (scope.tenant().clone(), acks.clone(), outcome.clone());
         self.0
             .write_transaction(scope, move |connection| {
                 Box::pin(async move {
-                    let keys = (told.keys.as_slice(), known);
-                    record_key_outcomes(connection, &tenant, dialogue, keys, &outcome, told.at).await?;
-                    for edit in &told.edits {
+                    let keys = (acks.keys.as_slice(), known);
+                    record_key_outcomes(connection, &tenant, dialogue, keys, &outcome, acks.at).await?;
+                    for edit in &acks.edits {
                         audit::record_audit(connection, &tenant, edit).await?;
                     }
                     Ok(())

@@ -64,7 +64,7 @@ pub(super) struct Curator {
     reconciling: ReconcileState,
     silence: silence::SilenceWatch,
     draining: Option<Vec<oneshot::Sender<usize>>>,
-    used: Instant,
+    last_used_at: Instant,
 }
 
 type LaneKey = (DialogueId, JobKind);
@@ -97,7 +97,7 @@ struct Lane {
 impl Curator {
     pub fn new(node: Arc<Node>, scope: TenantScope, generation: u64) -> Self {
         let slots = Arc::new(Semaphore::new(node.ports.settings.jobs.concurrency.max(1)));
-        let used = node.ports.clock.monotonic_now();
+        let last_used_at = node.ports.clock.monotonic_now();
         Self {
             held_share: GaugeShare::for_gauge(&node.metrics.jobs_held),
             node,
@@ -109,9 +109,9 @@ impl Curator {
             slots,
             leasing: false,
             reconciling: ReconcileState::Idle,
-            silence: silence::SilenceWatch::due_at(used),
+            silence: silence::SilenceWatch::due_at(last_used_at),
             draining: None,
-            used,
+            last_used_at,
         }
     }
 
@@ -222,7 +222,7 @@ impl Curator {
     fn on_job_ended(&mut self, job: Job, attempt: Attempt, retry_in: Option<Duration>, ctx: &mut Context<Self>) {
         self.running.remove(&job.id);
         let now = self.node.ports.clock.monotonic_now();
-        self.used = now;
+        self.last_used_at = now;
         let lane = lane_of(&job);
         let waits = matches!(attempt, Attempt::Remote) && lane.is_some();
         if !waits {
@@ -294,7 +294,7 @@ impl Curator {
             && !self.leasing
             && !self.silence.is_looking()
             && self.reconciling == ReconcileState::Idle;
-        if resting && now.saturating_duration_since(self.used) >= idle {
+        if resting && now.saturating_duration_since(self.last_used_at) >= idle {
             self.leave_directory();
             return ctx.stop();
         }
@@ -386,7 +386,7 @@ impl Handler<CuratorRequest> for Curator {
     type Result = ();
 
     fn handle(&mut self, request: CuratorRequest, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.monotonic_now();
+        self.last_used_at = self.node.ports.clock.monotonic_now();
         match request {
             CuratorRequest::TakeJobs(jobs) => self.enqueue_jobs(jobs, ctx),
             CuratorRequest::TurnsUnsaid(dialogues) => {

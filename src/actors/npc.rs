@@ -27,19 +27,19 @@ pub(super) struct NpcActor {
     cell: Arc<NpcCell>,
     /// Callers that wait for the rows being read.
     fetching: Vec<oneshot::Sender<Result<AuthoredNpc, DialogueError>>>,
-    used: std::time::Instant,
+    last_used_at: std::time::Instant,
 }
 
 impl NpcActor {
     pub fn new(node: Arc<Node>, key: NpcKey, generation: u64, cell: Arc<NpcCell>) -> Self {
-        let used = node.ports.clock.monotonic_now();
+        let last_used_at = node.ports.clock.monotonic_now();
         Self {
             node,
             key,
             generation,
             cell,
             fetching: Vec::new(),
-            used,
+            last_used_at,
         }
     }
 
@@ -98,7 +98,7 @@ impl NpcActor {
             .ports
             .clock
             .monotonic_now()
-            .saturating_duration_since(self.used)
+            .saturating_duration_since(self.last_used_at)
             >= idle;
         if rested && self.fetching.is_empty() && self.leave_directory() {
             return ctx.stop();
@@ -119,7 +119,7 @@ impl Handler<FetchAuthored> for NpcActor {
     type Result = ();
 
     fn handle(&mut self, FetchAuthored { reply }: FetchAuthored, ctx: &mut Self::Context) {
-        self.used = self.node.ports.clock.monotonic_now();
+        self.last_used_at = self.node.ports.clock.monotonic_now();
         if let Some(rows) = self.cell.get() {
             // The caller may have gone away.
             let _ = reply.send(Ok(rows));

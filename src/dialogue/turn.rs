@@ -58,7 +58,7 @@ pub async fn run_turn(
     let stopwatch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
     let limit = Duration::from_millis(services.settings.turn.timeout_ms);
     let budgets = services.models.budgets();
-    let speaking = async {
+    let reply_steps = async {
         // Each step has its own box. Otherwise the turn's future would be as large as all its steps together.
         let gathering = Box::pin(gather::gather_timed(
             services,
@@ -71,18 +71,18 @@ pub async fn run_turn(
         let assembling = async { gathered.assemble_prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
-        let question = ReplyRequest::from_prompt(&prompt, gathered.counter, gathered.greeting_words(&input));
-        let speaking = Box::pin(speak_reply(services, &input, question, feed, &mut cut, &stopwatch));
+        let request = ReplyRequest::from_prompt(&prompt, gathered.counter, gathered.greeting_words(&input));
+        let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))
     };
-    let spoken = tokio::time::timeout(limit, async {
+    let outcome = tokio::time::timeout(limit, async {
         // An admitted turn may finish even if the tenant's budget runs out meanwhile.
-        let place = budgets.reserve_turn(&services.ledger, &input.scope).await?;
-        run_admitted(speaking).await.map(|spoken| (place, spoken))
+        let reservation = budgets.reserve_turn(&services.ledger, &input.scope).await?;
+        run_admitted(reply_steps).await.map(|spoken| (reservation, spoken))
     });
-    match spoken.await.unwrap_or(Err(TurnError::TimedOut)) {
-        Ok((place, (gathered, prompt, assemble_ms, reply))) => {
+    match outcome.await.unwrap_or(Err(TurnError::TimedOut)) {
+        Ok((reservation, (gathered, prompt, assemble_ms, reply))) => {
             let done_seq = feed.send_done(reply.to_reply_done(&input));
             let timings = build_timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
             let is_cut = reply.status == TurnStatus::Interrupted;
@@ -90,7 +90,7 @@ pub async fn run_turn(
                 Some(cut) if is_cut => cut.by.clone(),
                 _ => Vec::new(),
             };
-            let spoken = UncommittedTurn {
+            let uncommitted = UncommittedTurn {
                 cuts,
                 gathered,
                 prompt,
@@ -98,7 +98,7 @@ pub async fn run_turn(
                 done_seq,
                 timings,
             };
-            let committing = Box::pin(commit_reply(services, &input, feed, spoken));
+            let committing = Box::pin(commit_reply(services, &input, feed, uncommitted));
             let committing = committing.instrument(debug_span!("turn.commit"));
             // A caller that cut the reply waits for this commit. A caller that interrupts during the commit waits too.
             let committed = if is_cut {
@@ -106,7 +106,7 @@ pub async fn run_turn(
             } else {
                 with_interactive_priority(committing).await
             }?;
-            place.mark_stored();
+            reservation.mark_stored();
             Ok(committed)
         }
         Err(error) => {

@@ -359,7 +359,10 @@ mod tests {
             facts: Vec<u32>,
         }
         let description = |text: &str| describe_json_error(&serde_json::from_str::<Shape>(text).unwrap_err());
-        assert_eq!(description(r#"{"fact":1}"#), "missing field `facts` at line 1 column 10");
+        assert_eq!(
+            description(r#"{"fact":1}"#),
+            "missing field `facts` at line 1 column 10"
+        );
         let grapes = description(r#"{"facts":"I like \"grapes\", expected by me"}"#);
         assert!(
             grapes.starts_with("invalid type: string …, expected a sequence"),

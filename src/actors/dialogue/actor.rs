@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::{
     decisions::{self, Activity, ActorView, Closing, NextStep, Route},
-    kind::{DialogueKind, DialogueRequest as _, TurnEndWaiter},
+    kind::{DialogueBehaviour, DialogueRequest as _, TurnEndWaiter},
     load::{self, LoadedDialogue},
     rewinds::{BeginRewind, RewindInFlight, Rewinds},
 };
@@ -37,7 +37,7 @@ use colloquy_dialogue::{
 };
 use colloquy_ports::StoreError;
 
-pub(crate) struct DialogueActor<K: DialogueKind> {
+pub(crate) struct DialogueActor<K: DialogueBehaviour> {
     pub node: Arc<Node>,
     pub key: DialogueKey,
     pub generation: u64,
@@ -52,7 +52,7 @@ pub(crate) struct DialogueActor<K: DialogueKind> {
     pub reading_participants: bool,
     pub closing: Option<CloseRequest>,
     pub drain: Option<DrainRequest>,
-    pub used: Instant,
+    pub last_used_at: Instant,
     /// Duration of the last turn, for `retry_after`.
     pub last_turn_took: Duration,
     /// Set until the place is handed over.
@@ -78,7 +78,7 @@ pub(crate) enum State {
 }
 
 /// Messages that wait until the dialogue is in memory and no rewind is wanted.
-pub(crate) struct Deferred<K: DialogueKind> {
+pub(crate) struct Deferred<K: DialogueBehaviour> {
     pub requests: VecDeque<K::Request>,
     /// Only the new head tells whether the turn of a job stands.
     pub jobs: Vec<JobEnded>,
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-impl<K: DialogueKind> DialogueActor<K> {
+impl<K: DialogueBehaviour> DialogueActor<K> {
     pub fn new(
         node: Arc<Node>,
         key: DialogueKey,
@@ -169,7 +169,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         residency: ResidencyPermit,
         kind: K,
     ) -> Self {
-        let used = node.ports.clock.monotonic_now();
+        let last_used_at = node.ports.clock.monotonic_now();
         Self {
             node,
             key,
@@ -188,7 +188,7 @@ impl<K: DialogueKind> DialogueActor<K> {
             reading_participants: false,
             closing: None,
             drain: None,
-            used,
+            last_used_at,
             last_turn_took: Duration::from_millis(800),
             residency: Some(residency),
             kind,
@@ -259,7 +259,7 @@ impl<K: DialogueKind> DialogueActor<K> {
     // --- the next step ---
 
     /// Takes the next steps, until the actor has to wait for a message or a result.
-    pub fn start_next_if_idle(&mut self, ctx: &mut Context<Self>) {
+    pub fn run_next_steps(&mut self, ctx: &mut Context<Self>) {
         loop {
             match decisions::next_step(&self.view()) {
                 NextStep::Wait => return,
@@ -345,7 +345,7 @@ impl<K: DialogueKind> DialogueActor<K> {
             // A rewind was requested before the load ended.
             ctx.notify(BeginRewind);
         }
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 
     /// Stops the actor, because the dialogue could not be read. All callers get `error`.
@@ -382,7 +382,7 @@ pub(crate) fn lost_turn_error() -> EventError {
     event_error(&TurnError::Store(StoreError::Rejected(String::new())))
 }
 
-impl<K: DialogueKind> Actor for DialogueActor<K> {
+impl<K: DialogueBehaviour> Actor for DialogueActor<K> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
@@ -391,7 +391,7 @@ impl<K: DialogueKind> Actor for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Drop for DialogueActor<K> {
+impl<K: DialogueBehaviour> Drop for DialogueActor<K> {
     /// Also runs while a panic unwinds: callers and listeners that wait for the reply must not wait for ever.
     fn drop(&mut self) {
         if self.running.is_some() {
@@ -401,7 +401,7 @@ impl<K: DialogueKind> Drop for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<BeginRewind> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<BeginRewind> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, BeginRewind: BeginRewind, ctx: &mut Self::Context) {
@@ -409,7 +409,7 @@ impl<K: DialogueKind> Handler<BeginRewind> for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<ClosedInLedger> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<ClosedInLedger> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, ClosedInLedger(reason): ClosedInLedger, ctx: &mut Self::Context) {
@@ -417,7 +417,7 @@ impl<K: DialogueKind> Handler<ClosedInLedger> for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<OwnershipLost> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<OwnershipLost> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, OwnershipLost: OwnershipLost, ctx: &mut Self::Context) {
@@ -429,7 +429,7 @@ impl<K: DialogueKind> Handler<OwnershipLost> for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<WorldRestored> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<WorldRestored> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, notice: WorldRestored, ctx: &mut Self::Context) {
@@ -437,7 +437,7 @@ impl<K: DialogueKind> Handler<WorldRestored> for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<JobEnded> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<JobEnded> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
@@ -445,22 +445,22 @@ impl<K: DialogueKind> Handler<JobEnded> for DialogueActor<K> {
             self.deferred.jobs.push(ended);
         } else {
             self.on_job_ended(ended, ctx);
-            self.start_next_if_idle(ctx);
+            self.run_next_steps(ctx);
         }
     }
 }
 
-impl<K: DialogueKind> Handler<DrainDialogue> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<DrainDialogue> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, DrainDialogue { reply }: DrainDialogue, ctx: &mut Self::Context) {
         let saw_turn = self.running.is_some();
         self.drain = Some(DrainRequest { reply, saw_turn });
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 }
 
-impl<K: DialogueKind> Handler<CutRunningTurn> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<CutRunningTurn> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, CutRunningTurn: CutRunningTurn, _: &mut Self::Context) {
@@ -468,7 +468,7 @@ impl<K: DialogueKind> Handler<CutRunningTurn> for DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<StopDialogue> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<StopDialogue> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, StopDialogue: StopDialogue, ctx: &mut Self::Context) {
@@ -477,7 +477,7 @@ impl<K: DialogueKind> Handler<StopDialogue> for DialogueActor<K> {
 }
 
 #[cfg(test)]
-impl<K: DialogueKind> Handler<PanicForTest> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<PanicForTest> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, PanicForTest: PanicForTest, _: &mut Self::Context) {

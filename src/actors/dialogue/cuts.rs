@@ -6,7 +6,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{
     actor::DialogueActor,
-    kind::{DialogueKind, RewindCaller, TurnEndWaiter},
+    kind::{DialogueBehaviour, RewindCaller, TurnEndWaiter},
 };
 use crate::{
     InterruptOutcome,
@@ -22,7 +22,7 @@ use colloquy_dialogue::{
 use colloquy_memory::turn::Turn;
 use colloquy_ports::ledger::rewinds::OnKeyConflict;
 
-impl<K: DialogueKind> DialogueActor<K> {
+impl<K: DialogueBehaviour> DialogueActor<K> {
     /// Asks the running turn to end at its present text. Of several requests, the smallest heard length decides.
     pub fn cut_running_turn(&mut self, heard_chars: Option<usize>, by: Option<Requester>) {
         if let Some(running) = &self.running {

@@ -66,7 +66,7 @@ pub(crate) struct RewindEffect<'a> {
 
 /// A kind of dialogue. The value is the part of the actor's state that only this kind has. The functions get the whole
 /// actor, because a step of a kind uses the common state too.
-pub(crate) trait DialogueKind: Sized + Unpin + 'static {
+pub(crate) trait DialogueBehaviour: Sized + Unpin + 'static {
     type Request: DialogueRequest;
     type Caller: RewindCaller;
     /// A caller, other than that of a cut, that waits for the end of the running turn.

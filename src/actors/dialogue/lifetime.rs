@@ -7,7 +7,7 @@ use actix::{ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFu
 use super::{
     actor::{CloseRequest, DialogueActor, State},
     decisions::{self, OnRestoreNotice},
-    kind::{DialogueKind, DialogueRequest as _},
+    kind::{DialogueBehaviour, DialogueRequest as _},
     load,
 };
 use crate::{
@@ -21,9 +21,9 @@ use colloquy_dialogue::{
 };
 use colloquy_ports::ledger::dialogues::OwnerWriteOutcome;
 
-impl<K: DialogueKind> DialogueActor<K> {
+impl<K: DialogueBehaviour> DialogueActor<K> {
     pub fn mark_used(&mut self) {
-        self.used = self.now();
+        self.last_used_at = self.now();
         self.residency.iter().for_each(ResidencyPermit::mark_used);
     }
 
@@ -44,14 +44,14 @@ impl<K: DialogueKind> DialogueActor<K> {
         let now = self.now();
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let half = Duration::from_secs(self.node.settings.ownership_s) / 2;
-        if now.saturating_duration_since(self.used) >= idle && self.is_idle() {
+        if now.saturating_duration_since(self.last_used_at) >= idle && self.is_idle() {
             return self.release_and_stop(ctx);
         }
         if let Some(loaded) = self.state.loaded_mut()
-            && now.saturating_duration_since(loaded.renewed) >= half
+            && now.saturating_duration_since(loaded.ownership_renewed_at) >= half
             && !loaded.closed
         {
-            loaded.renewed = now;
+            loaded.ownership_renewed_at = now;
             let epoch = loaded.epoch;
             let renew = load::renew_ownership(Arc::clone(&self.node), self.key.clone(), epoch);
             ctx.spawn(renew.into_actor(self).map(move |renewed, actor, ctx| match renewed {
@@ -127,7 +127,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         });
         close.replies.extend(reply);
         self.cut_running_turn(None, None);
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 
     /// Writes the close to the ledger.
@@ -225,7 +225,7 @@ impl<K: DialogueKind> DialogueActor<K> {
     }
 }
 
-impl<K: DialogueKind> Handler<LeaveIfIdle> for DialogueActor<K> {
+impl<K: DialogueBehaviour> Handler<LeaveIfIdle> for DialogueActor<K> {
     type Result = ();
 
     fn handle(&mut self, LeaveIfIdle { reply }: LeaveIfIdle, ctx: &mut Self::Context) {

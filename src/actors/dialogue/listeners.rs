@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{actor::DialogueActor, kind::DialogueKind};
+use super::{actor::DialogueActor, kind::DialogueBehaviour};
 use crate::{
     DialogueError, Listener,
     event_log::{MissedEvents, event_of_rewind, events_of_turn},
@@ -12,7 +12,7 @@ use crate::{
 };
 use colloquy_dialogue::events::DialogueEvent;
 
-impl<K: DialogueKind> DialogueActor<K> {
+impl<K: DialogueBehaviour> DialogueActor<K> {
     /// Adds a listener. With `last_seq`, later events are first delivered again in order: from memory, or read from the
     /// ledger.
     pub fn on_attach(

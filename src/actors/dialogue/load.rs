@@ -53,7 +53,7 @@ pub(crate) struct LoadedDialogue {
     pub missed_rewinds: Vec<RewindRecord>,
     pub participants: Participants,
     /// When ownership was taken or renewed.
-    pub renewed: Instant,
+    pub ownership_renewed_at: Instant,
 }
 
 impl LoadedDialogue {
@@ -92,17 +92,17 @@ pub(crate) async fn load_dialogue(
 ) -> Result<LoadedDialogue, DialogueError> {
     let (scope, id) = &key;
     let ports = &node.ports;
-    let renewed = ports.clock.monotonic_now();
+    let ownership_renewed_at = ports.clock.monotonic_now();
     let now = ports.clock.now();
     let until = now + Duration::from_secs(node.settings.ownership_s);
-    let run_out = match &node.membership {
+    let dead_cutoff = match &node.membership {
         Some(membership) => membership.neighbours.dead_cutoff(now),
         None => now,
     };
     let claim = ports
         .ledger
         .dialogues
-        .claim_ownership(scope, *id, node.id, run_out, until);
+        .claim_ownership(scope, *id, node.id, dead_cutoff, until);
     let open = match claim.await? {
         OwnershipClaim::Owned(open) => *open,
         OwnershipClaim::OwnedBy { node: owner, .. } => {
@@ -115,8 +115,8 @@ pub(crate) async fn load_dialogue(
         node.metrics.count_takeover();
         tracing::debug!(dialogue = %id, %before, "took a dialogue over");
     }
-    let first = open.dialogue.npcs.first().cloned().ok_or(DialogueError::NotFound)?;
-    let (history, rest, meanwhile, cast) = tokio::join!(
+    let first_npc = open.dialogue.npcs.first().cloned().ok_or(DialogueError::NotFound)?;
+    let (history, summaries_and_job, missed_rewinds, participants) = tokio::join!(
         load_history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
@@ -142,11 +142,11 @@ pub(crate) async fn load_dialogue(
         // Read early to spare the first turn the read. A failed read shows when a turn needs the rows.
         Participants::read_all(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
-    let (summaries, extracting) = rest?;
+    let (summaries, extracting) = summaries_and_job?;
     let mut history = history?;
     let npc = last_speaker(&node, scope, &open.dialogue, &history)
         .await?
-        .unwrap_or(first);
+        .unwrap_or(first_npc);
     let mut checkpoint = open.checkpoint;
     checkpoint.apply_summaries(&summaries, ports.settings.summaries.buffer_min_turns);
     history.retain(|turn| turn.number >= checkpoint.buffer_from);
@@ -163,13 +163,13 @@ pub(crate) async fn load_dialogue(
         replacing: open.replacing,
         awaited: open.head.filter(|_| extracting),
         // Rewinds since the takeover are published by the actor that made them.
-        missed_rewinds: meanwhile?
+        missed_rewinds: missed_rewinds?
             .into_iter()
             .filter(|rewound| rewound.epoch < open.epoch)
             .collect(),
         // Not read: the first turn tries again.
-        participants: cast.unwrap_or_else(|_| Participants::new_unread(&open.dialogue.npcs)),
-        renewed,
+        participants: participants.unwrap_or_else(|_| Participants::new_unread(&open.dialogue.npcs)),
+        ownership_renewed_at,
         dialogue: Arc::new(open.dialogue),
     })
 }

@@ -10,7 +10,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, Message, WrapFuture};
 use super::{
     actor::{DialogueActor, State},
     decisions::{self, AfterRejectedRewind},
-    kind::{DialogueKind, RewindCaller, RewindEffect, TurnEndWaiter},
+    kind::{DialogueBehaviour, RewindCaller, RewindEffect, TurnEndWaiter},
     load,
 };
 use crate::{
@@ -37,7 +37,7 @@ use colloquy_ports::{
 pub(crate) struct BeginRewind;
 
 /// The rewind requests of a dialogue, and the results of earlier rewinds.
-pub(crate) struct Rewinds<K: DialogueKind> {
+pub(crate) struct Rewinds<K: DialogueBehaviour> {
     pub queue: RewindQueue<K::Caller>,
     /// Number of requests that may soon request a rewind. Simultaneous requests become a single rewind.
     pub preparing: usize,
@@ -64,7 +64,7 @@ pub(crate) struct RewindInFlight {
     pub load_after: bool,
 }
 
-impl<K: DialogueKind> Default for Rewinds<K> {
+impl<K: DialogueBehaviour> Default for Rewinds<K> {
     fn default() -> Self {
         Self {
             queue: RewindQueue::default(),
@@ -77,14 +77,14 @@ impl<K: DialogueKind> Default for Rewinds<K> {
     }
 }
 
-impl<K: DialogueKind> Rewinds<K> {
+impl<K: DialogueBehaviour> Rewinds<K> {
     /// True if a rewind is queued or running.
     pub fn is_busy(&self) -> bool {
         self.queue.is_busy()
     }
 }
 
-impl<K: DialogueKind> DialogueActor<K> {
+impl<K: DialogueBehaviour> DialogueActor<K> {
     // --- requests ---
 
     /// Answers a repeated key with the stored outcome; otherwise continues with `then`. A request that meets a load
@@ -122,7 +122,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         if self.rewinds.is_busy() {
             ctx.notify(BeginRewind);
         }
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 
     /// Checks that the dialogue is open and that the caller knows the head. Returns the head.
@@ -313,11 +313,11 @@ impl<K: DialogueKind> DialogueActor<K> {
         self.rewinds.in_doubt = false;
         self.rewinds.reinstating = None;
         self.log.set_epoch(rewound.epoch);
-        let before = std::mem::replace(&mut loaded.head, rewound.head);
+        let old_head = std::mem::replace(&mut loaded.head, rewound.head);
         loaded.replacing = rewound.replacing;
         Arc::make_mut(&mut loaded.dialogue).head_turn = rewound.head_turn;
         self.state = State::Ready(loaded);
-        let ended = self.running_number();
+        let cut_turn = self.running_number();
         if let Some(running) = self.running.take() {
             self.rewinds
                 .queue
@@ -341,7 +341,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         let (scope, id) = self.key.clone();
         let notify = rewinding::notify_others(Arc::clone(&self.node), scope, vec![id], rewound.closed.clone());
         ctx.spawn(notify.into_actor(self));
-        self.rewinds.recent.record_rewind(before, &rewound, ended);
+        self.rewinds.recent.record_rewind(old_head, &rewound, cut_turn);
         self.rewinds.applied = Some(Arc::clone(&rewound));
         let callers = self.rewinds.queue.finish_at_head(rewound.head_turn);
         if self.rewinds.is_busy() {
@@ -388,15 +388,15 @@ impl<K: DialogueKind> DialogueActor<K> {
                 return;
             };
             actor.state = State::Ready(loaded);
-            let back = K::Caller::into_rewind_reply;
-            let callers = rewinding::callers_if_recorded(recorded, &actor.key, callers, back);
+            let into_reply = K::Caller::into_rewind_reply;
+            let callers = rewinding::callers_if_recorded(recorded, &actor.key, callers, into_reply);
             actor.answer_rewind_callers(callers, &rewound, ctx);
         }));
     }
 
     fn answer_rewind_callers(&mut self, callers: Vec<K::Caller>, rewound: &Arc<RewindRecord>, ctx: &mut Context<Self>) {
-        let later = K::answer_callers(self, callers, rewound);
-        self.reread_after_rewind(later, ctx);
+        let answered_after_reread = K::answer_callers(self, callers, rewound);
+        self.reread_after_rewind(answered_after_reread, ctx);
     }
 
     /// Reads the rows that the rewind changed; all requests wait until then. `callers` are answered afterwards.

@@ -8,7 +8,7 @@ use tracing::Span;
 
 use super::{
     actor::DialogueActor,
-    kind::{CommitSummary, DialogueKind},
+    kind::{CommitSummary, DialogueBehaviour},
     load,
 };
 use crate::{
@@ -38,7 +38,7 @@ pub(crate) struct TurnCallers {
     pub span: Span,
 }
 
-impl<K: DialogueKind> DialogueActor<K> {
+impl<K: DialogueBehaviour> DialogueActor<K> {
     // --- before a turn ---
 
     /// Reads the records of the participants, unless a read is running.
@@ -67,7 +67,7 @@ impl<K: DialogueKind> DialogueActor<K> {
                     K::on_participants_failed(actor, &error, ctx);
                 }
             }
-            actor.start_next_if_idle(ctx);
+            actor.run_next_steps(ctx);
         }));
     }
 
@@ -81,7 +81,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         if self.memory.begin_wait(self.now(), longest) {
             self.memory.timer = Some(ctx.run_later(longest, |actor, ctx| {
                 actor.memory.give_up();
-                actor.start_next_if_idle(ctx);
+                actor.run_next_steps(ctx);
             }));
         }
         self.memory.awaited_turn.is_some()
@@ -120,7 +120,7 @@ impl<K: DialogueKind> DialogueActor<K> {
         };
         let Some(running) = self.running.take() else { return };
         self.mark_used();
-        self.last_turn_took = self.used.saturating_duration_since(running.started);
+        self.last_turn_took = self.last_used_at.saturating_duration_since(running.started);
         match ended {
             Ok(committed) => {
                 let mut cut_keys = running.cut_keys();
@@ -133,7 +133,7 @@ impl<K: DialogueKind> DialogueActor<K> {
                 self.on_turn_failed(error, running, ctx);
             }
         }
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 
     fn on_turn_committed(&mut self, committed: CommittedTurn, running: RunningTurn, ctx: &mut Context<Self>) {

@@ -7,7 +7,7 @@ use actix::Context;
 use super::{ConversationCaller, ConversationKind, ConversationRequest, ConversationWaiter, NpcConversation};
 use crate::{
     DialogueError, InterruptCommand, InterruptOutcome,
-    dialogue::kind::{DialogueKind as _, TurnEndWaiter},
+    dialogue::kind::{DialogueBehaviour as _, TurnEndWaiter},
     messages::{ConversationSnapshot, ReplyHandle},
 };
 use colloquy_core::scope::Principal;
@@ -167,7 +167,7 @@ impl NpcConversation {
             InterruptStep::AwaitReinstatement => {
                 let again = ConversationRequest::Interrupt { command, reply };
                 self.deferred.requests.push_back(again);
-                self.start_next_if_idle(ctx);
+                self.run_next_steps(ctx);
             }
             InterruptStep::NotInConversation(turn) => self.answer_removed(turn, command.key, reply, ctx),
             InterruptStep::RepeatLastRewind => match self.last_rewind_to(&command) {

@@ -42,7 +42,7 @@ impl NpcConversation {
         let (outcome, done) = oneshot::channel();
         self.kind.stepping.push(outcome);
         reply.answer(Ok(done));
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 
     /// Starts the next line, or a preparation of the next line, if a line is due or requested.
@@ -128,7 +128,7 @@ impl NpcConversation {
         }
         self.kind.line_timer = Some(ctx.run_later(pause, |talk, ctx| {
             talk.kind.line_timer = None;
-            talk.start_next_if_idle(ctx);
+            talk.run_next_steps(ctx);
         }));
     }
 }

@@ -25,7 +25,7 @@ use super::{
     DialogueError, InterruptOutcome,
     dialogue::{
         actor::{DialogueActor, State},
-        kind::{CommitSummary, DialogueKind, RewindCaller, RewindEffect},
+        kind::{CommitSummary, DialogueBehaviour, RewindCaller, RewindEffect},
     },
     mailbox::mailbox,
     messages::{
@@ -135,7 +135,7 @@ pub(super) enum ConversationWaiter {
     },
 }
 
-impl DialogueKind for ConversationKind {
+impl DialogueBehaviour for ConversationKind {
     type Request = ConversationRequest;
     type Caller = ConversationCaller;
     type Waiter = ConversationWaiter;
@@ -416,7 +416,7 @@ impl Handler<ContinueTalking> for NpcConversation {
     type Result = ();
 
     fn handle(&mut self, ContinueTalking: ContinueTalking, ctx: &mut Self::Context) {
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 }
 

@@ -141,7 +141,7 @@ impl NpcConversation {
             talk.cut_running_turn(None, None);
             let join = ConversationWaiter::Join(reply);
             talk.turn_end_waiters.push(TurnEndWaiter::Other(join));
-            talk.start_next_if_idle(ctx);
+            talk.run_next_steps(ctx);
         });
     }
 
@@ -149,7 +149,7 @@ impl NpcConversation {
     pub(super) fn resume_pacing(&mut self, reply: ReplyHandle<ConversationSnapshot>, ctx: &mut Context<Self>) {
         self.set_paused(false, "", ctx, move |talk, written, ctx| {
             talk.kind.failures = 0;
-            talk.start_next_if_idle(ctx);
+            talk.run_next_steps(ctx);
             reply.answer(written.and_then(|()| talk.snapshot()));
         });
     }

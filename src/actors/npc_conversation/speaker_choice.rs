@@ -67,7 +67,7 @@ impl NpcConversation {
                 asked: None,
                 chosen: Some((head, npc)),
             };
-            talk.start_next_if_idle(ctx);
+            talk.run_next_steps(ctx);
         }));
         self.kind.speaker_query.asked = Some((head, asking));
         SpeakerChoice::Pending

@@ -4,7 +4,7 @@ use actix::Context;
 
 use super::{Session, SessionCaller, SessionKind, SessionRequest};
 use crate::{
-    DialogueError, InterruptCommand, InterruptOutcome, dialogue::kind::DialogueKind as _, messages::ReplyHandle,
+    DialogueError, InterruptCommand, InterruptOutcome, dialogue::kind::DialogueBehaviour as _, messages::ReplyHandle,
 };
 use colloquy_dialogue::rewind::RewindTarget;
 
@@ -169,7 +169,7 @@ impl Session {
                 self.deferred.requests.push_back(verb.request(command, reply));
                 if !self.rewinds.queue.is_replacing() {
                     self.drop_replacements(|_| false);
-                    self.start_next_if_idle(ctx);
+                    self.run_next_steps(ctx);
                 }
             }
             InterruptStep::RepeatLastRewind => match self.last_rewind_to(&command) {

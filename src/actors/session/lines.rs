@@ -91,7 +91,7 @@ impl Session {
             // Lines queued earlier are still said first.
             self.cut_running_turn(None, by);
         }
-        self.start_next_if_idle(ctx);
+        self.run_next_steps(ctx);
     }
 
     /// Answers a caller with the running, waiting or just committed turn of the same key. Returns `reply` if no such turn
@@ -155,7 +155,7 @@ impl Session {
                 session.kind.keys.add_ledger_keys(all);
             }
             session.on_key_looked_up(line, found);
-            session.start_next_if_idle(ctx);
+            session.run_next_steps(ctx);
         }));
     }
 

@@ -20,7 +20,7 @@ use super::{
     DialogueError, InterruptOutcome,
     dialogue::{
         actor::{DialogueActor, lost_turn_error},
-        kind::{CommitSummary, DialogueKind, RewindEffect},
+        kind::{CommitSummary, DialogueBehaviour, RewindEffect},
     },
     mailbox::mailbox,
     messages::{
@@ -61,7 +61,7 @@ pub(super) struct SessionKind {
     has_fenced_turn: bool,
 }
 
-impl DialogueKind for SessionKind {
+impl DialogueBehaviour for SessionKind {
     type Request = SessionRequest;
     type Caller = SessionCaller;
     type Waiter = std::convert::Infallible;

@@ -88,7 +88,7 @@ impl Session {
         ctx.spawn(due.into_actor(self).map(move |due, session, ctx| {
             if due == Some(0) && !was_awaited && session.memory.awaited_turn == head {
                 session.memory.awaited_turn = None;
-                session.start_next_if_idle(ctx);
+                session.run_next_steps(ctx);
             }
         }));
     }

@@ -288,9 +288,60 @@ pub trait TurnStore: Send + Sync {
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome>;
 }
 
+/// Owners of dialogues, and the writes of an owner other than turns.
+#[async_trait]
+pub trait OwnershipStore: Send + Sync {
+    /// Closes the dialogue, for the owner of this epoch.
+    async fn close_dialogue(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        at: DateTime<Utc>,
+    ) -> StoreResult<OwnerWriteOutcome>;
+    /// Pauses or continues an open NPC conversation, for the owner of this epoch.
+    async fn set_paused(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        paused: bool,
+    ) -> StoreResult<OwnerWriteOutcome>;
+    /// Takes or renews ownership for `node` until `until`, and reads the state to continue from. A new claim raises the
+    /// epoch; so does a claim of the same node after a restart. The dialogues of a dead node ([`super::nodes`]) are
+    /// free at once, before their ownership expires.
+    async fn claim_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<OwnershipClaim>;
+    /// Extends ownership without a new epoch. Returns `false` if ownership was lost.
+    async fn renew_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool>;
+    /// Releases ownership under this epoch, so that another node need not wait for its end. Lost or renewed ownership
+    /// is unchanged. The owner has used event numbers below `next_seq`, partly after its last commit; 0: unknown.
+    async fn release_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        next_seq: u64,
+    ) -> StoreResult<()>;
+    /// Releases all ownership of `node`. Called once, on shutdown.
+    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()>;
+}
+
 /// Dialogues and their turns.
 #[async_trait]
-pub trait DialogueStore: Send + Sync {
+pub trait DialogueStore: OwnershipStore {
     /// Writes a new dialogue without an owner, with `next_seq` 1. Returns `false`, without a write, if the turn that
     /// opens the dialogue no longer stands.
     async fn create_dialogue(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool>;
@@ -324,55 +375,6 @@ pub trait DialogueStore: Send + Sync {
     ) -> StoreResult<Option<Meeting>>;
     /// Replaces the hash of the resume token. Returns `false` if the dialogue does not exist.
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool>;
-    /// Closes the dialogue, for the owner of this epoch.
-    async fn close_dialogue(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        at: DateTime<Utc>,
-    ) -> StoreResult<OwnerWriteOutcome>;
-
-    /// Pauses or continues an open NPC conversation, for the owner of this epoch.
-    async fn set_paused(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        paused: bool,
-    ) -> StoreResult<OwnerWriteOutcome>;
-
-    /// Takes or renews ownership for `node` until `until`, and reads the state to continue from. A new claim raises the
-    /// epoch; so does a claim of the same node after a restart. The dialogues of a dead node ([`super::nodes`]) are
-    /// free at once, before their ownership expires.
-    async fn claim_ownership(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        node: NodeId,
-        now: DateTime<Utc>,
-        until: DateTime<Utc>,
-    ) -> StoreResult<OwnershipClaim>;
-    /// Extends ownership without a new epoch. Returns `false` if ownership was lost.
-    async fn renew_ownership(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        until: DateTime<Utc>,
-    ) -> StoreResult<bool>;
-
-    /// Releases ownership under this epoch, so that another node need not wait for its end. Lost or renewed ownership
-    /// is unchanged. The owner has used event numbers below `next_seq`, partly after its last commit; 0: unknown.
-    async fn release_ownership(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        next_seq: u64,
-    ) -> StoreResult<()>;
-    /// Releases all ownership of `node`. Called once, on shutdown.
-    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()>;
 
     /// Returns the standing turns `from..=to`, in order.
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;

@@ -111,7 +111,7 @@ impl RecallBody {
 pub struct StandingMemory {
     /// Most important first, then newest, then by id.
     pub facts: Vec<Fact>,
-    /// The result of [`FactStore::list_naming_facts`]. For a designer, who sees all players, only names from `facts`.
+    /// The result of [`RecallStore::list_naming_facts`]. For a designer, who sees all players, only names from `facts`.
     pub names: Vec<NamingFact>,
     /// Statements removed from memory, latest first.
     pub taken_out: Vec<RemovedStatement>,
@@ -393,9 +393,14 @@ pub struct EmbeddingModelCount {
 }
 
 /// Long-term memory.
+pub trait FactStore:
+    RecallStore + ReconciliationStore + FactEditStore + FactListStore + OutboxStore + EmbeddingStore
+{
+}
+
+/// Reads for a turn.
 #[async_trait]
-pub trait FactStore: Send + Sync {
-    // --- recall ---
+pub trait RecallStore: Send + Sync {
     /// Returns the facts among `ids` that are valid at `at`, usable by the viewpoint, and without a usable replacement.
     /// Facts with locks are listed separately. One query by primary keys.
     async fn confirm_facts(
@@ -422,7 +427,6 @@ pub trait FactStore: Send + Sync {
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<StandingMemory>;
-
     /// Returns the facts usable by the viewpoint at `at`, in no particular order. Per knower of the viewpoint, at most
     /// the newest `limit` non-private facts and the newest `limit` facts private to its player.
     async fn list_keyword_facts(
@@ -432,7 +436,6 @@ pub trait FactStore: Send + Sync {
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<KeywordFact>>;
-
     /// Returns the facts that tell the viewpoint who is who at `at`
     /// ([`states_name`](colloquy_memory::aliases::states_name)), by id, except facts with a usable replacement. Per
     /// knower, at most the newest `limit` non-private facts and the newest `limit` facts private to the viewpoint's
@@ -444,8 +447,11 @@ pub trait FactStore: Send + Sync {
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<NamingFact>>;
+}
 
-    // --- reconciling ---
+/// The reconciliation of memories.
+#[async_trait]
+pub trait ReconciliationStore: Send + Sync {
     /// Returns the position of the memories of `npcs`.
     async fn memory_position(
         &self,
@@ -485,22 +491,14 @@ pub trait FactStore: Send + Sync {
         scope: &TenantScope,
         result: &Reconciliation,
     ) -> StoreResult<ReconcileOutcome>;
+}
 
-    // --- people ---
+/// Changes by people.
+#[async_trait]
+pub trait FactEditStore: Send + Sync {
     /// Writes one manual fact (cause: the edit). `settles` marks the fact's memory for reconciliation from `valid_at`
     /// on.
     async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()>;
-    async fn load_fact(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
-    /// Returns the valid contradictions at `at` of the flagged facts among `ids`; oldest first.
-    async fn list_contradictions(
-        &self,
-        scope: &TenantScope,
-        ids: &[FactId],
-        at: DateTime<Utc>,
-    ) -> StoreResult<Vec<Contradiction>>;
-    /// Returns facts, newest first.
-    async fn list_facts(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest)
-    -> StoreResult<Page<Fact>>;
     /// Corrects a fact. Unsaid facts are refused.
     async fn edit_fact(
         &self,
@@ -528,11 +526,30 @@ pub trait FactStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome>;
+}
+
+/// Facts for display to people.
+#[async_trait]
+pub trait FactListStore: Send + Sync {
+    async fn load_fact(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
+    /// Returns the valid contradictions at `at` of the flagged facts among `ids`; oldest first.
+    async fn list_contradictions(
+        &self,
+        scope: &TenantScope,
+        ids: &[FactId],
+        at: DateTime<Utc>,
+    ) -> StoreResult<Vec<Contradiction>>;
+    /// Returns facts, newest first.
+    async fn list_facts(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest)
+    -> StoreResult<Page<Fact>>;
     async fn load_history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>>;
     /// Returns the merges and invalidations of other facts "by" this fact, for its history.
     async fn list_invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>>;
+}
 
-    // --- the index ---
+/// The source of the search index.
+#[async_trait]
+pub trait OutboxStore: Send + Sync {
     /// Returns outbox rows of every tenant, oldest first.
     async fn load_outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>>;
     /// Returns index points of the valid facts among `ids`. The caller removes the remaining ids from the index.
@@ -546,8 +563,11 @@ pub trait FactStore: Send + Sync {
         after: Option<FactId>,
         limit: u32,
     ) -> StoreResult<Vec<IndexPoint>>;
+}
 
-    // --- another embedder ---
+/// Vectors of another embedder.
+#[async_trait]
+pub trait EmbeddingStore: Send + Sync {
     /// Returns facts without a vector of the current embedder, valid or not, each with its text to embed; ordered by
     /// id.
     async fn list_unembedded(

@@ -224,9 +224,9 @@ pub enum JobRetry {
     NotFound,
 }
 
-/// The job queue.
+/// The leases of the job queue.
 #[async_trait]
-pub trait JobStore: Send + Sync {
+pub trait LeaseStore: Send + Sync {
     /// Leases due jobs without a valid lease, oldest first. Finishes jobs of unsaid turns instead.
     async fn lease_due_jobs(
         &self,
@@ -250,6 +250,11 @@ pub trait JobStore: Send + Sync {
     async fn release_all_leases(&self, node: NodeId) -> StoreResult<()>;
     /// Frees every lease of `node` on jobs of this tenant.
     async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()>;
+}
+
+/// The job queue.
+#[async_trait]
+pub trait JobStore: LeaseStore {
     /// Returns the input of a job, in one read. `None`: the job's turn was unsaid or cut meanwhile. A deleted world or
     /// NPC is returned in its last version, since the turn stands and other NPCs heard it.
     async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>>;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, Row,
+    Connection, Engine,
     rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
     statements::execute,
 };
@@ -41,13 +41,7 @@ const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM au
         ELSE (SELECT seq FROM audit WHERE tenant = $1 AND id = $2) END
     ORDER BY seq DESC LIMIT $3";
 
-const ROLES: [(Role, &str); 5] = [
-    (Role::Operator, "operator"),
-    (Role::Admin, "admin"),
-    (Role::Backend, "backend"),
-    (Role::Viewer, "viewer"),
-    (Role::Player, "player"),
-];
+const ROLES: [Role; 5] = [Role::Operator, Role::Admin, Role::Backend, Role::Viewer, Role::Player];
 
 fn role_name(role: Role) -> &'static str {
     match role {
@@ -57,10 +51,6 @@ fn role_name(role: Role) -> &'static str {
         Role::Viewer => "viewer",
         Role::Player => "player",
     }
-}
-
-fn parse_role(name: &str) -> Option<Role> {
-    ROLES.into_iter().find(|(_, own)| *own == name).map(|(role, _)| role)
 }
 
 /// Returns the audit rows of edits as a single JSON bind.
@@ -82,17 +72,17 @@ pub(super) fn audit_rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> 
 
 /// Writes the audit row of an edit, in the same transaction as the edit.
 pub(super) async fn record_audit(connection: &mut Connection, tenant: &TenantId, edit: &Edit) -> StoreResult<()> {
-    execute!(connection, APPEND_AUDIT; tenant, audit_rows_json([edit])).await?;
-    Ok(())
+    execute!(connection, APPEND_AUDIT; tenant, audit_rows_json([edit]))
+        .await
+        .map(drop)
 }
 
-fn read_audit_row(row: &Row) -> StoreResult<AuditRow> {
-    let mut columns = Columns::new(row);
+fn read_audit_row(columns: &mut Columns<'_>) -> StoreResult<AuditRow> {
     Ok(AuditRow {
         id: columns.id()?,
         at: columns.time()?,
         subject: columns.next()?,
-        role: columns.parse_with(parse_role)?,
+        role: columns.named(ROLES, role_name)?,
         player: columns.maybe_id()?,
         action: columns.next()?,
         object: columns.next()?,
@@ -103,11 +93,9 @@ fn read_audit_row(row: &Row) -> StoreResult<AuditRow> {
 impl AuditStore for SqlAuditStore {
     async fn append_audit_row(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move { record_audit(connection, &tenant, &edit).await })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| record_audit(connection, &tenant, &edit)
+            .await)
+        .await
     }
     async fn list_audit_rows(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<AuditRow>> {
         let query = bind!(LIST; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
@@ -121,9 +109,9 @@ mod tests {
 
     #[test]
     fn role_names_read_back() {
-        for (role, name) in ROLES {
-            assert_eq!(role_name(role), name);
-            assert_eq!(parse_role(name), Some(role));
+        for role in ROLES {
+            let named = ROLES.into_iter().find(|other| role_name(*other) == role_name(role));
+            assert_eq!(named, Some(role));
         }
     }
 }

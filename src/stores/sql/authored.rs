@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
+    Connection, Engine, LedgerLock, acquire_lock, audit,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
-    statements::{execute, fetch_all, fetch_optional},
+    statements::{execute, fetch_optional},
 };
 use colloquy_core::{
     ids::{NpcId, TenantId, WorldId},
@@ -99,22 +99,16 @@ const CLOSE_DIALOGUES_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', up
     WHERE tenant = $1 AND status = 'open' AND id IN (
         SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
 
-fn parse_language(name: &str) -> Option<Language> {
-    [Language::En, Language::Ko]
-        .into_iter()
-        .find(|language| language.as_str() == name)
+fn read_language(columns: &mut Columns<'_>) -> StoreResult<Language> {
+    columns.named([Language::En, Language::Ko], Language::as_str)
 }
 
-fn read_world(row: &Row) -> StoreResult<World> {
-    read_world_columns(&mut Columns::new(row))
-}
-
-pub(super) fn read_world_columns(columns: &mut Columns<'_>) -> StoreResult<World> {
+pub(super) fn read_world(columns: &mut Columns<'_>) -> StoreResult<World> {
     Ok(World {
         id: columns.id()?,
         name: columns.next()?,
         premise: columns.next()?,
-        language: columns.parse_with(parse_language)?,
+        language: read_language(columns)?,
         rules: columns.json()?,
         settings: columns.json()?,
         version: columns.number()?,
@@ -122,17 +116,13 @@ pub(super) fn read_world_columns(columns: &mut Columns<'_>) -> StoreResult<World
     })
 }
 
-fn read_npc(row: &Row) -> StoreResult<Npc> {
-    read_npc_columns(&mut Columns::new(row))
-}
-
-pub(super) fn read_npc_columns(columns: &mut Columns<'_>) -> StoreResult<Npc> {
+pub(super) fn read_npc(columns: &mut Columns<'_>) -> StoreResult<Npc> {
     Ok(Npc {
         world: columns.id()?,
         id: columns.id()?,
         name: columns.next()?,
         persona: columns.json()?,
-        language: columns.parse_with(parse_language)?,
+        language: read_language(columns)?,
         factions: columns.json()?,
         model: columns.next()?,
         settings: columns.json()?,
@@ -194,31 +184,27 @@ impl AuthoredStore for SqlAuthoredStore {
     ) -> StoreResult<PutOutcome> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
         let (rules, settings) = (to_json(&world.rules)?, to_json(&world.settings)?);
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world.id)).await?;
-                    let stored = world_version(connection, &tenant, &world.id).await?;
-                    let version = match next_version(stored, if_version) {
-                        Ok(version) => version,
-                        Err(refused) => return Ok(refused),
-                    };
-                    execute!(
-                        connection, PUT_WORLD;
-                        tenant, world.id, without_nul(&world.name), without_nul(&world.premise),
-                        world.language.as_str(), rules, settings, i64::from(version), to_micros(world.updated_at)
-                    )
-                    .await?;
-                    audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(put_outcome(version))
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&world.id)).await?;
+            let stored = world_version(connection, &tenant, &world.id).await?;
+            let version = match next_version(stored, if_version) {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            execute!(
+                connection, PUT_WORLD;
+                tenant, world.id, without_nul(&world.name), without_nul(&world.premise), world.language.as_str(), rules,
+                settings, i64::from(version), to_micros(world.updated_at)
+            )
+            .await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(put_outcome(version))
+        })
+        .await
     }
     async fn load_world(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Option<World>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, WORLD_BY_ID; scope.tenant(), world).await?;
-        row.as_ref().map(read_world).transpose()
+        let query = bind!(WORLD_BY_ID; scope.tenant(), world);
+        self.0.fetch_optional(scope, query, read_world).await
     }
     async fn list_worlds(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<World>> {
         let query = bind!(LIST_WORLDS; scope.tenant(), page.after.as_deref().map(without_nul), page_row_limit(page));
@@ -232,23 +218,20 @@ impl AuthoredStore for SqlAuthoredStore {
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-                    let stored = world_version(connection, &tenant, &world).await?;
-                    if let Some(refused) = delete_rejection(stored, if_version) {
-                        return Ok(refused);
-                    }
-                    // Dialogues before their world, the same lock order as in a rewind.
-                    for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
-                        execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
-                    }
-                    audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(DeleteOutcome::Deleted)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+            let stored = world_version(connection, &tenant, &world).await?;
+            if let Some(refused) = delete_rejection(stored, if_version) {
+                return Ok(refused);
+            }
+            // Dialogues before their world, the same lock order as in a rewind.
+            for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
+                execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
+            }
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(DeleteOutcome::Deleted)
+        })
+        .await
     }
 
     async fn put_npc(
@@ -260,46 +243,39 @@ impl AuthoredStore for SqlAuthoredStore {
     ) -> StoreResult<PutOutcome> {
         let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
         let (persona, factions, settings) = (to_json(&npc.persona)?, to_json(&npc.factions)?, to_json(&npc.settings)?);
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Authored(&npc.world)).await?;
-                    if world_version(connection, &tenant, &npc.world).await?.is_none() {
-                        return Ok(PutOutcome::NoParent);
-                    }
-                    let stored = npc_version(connection, &tenant, &npc.world, &npc.id).await?;
-                    let version = match next_version(stored, if_version) {
-                        Ok(version) => version,
-                        Err(refused) => return Ok(refused),
-                    };
-                    execute!(
-                        connection, PUT_NPC;
-                        tenant, npc.world, npc.id, without_nul(&npc.name), persona, npc.language.as_str(), factions,
-                        npc.model.as_deref().map(without_nul), settings, i64::from(version), to_micros(npc.updated_at)
-                    )
-                    .await?;
-                    audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(put_outcome(version))
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&npc.world)).await?;
+            if world_version(connection, &tenant, &npc.world).await?.is_none() {
+                return Ok(PutOutcome::NoParent);
+            }
+            let stored = npc_version(connection, &tenant, &npc.world, &npc.id).await?;
+            let version = match next_version(stored, if_version) {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            execute!(
+                connection, PUT_NPC;
+                tenant, npc.world, npc.id, without_nul(&npc.name), persona, npc.language.as_str(), factions,
+                npc.model.as_deref().map(without_nul), settings, i64::from(version), to_micros(npc.updated_at)
+            )
+            .await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(put_outcome(version))
+        })
+        .await
     }
     async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, NPC_BY_ID; scope.tenant(), world, npc).await?;
-        row.as_ref().map(read_npc).transpose()
+        let query = bind!(NPC_BY_ID; scope.tenant(), world, npc);
+        self.0.fetch_optional(scope, query, read_npc).await
     }
     async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>> {
-        let query = bind!(
-            LIST_NPCS;
-            scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page)
-        );
+        let after = page.after.as_deref().map(without_nul);
+        let query = bind!(LIST_NPCS; scope.tenant(), world, after, page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
     }
     async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, NPCS_NAMED; scope.tenant(), world, to_json(names)?).await?;
-        rows.iter().map(|row| Columns::new(row).next()).collect()
+        let query = bind!(NPCS_NAMED; scope.tenant(), world, to_json(names)?);
+        self.0.fetch_all(scope, query, |columns| columns.next()).await
     }
     async fn delete_npc(
         &self,
@@ -310,21 +286,18 @@ impl AuthoredStore for SqlAuthoredStore {
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
         let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-                    let stored = npc_version(connection, &tenant, &world, &npc).await?;
-                    if let Some(refused) = delete_rejection(stored, if_version) {
-                        return Ok(refused);
-                    }
-                    for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_DIALOGUES_OF_NPC] {
-                        execute!(connection, statement; tenant, world, npc, to_micros(edit.at)).await?;
-                    }
-                    audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(DeleteOutcome::Deleted)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+            let stored = npc_version(connection, &tenant, &world, &npc).await?;
+            if let Some(refused) = delete_rejection(stored, if_version) {
+                return Ok(refused);
+            }
+            for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_DIALOGUES_OF_NPC] {
+                execute!(connection, statement; tenant, world, npc, to_micros(edit.at)).await?;
+            }
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(DeleteOutcome::Deleted)
+        })
+        .await
     }
 }

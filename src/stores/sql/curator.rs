@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Engine, Row,
-    jobs::parse_status,
+    jobs::read_status,
     rows::{Columns, to_micros},
     statements::{execute, fetch_all, fetch_one},
 };
@@ -37,10 +37,10 @@ const MAX_FAILURES: u32 = 20;
 
 pub(super) struct SqlCuratorStore(pub(super) Arc<Engine>);
 
-const LIST_SILENCE_CHECKS: &str =
-    "SELECT d.id, d.silence_check_from, d.status = 'open', h.id, h.number, h.text_version, h.committed_at,
+const LIST_SILENCE_CHECKS: &str = "SELECT d.id, d.silence_check_from, d.status = 'open',
         (SELECT COALESCE(MAX(s.to_turn), 0) FROM summaries s
-            WHERE s.tenant = $1 AND s.dialogue = d.id AND s.lifted_at IS NULL)
+            WHERE s.tenant = $1 AND s.dialogue = d.id AND s.lifted_at IS NULL),
+        h.id, h.number, h.text_version, h.committed_at
     FROM dialogues d LEFT JOIN turns h ON h.tenant = $1 AND h.id = d.head_turn_id
     WHERE d.tenant = $1 AND d.silence_check_from <= $2 ORDER BY d.silence_check_from LIMIT $3";
 const SETTLE_SILENCE_CHECK: &str = "UPDATE dialogues SET silence_check_from = $5
@@ -88,41 +88,33 @@ const COUNT_SILENCE_CHECKS: &str = "SELECT
         (SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 AND silence_check_from <= $2 LIMIT $3) due),
         (SELECT MIN(silence_check_from) FROM dialogues WHERE tenant = $1 AND silence_check_from IS NOT NULL)";
 
-fn read_silence_check(row: &Row) -> StoreResult<SilenceCheck> {
-    let mut columns = Columns::new(row);
+fn read_silence_check(columns: &mut Columns<'_>) -> StoreResult<SilenceCheck> {
     let dialogue: DialogueId = columns.id()?;
     let since = columns.time()?;
     let is_open: bool = columns.next()?;
-    let turn = columns.maybe_id()?;
-    let (number, text_version): (Option<i64>, Option<i64>) = (columns.next()?, columns.next()?);
-    let committed_at = columns.maybe_time()?;
-    let head = match (turn, number, text_version, committed_at) {
-        (Some(turn), Some(number), Some(text_version), Some(committed_at)) => Some(SilentHead {
-            turn,
-            number: u32::try_from(number).unwrap_or(u32::MAX),
-            text_version: u32::try_from(text_version).unwrap_or(u32::MAX),
-            committed_at,
-        }),
-        _ => None,
-    };
     Ok(SilenceCheck {
         dialogue,
         since,
-        head,
         summarised_through: columns.number()?,
+        head: match columns.maybe_id()? {
+            None => None,
+            Some(turn) => Some(SilentHead {
+                turn,
+                number: columns.number()?,
+                text_version: columns.number()?,
+                committed_at: columns.time()?,
+            }),
+        },
         is_read_again: is_open || dialogue.kind() == DialogueKind::Session,
     })
 }
 
-fn read_pass(row: &Row) -> StoreResult<JobPass> {
-    let mut columns = Columns::new(row);
-    let (kind, dialogue, turn) = (columns.parse_with(JobKind::parse)?, columns.id()?, columns.id()?);
-    let error: Option<&str> = columns.next()?;
+fn read_pass(columns: &mut Columns<'_>) -> StoreResult<JobPass> {
     Ok(JobPass {
-        kind,
-        dialogue,
-        turn,
-        outcome: match error {
+        kind: columns.parse_with(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        outcome: match columns.next::<Option<&str>>()? {
             Some("unsaid") => PassOutcome::Unsaid,
             _ => PassOutcome::Done,
         },
@@ -132,28 +124,21 @@ fn read_pass(row: &Row) -> StoreResult<JobPass> {
     })
 }
 
-fn read_failure(row: &Row) -> StoreResult<FailedJob> {
-    let mut columns = Columns::new(row);
-    let (job, kind, dialogue, turn) = (
-        columns.id()?,
-        columns.parse_with(JobKind::parse)?,
-        columns.id()?,
-        columns.id()?,
-    );
-    let number: Option<i64> = columns.next()?;
-    let status = columns.parse_with(parse_status)?;
-    Ok(FailedJob {
-        job,
-        kind,
-        dialogue,
-        turn,
-        turn_number: number.and_then(|number| u32::try_from(number).ok()),
-        status,
+fn read_failure(columns: &mut Columns<'_>) -> StoreResult<FailedJob> {
+    let mut failed = FailedJob {
+        job: columns.id()?,
+        kind: columns.parse_with(JobKind::parse)?,
+        dialogue: columns.id()?,
+        turn: columns.id()?,
+        turn_number: columns.maybe_number()?,
+        status: read_status(columns)?,
         failed_attempts: columns.number()?,
         error: columns.next()?,
         failed_at: columns.time()?,
-        retry_at: Some(columns.time()?).filter(|_| status == JobStatus::Pending),
-    })
+        retry_at: Some(columns.time()?),
+    };
+    failed.retry_at.take_if(|_| failed.status != JobStatus::Pending);
+    Ok(failed)
 }
 
 /// Returns the counts of all kinds, and whether all pending jobs are counted.
@@ -199,10 +184,8 @@ impl CuratorStore for SqlCuratorStore {
         until: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<SilenceCheck>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows =
-            fetch_all!(connection, LIST_SILENCE_CHECKS; scope.tenant(), to_micros(until), i64::from(limit)).await?;
-        rows.iter().map(read_silence_check).collect()
+        let query = bind!(LIST_SILENCE_CHECKS; scope.tenant(), to_micros(until), i64::from(limit));
+        self.0.fetch_all(scope, query, read_silence_check).await
     }
     async fn settle_silence_check(
         &self,
@@ -211,35 +194,31 @@ impl CuratorStore for SqlCuratorStore {
         outcome: SilenceOutcome,
     ) -> StoreResult<bool> {
         let (tenant, now, check) = (scope.tenant().clone(), self.0.clock.now(), check.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    let (from, job): (_, Option<JobId>) = match outcome {
-                        SilenceOutcome::Summarise(job) => (None, Some(job)),
-                        SilenceOutcome::CheckFrom(at) => (Some(at), None),
-                        SilenceOutcome::Nothing => (None, None),
-                    };
-                    let head = check.head.as_ref().map(|head| head.turn);
-                    let settled = execute!(
-                        connection, SETTLE_SILENCE_CHECK;
-                        tenant, check.dialogue, to_micros(check.since), head, from.map(to_micros)
-                    )
-                    .await?;
-                    if settled == 0 {
-                        return Ok(false);
-                    }
-                    let (Some(job), Some(head)) = (job, &check.head) else {
-                        return Ok(true);
-                    };
-                    execute!(
-                        connection, QUEUE_SUMMARY;
-                        tenant, job, check.dialogue, head.turn, i64::from(head.text_version), to_micros(now)
-                    )
-                    .await?;
-                    Ok(true)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            let (from, job): (_, Option<JobId>) = match outcome {
+                SilenceOutcome::Summarise(job) => (None, Some(job)),
+                SilenceOutcome::CheckFrom(at) => (Some(at), None),
+                SilenceOutcome::Nothing => (None, None),
+            };
+            let head = check.head.as_ref().map(|head| head.turn);
+            let settled = execute!(
+                connection, SETTLE_SILENCE_CHECK;
+                tenant, check.dialogue, to_micros(check.since), head, from.map(to_micros)
+            )
+            .await?;
+            if settled == 0 {
+                return Ok(false);
+            }
+            if let (Some(job), Some(head)) = (job, &check.head) {
+                execute!(
+                    connection, QUEUE_SUMMARY;
+                    tenant, job, check.dialogue, head.turn, i64::from(head.text_version), to_micros(now)
+                )
+                .await?;
+            }
+            Ok(true)
+        })
+        .await
     }
     async fn load_curator_report(
         &self,
@@ -256,14 +235,14 @@ impl CuratorStore for SqlCuratorStore {
         let silence = fetch_one!(connection, COUNT_SILENCE_CHECKS; tenant, to_micros(silent_until), checks).await?;
         drop(connection);
         let (queue, queue_is_complete) = read_queue(&pending)?;
-        let mut passes = passes.iter().map(read_pass).collect::<StoreResult<Vec<_>>>()?;
+        let mut passes = Columns::read_rows(&passes, read_pass)?;
         passes.sort_by_key(|pass| std::cmp::Reverse(pass.ended_at));
         let mut silence = Columns::new(&silence);
         Ok(CuratorReport {
             queue,
             queue_is_complete,
             passes,
-            failures: failures.iter().map(read_failure).collect::<StoreResult<_>>()?,
+            failures: Columns::read_rows(&failures, read_failure)?,
             silence_checks_due: silence.number()?,
             next_silence_check: silence.maybe_time()?,
         })

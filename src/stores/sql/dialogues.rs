@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use futures_util::TryStreamExt as _;
 use sqlx::QueryBuilder;
 
 use super::{
-    Db, Engine, LedgerLock, Row, acquire_lock, meetings, ownership,
+    Db, Engine, LedgerLock, acquire_lock, meetings,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
-    statements::{execute, fetch_all, fetch_optional},
+    statements::{execute, fetch_optional},
     store_error, turns,
 };
 use colloquy_core::{
-    ids::{DialogueId, DialogueKind, NodeId, NpcId, PlayerId, TurnId, WorldId},
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -28,7 +27,6 @@ use colloquy_ports::{
     Page, PageRequest, StoreError, StoreResult,
     ledger::dialogues::{
         Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn, OverheardConversation,
-        OwnerWriteOutcome, OwnershipClaim,
     },
 };
 
@@ -37,33 +35,9 @@ pub(super) struct SqlDialogueStore(pub(super) Arc<Engine>);
 /// The columns of [`read_dialogue`], for the table alias `$d` (with its dot).
 macro_rules! dialogue_columns {
     ($d:literal) => {
-        concat!(
-            $d,
-            "id, ",
-            $d,
-            "world, ",
-            $d,
-            "npcs, ",
-            $d,
-            "player, ",
-            $d,
-            "witnesses, ",
-            $d,
-            "resume_token_hash, ",
-            $d,
-            "status, ",
-            $d,
-            "options, ",
-            $d,
-            "cause_kind, ",
-            $d,
-            "cause_id, ",
-            $d,
-            "created_at, ",
-            $d,
-            "updated_at, ",
-            $d,
-            "head_turn"
+        prefixed!(
+            $d; id, world, npcs, player, witnesses, resume_token_hash, status, options, cause_kind, cause_id,
+            created_at, updated_at, head_turn
         )
     };
 }
@@ -124,12 +98,6 @@ const fn status_name(status: DialogueStatus) -> &'static str {
     }
 }
 
-fn parse_status(name: &str) -> Option<DialogueStatus> {
-    [DialogueStatus::Open, DialogueStatus::Closed]
-        .into_iter()
-        .find(|status| status_name(*status) == name)
-}
-
 pub(super) fn read_dialogue(columns: &mut Columns<'_>) -> StoreResult<Dialogue> {
     Ok(Dialogue {
         id: columns.id()?,
@@ -138,7 +106,7 @@ pub(super) fn read_dialogue(columns: &mut Columns<'_>) -> StoreResult<Dialogue> 
         player: columns.maybe_id()?,
         witnesses: columns.json()?,
         resume_token_hash: columns.next()?,
-        status: columns.parse_with(parse_status)?,
+        status: columns.named([DialogueStatus::Open, DialogueStatus::Closed], status_name)?,
         options: columns.json()?,
         cause: columns.maybe_cause()?,
         created_at: columns.time()?,
@@ -223,36 +191,30 @@ impl DialogueStore for SqlDialogueStore {
         let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
         let (npcs, witnesses) = (to_json(&dialogue.npcs)?, to_json(&dialogue.witnesses)?);
         let options = to_json(&dialogue.options)?;
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    // During a restore the insert waits, so the restore does not affect the new dialogue.
-                    acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
-                    if let Some(Cause::Turn(turn)) = dialogue.cause {
-                        let standing = fetch_optional!(connection, LOCK_OPENING_TURN; tenant, turn).await?;
-                        if standing.is_none() {
-                            return Ok(false);
-                        }
-                    }
-                    let (cause_kind, cause_id) = dialogue.cause.map(|cause| cause.to_columns()).unzip();
-                    execute!(
-                        connection, INSERT_DIALOGUE;
-                        tenant, dialogue.id, dialogue.world, npcs, dialogue.player, witnesses,
-                        dialogue.resume_token_hash, status_name(dialogue.status), to_micros(dialogue.created_at),
-                        to_micros(dialogue.updated_at), i64::from(dialogue.head_turn), options, cause_kind, cause_id
-                    )
-                    .await?;
-                    Ok(true)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            // During a restore the insert waits, so the restore does not affect the new dialogue.
+            acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
+            if let Some(Cause::Turn(turn)) = dialogue.cause {
+                let standing = fetch_optional!(connection, LOCK_OPENING_TURN; tenant, turn).await?;
+                if standing.is_none() {
+                    return Ok(false);
+                }
+            }
+            let (cause_kind, cause_id) = dialogue.cause.map(|cause| cause.to_columns()).unzip();
+            execute!(
+                connection, INSERT_DIALOGUE;
+                tenant, dialogue.id, dialogue.world, npcs, dialogue.player, witnesses, dialogue.resume_token_hash,
+                status_name(dialogue.status), to_micros(dialogue.created_at), to_micros(dialogue.updated_at),
+                i64::from(dialogue.head_turn), options, cause_kind, cause_id
+            )
+            .await?;
+            Ok(true)
+        })
+        .await
     }
     async fn load_dialogue(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Dialogue>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, DIALOGUE_BY_ID; scope.tenant(), id).await?;
-        row.as_ref()
-            .map(|row| read_dialogue(&mut Columns::new(row)))
-            .transpose()
+        let query = bind!(DIALOGUE_BY_ID; scope.tenant(), id);
+        self.0.fetch_optional(scope, query, read_dialogue).await
     }
     async fn list_dialogues(
         &self,
@@ -261,8 +223,7 @@ impl DialogueStore for SqlDialogueStore {
         page: &PageRequest,
     ) -> StoreResult<Page<Dialogue>> {
         let mut query = list_query(scope, filter, page);
-        let read = |row: &Row| read_dialogue(&mut Columns::new(row));
-        fetch_page(&self.0, scope, query.build(), page, read, |dialogue| {
+        fetch_page(&self.0, scope, query.build(), page, read_dialogue, |dialogue| {
             dialogue.id.to_string()
         })
         .await
@@ -303,107 +264,49 @@ impl DialogueStore for SqlDialogueStore {
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
         let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move { Ok(execute!(connection, SET_RESUME_TOKEN; tenant, id, hash).await? == 1) })
-            })
-            .await
-    }
-    async fn close_dialogue(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        at: DateTime<Utc>,
-    ) -> StoreResult<OwnerWriteOutcome> {
-        ownership::close_dialogue(&self.0, scope.tenant(), id, epoch, at).await
-    }
-    async fn set_paused(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        paused: bool,
-    ) -> StoreResult<OwnerWriteOutcome> {
-        ownership::set_paused(&self.0, scope.tenant(), id, epoch, paused).await
-    }
-    async fn claim_ownership(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        node: NodeId,
-        now: DateTime<Utc>,
-        until: DateTime<Utc>,
-    ) -> StoreResult<OwnershipClaim> {
-        ownership::claim_dialogue(&self.0, scope.tenant(), id, node, now, until).await
-    }
-    async fn renew_ownership(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        until: DateTime<Utc>,
-    ) -> StoreResult<bool> {
-        ownership::renew_ownership(&self.0, scope.tenant(), id, epoch, until).await
-    }
-    async fn release_ownership(
-        &self,
-        scope: &TenantScope,
-        id: DialogueId,
-        epoch: u64,
-        next_seq: u64,
-    ) -> StoreResult<()> {
-        ownership::release_ownership(&self.0, scope.tenant(), id, epoch, next_seq).await
-    }
-    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()> {
-        ownership::release_node_ownership(&self.0, node).await
+        write_transaction!(self.0, scope, |connection| {
+            Ok(execute!(connection, SET_RESUME_TOKEN; tenant, id, hash).await? == 1)
+        })
+        .await
     }
 
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows =
-            fetch_all!(connection, turns::STANDING_TURNS; scope.tenant(), id, i64::from(from), i64::from(to)).await?;
-        rows.iter().map(|row| Ok(turns::read_turn(row)?.turn)).collect()
+        let query = bind!(turns::STANDING_TURNS; scope.tenant(), id, i64::from(from), i64::from(to));
+        let turns = self.0.fetch_all(scope, query, turns::read_turn).await?;
+        Ok(turns.into_iter().map(|keyed| keyed.turn).collect())
     }
     async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, turns::TURN_BY_ID; scope.tenant(), id).await?;
-        row.as_ref().map(turns::read_turn).transpose()
+        let query = bind!(turns::TURN_BY_ID; scope.tenant(), id);
+        self.0.fetch_optional(scope, query, turns::read_turn).await
     }
     async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, turns::TURN_BY_KEY; scope.tenant(), id, key).await?;
-        row.as_ref().map(turns::read_turn).transpose()
+        let query = bind!(turns::TURN_BY_KEY; scope.tenant(), id, key);
+        self.0.fetch_optional(scope, query, turns::read_turn).await
     }
     async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let rows = fetch_all!(connection, turns::KEYS_OF_DIALOGUE; scope.tenant(), id, most).await?;
-        rows.iter().map(|row| Columns::new(row).next()).collect()
+        let query = bind!(turns::KEYS_OF_DIALOGUE; scope.tenant(), id, most);
+        self.0.fetch_all(scope, query, |columns| columns.next()).await
     }
     async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, turns::TRACE_OF_TURN; scope.tenant(), id, i64::from(number)).await?;
-        row.as_ref().map(|row| Columns::new(row).json()).transpose()
+        let query = bind!(turns::TRACE_OF_TURN; scope.tenant(), id, i64::from(number));
+        self.0.fetch_optional(scope, query, |columns| columns.json()).await
     }
     async fn load_confided(&self, scope: &TenantScope, id: DialogueId, last: u32) -> StoreResult<Option<PrivateTerms>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, CONFIDED_BY_TURN; scope.tenant(), id, i64::from(last)).await?;
-        let mut all = PrivateTerms::default();
-        for row in &rows {
-            let Some(of_turn) = Columns::new(row).maybe_json::<PrivateTerms>()? else {
-                return Ok(None);
-            };
-            all.extend_with(&of_turn);
-        }
-        Ok(Some(all))
+        let query = bind!(CONFIDED_BY_TURN; scope.tenant(), id, i64::from(last));
+        let of_turns = self.0.fetch_all(scope, query, |columns| columns.maybe_json()).await?;
+        Ok(of_turns
+            .into_iter()
+            .try_fold(PrivateTerms::default(), |mut all, of_turn| {
+                all.extend_with(&of_turn?);
+                Some(all)
+            }))
     }
     async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, HEAD_CHECKPOINT; scope.tenant(), id).await?;
-        row.as_ref()
-            .map(|row| parse_checkpoint(Columns::new(row).next()?))
-            .transpose()
+        let query = bind!(HEAD_CHECKPOINT; scope.tenant(), id);
+        self.0
+            .fetch_optional(scope, query, |columns| parse_checkpoint(columns.next()?))
+            .await
     }
 }
 

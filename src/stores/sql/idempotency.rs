@@ -12,7 +12,7 @@ use super::{
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_ports::{
-    StoreError, StoreResult,
+    StoreResult,
     ledger::idempotency::{IdempotencyStore, KeyState},
 };
 
@@ -41,63 +41,44 @@ impl IdempotencyStore for SqlIdempotencyStore {
         now: DateTime<Utc>,
     ) -> StoreResult<KeyState> {
         let (tenant, key, fingerprint) = (scope.tenant().clone(), key.to_owned(), fingerprint.to_vec());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    let reserved = execute!(
-                        connection, RESERVE_KEY;
-                        tenant, key, fingerprint, to_micros(now), to_micros(now) - RESERVED_FOR_MICROS
-                    )
-                    .await?;
-                    if reserved == 1 {
-                        return Ok(KeyState::Reserved);
-                    }
-                    let row = fetch_optional!(connection, FIND_KEY; tenant, key).await?;
-                    // The key was released after the reservation attempt, during which the key was in use.
-                    let Some(row) = row else { return Ok(KeyState::InFlight) };
-                    let mut columns = Columns::new(&row);
-                    let stored: Vec<u8> = columns.next()?;
-                    let status: Option<i64> = columns.next()?;
-                    let body: Option<String> = columns.next()?;
-                    if stored != fingerprint {
-                        return Ok(KeyState::Mismatch);
-                    }
-                    let Some(status) = status else {
-                        return Ok(KeyState::InFlight);
-                    };
-                    Ok(KeyState::Answered {
-                        status: u16::try_from(status)
-                            .map_err(|_| StoreError::Corrupt(format!("{status} is no HTTP status")))?,
-                        body: body.unwrap_or_default(),
-                    })
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            let reserved = execute!(
+                connection, RESERVE_KEY;
+                tenant, key, fingerprint, to_micros(now), to_micros(now) - RESERVED_FOR_MICROS
+            )
+            .await?;
+            if reserved == 1 {
+                return Ok(KeyState::Reserved);
+            }
+            let row = fetch_optional!(connection, FIND_KEY; tenant, key).await?;
+            // The key was released after the reservation attempt, during which the key was in use.
+            let Some(row) = row else { return Ok(KeyState::InFlight) };
+            let mut columns = Columns::new(&row);
+            let stored: Vec<u8> = columns.next()?;
+            if stored != fingerprint {
+                return Ok(KeyState::Mismatch);
+            }
+            let Some(status) = columns.maybe_number()? else {
+                return Ok(KeyState::InFlight);
+            };
+            let body = columns.next::<Option<String>>()?.unwrap_or_default();
+            Ok(KeyState::Answered { status, body })
+        })
+        .await
     }
     async fn record_answer(&self, scope: &TenantScope, key: &str, status: u16, body: &str) -> StoreResult<()> {
-        let (tenant, key, body) = (scope.tenant().clone(), key.to_owned(), body.to_owned());
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move {
-                    execute!(connection, STORE_RESPONSE; tenant, key, i64::from(status), body).await?;
-                    Ok(())
-                })
-            })
-            .await
+        let query = bind!(STORE_RESPONSE; scope.tenant(), key, i64::from(status), body);
+        self.0.execute(scope, query).await.map(drop)
     }
     async fn release_key(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
         let (tenant, key) = (scope.tenant().clone(), key.to_owned());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move { execute!(connection, RELEASE_KEY; tenant, key).await.map(drop) })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            execute!(connection, RELEASE_KEY; tenant, key).await.map(drop)
+        })
+        .await
     }
     async fn forget_answers_before(&self, before: DateTime<Utc>) -> StoreResult<()> {
-        self.0
-            .write_statement(RowScope::All, move |connection| {
-                Box::pin(async move { execute!(connection, DELETE_OLD_KEYS; to_micros(before)).await.map(drop) })
-            })
-            .await
+        let query = bind!(DELETE_OLD_KEYS; to_micros(before));
+        self.0.execute(RowScope::All, query).await.map(drop)
     }
 }

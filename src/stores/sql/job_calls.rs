@@ -1,15 +1,11 @@
 //! The outcomes of a turn's jobs and their model calls. `jobs.calls` has a line for each attempt.
 
-use super::{
-    Connection, Row,
-    rows::{Columns, to_json},
-    statements::fetch_all,
-};
-use colloquy_core::{ids::DialogueId, scope::TenantScope};
+use super::rows::{Columns, to_json};
 use colloquy_memory::trace::{JobTrace, TaskUsage};
 use colloquy_ports::{StoreError, StoreResult};
 
-const JOBS_OF_TURN: &str = concat!(
+/// Selects the jobs of a dialogue's standing turn, oldest first.
+pub(super) const JOBS_OF_TURN: &str = concat!(
     "SELECT j.kind, j.status, j.attempts, j.last_error, COALESCE(j.calls, '') FROM turns t
     JOIN jobs j ON j.tenant = t.tenant AND j.dialogue = t.dialogue AND j.turn = t.id
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.number = $3 AND t.stands = TRUE ORDER BY ",
@@ -37,8 +33,7 @@ fn sum_usage_lines(lines: &str) -> StoreResult<Vec<TaskUsage>> {
     Ok(sums)
 }
 
-fn read_job_trace(row: &Row) -> StoreResult<JobTrace> {
-    let mut columns = Columns::new(row);
+pub(super) fn read_job_trace(columns: &mut Columns<'_>) -> StoreResult<JobTrace> {
     Ok(JobTrace {
         kind: columns.next()?,
         status: columns.next()?,
@@ -46,17 +41,6 @@ fn read_job_trace(row: &Row) -> StoreResult<JobTrace> {
         error: columns.next()?,
         calls: sum_usage_lines(columns.next()?)?,
     })
-}
-
-/// Returns the jobs of a dialogue's standing turn, oldest first.
-pub(super) async fn load_job_traces(
-    connection: &mut Connection,
-    scope: &TenantScope,
-    dialogue: DialogueId,
-    number: u32,
-) -> StoreResult<Vec<JobTrace>> {
-    let rows = fetch_all!(connection, JOBS_OF_TURN; scope.tenant(), dialogue, i64::from(number)).await?;
-    rows.iter().map(read_job_trace).collect()
 }
 
 sqlite_plan_tests! {

@@ -7,11 +7,10 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    Connection, Engine, Row, authored, dialogues,
+    Connection, Engine, audit, authored, dialogues,
     job_calls::{self, usage_line},
-    leases,
     rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
-    statements::{execute, fetch_optional, fetch_scalar},
+    statements::{execute, fetch_optional},
     turns,
 };
 use colloquy_core::{
@@ -27,7 +26,7 @@ use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
     ledger::{
         audit::Edit,
-        jobs::{Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore, LeaseRenewal},
+        jobs::{Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore},
     },
 };
 
@@ -139,14 +138,11 @@ const fn status_name(status: JobStatus) -> &'static str {
     }
 }
 
-pub(super) fn parse_status(name: &str) -> Option<JobStatus> {
-    [JobStatus::Pending, JobStatus::Done, JobStatus::Dead]
-        .into_iter()
-        .find(|status| status_name(*status) == name)
+pub(super) fn read_status(columns: &mut Columns<'_>) -> StoreResult<JobStatus> {
+    columns.named([JobStatus::Pending, JobStatus::Done, JobStatus::Dead], status_name)
 }
 
-pub(super) fn read_job(row: &Row) -> StoreResult<Job> {
-    let mut columns = Columns::new(row);
+pub(super) fn read_job(columns: &mut Columns<'_>) -> StoreResult<Job> {
     Ok(Job {
         id: columns.id()?,
         kind: columns.parse_with(JobKind::parse)?,
@@ -172,16 +168,10 @@ struct PrecedingTurn {
     reply: String,
 }
 
-fn read_spoken_turn(row: &Row) -> StoreResult<JobInput> {
-    let columns = &mut Columns::new(row);
-    let (turn, dialogue) = (
-        turns::read_turn_columns(columns)?.turn,
-        dialogues::read_dialogue(columns)?,
-    );
-    let (world, npc) = (
-        authored::read_world_columns(columns)?,
-        authored::read_npc_columns(columns)?,
-    );
+fn read_spoken_turn(columns: &mut Columns<'_>) -> StoreResult<JobInput> {
+    let turn = turns::read_turn(columns)?.turn;
+    let dialogue = dialogues::read_dialogue(columns)?;
+    let (world, npc) = (authored::read_world(columns)?, authored::read_npc(columns)?);
     let mut before: Vec<PrecedingTurn> = columns.json()?;
     before.sort_by_key(|turn| turn.number);
     let trace = columns.maybe_json()?;
@@ -208,14 +198,13 @@ fn read_spoken_turn(row: &Row) -> StoreResult<JobInput> {
     })
 }
 
-fn read_job_row(row: &Row) -> StoreResult<JobRow> {
-    let mut columns = Columns::new(row);
+fn read_job_row(columns: &mut Columns<'_>) -> StoreResult<JobRow> {
     Ok(JobRow {
         id: columns.id()?,
         kind: columns.parse_with(JobKind::parse)?,
         dialogue: columns.id()?,
         turn: columns.id()?,
-        status: columns.parse_with(parse_status)?,
+        status: read_status(columns)?,
         attempts: columns.number()?,
         last_error: columns.next()?,
         created_at: columns.time()?,
@@ -224,78 +213,28 @@ fn read_job_row(row: &Row) -> StoreResult<JobRow> {
 
 #[async_trait]
 impl JobStore for SqlJobStore {
-    async fn lease_due_jobs(
-        &self,
-        scope: &TenantScope,
-        node: NodeId,
-        now: DateTime<Utc>,
-        until: DateTime<Utc>,
-        limit: u32,
-    ) -> StoreResult<Vec<Job>> {
-        leases::lease_due_jobs(&self.0, scope, node, now, until, limit).await
-    }
-    async fn renew_lease(
-        &self,
-        scope: &TenantScope,
-        job: JobId,
-        node: NodeId,
-        now: DateTime<Utc>,
-        until: DateTime<Utc>,
-    ) -> StoreResult<LeaseRenewal> {
-        leases::renew_job_lease(&self.0, scope, job, node, now, until).await
-    }
-    async fn release_all_leases(&self, node: NodeId) -> StoreResult<()> {
-        leases::release_node_jobs(&self.0, node).await
-    }
-    async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
-        leases::release_tenant_jobs(&self.0, scope, node).await
-    }
     async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(
-            connection, SPOKEN_FOR_JOB;
+        let query = bind!(
+            SPOKEN_FOR_JOB;
             scope.tenant(), job.turn, i64::from(job.text_version), job.kind == JobKind::ExtractFacts
-        )
-        .await?;
-        drop(connection);
-        row.as_ref().map(read_spoken_turn).transpose()
+        );
+        self.0.fetch_optional(scope, query, read_spoken_turn).await
     }
     async fn store_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
-        let (tenant, fence, answer) = (scope.tenant().clone(), *fence, answer.to_owned());
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move {
-                    let kept = execute!(
-                        connection, STORE_ANSWER;
-                        tenant, fence.job, fence.turn, i64::from(fence.text_version), answer
-                    )
-                    .await?;
-                    Ok(kept == 1)
-                })
-            })
-            .await
+        let query = bind!(
+            STORE_ANSWER;
+            scope.tenant(), fence.job, fence.turn, i64::from(fence.text_version), answer
+        );
+        Ok(self.0.execute(scope, query).await? == 1)
     }
     async fn finish_unsaid(&self, scope: &TenantScope, job: JobId) -> StoreResult<()> {
-        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move {
-                    execute!(connection, FINISH_UNSAID_JOB; tenant, job, to_micros(now)).await?;
-                    Ok(())
-                })
-            })
-            .await
+        let query = bind!(FINISH_UNSAID_JOB; scope.tenant(), job, to_micros(self.0.clock.now()));
+        self.0.execute(scope, query).await.map(drop)
     }
     async fn finish_job(&self, scope: &TenantScope, job: JobId, calls: &[TaskUsage]) -> StoreResult<()> {
-        let (tenant, now, calls) = (scope.tenant().clone(), self.0.clock.now(), usage_line(calls)?);
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move {
-                    execute!(connection, FINISH_JOB; tenant, job, to_micros(now), calls).await?;
-                    Ok(())
-                })
-            })
-            .await
+        let now = to_micros(self.0.clock.now());
+        let query = bind!(FINISH_JOB; scope.tenant(), job, now, usage_line(calls)?);
+        self.0.execute(scope, query).await.map(drop)
     }
     async fn fail_job(
         &self,
@@ -306,44 +245,33 @@ impl JobStore for SqlJobStore {
         then: JobFailure,
         calls: &[TaskUsage],
     ) -> StoreResult<()> {
-        let (tenant, now) = (scope.tenant().clone(), self.0.clock.now());
-        let (error, calls) = (error.to_owned(), usage_line(calls)?);
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move {
-                    let retry_at = match then {
-                        JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
-                        JobFailure::Dead => None,
-                    };
-                    let useless = i64::from(matches!(then, JobFailure::RetryUselessAt(_)));
-                    execute!(
-                        connection, FAIL_JOB;
-                        tenant, job, without_nul(&error), retry_at, useless, node, calls, to_micros(now)
-                    )
-                    .await?;
-                    Ok(())
-                })
-            })
-            .await
+        let retry_at = match then {
+            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
+            JobFailure::Dead => None,
+        };
+        let useless = i64::from(matches!(then, JobFailure::RetryUselessAt(_)));
+        let query = bind!(
+            FAIL_JOB;
+            scope.tenant(), job, without_nul(error), retry_at, useless, node, usage_line(calls)?,
+            to_micros(self.0.clock.now())
+        );
+        self.0.execute(scope, query).await.map(drop)
     }
     async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
         let (tenant, now, edit) = (scope.tenant().clone(), self.0.clock.now(), edit.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    let retried = execute!(connection, RETRY_JOB; tenant, job, to_micros(now)).await?;
-                    let row = fetch_optional!(connection, JOB_BY_ID; tenant, job).await?;
-                    let Some(row) = row.as_ref().map(read_job_row).transpose()? else {
-                        return Ok(JobRetry::NotFound);
-                    };
-                    if retried == 0 {
-                        return Ok(JobRetry::NotDead(row.status));
-                    }
-                    super::audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(JobRetry::Done(row))
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            let retried = execute!(connection, RETRY_JOB; tenant, job, to_micros(now)).await?;
+            let Some(row) = fetch_optional!(connection, JOB_BY_ID; tenant, job).await? else {
+                return Ok(JobRetry::NotFound);
+            };
+            let row = read_job_row(&mut Columns::new(&row))?;
+            if retried == 0 {
+                return Ok(JobRetry::NotDead(row.status));
+            }
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(JobRetry::Done(row))
+        })
+        .await
     }
     async fn make_due(
         &self,
@@ -352,12 +280,8 @@ impl JobStore for SqlJobStore {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<u64> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move { execute!(connection, MAKE_DUE; tenant, dialogue, to_micros(now), turn).await })
-            })
-            .await
+        let query = bind!(MAKE_DUE; scope.tenant(), dialogue, to_micros(now), turn);
+        self.0.execute(scope, query).await
     }
     async fn list_jobs(
         &self,
@@ -375,9 +299,8 @@ impl JobStore for SqlJobStore {
         fetch_page(&self.0, scope, query, page, read_job_row, |row| row.id.to_string()).await
     }
     async fn world_of(&self, scope: &TenantScope, job: JobId) -> StoreResult<Option<WorldId>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, WORLD_OF_JOB; scope.tenant(), job).await?;
-        row.map(|row| Columns::new(&row).id()).transpose()
+        let query = bind!(WORLD_OF_JOB; scope.tenant(), job);
+        self.0.fetch_optional(scope, query, |columns| columns.id()).await
     }
     async fn list_turn_job_traces(
         &self,
@@ -385,13 +308,12 @@ impl JobStore for SqlJobStore {
         dialogue: DialogueId,
         number: u32,
     ) -> StoreResult<Vec<JobTrace>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        job_calls::load_job_traces(&mut connection, scope, dialogue, number).await
+        let query = bind!(job_calls::JOBS_OF_TURN; scope.tenant(), dialogue, i64::from(number));
+        self.0.fetch_all(scope, query, job_calls::read_job_trace).await
     }
     async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let count: i64 = fetch_scalar!(connection, COUNT_PENDING; scope.tenant(), dialogue).await?;
-        Ok(u64::try_from(count).unwrap_or_default())
+        let query = bind!(COUNT_PENDING; scope.tenant(), dialogue);
+        self.0.fetch_one(scope, query, |columns| columns.number()).await
     }
     async fn is_extraction_pending(
         &self,
@@ -400,12 +322,11 @@ impl JobStore for SqlJobStore {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<bool> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        fetch_scalar!(
-            connection, IS_EXTRACTING;
+        let query = bind!(
+            IS_EXTRACTING;
             scope.tenant(), dialogue, turn, JobKind::ExtractFacts.as_str(), to_micros(now)
-        )
-        .await
+        );
+        self.0.fetch_one(scope, query, |columns| columns.next()).await
     }
 }
 

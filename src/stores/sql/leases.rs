@@ -1,14 +1,13 @@
 //! Job leases: which node runs a job, until the lease expires.
 
-use std::sync::Arc;
-
+use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, RowScope,
-    jobs::read_job,
-    rows::to_micros,
-    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+    RowScope,
+    jobs::{SqlJobStore, read_job},
+    rows::{Columns, to_micros},
+    statements::{execute, fetch_all, fetch_optional},
 };
 use colloquy_core::{
     ids::{JobId, NodeId},
@@ -16,7 +15,7 @@ use colloquy_core::{
 };
 use colloquy_ports::{
     StoreResult,
-    ledger::jobs::{Job, LeaseRenewal},
+    ledger::jobs::{Job, LeaseRenewal, LeaseStore},
 };
 
 /// A condition that stops leases for disabled tenants.
@@ -64,85 +63,63 @@ pub(super) const RELEASE_JOBS_OF_NODE: &str = "UPDATE jobs SET leased_to = NULL,
 const RELEASE_JOBS_OF_TENANT: &str = "UPDATE jobs SET leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND status = 'pending' AND leased_to = $2";
 
-pub(super) async fn lease_due_jobs(
-    engine: &Arc<Engine>,
-    scope: &TenantScope,
-    node: NodeId,
-    now: DateTime<Utc>,
-    until: DateTime<Utc>,
-    limit: u32,
-) -> StoreResult<Vec<Job>> {
-    let due: bool = {
-        let mut connection = engine.acquire_reader(scope).await?;
-        fetch_scalar!(connection, HAS_DUE_JOB; scope.tenant(), to_micros(now)).await?
-    };
-    if !due {
-        return Ok(Vec::new());
+#[async_trait]
+impl LeaseStore for SqlJobStore {
+    async fn lease_due_jobs(
+        &self,
+        scope: &TenantScope,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<Job>> {
+        let has_due = bind!(HAS_DUE_JOB; scope.tenant(), to_micros(now));
+        if !self.0.fetch_one(scope, has_due, |columns| columns.next()).await? {
+            return Ok(Vec::new());
+        }
+        let tenant = scope.tenant().clone();
+        write_transaction!(self.0, scope, |connection| {
+            execute!(connection, FINISH_UNSAID; tenant, to_micros(now)).await?;
+            let rows = fetch_all!(
+                connection, LEASE_DUE_JOBS;
+                tenant, to_micros(now), node, to_micros(until), i64::from(limit)
+            )
+            .await?;
+            let mut jobs = Columns::read_rows(&rows, read_job)?;
+            // RETURNING promises no order.
+            jobs.sort_by_key(|job| (job.created_at, job.id));
+            Ok(jobs)
+        })
+        .await
     }
-    let tenant = scope.tenant().clone();
-    engine
-        .write_transaction(scope, move |connection| {
-            Box::pin(async move {
-                execute!(connection, FINISH_UNSAID; tenant, to_micros(now)).await?;
-                let rows = fetch_all!(
-                    connection, LEASE_DUE_JOBS;
-                    tenant, to_micros(now), node, to_micros(until), i64::from(limit)
-                )
-                .await?;
-                let mut jobs = rows.iter().map(read_job).collect::<StoreResult<Vec<_>>>()?;
-                // RETURNING promises no order.
-                jobs.sort_by_key(|job| (job.created_at, job.id));
-                Ok(jobs)
-            })
+    async fn renew_lease(
+        &self,
+        scope: &TenantScope,
+        job: JobId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<LeaseRenewal> {
+        let tenant = scope.tenant().clone();
+        write_statement!(self.0, scope, |connection| {
+            let leased =
+                execute!(connection, RENEW_JOB_LEASE; tenant, job, node, to_micros(now), to_micros(until)).await?;
+            if leased == 1 {
+                return Ok(LeaseRenewal::Renewed);
+            }
+            let pending = fetch_optional!(connection, IS_PENDING; tenant, job).await?;
+            Ok(pending.map_or(LeaseRenewal::Finished, |_| LeaseRenewal::NotHeld))
         })
         .await
-}
-
-pub(super) async fn renew_job_lease(
-    engine: &Arc<Engine>,
-    scope: &TenantScope,
-    job: JobId,
-    node: NodeId,
-    now: DateTime<Utc>,
-    until: DateTime<Utc>,
-) -> StoreResult<LeaseRenewal> {
-    let tenant = scope.tenant().clone();
-    engine
-        .write_statement(scope, move |connection| {
-            Box::pin(async move {
-                let leased =
-                    execute!(connection, RENEW_JOB_LEASE; tenant, job, node, to_micros(now), to_micros(until)).await?;
-                if leased == 1 {
-                    return Ok(LeaseRenewal::Renewed);
-                }
-                let pending = fetch_optional!(connection, IS_PENDING; tenant, job).await?;
-                Ok(match pending {
-                    Some(_) => LeaseRenewal::NotHeld,
-                    None => LeaseRenewal::Finished,
-                })
-            })
-        })
-        .await
-}
-
-pub(super) async fn release_node_jobs(engine: &Arc<Engine>, node: NodeId) -> StoreResult<()> {
-    engine
-        .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move { execute!(connection, RELEASE_JOBS_OF_NODE; node).await.map(drop) })
-        })
-        .await
-}
-
-pub(super) async fn release_tenant_jobs(engine: &Arc<Engine>, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
-    let tenant = scope.tenant().clone();
-    engine
-        .write_statement(scope, move |connection| {
-            Box::pin(async move {
-                execute!(connection, RELEASE_JOBS_OF_TENANT; tenant, node).await?;
-                Ok(())
-            })
-        })
-        .await
+    }
+    async fn release_all_leases(&self, node: NodeId) -> StoreResult<()> {
+        let query = bind!(RELEASE_JOBS_OF_NODE; node);
+        self.0.execute(RowScope::All, query).await.map(drop)
+    }
+    async fn release_tenant_leases(&self, scope: &TenantScope, node: NodeId) -> StoreResult<()> {
+        let query = bind!(RELEASE_JOBS_OF_TENANT; scope.tenant(), node);
+        self.0.execute(scope, query).await.map(drop)
+    }
 }
 
 sqlite_plan_tests! {

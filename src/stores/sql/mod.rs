@@ -61,7 +61,6 @@ mod usage;
 
 use std::sync::Arc;
 
-use self::statements::execute;
 use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, store_error};
 use colloquy_core::{
     ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
@@ -166,12 +165,8 @@ pub(super) async fn prune_tenant(
 pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
     const UPSERT_PROBE: &str =
         "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
-    let at = rows::to_micros(engine.clock.now());
-    engine
-        .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move { execute!(connection, UPSERT_PROBE; at).await.map(drop) })
-        })
-        .await
+    let query = bind!(UPSERT_PROBE; rows::to_micros(engine.clock.now()));
+    engine.execute(RowScope::All, query).await.map(drop)
 }
 
 /// Returns the waiting work of the queues; see `Maintenance::load_backlog`.

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Row, RowScope, leases,
+    Engine, RowScope, leases,
     rows::{Columns, to_micros},
-    statements::{execute, fetch_all, fetch_one},
+    statements::{execute, fetch_all},
 };
 use colloquy_core::ids::{DialogueId, NodeId, TenantId};
 use colloquy_ports::{
@@ -43,8 +43,7 @@ const MARK_BURIED: &str =
     "UPDATE nodes SET buried = TRUE WHERE id = $1 AND buried = FALSE AND (has_left = TRUE OR until <= $2)";
 const DELETE_BURIED: &str = "DELETE FROM nodes WHERE buried = TRUE AND until <= $1";
 
-fn read_live_node(row: &Row) -> StoreResult<LiveNode> {
-    let mut columns = Columns::new(row);
+fn read_live_node(columns: &mut Columns<'_>) -> StoreResult<LiveNode> {
     Ok(LiveNode {
         id: columns.id()?,
         url: columns.next()?,
@@ -59,61 +58,46 @@ fn read_dialogue_key(columns: &mut Columns<'_>) -> StoreResult<(TenantId, Dialog
 #[async_trait]
 impl NodeStore for SqlNodeStore {
     async fn ledger_time(&self) -> StoreResult<DateTime<Utc>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let row = fetch_one!(connection, DATABASE_TIME).await?;
-        Columns::new(&row).time()
+        let query = bind!(DATABASE_TIME);
+        self.0.fetch_one(RowScope::All, query, |columns| columns.time()).await
     }
 
     async fn register_node(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<()> {
         let node = node.clone();
-        self.0
-            .write_transaction(RowScope::All, move |connection| {
-                Box::pin(async move {
-                    execute!(connection, RETIRE_NODES_AT_URL; node.id, node.url, to_micros(now)).await?;
-                    execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
-                    Ok(())
-                })
-            })
-            .await
+        write_transaction!(self.0, RowScope::All, |connection| {
+            execute!(connection, RETIRE_NODES_AT_URL; node.id, node.url, to_micros(now)).await?;
+            execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
+            Ok(())
+        })
+        .await
     }
 
     async fn record_heartbeat(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<HeartbeatOutcome> {
         let node = node.clone();
-        self.0
-            .write_transaction(RowScope::All, move |connection| {
-                Box::pin(async move {
-                    let kept =
-                        execute!(connection, PROLONG_NODE; node.id, to_micros(node.until), to_micros(now)).await?;
-                    if kept == 1 {
-                        return Ok(HeartbeatOutcome::StillAlive);
-                    }
-                    execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
-                    Ok(HeartbeatOutcome::WasDead)
-                })
-            })
-            .await
+        write_transaction!(self.0, RowScope::All, |connection| {
+            let kept = execute!(connection, PROLONG_NODE; node.id, to_micros(node.until), to_micros(now)).await?;
+            if kept == 1 {
+                return Ok(HeartbeatOutcome::StillAlive);
+            }
+            execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
+            Ok(HeartbeatOutcome::WasDead)
+        })
+        .await
     }
 
     async fn deregister_node(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<()> {
-        self.0
-            .write_statement(RowScope::All, move |connection| {
-                Box::pin(async move { execute!(connection, MARK_LEFT; node, to_micros(now)).await.map(drop) })
-            })
-            .await
+        let query = bind!(MARK_LEFT; node, to_micros(now));
+        self.0.execute(RowScope::All, query).await.map(drop)
     }
 
     async fn list_live_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, LIVE_NODES; to_micros(now)).await?;
-        rows.iter().map(read_live_node).collect()
+        let query = bind!(LIVE_NODES; to_micros(now));
+        self.0.fetch_all(RowScope::All, query, read_live_node).await
     }
 
     async fn list_owned_dialogues(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, OWNED_DIALOGUES; node).await?;
-        rows.iter()
-            .map(|row| read_dialogue_key(&mut Columns::new(row)))
-            .collect()
+        let query = bind!(OWNED_DIALOGUES; node);
+        self.0.fetch_all(RowScope::All, query, read_dialogue_key).await
     }
 
     async fn list_dead_nodes(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
@@ -141,19 +125,15 @@ impl NodeStore for SqlNodeStore {
     }
 
     async fn release_dead_node(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool> {
-        self.0
-            .write_transaction(RowScope::All, move |connection| {
-                Box::pin(async move {
-                    let buried = execute!(connection, MARK_BURIED; node, to_micros(by)).await?;
-                    if buried == 0 {
-                        return Ok(false);
-                    }
-                    execute!(connection, leases::RELEASE_JOBS_OF_NODE; node).await?;
-                    execute!(connection, DELETE_BURIED; to_micros(by) - NODE_RETENTION_MICROS).await?;
-                    Ok(true)
-                })
-            })
-            .await
+        write_transaction!(self.0, RowScope::All, |connection| {
+            if execute!(connection, MARK_BURIED; node, to_micros(by)).await? == 0 {
+                return Ok(false);
+            }
+            execute!(connection, leases::RELEASE_JOBS_OF_NODE; node).await?;
+            execute!(connection, DELETE_BURIED; to_micros(by) - NODE_RETENTION_MICROS).await?;
+            Ok(true)
+        })
+        .await
     }
 }
 

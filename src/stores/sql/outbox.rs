@@ -5,21 +5,22 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Engine, Row, RowScope,
-    rows::{Columns, json_list, to_micros, vector_from_bytes},
-    statements::{execute, fetch_all},
+    Engine, RowScope,
+    facts::{SqlFactStore, read_importance},
+    rows::{Columns, json_list, to_micros},
+    statements::ReadRow,
 };
 use colloquy_core::{
-    ids::{FactId, TenantId, WorldId},
+    ids::{FactId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
-    fact::{Audience, Importance, Knower},
+    fact::{Audience, Knower},
     keywords, party,
 };
 use colloquy_ports::{
-    StoreError, StoreResult,
-    ledger::facts::OutboxRow,
+    StoreResult,
+    ledger::facts::{OutboxRow, OutboxStore},
     vectors::{IndexPoint, PointSource},
 };
 
@@ -67,8 +68,7 @@ const DELETE_OUTBOX_ROWS: &str = concat!(
     ))
 );
 
-fn read_point(row: &Row) -> StoreResult<IndexPoint> {
-    let mut columns = Columns::new(row);
+fn read_point(columns: &mut Columns<'_>) -> StoreResult<IndexPoint> {
     Ok(IndexPoint {
         fact: columns.id()?,
         version: columns.number()?,
@@ -78,12 +78,9 @@ fn read_point(row: &Row) -> StoreResult<IndexPoint> {
             private_to: columns.maybe_id()?,
         },
         subject: party::subject_key(columns.next()?),
-        importance: {
-            let value = columns.number()?;
-            Importance::new(value).ok_or_else(|| StoreError::Corrupt(format!("{value} is no importance")))?
-        },
+        importance: read_importance(columns)?,
         valid_at: columns.time()?,
-        embedding: vector_from_bytes(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?,
+        embedding: columns.maybe_vector()?,
         terms: {
             let content: &str = columns.next()?;
             keywords::fact_terms(content, &columns.json::<Vec<String>>()?)
@@ -91,61 +88,47 @@ fn read_point(row: &Row) -> StoreResult<IndexPoint> {
     })
 }
 
-pub(super) async fn load_outbox(engine: &Engine, limit: u32) -> StoreResult<Vec<OutboxRow>> {
-    let mut connection = engine.acquire_reader(RowScope::All).await?;
-    let rows = fetch_all!(connection, OUTBOX_ROWS; i64::from(limit)).await?;
-    rows.iter()
-        .map(|row| {
-            let mut columns = Columns::new(row);
+#[async_trait]
+impl OutboxStore for SqlFactStore {
+    async fn load_outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>> {
+        let query = bind!(OUTBOX_ROWS; i64::from(limit));
+        let read: ReadRow<OutboxRow> = |columns| {
             Ok(OutboxRow {
                 seq: columns.next()?,
                 tenant: columns.id()?,
                 fact: columns.id()?,
             })
-        })
-        .collect()
-}
-
-pub(super) async fn delete_outbox_rows(engine: &Engine, seqs: &[i64]) -> StoreResult<()> {
-    if seqs.is_empty() {
-        return Ok(());
+        };
+        self.0.fetch_all(RowScope::All, query, read).await
     }
-    let seqs = serde_json::Value::from(seqs).to_string();
-    engine
-        .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move { execute!(connection, DELETE_OUTBOX_ROWS; seqs).await.map(drop) })
-        })
-        .await
-}
-
-pub(super) async fn load_points(engine: &Engine, tenant: &TenantId, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
-    if ids.is_empty() {
-        return Ok(Vec::new());
+    async fn load_points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let now = to_micros(self.0.clock.now());
+        let query = bind!(POINTS_BY_ID; scope.tenant(), now, json_list(ids), self.0.embedding_model);
+        self.0.fetch_all(scope, query, read_point).await
     }
-    let now = engine.clock.now();
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let rows =
-        fetch_all!(connection, POINTS_BY_ID; tenant, to_micros(now), json_list(ids), engine.embedding_model).await?;
-    drop(connection);
-    rows.iter().map(read_point).collect()
-}
-
-pub(super) async fn load_points_after(
-    engine: &Engine,
-    tenant: &TenantId,
-    after: Option<FactId>,
-    limit: u32,
-) -> StoreResult<Vec<IndexPoint>> {
-    let now = engine.clock.now();
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = fetch_all!(
-        connection, ALL_POINTS;
-        tenant, to_micros(now), after.map(|fact| fact.to_string()).unwrap_or_default(), i64::from(limit),
-        engine.embedding_model
-    )
-    .await?;
-    drop(connection);
-    rows.iter().map(read_point).collect()
+    async fn mark_outbox_done(&self, seqs: &[i64]) -> StoreResult<()> {
+        if seqs.is_empty() {
+            return Ok(());
+        }
+        let query = bind!(DELETE_OUTBOX_ROWS; serde_json::Value::from(seqs).to_string());
+        self.0.execute(RowScope::All, query).await.map(drop)
+    }
+    async fn list_all_points(
+        &self,
+        scope: &TenantScope,
+        after: Option<FactId>,
+        limit: u32,
+    ) -> StoreResult<Vec<IndexPoint>> {
+        let query = bind!(
+            ALL_POINTS;
+            scope.tenant(), to_micros(self.0.clock.now()), after.map(|fact| fact.to_string()).unwrap_or_default(),
+            i64::from(limit), self.0.embedding_model
+        );
+        self.0.fetch_all(scope, query, read_point).await
+    }
 }
 
 #[async_trait]
@@ -171,23 +154,19 @@ async fn load_points_of_knower(
     knower: &Knower,
     model: &str,
 ) -> StoreResult<Vec<IndexPoint>> {
-    let now = engine.clock.now();
+    let now = to_micros(engine.clock.now());
     let mut points: Vec<IndexPoint> = Vec::new();
     loop {
         let last = points.last();
-        let mut connection = engine.acquire_reader(scope).await?;
-        let rows = fetch_all!(
-            connection, POINTS_OF_KNOWER;
-            scope.tenant(), to_micros(now), world, knower.store_key(),
-            last.map_or(i64::MIN, |point| to_micros(point.valid_at)),
+        let query = bind!(
+            POINTS_OF_KNOWER;
+            scope.tenant(), now, world, knower.store_key(), last.map_or(i64::MIN, |point| to_micros(point.valid_at)),
             last.map(|point| point.fact.to_string()).unwrap_or_default(), POINTS_PER_READ, model
-        )
-        .await?;
-        drop(connection);
-        for row in &rows {
-            points.push(read_point(row)?);
-        }
-        if rows.len() < usize::try_from(POINTS_PER_READ).unwrap_or(usize::MAX) {
+        );
+        let page = engine.fetch_all(scope, query, read_point).await?;
+        let is_last = page.len() < usize::try_from(POINTS_PER_READ).unwrap_or(usize::MAX);
+        points.extend(page);
+        if is_last {
             return Ok(points);
         }
     }

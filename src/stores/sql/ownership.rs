@@ -1,19 +1,23 @@
 //! Owners of dialogues, and the owner's writes other than turns. Every statement names the owner's epoch; with a
 //! different epoch the statement writes nothing.
 
+use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, Row, RowScope,
-    dialogues::{self, dialogue_columns, parse_checkpoint},
+    Connection, Row, RowScope,
+    dialogues::{self, SqlDialogueStore, dialogue_columns, parse_checkpoint},
     rows::{Columns, to_micros},
     statements::{execute, fetch_optional},
     turns::to_signed,
 };
-use colloquy_core::ids::{DialogueId, NodeId, TenantId};
+use colloquy_core::{
+    ids::{DialogueId, NodeId, TenantId},
+    scope::TenantScope,
+};
 use colloquy_ports::{
     StoreResult,
-    ledger::dialogues::{OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
+    ledger::dialogues::{OpenDialogue, OwnerWriteOutcome, OwnershipClaim, OwnershipStore},
 };
 
 const CLOSE_DIALOGUE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
@@ -59,9 +63,9 @@ const RELEASE_OWNERSHIP_OF_NODE: &str =
     "UPDATE dialogues SET owner_node = NULL, owner_until = NULL WHERE owner_node = $1";
 
 fn read_open_dialogue(row: &Row, taken_from: Option<NodeId>) -> StoreResult<OpenDialogue> {
-    let mut columns = Columns::new(row);
+    let columns = &mut Columns::new(row);
     Ok(OpenDialogue {
-        dialogue: dialogues::read_dialogue(&mut columns)?,
+        dialogue: dialogues::read_dialogue(columns)?,
         epoch: columns.number()?,
         head: columns.maybe_id()?,
         replacing: columns.maybe_id()?,
@@ -78,8 +82,9 @@ pub(super) async fn set_paused_unfenced(
     dialogue: &str,
     paused: bool,
 ) -> StoreResult<()> {
-    execute!(connection, SET_PAUSED_UNFENCED; tenant, dialogue, bool_json(paused)).await?;
-    Ok(())
+    execute!(connection, SET_PAUSED_UNFENCED; tenant, dialogue, bool_json(paused))
+        .await
+        .map(drop)
 }
 
 pub(super) const fn bool_json(paused: bool) -> &'static str {
@@ -100,119 +105,88 @@ async fn owner_write_outcome(
     Ok(open.map_or(OwnerWriteOutcome::NotOpen, |_| OwnerWriteOutcome::Fenced))
 }
 
-pub(super) async fn close_dialogue(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: DialogueId,
-    epoch: u64,
-    at: DateTime<Utc>,
-) -> StoreResult<OwnerWriteOutcome> {
-    let (reach, tenant) = (tenant, tenant.clone());
-    engine
-        .write_statement(reach, move |connection| {
-            Box::pin(async move {
-                let closed = execute!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch)).await?;
-                owner_write_outcome(connection, &tenant, id, closed).await
+#[async_trait]
+impl OwnershipStore for SqlDialogueStore {
+    async fn close_dialogue(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        at: DateTime<Utc>,
+    ) -> StoreResult<OwnerWriteOutcome> {
+        let tenant = scope.tenant().clone();
+        write_statement!(self.0, scope, |connection| {
+            let closed = execute!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch)).await?;
+            owner_write_outcome(connection, &tenant, id, closed).await
+        })
+        .await
+    }
+    async fn set_paused(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        paused: bool,
+    ) -> StoreResult<OwnerWriteOutcome> {
+        let tenant = scope.tenant().clone();
+        write_statement!(self.0, scope, |connection| {
+            let written = execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
+            owner_write_outcome(connection, &tenant, id, written).await
+        })
+        .await
+    }
+    async fn claim_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        node: NodeId,
+        now: DateTime<Utc>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<OwnershipClaim> {
+        let tenant = scope.tenant().clone();
+        write_transaction!(self.0, scope, |connection| {
+            let Some(owner) = fetch_optional!(connection, LOCK_OWNER; tenant, id).await? else {
+                return Ok(OwnershipClaim::NotFound);
+            };
+            let before: Option<NodeId> = Columns::new(&owner).maybe_id()?;
+            let claimed =
+                fetch_optional!(connection, CLAIM_DIALOGUE; tenant, id, node, to_micros(now), to_micros(until)).await?;
+            if let Some(row) = claimed {
+                let taken_from = before.filter(|before| *before != node);
+                return Ok(OwnershipClaim::Owned(Box::new(read_open_dialogue(&row, taken_from)?)));
+            }
+            let mut columns = Columns::new(&owner);
+            Ok(OwnershipClaim::OwnedBy {
+                node: columns.id()?,
+                until: columns.time()?,
             })
         })
         .await
-}
-
-pub(super) async fn set_paused(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: DialogueId,
-    epoch: u64,
-    paused: bool,
-) -> StoreResult<OwnerWriteOutcome> {
-    let (reach, tenant) = (tenant, tenant.clone());
-    engine
-        .write_statement(reach, move |connection| {
-            Box::pin(async move {
-                let written = execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
-                owner_write_outcome(connection, &tenant, id, written).await
-            })
-        })
-        .await
-}
-
-pub(super) async fn claim_dialogue(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: DialogueId,
-    node: NodeId,
-    now: DateTime<Utc>,
-    until: DateTime<Utc>,
-) -> StoreResult<OwnershipClaim> {
-    let (reach, tenant) = (tenant, tenant.clone());
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move {
-                let owner = fetch_optional!(connection, LOCK_OWNER; tenant, id).await?;
-                let Some(owner) = owner else {
-                    return Ok(OwnershipClaim::NotFound);
-                };
-                let before: Option<NodeId> = Columns::new(&owner).maybe_id()?;
-                let claimed = fetch_optional!(
-                    connection, CLAIM_DIALOGUE;
-                    tenant, id, node, to_micros(now), to_micros(until)
-                )
-                .await?;
-                if let Some(row) = claimed {
-                    let taken_from = before.filter(|before| *before != node);
-                    return Ok(OwnershipClaim::Owned(Box::new(read_open_dialogue(&row, taken_from)?)));
-                }
-                let mut columns = Columns::new(&owner);
-                Ok(OwnershipClaim::OwnedBy {
-                    node: columns.id()?,
-                    until: columns.time()?,
-                })
-            })
-        })
-        .await
-}
-pub(super) async fn renew_ownership(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: DialogueId,
-    epoch: u64,
-    until: DateTime<Utc>,
-) -> StoreResult<bool> {
-    let (reach, tenant) = (tenant, tenant.clone());
-    engine
-        .write_statement(reach, move |connection| {
-            Box::pin(async move {
-                let renewed =
-                    execute!(connection, RENEW_OWNERSHIP; tenant, id, to_signed(epoch), to_micros(until)).await?;
-                Ok(renewed == 1)
-            })
-        })
-        .await
-}
-
-pub(super) async fn release_ownership(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: DialogueId,
-    epoch: u64,
-    next_seq: u64,
-) -> StoreResult<()> {
-    let (reach, tenant) = (tenant, tenant.clone());
-    engine
-        .write_statement(reach, move |connection| {
-            Box::pin(async move {
-                execute!(connection, RELEASE_OWNERSHIP; tenant, id, to_signed(epoch), to_signed(next_seq)).await?;
-                Ok(())
-            })
-        })
-        .await
-}
-pub(super) async fn release_node_ownership(engine: &Engine, node: NodeId) -> StoreResult<()> {
-    engine
-        .write_statement(RowScope::All, move |connection| {
-            Box::pin(async move { execute!(connection, RELEASE_OWNERSHIP_OF_NODE; node).await.map(drop) })
-        })
-        .await
+    }
+    async fn renew_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        until: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        let query = bind!(RENEW_OWNERSHIP; scope.tenant(), id, to_signed(epoch), to_micros(until));
+        Ok(self.0.execute(scope, query).await? == 1)
+    }
+    async fn release_ownership(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        epoch: u64,
+        next_seq: u64,
+    ) -> StoreResult<()> {
+        let query = bind!(RELEASE_OWNERSHIP; scope.tenant(), id, to_signed(epoch), to_signed(next_seq));
+        self.0.execute(scope, query).await.map(drop)
+    }
+    async fn release_all_ownership(&self, node: NodeId) -> StoreResult<()> {
+        let query = bind!(RELEASE_OWNERSHIP_OF_NODE; node);
+        self.0.execute(RowScope::All, query).await.map(drop)
+    }
 }
 
 sqlite_plan_tests! {

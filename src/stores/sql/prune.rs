@@ -8,7 +8,7 @@ mod unsaid;
 use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
-use super::{Connection, Engine, RowScope, rows::to_micros, statements::execute};
+use super::{Connection, Engine, rows::to_micros, statements::execute};
 use colloquy_core::ids::{GeneratedId, JobId, TenantId, TurnId};
 use colloquy_ports::{StoreResult, ledger::PruneBefore};
 
@@ -69,13 +69,11 @@ pub(super) async fn prune_expired(
         Some(at) => unchanged::prune_unchanged(engine, tenant, at, limit).await?,
         None => 0,
     };
-    let reach = RowScope::from(tenant);
-    let (tenant, before) = (tenant.clone(), *before);
-    let deleted = engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move { delete_expired_rows(connection, &tenant, &before, limit).await })
-        })
-        .await?;
+    let (of, before) = (tenant.clone(), *before);
+    let deleted = write_transaction!(engine, tenant, |connection| {
+        delete_expired_rows(connection, &of, &before, limit).await
+    })
+    .await?;
     Ok(unsaid + unchanged + deleted)
 }
 

@@ -6,11 +6,11 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Row, RowScope, audit,
-    rows::{Columns, from_micros, to_micros, without_nul},
-    statements::{execute, fetch_all},
+    Engine, RowScope, audit,
+    rows::{Columns, parse_text, to_micros, without_nul},
+    statements::execute,
 };
-use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_core::scope::TenantScope;
 use colloquy_ports::{
     StoreError, StoreResult,
     ledger::{
@@ -43,20 +43,14 @@ const REVOCATIONS_SINCE: &str = concat!(
     " ELSE at END FROM revocations WHERE at >= $1"
 );
 
-fn read_revocation(row: &Row) -> StoreResult<Revocation> {
-    let mut columns = Columns::new(row);
+fn read_revocation(columns: &mut Columns<'_>) -> StoreResult<Revocation> {
     let tenant = columns.id()?;
     let (kind, name): (&str, &str) = (columns.next()?, columns.next()?);
-    let until = from_micros(columns.next()?)?;
+    let until = columns.time()?;
     let revoked = match kind {
         "token" => Revoked::Token(name.to_owned()),
         "subject" => Revoked::Subject(name.to_owned(), until),
-        "player" => {
-            let player: PlayerId = name
-                .parse()
-                .map_err(|_| StoreError::Corrupt(format!("`{name}` is no player")))?;
-            Revoked::Player(player, until)
-        }
+        "player" => Revoked::Player(parse_text(name)?, until),
         _ => return Err(StoreError::Corrupt(format!("unknown name `{kind}`"))),
     };
     Ok(Revocation {
@@ -71,27 +65,23 @@ fn read_revocation(row: &Row) -> StoreResult<Revocation> {
 impl RevocationStore for SqlRevocationStore {
     async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
         let (tenant, revocation, edit) = (scope.tenant().clone(), revocation.clone(), edit.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    let (kind, name, issued_until) = match &revocation.revoked {
-                        Revoked::Token(id) => ("token", id.as_str(), 0),
-                        Revoked::Subject(subject, until) => ("subject", subject.as_str(), to_micros(*until)),
-                        Revoked::Player(player, until) => ("player", player.as_str(), to_micros(*until)),
-                    };
-                    execute!(
-                        connection, UPSERT_REVOCATION;
-                        tenant, kind, without_nul(name), issued_until, to_micros(revocation.matters_until)
-                    )
-                    .await?;
-                    audit::record_audit(connection, &tenant, &edit).await
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            let (kind, name, issued_until) = match &revocation.revoked {
+                Revoked::Token(id) => ("token", id.as_str(), 0),
+                Revoked::Subject(subject, until) => ("subject", subject.as_str(), to_micros(*until)),
+                Revoked::Player(player, until) => ("player", player.as_str(), to_micros(*until)),
+            };
+            execute!(
+                connection, UPSERT_REVOCATION;
+                tenant, kind, without_nul(name), issued_until, to_micros(revocation.matters_until)
+            )
+            .await?;
+            audit::record_audit(connection, &tenant, &edit).await
+        })
+        .await
     }
     async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, REVOCATIONS_SINCE; to_micros(at)).await?;
-        rows.iter().map(read_revocation).collect()
+        let query = bind!(REVOCATIONS_SINCE; to_micros(at));
+        self.0.fetch_all(RowScope::All, query, read_revocation).await
     }
 }

@@ -4,10 +4,15 @@ use std::{borrow::Cow, str::FromStr};
 
 use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
-use sqlx::{Row as _, query::Query};
+use sqlx::Row as _;
 
-use super::{Arguments, Db, Engine, Row, statements::fetch_all, store_error};
+use super::{
+    Db, Engine, Row,
+    statements::{BoundQuery, ReadRow},
+    store_error,
+};
 use colloquy_core::scope::TenantScope;
+use colloquy_memory::fact::Cause;
 use colloquy_ports::{Page, PageRequest, StoreError, StoreResult};
 
 pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
@@ -90,17 +95,15 @@ pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl F
 
 /// Reads a page with `query`. The caller has bound all parameters: the scope, the cursor `page.after`, and
 /// [`page_row_limit`] of the page.
-pub(super) async fn fetch_page<'q, T: Send>(
+pub(super) async fn fetch_page<T>(
     engine: &Engine,
     scope: &TenantScope,
-    query: Query<'q, Db, Arguments>,
+    query: BoundQuery<'_>,
     page: &PageRequest,
-    read: fn(&Row) -> StoreResult<T>,
+    read: ReadRow<T>,
     cursor: fn(&T) -> String,
 ) -> StoreResult<Page<T>> {
-    let mut connection = engine.acquire_reader(scope).await?;
-    let rows = fetch_all(&mut connection, query).await?;
-    let items = rows.iter().map(read).collect::<StoreResult<Vec<_>>>()?;
+    let items = engine.fetch_all(scope, query, read).await?;
     Ok(into_page(items, page, cursor))
 }
 
@@ -114,6 +117,10 @@ impl<'r> Columns<'r> {
     pub(super) fn new(row: &'r Row) -> Self {
         Self { row, at: 0 }
     }
+    /// Reads each row with `read`.
+    pub(super) fn read_rows<T>(rows: &[Row], read: ReadRow<T>) -> StoreResult<Vec<T>> {
+        rows.iter().map(|row| read(&mut Columns::new(row))).collect()
+    }
     pub(super) fn next<T: sqlx::Decode<'r, Db> + sqlx::Type<Db>>(&mut self) -> StoreResult<T> {
         let at = self.at;
         self.at += 1;
@@ -121,8 +128,10 @@ impl<'r> Columns<'r> {
     }
     /// Reads an unsigned number.
     pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {
-        let value: i64 = self.next()?;
-        T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
+        to_unsigned(self.next()?)
+    }
+    pub(super) fn maybe_number<T: TryFrom<i64>>(&mut self) -> StoreResult<Option<T>> {
+        self.next::<Option<i64>>()?.map(to_unsigned).transpose()
     }
     pub(super) fn time(&mut self) -> StoreResult<DateTime<Utc>> {
         from_micros(self.next()?)
@@ -144,33 +153,48 @@ impl<'r> Columns<'r> {
         let json = self.next::<Option<&str>>()?.map(serde_json::from_str);
         json.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
     }
+    /// Reads an embedding; empty if there is none.
+    pub(super) fn maybe_vector(&mut self) -> StoreResult<Vec<f32>> {
+        vector_from_bytes(self.next::<Option<&[u8]>>()?.unwrap_or_default())
+    }
+    /// Reads the name of one of `values`.
+    pub(super) fn named<T: Copy, const N: usize>(
+        &mut self,
+        values: [T; N],
+        name: fn(T) -> &'static str,
+    ) -> StoreResult<T> {
+        self.parse_with(|text| values.into_iter().find(|value| name(*value) == text))
+    }
     /// Reads a name with `parse`.
     pub(super) fn parse_with<T>(&mut self, parse: impl Fn(&str) -> Option<T>) -> StoreResult<T> {
         let text: &str = self.next()?;
         parse(text).ok_or_else(|| StoreError::Corrupt(format!("unknown name `{text}`")))
     }
     /// Reads two columns: the kind and id of a cause.
-    pub(super) fn cause(&mut self) -> StoreResult<colloquy_memory::fact::Cause> {
+    pub(super) fn cause(&mut self) -> StoreResult<Cause> {
         let (kind, id): (&str, &str) = (self.next()?, self.next()?);
         parse_cause(kind, id)
     }
     /// Reads a cause as [`Self::cause`] does, or `None` if a column is null.
-    pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<colloquy_memory::fact::Cause>> {
+    pub(super) fn maybe_cause(&mut self) -> StoreResult<Option<Cause>> {
         let (kind, id): (Option<&str>, Option<&str>) = (self.next()?, self.next()?);
         kind.zip(id).map(|(kind, id)| parse_cause(kind, id)).transpose()
     }
 }
 
-fn parse_cause(kind: &str, id: &str) -> StoreResult<colloquy_memory::fact::Cause> {
-    colloquy_memory::fact::Cause::from_columns(kind, id)
-        .ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
+fn parse_cause(kind: &str, id: &str) -> StoreResult<Cause> {
+    Cause::from_columns(kind, id).ok_or_else(|| StoreError::Corrupt(format!("unknown cause `{kind}` `{id}`")))
 }
 
 pub(super) fn from_micros(micros: i64) -> StoreResult<DateTime<Utc>> {
     DateTime::from_timestamp_micros(micros).ok_or_else(|| StoreError::Corrupt(format!("{micros} is no moment")))
 }
 
-fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
+fn to_unsigned<T: TryFrom<i64>>(value: i64) -> StoreResult<T> {
+    T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
+}
+
+pub(super) fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
     text.parse()
         .map_err(|_| StoreError::Corrupt(format!("`{text}` does not parse")))
 }

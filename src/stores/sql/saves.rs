@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Connection, Engine, LedgerLock, Row, acquire_lock, audit, ownership,
+    Connection, Engine, LedgerLock, acquire_lock, audit, ownership,
     rewinds::{self, rewind_head},
     rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
@@ -135,8 +134,7 @@ struct PlannedDialogue {
     pause: Option<bool>,
 }
 
-fn read_save(row: &Row) -> StoreResult<Save> {
-    let mut columns = Columns::new(row);
+fn read_save(columns: &mut Columns<'_>) -> StoreResult<Save> {
     Ok(Save {
         id: columns.id()?,
         world: columns.id()?,
@@ -146,8 +144,7 @@ fn read_save(row: &Row) -> StoreResult<Save> {
     })
 }
 
-fn read_planned(row: &Row) -> StoreResult<PlannedDialogue> {
-    let mut columns = Columns::new(row);
+fn read_planned(columns: &mut Columns<'_>) -> StoreResult<PlannedDialogue> {
     let id = columns.id()?;
     let head: Option<TurnId> = columns.maybe_id()?;
     let replacing = columns.maybe_id()?;
@@ -172,8 +169,10 @@ fn read_planned(row: &Row) -> StoreResult<PlannedDialogue> {
 
 async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
     acquire_lock(connection, tenant, LedgerLock::Memory(&new.world)).await?;
-    let world = fetch_optional!(connection, WORLD_EXISTS; tenant, new.world).await?;
-    if world.is_none() {
+    if fetch_optional!(connection, WORLD_EXISTS; tenant, new.world)
+        .await?
+        .is_none()
+    {
         return Ok(SaveOutcome::NoSuchWorld);
     }
     let kept: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new.world).await?;
@@ -206,16 +205,12 @@ async fn delete_save(
     edit: &Edit,
 ) -> StoreResult<bool> {
     acquire_lock(connection, tenant, LedgerLock::Memory(world)).await?;
-    let deleted = execute!(connection, DELETE_SAVE; tenant, world, id).await?;
-    if deleted == 0 {
+    if execute!(connection, DELETE_SAVE; tenant, world, id).await? == 0 {
         return Ok(false);
     }
     let rows = fetch_all!(connection, DELETE_SAVE_ITEMS; tenant, id).await?;
-    let mut turns: Vec<TurnId> = Vec::with_capacity(rows.len());
-    for row in &rows {
-        turns.extend(Columns::new(row).maybe_id::<TurnId>()?);
-    }
-    execute!(connection, DELETE_UNPINNED_CHECKPOINTS; tenant, json_list(turns)).await?;
+    let turns: Vec<Option<TurnId>> = Columns::read_rows(&rows, |columns| columns.maybe_id())?;
+    execute!(connection, DELETE_UNPINNED_CHECKPOINTS; tenant, json_list(turns.into_iter().flatten())).await?;
     audit::record_audit(connection, tenant, edit).await?;
     Ok(true)
 }
@@ -236,13 +231,15 @@ async fn restore_save(
         });
     }
     let (world, save) = (asked.world.as_str(), asked.save.to_string());
-    let found = fetch_optional!(connection, SAVE_BY_ID; tenant, world, save).await?;
-    if found.is_none() {
+    if fetch_optional!(connection, SAVE_BY_ID; tenant, world, save)
+        .await?
+        .is_none()
+    {
         return Ok(RestoreOutcome::NotFound);
     }
     acquire_lock(connection, tenant, LedgerLock::Dialogues(&asked.world)).await?;
     let rows = fetch_all!(connection, PLAN_RESTORE; tenant, world, save).await?;
-    let plan = rows.iter().map(read_planned).collect::<StoreResult<Vec<_>>>()?;
+    let plan = Columns::read_rows(&rows, read_planned)?;
     let fenced = || plan.iter().filter(|planned| !planned.moves);
     execute!(connection, FENCE_DIALOGUES; tenant, json_list(fenced().map(|planned| planned.id))).await?;
     for planned in fenced() {
@@ -383,13 +380,12 @@ async fn record_restore(
     asked: &RestoreCommit,
     restored: &RestoreReport,
 ) -> StoreResult<()> {
-    let at: DateTime<Utc> = restored.at;
     execute!(
         connection, INSERT_RESTORE;
-        tenant, asked.edit.id, asked.world, asked.save, asked.key, to_json(restored)?, to_micros(at)
+        tenant, asked.edit.id, asked.world, asked.save, asked.key, to_json(restored)?, to_micros(restored.at)
     )
-    .await?;
-    Ok(())
+    .await
+    .map(drop)
 }
 
 #[async_trait]
@@ -397,16 +393,14 @@ impl SaveStore for SqlSaveStore {
     async fn create_save(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
         let world = &new.world;
         let (tenant, new) = (scope.tenant().clone(), new.clone());
-        self.0
-            .write_memory(scope.tenant(), world, move |connection| {
-                Box::pin(async move { create_save(connection, &tenant, &new).await })
-            })
-            .await
+        write_memory!(self.0, scope.tenant(), world, |connection| {
+            create_save(connection, &tenant, &new).await
+        })
+        .await
     }
     async fn load_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId) -> StoreResult<Option<Save>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, SAVE_BY_ID; scope.tenant(), world, id).await?;
-        row.as_ref().map(read_save).transpose()
+        let query = bind!(SAVE_BY_ID; scope.tenant(), world, id);
+        self.0.fetch_optional(scope, query, read_save).await
     }
     async fn list_saves(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Save>> {
         let query = bind!(LIST; scope.tenant(), world, page.after.as_deref().map(without_nul), page_row_limit(page));
@@ -415,20 +409,18 @@ impl SaveStore for SqlSaveStore {
     async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
         let of = world;
         let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        self.0
-            .write_memory(scope.tenant(), of, move |connection| {
-                Box::pin(async move { delete_save(connection, &tenant, &world, id, &edit).await })
-            })
-            .await
+        write_memory!(self.0, scope.tenant(), of, |connection| {
+            delete_save(connection, &tenant, &world, id, &edit).await
+        })
+        .await
     }
     async fn restore_save(&self, scope: &TenantScope, asked: &RestoreCommit) -> StoreResult<RestoreOutcome> {
         let world = &asked.world;
         let (tenant, asked) = (scope.tenant().clone(), asked.clone());
-        self.0
-            .write_memory(scope.tenant(), world, move |connection| {
-                Box::pin(async move { restore_save(connection, &tenant, &asked).await })
-            })
-            .await
+        write_memory!(self.0, scope.tenant(), world, |connection| {
+            restore_save(connection, &tenant, &asked).await
+        })
+        .await
     }
 }
 

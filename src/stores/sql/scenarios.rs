@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, LedgerLock, Row, acquire_lock, audit, authored,
+    Connection, Engine, LedgerLock, acquire_lock, audit, authored,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
-    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+    statements::{execute, fetch_optional, fetch_scalar},
 };
 use colloquy_core::{
     ids::{NpcId, ScenarioId, TenantId, WorldId},
@@ -28,7 +28,7 @@ use colloquy_ports::{
 
 pub(super) struct SqlScenarioStore(pub(super) Arc<Engine>);
 
-/// The columns of [`read_scenario_columns`], for the table alias `s`.
+/// The columns of [`read_scenario`], for the table alias `s`.
 macro_rules! scenario_columns {
     () => {
         "s.world, s.npc, s.id, s.title, s.content, s.keywords, s.synonyms, s.required_progress, s.version, s.updated_at"
@@ -94,7 +94,7 @@ const UNEMBEDDED: &str = concat!(
 const STORE_EMBEDDING: &str = "UPDATE scenarios SET embedding_model = $6, embedding = $7
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND version = $5 AND deleted_at IS NULL";
 
-fn read_scenario_columns(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
+fn read_scenario(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
     Ok(Scenario {
         world: columns.id()?,
         npc: columns.id()?,
@@ -114,14 +114,9 @@ fn read_progress(columns: &mut Columns<'_>) -> StoreResult<Progress> {
     Progress::try_from(value).map_err(colloquy_ports::StoreError::Corrupt)
 }
 
-fn read_scenario(row: &Row) -> StoreResult<Scenario> {
-    read_scenario_columns(&mut Columns::new(row))
-}
-
-fn read_unlocked(row: &Row) -> StoreResult<EmbeddedScenario> {
-    let mut columns = Columns::new(row);
+fn read_unlocked(columns: &mut Columns<'_>) -> StoreResult<EmbeddedScenario> {
     Ok(EmbeddedScenario {
-        scenario: read_scenario_columns(&mut columns)?,
+        scenario: read_scenario(columns)?,
         embedding: Embedding {
             model: columns.next()?,
             vector: vector_from_bytes(columns.next()?)?,
@@ -129,12 +124,20 @@ fn read_unlocked(row: &Row) -> StoreResult<EmbeddedScenario> {
     })
 }
 
-fn read_titled(row: &Row) -> StoreResult<ScenarioTitle> {
-    let mut columns = Columns::new(row);
+fn read_titled(columns: &mut Columns<'_>) -> StoreResult<ScenarioTitle> {
     Ok(ScenarioTitle {
         id: columns.id()?,
         title: columns.next()?,
-        required_progress: read_progress(&mut columns)?,
+        required_progress: read_progress(columns)?,
+    })
+}
+
+fn read_required(columns: &mut Columns<'_>) -> StoreResult<RequiredProgress> {
+    Ok(RequiredProgress {
+        npc: columns.id()?,
+        npc_name: columns.next()?,
+        scenario: columns.id()?,
+        progress: read_progress(columns)?,
     })
 }
 
@@ -173,22 +176,6 @@ async fn next_version(
     Ok(next)
 }
 
-impl SqlScenarioStore {
-    /// Runs `statement` for the scenarios of an NPC within a player's progress.
-    async fn load_unlocked<T>(
-        &self,
-        statement: &'static str,
-        scope: &TenantScope,
-        (world, npc): (&WorldId, &NpcId),
-        progress: Progress,
-        read: fn(&Row) -> StoreResult<T>,
-    ) -> StoreResult<Vec<T>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, statement; scope.tenant(), world, npc, i64::from(progress.get())).await?;
-        rows.iter().map(read).collect()
-    }
-}
-
 #[async_trait]
 impl ScenarioStore for SqlScenarioStore {
     async fn put_scenario(
@@ -202,26 +189,23 @@ impl ScenarioStore for SqlScenarioStore {
         let (tenant, it, edit) = (scope.tenant().clone(), scenario.clone(), edit.clone());
         let (keywords, synonyms) = (to_json(&it.keywords)?, to_json(&it.synonyms)?);
         let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
-                    let version = match next_version(connection, &tenant, &it, if_version).await? {
-                        Ok(version) => version,
-                        Err(refused) => return Ok(refused),
-                    };
-                    execute!(
-                        connection, UPSERT_SCENARIO;
-                        tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords,
-                        synonyms, i64::from(it.required_progress.get()), without_nul(&model), vector,
-                        i64::from(version), to_micros(it.updated_at)
-                    )
-                    .await?;
-                    audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(authored::put_outcome(version))
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
+            let version = match next_version(connection, &tenant, &it, if_version).await? {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            execute!(
+                connection, UPSERT_SCENARIO;
+                tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords, synonyms,
+                i64::from(it.required_progress.get()), without_nul(&model), vector, i64::from(version),
+                to_micros(it.updated_at)
+            )
+            .await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(authored::put_outcome(version))
+        })
+        .await
     }
     async fn check_put(
         &self,
@@ -240,9 +224,8 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         id: &ScenarioId,
     ) -> StoreResult<Option<Scenario>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, SCENARIO_BY_ID; scope.tenant(), world, npc, id).await?;
-        row.as_ref().map(read_scenario).transpose()
+        let query = bind!(SCENARIO_BY_ID; scope.tenant(), world, npc, id);
+        self.0.fetch_optional(scope, query, read_scenario).await
     }
     async fn list_scenarios(
         &self,
@@ -251,10 +234,8 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         page: &PageRequest,
     ) -> StoreResult<Page<Scenario>> {
-        let query = bind!(
-            LIST;
-            scope.tenant(), world, npc, page.after.as_deref().map(without_nul), page_row_limit(page)
-        );
+        let after = page.after.as_deref().map(without_nul);
+        let query = bind!(LIST; scope.tenant(), world, npc, after, page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_scenario, |scenario| {
             scenario.id.to_string()
         })
@@ -271,20 +252,17 @@ impl ScenarioStore for SqlScenarioStore {
     ) -> StoreResult<DeleteOutcome> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
         let (world, npc, id) = (world.clone(), npc.clone(), id.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-                    let stored = scenario_version(connection, &tenant, (&world, &npc, &id)).await?;
-                    if let Some(refused) = authored::delete_rejection(stored, if_version) {
-                        return Ok(refused);
-                    }
-                    execute!(connection, HIDE_SCENARIO; tenant, world, npc, id, to_micros(edit.at)).await?;
-                    audit::record_audit(connection, &tenant, &edit).await?;
-                    Ok(DeleteOutcome::Deleted)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+            let stored = scenario_version(connection, &tenant, (&world, &npc, &id)).await?;
+            if let Some(refused) = authored::delete_rejection(stored, if_version) {
+                return Ok(refused);
+            }
+            execute!(connection, HIDE_SCENARIO; tenant, world, npc, id, to_micros(edit.at)).await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(DeleteOutcome::Deleted)
+        })
+        .await
     }
     async fn list_unlocked_scenarios(
         &self,
@@ -293,8 +271,8 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<EmbeddedScenario>> {
-        self.load_unlocked(UNLOCKED_SCENARIOS, scope, (world, npc), progress, read_unlocked)
-            .await
+        let query = bind!(UNLOCKED_SCENARIOS; scope.tenant(), world, npc, i64::from(progress.get()));
+        self.0.fetch_all(scope, query, read_unlocked).await
     }
     async fn list_unlocked_titles(
         &self,
@@ -303,8 +281,8 @@ impl ScenarioStore for SqlScenarioStore {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<ScenarioTitle>> {
-        self.load_unlocked(UNLOCKED_TITLES, scope, (world, npc), progress, read_titled)
-            .await
+        let query = bind!(UNLOCKED_TITLES; scope.tenant(), world, npc, i64::from(progress.get()));
+        self.0.fetch_all(scope, query, read_titled).await
     }
     async fn load_required_progress(
         &self,
@@ -312,23 +290,12 @@ impl ScenarioStore for SqlScenarioStore {
         world: &WorldId,
         asked: &[(NpcId, ScenarioId)],
     ) -> StoreResult<Vec<RequiredProgress>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, SELECT_REQUIRED; scope.tenant(), world, to_json(asked)?).await?;
-        let required = |row: &Row| {
-            let columns = &mut Columns::new(row);
-            Ok(RequiredProgress {
-                npc: columns.id()?,
-                npc_name: columns.next()?,
-                scenario: columns.id()?,
-                progress: read_progress(columns)?,
-            })
-        };
-        rows.iter().map(required).collect()
+        let query = bind!(SELECT_REQUIRED; scope.tenant(), world, to_json(asked)?);
+        self.0.fetch_all(scope, query, read_required).await
     }
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit)).await?;
-        rows.iter().map(read_scenario).collect()
+        let query = bind!(UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit));
+        self.0.fetch_all(scope, query, read_scenario).await
     }
     async fn store_embedding(
         &self,
@@ -336,20 +303,12 @@ impl ScenarioStore for SqlScenarioStore {
         scenario: &Scenario,
         embedding: &Embedding,
     ) -> StoreResult<()> {
-        let (tenant, it) = (scope.tenant().clone(), scenario.clone());
-        let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    execute!(
-                        connection, STORE_EMBEDDING;
-                        tenant, it.world, it.npc, it.id, i64::from(it.version), without_nul(&model), vector
-                    )
-                    .await?;
-                    Ok(())
-                })
-            })
-            .await
+        let query = bind!(
+            STORE_EMBEDDING;
+            scope.tenant(), scenario.world, scenario.npc, scenario.id, i64::from(scenario.version),
+            without_nul(&embedding.model), vector_to_bytes(&embedding.vector)
+        );
+        self.0.execute(scope, query).await.map(drop)
     }
 }
 

@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, LedgerLock, Row, acquire_lock, audit, jobs,
+    Connection, Engine, LedgerLock, acquire_lock, audit, jobs,
     rows::{Columns, to_micros},
-    statements::{execute, fetch_all},
+    statements::execute,
 };
 use colloquy_core::{
     ids::{TenantId, WorldId},
@@ -49,8 +49,7 @@ const STATE_SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_k
 const BUMP_STATE_GENERATION: &str =
     "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
 
-fn read_state_row(row: &Row) -> StoreResult<(i64, Option<StoredStateChange>)> {
-    let mut columns = Columns::new(row);
+fn read_state_row(columns: &mut Columns<'_>) -> StoreResult<(i64, Option<StoredStateChange>)> {
     let generation = columns.next()?;
     let Some(id) = columns.maybe_id()? else {
         return Ok((generation, None));
@@ -71,8 +70,9 @@ pub(super) async fn bump_state_generation(
     tenant: &TenantId,
     world: &WorldId,
 ) -> StoreResult<()> {
-    execute!(connection, BUMP_STATE_GENERATION; tenant, world).await?;
-    Ok(())
+    execute!(connection, BUMP_STATE_GENERATION; tenant, world)
+        .await
+        .map(drop)
 }
 
 /// Returns state changes as a single JSON bind.
@@ -114,11 +114,9 @@ pub(super) async fn lock_state_order(
 #[async_trait]
 impl StateStore for SqlStateStore {
     async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, STATE_SINCE; scope.tenant(), world, after).await?;
+        let query = bind!(STATE_SINCE; scope.tenant(), world, after);
         let mut since = StateChanges::default();
-        for row in &rows {
-            let (generation, change) = read_state_row(row)?;
+        for (generation, change) in self.0.fetch_all(scope, query, read_state_row).await? {
             since.generation = generation;
             since.changes.extend(change);
         }
@@ -135,32 +133,26 @@ impl StateStore for SqlStateStore {
         let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
         let calls = calls.to_vec();
         let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
-                        return Ok(false);
-                    }
-                    lock_state_order(connection, &tenant, &worlds).await?;
-                    execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
-                    Ok(true)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
+                return Ok(false);
+            }
+            lock_state_order(connection, &tenant, &worlds).await?;
+            execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
+            Ok(true)
+        })
+        .await
     }
     async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
         let changes = std::slice::from_ref(change);
         let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    lock_state_order(connection, &tenant, &worlds).await?;
-                    execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
-                    audit::record_audit(connection, &tenant, &edit).await
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            lock_state_order(connection, &tenant, &worlds).await?;
+            execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
+            audit::record_audit(connection, &tenant, &edit).await
+        })
+        .await
     }
 }
 

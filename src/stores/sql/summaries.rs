@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Engine, LedgerLock, Row, acquire_lock, jobs,
+    Engine, LedgerLock, acquire_lock, jobs,
     rows::{Columns, to_micros, without_nul},
-    statements::{execute, fetch_all, fetch_scalar},
+    statements::{execute, fetch_scalar},
 };
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_memory::{fact::Importance, summary::Summary};
@@ -38,8 +38,7 @@ const INSERT_SUMMARY_CHANGE: &str =
     "INSERT INTO summary_changes (tenant, summary, change, by_summary, cause_kind, cause_id, at)
     SELECT tenant, id, $4, $5, 'turn', $6, $7 FROM summaries WHERE tenant = $1 AND dialogue = $2 AND id = $3";
 
-fn read_summary(row: &Row) -> StoreResult<Summary> {
-    let mut columns = Columns::new(row);
+fn read_summary(columns: &mut Columns<'_>) -> StoreResult<Summary> {
     Ok(Summary {
         id: columns.id()?,
         dialogue: columns.id()?,
@@ -54,49 +53,40 @@ fn read_summary(row: &Row) -> StoreResult<Summary> {
 #[async_trait]
 impl SummaryStore for SqlSummaryStore {
     async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, LIVE_SUMMARIES; scope.tenant(), dialogue).await?;
-        rows.iter().map(read_summary).collect()
+        let query = bind!(LIVE_SUMMARIES; scope.tenant(), dialogue);
+        self.0.fetch_all(scope, query, read_summary).await
     }
     async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
         let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    acquire_lock(connection, &tenant, LedgerLock::Summaries(commit.summary.dialogue)).await?;
-                    if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
-                        return Ok(false);
-                    }
-                    let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
-                    let covered: bool = fetch_scalar!(
-                        connection, IS_RANGE_COVERED;
-                        tenant, summary.dialogue, i64::from(summary.from_turn), i64::from(summary.to_turn)
-                    )
-                    .await?;
-                    if covered {
-                        // Another job was faster, so this job is done.
-                        return Ok(false);
-                    }
-                    execute!(
-                        connection, INSERT_SUMMARY;
-                        tenant, summary.id, summary.dialogue, i64::from(summary.from_turn), i64::from(summary.to_turn),
-                        without_nul(&summary.text), i64::from(summary.importance.get()), cause,
-                        to_micros(summary.created_at)
-                    )
-                    .await?;
-                    failpoint!("summary.written");
-                    for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
-                        let Some(other) = other else { continue };
-                        execute!(
-                            connection, INSERT_SUMMARY_CHANGE;
-                            tenant, summary.dialogue, other, change, summary.id, cause, to_micros(now)
-                        )
-                        .await?;
-                    }
-                    Ok(true)
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Summaries(commit.summary.dialogue)).await?;
+            if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
+                return Ok(false);
+            }
+            let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
+            let (from, to) = (i64::from(summary.from_turn), i64::from(summary.to_turn));
+            if fetch_scalar!(connection, IS_RANGE_COVERED; tenant, summary.dialogue, from, to).await? {
+                // Another job was faster, so this job is done.
+                return Ok(false);
+            }
+            execute!(
+                connection, INSERT_SUMMARY;
+                tenant, summary.id, summary.dialogue, from, to, without_nul(&summary.text),
+                i64::from(summary.importance.get()), cause, to_micros(summary.created_at)
+            )
+            .await?;
+            failpoint!("summary.written");
+            for (other, change) in [(commit.evict, "evict"), (commit.fade, "fade")] {
+                let Some(other) = other else { continue };
+                execute!(
+                    connection, INSERT_SUMMARY_CHANGE;
+                    tenant, summary.dialogue, other, change, summary.id, cause, to_micros(now)
+                )
+                .await?;
+            }
+            Ok(true)
+        })
+        .await
     }
 }
 

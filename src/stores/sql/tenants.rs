@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, Row, RowScope, audit,
+    Connection, Engine, RowScope, audit,
     rows::{Columns, into_page, page_row_limit, to_json, to_micros, without_nul},
-    statements::{execute, fetch_all, fetch_optional},
+    statements::{execute, fetch_optional},
 };
 use colloquy_core::ids::TenantId;
 use colloquy_ports::{
@@ -41,7 +41,7 @@ pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -
 
 async fn load_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<Option<Tenant>> {
     let row = fetch_optional!(connection, TENANT_BY_ID; tenant).await?;
-    row.as_ref().map(read_tenant).transpose()
+    row.map(|row| read_tenant(&mut Columns::new(&row))).transpose()
 }
 
 async fn insert_tenant(connection: &mut Connection, tenant: &Tenant) -> StoreResult<bool> {
@@ -59,8 +59,7 @@ fn budget_json(budget: Option<&TenantBudget>) -> StoreResult<Option<String>> {
     says_something.map(to_json).transpose()
 }
 
-fn read_tenant(row: &Row) -> StoreResult<Tenant> {
-    let mut columns = Columns::new(row);
+fn read_tenant(columns: &mut Columns<'_>) -> StoreResult<Tenant> {
     Ok(Tenant {
         id: columns.id()?,
         name: columns.next()?,
@@ -75,26 +74,21 @@ fn read_tenant(row: &Row) -> StoreResult<Tenant> {
 impl TenantStore for SqlTenantStore {
     async fn ensure_tenant(&self, tenant: &Tenant) -> StoreResult<bool> {
         let tenant = tenant.clone();
-        self.0
-            .write_transaction(RowScope::All, move |connection| {
-                Box::pin(async move { insert_tenant(connection, &tenant).await })
-            })
-            .await
+        write_transaction!(self.0, RowScope::All, |connection| insert_tenant(connection, &tenant)
+            .await)
+        .await
     }
     async fn create_tenant(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
+        let id = &tenant.id;
         let (tenant, edit) = (tenant.clone(), edit.clone());
-        let reach = tenant.id.clone();
-        self.0
-            .write_transaction(&reach, move |connection| {
-                Box::pin(async move {
-                    let created = insert_tenant(connection, &tenant).await?;
-                    if created {
-                        audit::record_audit(connection, &tenant.id, &edit).await?;
-                    }
-                    Ok(created)
-                })
-            })
-            .await
+        write_transaction!(self.0, id, |connection| {
+            let created = insert_tenant(connection, &tenant).await?;
+            if created {
+                audit::record_audit(connection, &tenant.id, &edit).await?;
+            }
+            Ok(created)
+        })
+        .await
     }
     async fn change_tenant(
         &self,
@@ -104,55 +98,45 @@ impl TenantStore for SqlTenantStore {
         edit: &Edit,
     ) -> StoreResult<TenantEditOutcome> {
         let (tenant, change, edit) = (id.clone(), change.clone(), edit.clone());
-        self.0
-            .write_transaction(id, move |connection| {
-                Box::pin(async move {
-                    let budget = budget_json(change.budget.as_ref())?;
-                    let row = fetch_optional!(
-                        connection, UPDATE_TENANT;
-                        tenant, change.name.as_deref().map(without_nul), change.enabled, if_version.map(i64::from),
-                        change.budget.is_some(), budget
-                    )
-                    .await?;
-                    if let Some(row) = row {
-                        audit::record_audit(connection, &tenant, &edit).await?;
-                        return Ok(TenantEditOutcome::Done(read_tenant(&row)?));
-                    }
-                    let stored = load_tenant(connection, &tenant).await?;
-                    Ok(stored.map_or(TenantEditOutcome::NotFound, |stored| {
-                        TenantEditOutcome::VersionMismatch { stored: stored.version }
-                    }))
-                })
-            })
-            .await
+        write_transaction!(self.0, id, |connection| {
+            let row = fetch_optional!(
+                connection, UPDATE_TENANT;
+                tenant, change.name.as_deref().map(without_nul), change.enabled, if_version.map(i64::from),
+                change.budget.is_some(), budget_json(change.budget.as_ref())?
+            )
+            .await?;
+            if let Some(row) = row {
+                audit::record_audit(connection, &tenant, &edit).await?;
+                return Ok(TenantEditOutcome::Done(read_tenant(&mut Columns::new(&row))?));
+            }
+            let stored = load_tenant(connection, &tenant).await?;
+            Ok(stored.map_or(TenantEditOutcome::NotFound, |stored| {
+                TenantEditOutcome::VersionMismatch { stored: stored.version }
+            }))
+        })
+        .await
     }
     async fn load_tenant(&self, id: &TenantId) -> StoreResult<Option<Tenant>> {
-        let mut connection = self.0.acquire_reader(id).await?;
-        load_tenant(&mut connection, id).await
+        let query = bind!(TENANT_BY_ID; id);
+        self.0.fetch_optional(id, query, read_tenant).await
     }
     async fn list_tenants(&self, page: &PageRequest) -> StoreResult<Page<Tenant>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, LIST; page.after.as_deref().map(without_nul), page_row_limit(page)).await?;
-        let tenants = rows.iter().map(read_tenant).collect::<StoreResult<Vec<_>>>()?;
+        let query = bind!(LIST; page.after.as_deref().map(without_nul), page_row_limit(page));
+        let tenants = self.0.fetch_all(RowScope::All, query, read_tenant).await?;
         Ok(into_page(tenants, page, |tenant| tenant.id.to_string()))
     }
     async fn list_all(&self) -> StoreResult<Vec<Tenant>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, ALL_TENANTS).await?;
-        rows.iter().map(read_tenant).collect()
+        let query = bind!(ALL_TENANTS);
+        self.0.fetch_all(RowScope::All, query, read_tenant).await
     }
     async fn list_disabled(&self) -> StoreResult<Vec<TenantId>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, DISABLED_TENANTS).await?;
-        rows.iter().map(|row| Columns::new(row).id()).collect()
+        let query = bind!(DISABLED_TENANTS);
+        self.0.fetch_all(RowScope::All, query, |columns| columns.id()).await
     }
     async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, TENANTS_WITH_BUDGETS).await?;
-        let read = |row| {
-            let mut columns = Columns::new(row);
-            Ok((columns.id()?, columns.json()?))
-        };
-        rows.iter().map(read).collect()
+        let query = bind!(TENANTS_WITH_BUDGETS);
+        self.0
+            .fetch_all(RowScope::All, query, |columns| Ok((columns.id()?, columns.json()?)))
+            .await
     }
 }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use serde_json::json;
-use sqlx::query::Query;
 
 use super::{
-    Arguments, Connection, Db, Engine, Row, rewinds,
+    Connection, Engine, rewinds,
     rows::{Columns, to_json, to_micros, without_nul},
     state,
-    statements::{execute, fetch_all, fetch_optional},
+    statements::{BoundQuery, execute, fetch_all, fetch_optional},
 };
 use colloquy_core::{ids::TenantId, scope::TenantScope};
 use colloquy_memory::turn::{Turn, TurnSeqs, TurnStatus, Usage};
@@ -137,14 +136,9 @@ impl TurnStore for SqlTurnStore {
     async fn commit_turn(&self, scope: &TenantScope, commit: &TurnCommit) -> StoreResult<CommitOutcome> {
         let prepared = PreparedCommit::new(scope.tenant(), commit)?;
         if prepared.is_plain() {
-            return self
-                .0
-                .write_statement(scope, move |connection| Box::pin(prepared.write_commit(connection)))
-                .await;
+            return write_statement!(self.0, scope, |connection| prepared.write_commit(connection).await).await;
         }
-        self.0
-            .write_transaction(scope, move |connection| Box::pin(prepared.write_commit(connection)))
-            .await
+        write_transaction!(self.0, scope, |connection| prepared.write_commit(connection).await).await
     }
 }
 
@@ -222,7 +216,7 @@ impl PreparedCommit {
     }
 
     /// Binds all parameters of a commit to a statement, in the order of [`insert_turn!`].
-    fn bind_commit(&self, statement: &'static str) -> Query<'_, Db, Arguments> {
+    fn bind_commit(&self, statement: &'static str) -> BoundQuery<'_> {
         let (commit, turn) = (&self.commit, &self.commit.turn);
         let (uncut, until) = commit.sealed_reply.clone().unzip();
         bind!(
@@ -272,12 +266,8 @@ pub(super) fn to_signed(counter: u64) -> i64 {
     i64::try_from(counter).unwrap_or(i64::MAX)
 }
 
-pub(super) fn read_turn(row: &Row) -> StoreResult<KeyedTurn> {
-    read_turn_columns(&mut Columns::new(row))
-}
-
 /// Reads the columns of `turn_columns!`.
-pub(super) fn read_turn_columns(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
+pub(super) fn read_turn(columns: &mut Columns<'_>) -> StoreResult<KeyedTurn> {
     let turn = Turn {
         id: columns.id()?,
         dialogue: columns.id()?,

@@ -9,7 +9,8 @@ use serde_json::json;
 use super::{
     Engine, RowScope,
     rows::Columns,
-    statements::{execute, fetch_all, fetch_one},
+    statements::{ReadRow, execute},
+    turns::to_signed,
 };
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_memory::turn::Usage;
@@ -47,8 +48,26 @@ const COUNT_STORED: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM dialogue
 const COUNT_SESSIONS_OF_PLAYER: &str =
     "SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 AND player = $2 LIMIT $3) d";
 
-fn to_row_limit(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn read_usage(columns: &mut Columns<'_>) -> StoreResult<UsageRow> {
+    Ok(UsageRow {
+        day: columns.id()?,
+        task: columns.next()?,
+        model: columns.next()?,
+        calls: columns.number()?,
+        prompt_tokens: columns.number()?,
+        cached_tokens: columns.number()?,
+        completion_tokens: columns.number()?,
+    })
+}
+
+fn read_daily_usage(columns: &mut Columns<'_>) -> StoreResult<DailyModelUsage> {
+    Ok(DailyModelUsage {
+        tenant: columns.id()?,
+        model: columns.next()?,
+        prompt_tokens: columns.number()?,
+        cached_tokens: columns.number()?,
+        completion_tokens: columns.number()?,
+    })
 }
 
 #[async_trait]
@@ -80,11 +99,10 @@ impl UsageStore for SqlUsageStore {
             })
             .collect::<serde_json::Value>()
             .to_string();
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move { execute!(connection, ADD_USAGE; tenant, rows).await.map(drop) })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            execute!(connection, ADD_USAGE; tenant, rows).await.map(drop)
+        })
+        .await
     }
     async fn list_usage_between(
         &self,
@@ -92,57 +110,26 @@ impl UsageStore for SqlUsageStore {
         from: NaiveDate,
         to: NaiveDate,
     ) -> StoreResult<Vec<UsageRow>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, USAGE_BETWEEN; scope.tenant(), from.to_string(), to.to_string()).await?;
-        rows.iter()
-            .map(|row| {
-                let mut columns = Columns::new(row);
-                Ok(UsageRow {
-                    day: columns.id()?,
-                    task: columns.next()?,
-                    model: columns.next()?,
-                    calls: columns.number()?,
-                    prompt_tokens: columns.number()?,
-                    cached_tokens: columns.number()?,
-                    completion_tokens: columns.number()?,
-                })
-            })
-            .collect()
+        let query = bind!(USAGE_BETWEEN; scope.tenant(), from.to_string(), to.to_string());
+        self.0.fetch_all(scope, query, read_usage).await
     }
     async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>> {
-        let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, USAGE_OF_DAY; day.to_string()).await?;
-        rows.iter()
-            .map(|row| {
-                let mut columns = Columns::new(row);
-                Ok(DailyModelUsage {
-                    tenant: columns.id()?,
-                    model: columns.next()?,
-                    prompt_tokens: columns.number()?,
-                    cached_tokens: columns.number()?,
-                    completion_tokens: columns.number()?,
-                })
-            })
-            .collect()
+        let query = bind!(USAGE_OF_DAY; day.to_string());
+        self.0.fetch_all(RowScope::All, query, read_daily_usage).await
     }
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row =
-            fetch_one!(connection, COUNT_SESSIONS_OF_PLAYER; scope.tenant(), player, to_row_limit(at_most)).await?;
-        Columns::new(&row).number()
+        let query = bind!(COUNT_SESSIONS_OF_PLAYER; scope.tenant(), player, to_signed(at_most));
+        self.0.fetch_one(scope, query, |columns| columns.number()).await
     }
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_one!(
-            connection, COUNT_STORED;
-            scope.tenant(), to_row_limit(at_most.dialogues), to_row_limit(at_most.turns)
-        )
-        .await?;
-        let mut columns = Columns::new(&row);
-        Ok(StoredAmounts {
-            dialogues: columns.number()?,
-            turns: columns.number()?,
-        })
+        let query = bind!(COUNT_STORED; scope.tenant(), to_signed(at_most.dialogues), to_signed(at_most.turns));
+        let read: ReadRow<StoredAmounts> = |columns| {
+            Ok(StoredAmounts {
+                dialogues: columns.number()?,
+                turns: columns.number()?,
+            })
+        };
+        self.0.fetch_one(scope, query, read).await
     }
 }
 

@@ -8,8 +8,7 @@ use chrono::{DateTime, Utc};
 use super::{
     super::{
         Engine,
-        rows::{Columns, json_list, to_micros},
-        statements::{fetch_all, fetch_scalar},
+        rows::{json_list, to_micros},
     },
     parse_replaced_by,
 };
@@ -137,14 +136,9 @@ async fn load_newer_duplicates(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = fetch_all!(connection, SELECT_DUPLICATES; tenant, json_list(ids)).await?;
-    rows.iter()
-        .map(|row| {
-            let columns = &mut Columns::new(row);
-            Ok((columns.id()?, columns.id()?))
-        })
-        .collect()
+    let query = bind!(SELECT_DUPLICATES; tenant, json_list(ids));
+    let pairs = engine.fetch_all(tenant, query, |columns| Ok((columns.id()?, columns.id()?)));
+    Ok(pairs.await?.into_iter().collect())
 }
 
 async fn find_candidates(
@@ -157,14 +151,12 @@ async fn find_candidates(
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let found: Option<String> = fetch_scalar!(
-        connection, SELECT_USABLE;
+    let query = bind!(
+        SELECT_USABLE;
         tenant, json_list(ids), json_list(knower_keys(viewpoint)), viewpoint.world, to_micros(at), viewpoint.player,
         viewpoint.sees_all_players
-    )
-    .await?;
-    drop(connection);
+    );
+    let found: Option<String> = engine.fetch_one(tenant, query, |columns| columns.next()).await?;
     let entries = found.as_deref().unwrap_or_default().split_terminator(',');
     entries
         .map(|entry| {

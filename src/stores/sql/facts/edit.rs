@@ -2,26 +2,30 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use async_trait::async_trait;
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, LedgerLock, RowScope, acquire_lock, audit,
+    Connection, Engine, LedgerLock, acquire_lock, audit,
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes},
     statements::{execute, fetch_all, fetch_optional},
 };
 use super::{
-    fold,
-    queries::load_fact,
+    SqlFactStore, fold,
+    lists::load_fact,
     reconciliation::{RAISE_MEMORY, insert_fact, npcs_of},
 };
-use colloquy_core::ids::{FactId, InvalidationId, TenantId, WorldId};
+use colloquy_core::{
+    ids::{FactId, InvalidationId, TenantId, WorldId},
+    scope::TenantScope,
+};
 use colloquy_memory::fact::{Audience, Cause, Fact, InvalidReason, NewFact};
 use colloquy_ports::{
     StoreError, StoreResult,
     clock::Clock,
     ledger::{
         audit::Edit,
-        facts::{FactEditOutcome, FactPatch},
+        facts::{FactEditOutcome, FactEditStore, FactPatch},
     },
 };
 
@@ -75,36 +79,27 @@ impl UndatedEdit {
         let at = self.clock.now();
         Edit { at, ..self.edit }
     }
-}
 
-pub(super) async fn create_fact(
-    engine: &Engine,
-    tenant: &TenantId,
-    fact: &NewFact,
-    settles: bool,
-    edit: &Edit,
-) -> StoreResult<()> {
-    let (of, world) = (tenant, &fact.world);
-    let (tenant, fact, edit, model) = (
-        tenant.clone(),
-        fact.clone(),
-        UndatedEdit::new(engine, edit),
-        engine.embedding_model.clone(),
-    );
-    engine
-        .write_memory(of, world, move |connection| {
-            Box::pin(async move {
-                acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
-                let edit = edit.date_now();
-                insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
-                raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
-                if settles {
-                    mark_memory_dirty(connection, &tenant, &fact).await?;
-                }
-                audit::record_audit(connection, &tenant, &edit).await
-            })
+    /// Locks the memory of a fact. Returns the fact as of then and the edit, or the reason for refusing the change.
+    async fn begin(
+        self,
+        connection: &mut Connection,
+        tenant: &TenantId,
+        id: FactId,
+        if_version: Option<u32>,
+    ) -> StoreResult<Result<(Fact, Edit), FactEditOutcome>> {
+        let Some(unlocked) = load_fact(connection, tenant, id).await? else {
+            return Ok(Err(FactEditOutcome::NotFound));
+        };
+        acquire_lock(connection, tenant, LedgerLock::Memory(&unlocked.world)).await?;
+        Ok(match load_fact(connection, tenant, id).await? {
+            None => Err(FactEditOutcome::NotFound),
+            Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
+                Err(FactEditOutcome::VersionMismatch { stored: fact.version })
+            }
+            Some(fact) => Ok((fact, self.date_now())),
         })
-        .await
+    }
 }
 
 /// Marks the memory of a fact for reconciliation from the fact's start. An existing mark is renewed.
@@ -116,158 +111,124 @@ const MARK_MEMORY_DIRTY: &str = concat!(
     ", mark = unsettled.mark + 1"
 );
 
-async fn mark_memory_dirty(connection: &mut Connection, tenant: &TenantId, fact: &NewFact) -> StoreResult<()> {
-    execute!(connection, MARK_MEMORY_DIRTY; tenant, fact.id).await?;
-    Ok(())
-}
-
-pub(super) async fn correct_fact(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: FactId,
-    patch: &FactPatch,
-    if_version: Option<u32>,
-    edit: &Edit,
-) -> StoreResult<FactEditOutcome> {
-    let reach = RowScope::from(tenant);
-    let (tenant, patch, edit, model) = (
-        tenant.clone(),
-        patch.clone(),
-        UndatedEdit::new(engine, edit),
-        engine.embedding_model.clone(),
-    );
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move {
-                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
-                    Ok(fact) => fact,
-                    Err(refused) => return Ok(refused),
-                };
-                let edit = edit.date_now();
-                if is_unsaid(connection, &tenant, id).await? {
-                    return Ok(FactEditOutcome::Unsaid);
-                }
-                if patch == FactPatch::default() {
-                    return Ok(FactEditOutcome::Done(Box::new(fact)));
-                }
-                write_patch(connection, &tenant, id, &patch, &edit).await?;
-                if let Some(embedding) = &patch.embedding {
-                    store_embedding(connection, &tenant, id, &model, embedding).await?;
-                }
-                finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
-            })
+#[async_trait]
+impl FactEditStore for SqlFactStore {
+    async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()> {
+        let world = &fact.world;
+        let (tenant, fact, edit) = (scope.tenant().clone(), fact.clone(), UndatedEdit::new(&self.0, edit));
+        let model = self.0.embedding_model.clone();
+        write_memory!(self.0, scope.tenant(), world, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
+            let edit = edit.date_now();
+            insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
+            raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
+            if settles {
+                execute!(connection, MARK_MEMORY_DIRTY; tenant, fact.id).await?;
+            }
+            audit::record_audit(connection, &tenant, &edit).await
         })
         .await
-}
-
-pub(super) async fn remove_fact(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: FactId,
-    if_version: Option<u32>,
-    edit: &Edit,
-) -> StoreResult<FactEditOutcome> {
-    let reach = RowScope::from(tenant);
-    let (tenant, edit) = (tenant.clone(), UndatedEdit::new(engine, edit));
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move {
-                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
-                    Ok(fact) => fact,
-                    Err(refused) => return Ok(refused),
-                };
-                let edit = edit.date_now();
-                let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
-                let removed = execute!(
-                    connection, INSERT_INVALIDATION;
-                    tenant,
-                    // An edit removes a single fact, so the row can take its id from the edit's bits.
-                    InvalidationId::from_u128(edit.id.as_u128()), id, InvalidReason::Removed.as_str(), cause_kind,
-                    cause_id, to_micros(edit.at)
-                )
-                .await?;
-                if removed == 0 {
-                    return Ok(FactEditOutcome::Done(Box::new(fact)));
-                }
-                finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
-            })
+    }
+    async fn edit_fact(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        patch: &FactPatch,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEditOutcome> {
+        let (tenant, patch, edit) = (scope.tenant().clone(), patch.clone(), UndatedEdit::new(&self.0, edit));
+        let model = self.0.embedding_model.clone();
+        write_transaction!(self.0, scope, |connection| {
+            let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
+                Ok(begun) => begun,
+                Err(refused) => return Ok(refused),
+            };
+            if is_unsaid(connection, &tenant, id).await? {
+                return Ok(FactEditOutcome::Unsaid);
+            }
+            if patch == FactPatch::default() {
+                return Ok(FactEditOutcome::Done(Box::new(fact)));
+            }
+            write_patch(connection, &tenant, id, &patch, &edit).await?;
+            if let Some(embedding) = &patch.embedding {
+                execute!(connection, UPSERT_EMBEDDING; tenant, id, model, vector_to_bytes(embedding)).await?;
+            }
+            finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
         })
         .await
-}
-
-pub(super) async fn restore_fact(
-    engine: &Engine,
-    tenant: &TenantId,
-    id: FactId,
-    if_version: Option<u32>,
-    edit: &Edit,
-) -> StoreResult<FactEditOutcome> {
-    let reach = RowScope::from(tenant);
-    let (tenant, edit) = (tenant.clone(), UndatedEdit::new(engine, edit));
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move {
-                let fact = match load_for_edit(connection, &tenant, id, if_version).await? {
-                    Ok(fact) => fact,
-                    Err(refused) => return Ok(refused),
-                };
-                let edit = edit.date_now();
-                if is_unsaid(connection, &tenant, id).await? {
-                    return Ok(FactEditOutcome::Unsaid);
-                }
-                let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
-                let lifted = fetch_all!(
-                    connection, LIFT_INVALIDATIONS;
-                    tenant, id, to_micros(edit.at), cause_kind, cause_id
-                )
-                .await?;
-                // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
-                // fact later.
-                let restored = json!({ "restored": true });
-                if lifted.is_empty() && is_edited_already(connection, &tenant, &fact, &restored).await? {
-                    return Ok(FactEditOutcome::Done(Box::new(fact)));
-                }
-                record_edit(connection, &tenant, id, &restored, false, &edit).await?;
-                // Facts that had absorbed the restored fact lose it again.
-                let mut touched = BTreeSet::from([id]);
-                for row in &lifted {
-                    touched.extend(Columns::new(row).maybe_id::<FactId>()?);
-                }
-                finish_edit(connection, &tenant, &fact, touched, &edit).await
-            })
+    }
+    async fn remove_fact(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEditOutcome> {
+        let (tenant, edit) = (scope.tenant().clone(), UndatedEdit::new(&self.0, edit));
+        write_transaction!(self.0, scope, |connection| {
+            let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
+                Ok(begun) => begun,
+                Err(refused) => return Ok(refused),
+            };
+            let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
+            let removed = execute!(
+                connection, INSERT_INVALIDATION;
+                tenant,
+                // An edit removes a single fact, so the row can take its id from the edit's bits.
+                InvalidationId::from_u128(edit.id.as_u128()), id, InvalidReason::Removed.as_str(), cause_kind, cause_id,
+                to_micros(edit.at)
+            )
+            .await?;
+            if removed == 0 {
+                return Ok(FactEditOutcome::Done(Box::new(fact)));
+            }
+            finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
         })
         .await
-}
-
-/// Returns the fact to change, or the reason for refusing the change.
-async fn load_for_edit(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    id: FactId,
-    if_version: Option<u32>,
-) -> StoreResult<Result<Fact, FactEditOutcome>> {
-    Ok(match lock_and_load(connection, tenant, id).await? {
-        None => Err(FactEditOutcome::NotFound),
-        Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
-            Err(FactEditOutcome::VersionMismatch { stored: fact.version })
-        }
-        Some(fact) => Ok(fact),
-    })
+    }
+    async fn restore_fact(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEditOutcome> {
+        let (tenant, edit) = (scope.tenant().clone(), UndatedEdit::new(&self.0, edit));
+        write_transaction!(self.0, scope, |connection| {
+            let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
+                Ok(begun) => begun,
+                Err(refused) => return Ok(refused),
+            };
+            if is_unsaid(connection, &tenant, id).await? {
+                return Ok(FactEditOutcome::Unsaid);
+            }
+            let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
+            let lifted = fetch_all!(
+                connection, LIFT_INVALIDATIONS;
+                tenant, id, to_micros(edit.at), cause_kind, cause_id
+            )
+            .await?;
+            // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
+            // fact later.
+            let restored = json!({ "restored": true });
+            if lifted.is_empty() && is_edited_already(connection, &tenant, &fact, &restored).await? {
+                return Ok(FactEditOutcome::Done(Box::new(fact)));
+            }
+            record_edit(connection, &tenant, id, &restored, false, &edit).await?;
+            // Facts that had absorbed the restored fact lose it again.
+            let absorbing: Vec<Option<FactId>> = Columns::read_rows(&lifted, |columns| columns.maybe_id())?;
+            let touched = absorbing.into_iter().flatten().chain([id]).collect();
+            finish_edit(connection, &tenant, &fact, touched, &edit).await
+        })
+        .await
+    }
 }
 
 async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
     fetch_optional!(connection, FIND_UNSAID; tenant, id)
         .await
         .map(|row| row.is_some())
-}
-
-/// Locks the memory of a fact and returns the fact as of then.
-async fn lock_and_load(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
-    let Some(fact) = load_fact(connection, tenant, id).await? else {
-        return Ok(None);
-    };
-    acquire_lock(connection, tenant, LedgerLock::Memory(&fact.world)).await?;
-    load_fact(connection, tenant, id).await
 }
 
 /// Completes a person's change: refreshes the cached results, raises the memory's sequence, and writes the audit row.
@@ -294,8 +255,9 @@ async fn raise_memory(
     world: &WorldId,
     audience: &Audience,
 ) -> StoreResult<()> {
-    execute!(connection, RAISE_MEMORY; tenant, world, json_list(npcs_of(&audience.knowers))).await?;
-    Ok(())
+    execute!(connection, RAISE_MEMORY; tenant, world, json_list(npcs_of(&audience.knowers)))
+        .await
+        .map(drop)
 }
 
 async fn write_patch(
@@ -305,19 +267,16 @@ async fn write_patch(
     patch: &FactPatch,
     edit: &Edit,
 ) -> StoreResult<()> {
-    let mut fields = serde_json::Map::new();
-    if let Some(content) = &patch.content {
-        fields.insert("content".to_owned(), json!(content));
-    }
-    if let Some(keywords) = &patch.keywords {
-        fields.insert("keywords".to_owned(), json!(keywords));
-    }
-    if let Some(importance) = patch.importance {
-        fields.insert("importance".to_owned(), json!(importance));
-    }
-    if let Some(pinned) = patch.pinned {
-        fields.insert("pinned".to_owned(), json!(pinned));
-    }
+    let set = [
+        ("content", patch.content.as_ref().map(|content| json!(content))),
+        ("keywords", patch.keywords.as_ref().map(|keywords| json!(keywords))),
+        ("importance", patch.importance.map(|importance| json!(importance))),
+        ("pinned", patch.pinned.map(|pinned| json!(pinned))),
+    ];
+    let fields = set
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let fields: serde_json::Map<_, _> = fields.collect();
     if patch.pinned == Some(true) {
         execute!(connection, MARK_PINNED_ONCE; tenant, id).await?;
     }
@@ -333,8 +292,9 @@ async fn record_edit(
     reworded: bool,
     edit: &Edit,
 ) -> StoreResult<()> {
-    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.at), to_json(patch)?, reworded).await?;
-    Ok(())
+    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.at), to_json(patch)?, reworded)
+        .await
+        .map(drop)
 }
 
 async fn is_edited_already(
@@ -345,17 +305,6 @@ async fn is_edited_already(
 ) -> StoreResult<bool> {
     let found = fetch_optional!(connection, FIND_SAME_EDIT; tenant, fact.id, to_json(patch)?, fact.world).await?;
     Ok(found.is_some())
-}
-
-async fn store_embedding(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    id: FactId,
-    model: &Arc<str>,
-    embedding: &[f32],
-) -> StoreResult<()> {
-    execute!(connection, UPSERT_EMBEDDING; tenant, id, model, vector_to_bytes(embedding)).await?;
-    Ok(())
 }
 
 sqlite_plan_tests! {

@@ -1,16 +1,19 @@
 //! Facts without a vector of this ledger's embedder, and storing their new vectors.
 
+use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::super::{
-    Engine, RowScope,
     rows::{Columns, to_micros, vector_to_bytes},
-    statements::{execute, fetch_all},
+    statements::{ReadRow, execute},
 };
-use super::{fold, read_view};
-use colloquy_core::ids::{FactId, TenantId};
+use super::{SqlFactStore, fold, read_view};
+use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::fact::embedded_text;
-use colloquy_ports::{StoreResult, ledger::facts::EmbeddingModelCount};
+use colloquy_ports::{
+    StoreResult,
+    ledger::facts::{EmbeddingModelCount, EmbeddingStore},
+};
 
 /// Selects facts to embed, with people's edits. Invalid facts are included: they may be restored, and a search in the
 /// past compares them.
@@ -38,69 +41,53 @@ const COUNT_BY_MODEL: &str = "SELECT e.model, COUNT(*)
     WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
     GROUP BY e.model ORDER BY e.model";
 
-/// Returns facts in their own words, as said or as corrected. Words of folded duplicates are left out, because the
+/// Reads a fact in its own words, as said or as corrected. Words of folded duplicates are left out, because the
 /// duplicates may become unsaid.
-pub(super) async fn load_unembedded(
-    engine: &Engine,
-    tenant: &TenantId,
-    after: Option<FactId>,
-    limit: u32,
-) -> StoreResult<Vec<(FactId, String)>> {
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = fetch_all!(
-        connection, UNEMBEDDED;
-        tenant, after.map(|fact| fact.to_string()).unwrap_or_default(), engine.embedding_model, i64::from(limit)
-    )
-    .await?;
-    drop(connection);
-    rows.iter()
-        .map(|row| {
-            let mut columns = Columns::new(row);
-            let fact = columns.id()?;
-            let own = fold::apply_edits(read_view(&mut columns)?, columns.json()?);
-            Ok((fact, embedded_text(&own.content, &own.keywords)))
-        })
-        .collect()
+fn read_unembedded(columns: &mut Columns<'_>) -> StoreResult<(FactId, String)> {
+    let fact = columns.id()?;
+    let own = fold::apply_edits(read_view(columns)?, columns.json()?);
+    Ok((fact, embedded_text(&own.content, &own.keywords)))
 }
 
-pub(super) async fn store_embeddings(
-    engine: &Engine,
-    tenant: &TenantId,
-    embeddings: &[(FactId, Vec<f32>)],
-) -> StoreResult<()> {
-    let reach = RowScope::from(tenant);
-    let (tenant, embeddings, model) = (tenant.clone(), embeddings.to_vec(), engine.embedding_model.clone());
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move {
-                for (fact, vector) in &embeddings {
-                    execute!(connection, UPSERT_EMBEDDING; tenant, fact, model, vector_to_bytes(vector)).await?;
-                }
-                Ok(())
-            })
+#[async_trait]
+impl EmbeddingStore for SqlFactStore {
+    async fn list_unembedded(
+        &self,
+        scope: &TenantScope,
+        after: Option<FactId>,
+        limit: u32,
+    ) -> StoreResult<Vec<(FactId, String)>> {
+        let after = after.map(|fact| fact.to_string()).unwrap_or_default();
+        let query = bind!(UNEMBEDDED; scope.tenant(), after, self.0.embedding_model, i64::from(limit));
+        self.0.fetch_all(scope, query, read_unembedded).await
+    }
+    async fn store_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
+        let (tenant, embeddings) = (scope.tenant().clone(), embeddings.to_vec());
+        let model = self.0.embedding_model.clone();
+        write_transaction!(self.0, scope, |connection| {
+            for (fact, vector) in &embeddings {
+                execute!(connection, UPSERT_EMBEDDING; tenant, fact, model, vector_to_bytes(vector)).await?;
+            }
+            Ok(())
         })
         .await
-}
-
-pub(super) async fn count_by_model(
-    engine: &Engine,
-    tenant: &TenantId,
-    at: DateTime<Utc>,
-) -> StoreResult<Vec<EmbeddingModelCount>> {
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = fetch_all!(connection, COUNT_BY_MODEL; tenant, to_micros(at)).await?;
-    drop(connection);
-    rows.iter()
-        .map(|row| {
-            let mut columns = Columns::new(row);
-            let model: Option<String> = columns.next()?;
-            Ok(EmbeddingModelCount {
-                current: model.as_deref() == Some(&*engine.embedding_model),
-                model,
-                facts: columns.number()?,
-            })
-        })
-        .collect()
+    }
+    async fn count_by_embedding_model(
+        &self,
+        scope: &TenantScope,
+        at: DateTime<Utc>,
+    ) -> StoreResult<Vec<EmbeddingModelCount>> {
+        let query = bind!(COUNT_BY_MODEL; scope.tenant(), to_micros(at));
+        let read: ReadRow<(Option<String>, u64)> = |columns| Ok((columns.next()?, columns.number()?));
+        let counts = self.0.fetch_all(scope, query, read).await?.into_iter();
+        let current = &*self.0.embedding_model;
+        let counts = counts.map(|(model, facts)| EmbeddingModelCount {
+            current: model.as_deref() == Some(current),
+            model,
+            facts,
+        });
+        Ok(counts.collect())
+    }
 }
 
 sqlite_plan_tests! {

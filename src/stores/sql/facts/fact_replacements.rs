@@ -55,6 +55,7 @@ pub(super) async fn append_replaced_by(
         ids.push('+');
         ids.push_str(&newer.to_string());
     }
-    execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&by.into_iter().collect::<Vec<_>>())?).await?;
-    Ok(())
+    execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&by.into_iter().collect::<Vec<_>>())?)
+        .await
+        .map(drop)
 }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::super::{
-    Connection, Row,
+    Connection,
     rows::{Columns, json_list, to_micros},
     statements::{execute, fetch_all},
 };
@@ -153,8 +153,7 @@ pub(in super::super) struct FoldOutcome {
     pub knowers: BTreeSet<Knower>,
 }
 
-fn read_fold_input(row: &Row) -> StoreResult<FoldInput> {
-    let columns = &mut Columns::new(row);
+fn read_fold_input(columns: &mut Columns<'_>) -> StoreResult<FoldInput> {
     Ok(FoldInput {
         id: columns.id()?,
         base: read_view(columns)?,
@@ -200,10 +199,8 @@ async fn refresh_views_once(
     facts: &BTreeSet<FactId>,
 ) -> StoreResult<(FoldOutcome, BTreeSet<FactId>)> {
     let rows = fetch_all!(connection, SELECT_FOLD_INPUTS; tenant, json_list(facts)).await?;
-    let materials = rows
-        .iter()
-        .map(|row| read_fold_input(row).map(|material| (material.id, material)))
-        .collect::<StoreResult<HashMap<_, _>>>()?;
+    let materials = Columns::read_rows(&rows, read_fold_input)?;
+    let materials: HashMap<_, _> = materials.into_iter().map(|material| (material.id, material)).collect();
 
     let mut fresh = HashMap::new();
     for id in facts {

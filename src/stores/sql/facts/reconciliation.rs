@@ -7,12 +7,11 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use serde_json::json;
-use sqlx::query::Query;
 
 use super::super::{
-    Arguments, Connection, Db, Engine, LedgerLock, acquire_lock, job_calls,
+    Connection, Engine, LedgerLock, acquire_lock, job_calls,
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
-    statements::{execute, fetch_all, fetch_scalar},
+    statements::{BoundQuery, execute, fetch_all, fetch_scalar},
     turns::to_signed,
 };
 use super::{fact_replacements, fold, polarity_name, tense_name, verdicts};
@@ -203,21 +202,19 @@ pub(super) async fn reconcile_memory(
     tenant: &TenantId,
     result: &Reconciliation,
 ) -> StoreResult<ReconcileOutcome> {
-    let (of, world) = (tenant, &result.world);
+    let (of, world, teaches_nothing) = (tenant, &result.world, result.teaches_nothing());
     let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
-    let (model, teaches_nothing) = (engine.embedding_model.clone(), result.teaches_nothing());
+    let model = engine.embedding_model.clone();
     if teaches_nothing {
-        return engine
-            .write_statement(of, move |connection| {
-                Box::pin(async move { write_reconciliation(connection, &tenant, &model, &result, now).await })
-            })
-            .await;
-    }
-    engine
-        .write_memory(of, world, move |connection| {
-            Box::pin(async move { write_reconciliation(connection, &tenant, &model, &result, now).await })
+        return write_statement!(engine, of, |connection| {
+            write_reconciliation(connection, &tenant, &model, &result, now).await
         })
-        .await
+        .await;
+    }
+    write_memory!(engine, of, world, |connection| {
+        write_reconciliation(connection, &tenant, &model, &result, now).await
+    })
+    .await
 }
 
 async fn write_reconciliation(
@@ -323,7 +320,7 @@ async fn store_other_extractions(
 }
 
 /// Binds the columns of an extraction after the tenant, turn and world.
-fn bind_extraction<'q>(query: Query<'q, Db, Arguments>, brought: &Extraction) -> StoreResult<Query<'q, Db, Arguments>> {
+fn bind_extraction<'q>(query: BoundQuery<'q>, brought: &Extraction) -> StoreResult<BoundQuery<'q>> {
     Ok(query
         .bind(brought.dialogue)
         .bind(i64::from(brought.number))

@@ -1,24 +1,31 @@
-//! A memory since a moment, as the input of reconciliation.
+//! The input of reconciliation: the facts and extractions of a memory since a moment.
 
 use std::collections::HashMap;
 
+use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-use super::super::{
-    Engine, Row,
-    rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
-    statements::fetch_all,
+use super::{
+    super::rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+    SqlFactStore, fact_columns, read_fact,
+    reconciliation::{guarding_memories, reconcile_memory},
+    verdicts,
 };
-use super::{fact_columns, read_fact};
-use colloquy_core::ids::{DialogueId, FactId, InvalidationId, TenantId, TurnId, WorldId};
+use colloquy_core::{
+    ids::{DialogueId, FactId, InvalidationId, NpcId, TurnId, WorldId},
+    scope::TenantScope,
+};
 use colloquy_memory::{
     fact::{Audience, InvalidReason},
+    reconcile::JudgeVerdict,
     timeline::{JudgeBudgetShare, KnownFact, PastEdit, StoredEnd},
 };
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::facts::{Extraction, TimelineRows},
+    ledger::facts::{
+        Extraction, JudgedPair, MemoryPosition, ReconcileOutcome, Reconciliation, ReconciliationStore, TimelineRows,
+    },
 };
 
 /// A condition for ends that count. An end lifted by a person counts for the time until the lift.
@@ -116,6 +123,11 @@ const ASKED_TO_FORGET: &str = "SELECT e.forget FROM turns t CROSS JOIN extractio
       AND e.tenant = $1 AND e.turn = t.id AND e.forget <> '[]'
     ORDER BY t.number, e.audience";
 
+const MEMORY_POSITION: &str = concat!(
+    "SELECT CAST(COALESCE(SUM(memory_seq), 0) AS BIGINT), NOT EXISTS (SELECT 1 FROM outbox WHERE tenant = $1)
+     FROM npc_memories WHERE tenant = $1 AND world = $2 AND npc ",
+    in_json_list!("$3")
+);
 #[derive(Deserialize)]
 struct FactEndRow {
     id: InvalidationId,
@@ -183,34 +195,32 @@ fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
 }
 
 /// Reads a fact with its history, and whether the fact belongs to the requested memory.
-fn read_known_fact(row: &Row) -> StoreResult<(bool, KnownFact)> {
-    let mut columns = Columns::new(row);
+fn read_known_fact(columns: &mut Columns<'_>) -> StoreResult<(bool, KnownFact)> {
     let here: bool = columns.next()?;
-    let vector = vector_from_bytes(columns.next::<Option<&[u8]>>()?.unwrap_or_default())?;
+    let vector = columns.maybe_vector()?;
     let written_at = columns.time()?;
-    let ends: Vec<FactEndRow> = columns.json()?;
-    let edits: Vec<PastEditRow> = columns.json()?;
-    let mut edits = edits
+    let ends = columns
+        .json::<Vec<FactEndRow>>()?
         .into_iter()
-        .map(PastEditRow::into_past_edit)
-        .collect::<StoreResult<Vec<PastEdit>>>()?;
+        .map(FactEndRow::into_ended);
+    let edits = columns
+        .json::<Vec<PastEditRow>>()?
+        .into_iter()
+        .map(PastEditRow::into_past_edit);
+    let mut edits: Vec<PastEdit> = edits.collect::<StoreResult<_>>()?;
     edits.sort_by_key(|edit| edit.at);
     let known = KnownFact {
         fact: read_fact(columns)?,
         vector,
         written_at,
         edits,
-        ends: ends
-            .into_iter()
-            .map(FactEndRow::into_ended)
-            .collect::<StoreResult<_>>()?,
+        ends: ends.collect::<StoreResult<_>>()?,
         foreign: !here,
     };
     Ok((here, known))
 }
 
-fn read_extraction(row: &Row) -> StoreResult<Extraction> {
-    let mut columns = Columns::new(row);
+fn read_extraction(columns: &mut Columns<'_>) -> StoreResult<Extraction> {
     Ok(Extraction {
         turn: columns.id()?,
         dialogue: columns.id()?,
@@ -231,55 +241,80 @@ fn read_extraction(row: &Row) -> StoreResult<Extraction> {
     })
 }
 
-pub(super) async fn load_timeline(
-    engine: &Engine,
-    tenant: &TenantId,
-    world: &WorldId,
-    audience: &Audience,
-    since: DateTime<Utc>,
-    ids: &[FactId],
-) -> StoreResult<TimelineRows> {
-    let audience = audience.audience_key();
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let facts = fetch_all!(
-        connection, TIMELINE_FACTS;
-        tenant, world, audience, to_micros(since), json_list(ids), engine.embedding_model
-    )
-    .await?;
-    let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, to_micros(since)).await?;
-    drop(connection);
-    let mut known = Vec::with_capacity(facts.len());
-    let mut elsewhere = HashMap::new();
-    for row in &facts {
-        let (here, fact) = read_known_fact(row)?;
-        if here {
-            known.push(fact);
-            continue;
-        }
-        if fact.fact.authored && fact.fact.world == *world {
-            known.push(fact.clone());
-        }
-        elsewhere.insert(fact.fact.id, fact.fact);
-    }
-    Ok(TimelineRows {
-        known,
-        extractions: extractions.iter().map(read_extraction).collect::<StoreResult<_>>()?,
-        foreign_facts: elsewhere,
+fn read_memory_position(columns: &mut Columns<'_>) -> StoreResult<MemoryPosition> {
+    Ok(MemoryPosition {
+        seq: columns.number()?,
+        is_indexed: columns.next()?,
     })
 }
 
-pub(super) async fn load_forget_requests(
-    engine: &Engine,
-    tenant: &TenantId,
-    dialogue: DialogueId,
-    from: u32,
-    to: u32,
-) -> StoreResult<Vec<String>> {
-    let mut connection = engine.acquire_reader(tenant).await?;
-    let rows = fetch_all!(connection, ASKED_TO_FORGET; tenant, dialogue, i64::from(from), i64::from(to)).await?;
-    let asked = rows.iter().map(|row| Columns::new(row).json::<Vec<String>>());
-    let asked = asked.collect::<StoreResult<Vec<_>>>()?;
-    Ok(asked.into_iter().flatten().collect())
+#[async_trait]
+impl ReconciliationStore for SqlFactStore {
+    async fn memory_position(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npcs: &[NpcId],
+    ) -> StoreResult<MemoryPosition> {
+        let query = bind!(MEMORY_POSITION; scope.tenant(), world, guarding_memories(npcs));
+        self.0.fetch_one(scope, query, read_memory_position).await
+    }
+    async fn load_timeline(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        audience: &Audience,
+        since: DateTime<Utc>,
+        ids: &[FactId],
+    ) -> StoreResult<TimelineRows> {
+        let (tenant, audience, since) = (scope.tenant(), audience.audience_key(), to_micros(since));
+        let facts = bind!(TIMELINE_FACTS; tenant, world, audience, since, json_list(ids), self.0.embedding_model);
+        let extractions = bind!(TIMELINE_EXTRACTIONS; tenant, world, audience, since);
+        let mut rows = TimelineRows {
+            known: Vec::new(),
+            foreign_facts: HashMap::new(),
+            extractions: self.0.fetch_all(scope, extractions, read_extraction).await?,
+        };
+        for (here, fact) in self.0.fetch_all(scope, facts, read_known_fact).await? {
+            if here {
+                rows.known.push(fact);
+                continue;
+            }
+            if fact.fact.authored && fact.fact.world == *world {
+                rows.known.push(fact.clone());
+            }
+            rows.foreign_facts.insert(fact.fact.id, fact.fact);
+        }
+        Ok(rows)
+    }
+    async fn list_forget_requests(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        from: u32,
+        to: u32,
+    ) -> StoreResult<Vec<String>> {
+        let query = bind!(ASKED_TO_FORGET; scope.tenant(), dialogue, i64::from(from), i64::from(to));
+        let asked: Vec<Vec<String>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
+        Ok(asked.into_iter().flatten().collect())
+    }
+    async fn load_verdicts(
+        &self,
+        scope: &TenantScope,
+        pairs: &[[u8; 32]],
+    ) -> StoreResult<HashMap<[u8; 32], JudgeVerdict>> {
+        verdicts::load_verdicts(&self.0, scope.tenant(), pairs).await
+    }
+    async fn store_verdicts(&self, scope: &TenantScope, judged: &[JudgedPair]) -> StoreResult<()> {
+        verdicts::store_verdicts(&self.0, scope.tenant(), judged).await
+    }
+    async fn commit_reconciliation(
+        &self,
+        scope: &TenantScope,
+        result: &Reconciliation,
+    ) -> StoreResult<ReconcileOutcome> {
+        reconcile_memory(&self.0, scope.tenant(), result).await
+    }
 }
 
 sqlite_plan_tests! {
@@ -314,6 +349,7 @@ sqlite_plan_tests! {
             assert_searches(TIMELINE_EXTRACTIONS, &["extractions_in_order"]).await;
             let indexes = ["turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "(tenant=? AND turn=?)"];
             assert_searches(ASKED_TO_FORGET, &indexes).await;
+            assert_searches(MEMORY_POSITION, &["outbox_of_tenant (tenant=?)"]).await;
         }
     }
 }

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, Engine, Row, RowScope,
+        Connection, Engine,
         rows::{Columns, json_list, to_micros},
         statements::{execute, fetch_all},
     },
@@ -88,28 +88,19 @@ pub(super) async fn prune_unchanged(
 ) -> StoreResult<u64> {
     let limit = i64::from(limit);
     // A reader selects the rows, and the writer checks them again.
-    let (sessions, answers) = {
-        let mut connection = engine.acquire_reader(tenant).await?;
-        let sessions =
-            fetch_all!(connection, SILENT_SESSIONS; tenant, first_session_id(before), to_micros(before), limit).await?;
-        let answers = fetch_all!(connection, NO_OP_REWINDS; tenant, first_id::<RewindId>(before), limit).await?;
-        let ids =
-            |rows: &[Row]| -> StoreResult<Vec<String>> { rows.iter().map(|row| Columns::new(row).next()).collect() };
-        (ids(&sessions)?, ids(&answers)?)
-    };
+    let silent = bind!(SILENT_SESSIONS; tenant, first_session_id(before), to_micros(before), limit);
+    let no_op = bind!(NO_OP_REWINDS; tenant, first_id::<RewindId>(before), limit);
+    let sessions: Vec<String> = engine.fetch_all(tenant, silent, |columns| columns.next()).await?;
+    let answers: Vec<String> = engine.fetch_all(tenant, no_op, |columns| columns.next()).await?;
     if sessions.is_empty() && answers.is_empty() {
         return Ok(0);
     }
-    let reach = RowScope::from(tenant);
-    let (tenant, sessions, answers) = (tenant.clone(), json_list(&sessions), json_list(&answers));
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move {
-                let gone = delete_sessions(connection, &tenant, &sessions, before).await?;
-                Ok(gone + execute!(connection, DELETE_NO_OP_REWINDS; tenant, answers).await?)
-            })
-        })
-        .await
+    let (of, sessions, answers) = (tenant.clone(), json_list(&sessions), json_list(&answers));
+    write_transaction!(engine, tenant, |connection| {
+        let gone = delete_sessions(connection, &of, &sessions, before).await?;
+        Ok(gone + execute!(connection, DELETE_NO_OP_REWINDS; of, answers).await?)
+    })
+    .await
 }
 
 async fn delete_sessions(

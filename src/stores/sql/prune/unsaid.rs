@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, Engine, RowScope,
+        Connection, Engine,
         rows::{Columns, json_list, to_micros},
         statements::{execute, fetch_all},
     },
@@ -127,24 +127,13 @@ pub(super) async fn prune_unsaid(
 ) -> StoreResult<u64> {
     let limit = i64::from(limit);
     // A reader selects the turns, and the writer checks them again.
-    let old: Vec<TurnId> = {
-        let mut connection = engine.acquire_reader(tenant).await?;
-        let rows = fetch_all!(
-            connection, OLD_UNSAID_TURNS;
-            tenant, to_micros(before), to_micros(engine.clock.now()), limit
-        )
-        .await?;
-        rows.iter()
-            .map(|row| Columns::new(row).id())
-            .collect::<StoreResult<_>>()?
-    };
-    let reach = RowScope::from(tenant);
-    let (tenant, old) = (tenant.clone(), json_list(&old));
-    engine
-        .write_transaction(reach, move |connection| {
-            Box::pin(async move { delete_unsaid(connection, &tenant, &old, before, limit).await })
-        })
-        .await
+    let query = bind!(OLD_UNSAID_TURNS; tenant, to_micros(before), to_micros(engine.clock.now()), limit);
+    let old: Vec<TurnId> = engine.fetch_all(tenant, query, |columns| columns.id()).await?;
+    let (of, old) = (tenant.clone(), json_list(&old));
+    write_transaction!(engine, tenant, |connection| {
+        delete_unsaid(connection, &of, &old, before, limit).await
+    })
+    .await
 }
 
 async fn delete_unsaid(
@@ -164,16 +153,10 @@ async fn delete_unsaid(
         return Ok(deleted);
     }
     deleted += rows.len() as u64;
-    let turns = rows
-        .iter()
-        .map(|row| Columns::new(row).id::<TurnId>())
-        .collect::<StoreResult<Vec<_>>>()?;
+    let turns: Vec<TurnId> = Columns::read_rows(&rows, |columns| columns.id())?;
     let turns = json_list(turns);
     let rows = fetch_all!(connection, FACTS_OF_TURNS; tenant, turns).await?;
-    let facts = rows
-        .iter()
-        .map(|row| Columns::new(row).id::<FactId>())
-        .collect::<StoreResult<Vec<_>>>()?;
+    let facts: Vec<FactId> = Columns::read_rows(&rows, |columns| columns.id())?;
     let facts = json_list(facts);
     let of_facts = DELETE_ROWS_OF_FACTS.into_iter().map(|statement| (statement, &facts));
     for (statement, list) in of_facts.chain(DELETE_ROWS_OF_TURNS.into_iter().map(|statement| (statement, &turns))) {

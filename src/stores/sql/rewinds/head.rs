@@ -264,8 +264,9 @@ async fn change_jobs(
     dialogue: &str,
     at: DateTime<Utc>,
 ) -> StoreResult<()> {
-    execute!(connection, statement; tenant, turns, dialogue, to_micros(at)).await?;
-    Ok(())
+    execute!(connection, statement; tenant, turns, dialogue, to_micros(at))
+        .await
+        .map(drop)
 }
 
 /// Deletes the checkpoints of turns that neither stand nor come back, unless a save has the turns.
@@ -275,8 +276,9 @@ pub(in super::super) async fn drop_checkpoints(
     dialogue: DialogueId,
     turns: impl IntoIterator<Item = TurnId>,
 ) -> StoreResult<()> {
-    execute!(connection, DROP_CHECKPOINTS; tenant, json_list(turns), dialogue, "[]").await?;
-    Ok(())
+    execute!(connection, DROP_CHECKPOINTS; tenant, json_list(turns), dialogue, "[]")
+        .await
+        .map(drop)
 }
 
 /// Deletes the checkpoints of the removed turns except those in `whole`, and closes the dialogues that joined at
@@ -290,7 +292,7 @@ async fn remove_dependents(
     at: DateTime<Utc>,
 ) -> StoreResult<Vec<DialogueId>> {
     let rows = fetch_all!(connection, REMOVE_DEPENDENTS; tenant, turns, dialogue, whole, to_micros(at), there).await?;
-    rows.iter().map(|row| Columns::new(row).id()).collect()
+    Columns::read_rows(&rows, |columns| columns.id())
 }
 
 async fn store_new_head(

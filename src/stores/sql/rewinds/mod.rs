@@ -41,9 +41,9 @@ use chrono::{DateTime, Utc};
 
 pub(super) use self::head::{drop_checkpoints, rewind_head};
 use super::{
-    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
+    Connection, Engine, LedgerLock, acquire_lock, audit,
     rows::{Columns, json_list, to_json, to_micros},
-    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+    statements::{execute, fetch_optional, fetch_scalar},
     turns::to_signed,
 };
 use colloquy_core::{
@@ -188,12 +188,16 @@ async fn record_key_outcomes(
     Ok(())
 }
 
-async fn delete_expired_seals(connection: &mut Connection, tenant: &TenantId, now: DateTime<Utc>) -> StoreResult<u64> {
-    execute!(connection, DELETE_EXPIRED_SEALS; tenant, to_micros(now)).await
+fn read_sealed_reply(columns: &mut Columns<'_>) -> StoreResult<SealedReply> {
+    Ok(SealedReply {
+        whole: columns.maybe_id()?,
+        key: columns.next()?,
+        text: columns.next::<Option<String>>()?.unwrap_or_default(),
+        until: columns.time()?,
+    })
 }
 
-fn read_dirty_memory(row: &Row) -> StoreResult<DirtyMemory> {
-    let mut columns = Columns::new(row);
+fn read_dirty_memory(columns: &mut Columns<'_>) -> StoreResult<DirtyMemory> {
     Ok(DirtyMemory {
         world: columns.id()?,
         audience: Audience {
@@ -208,12 +212,12 @@ fn read_dirty_memory(row: &Row) -> StoreResult<DirtyMemory> {
 #[async_trait]
 impl RewindStore for SqlRewindStore {
     async fn commit_rewind(&self, scope: &TenantScope, asked: &RewindCommit) -> StoreResult<RewindCommitResult> {
-        let (tenant, world, asked) = (scope.tenant().clone(), asked.world.clone(), asked.clone());
-        self.0
-            .write_memory(scope.tenant(), &world, move |connection| {
-                Box::pin(async move { rewind_dialogue(connection, &tenant, &asked).await })
-            })
-            .await
+        let world = &asked.world;
+        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+        write_memory!(self.0, scope.tenant(), world, |connection| {
+            rewind_dialogue(connection, &tenant, &asked).await
+        })
+        .await
     }
     async fn record_outcome(
         &self,
@@ -224,18 +228,15 @@ impl RewindStore for SqlRewindStore {
         known: OnKeyConflict,
     ) -> StoreResult<()> {
         let (tenant, acks, outcome) = (scope.tenant().clone(), acks.clone(), outcome.clone());
-        self.0
-            .write_transaction(scope, move |connection| {
-                Box::pin(async move {
-                    let keys = (acks.keys.as_slice(), known);
-                    record_key_outcomes(connection, &tenant, dialogue, keys, &outcome, acks.at).await?;
-                    for edit in &acks.edits {
-                        audit::record_audit(connection, &tenant, edit).await?;
-                    }
-                    Ok(())
-                })
-            })
-            .await
+        write_transaction!(self.0, scope, |connection| {
+            let keys = (acks.keys.as_slice(), known);
+            record_key_outcomes(connection, &tenant, dialogue, keys, &outcome, acks.at).await?;
+            for edit in &acks.edits {
+                audit::record_audit(connection, &tenant, edit).await?;
+            }
+            Ok(())
+        })
+        .await
     }
     async fn load_outcome_by_key(
         &self,
@@ -243,9 +244,8 @@ impl RewindStore for SqlRewindStore {
         dialogue: DialogueId,
         key: &str,
     ) -> StoreResult<Option<InterruptOutcome>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, OUTCOME_BY_KEY; scope.tenant(), dialogue, key).await?;
-        row.map(|row| Columns::new(&row).json()).transpose()
+        let query = bind!(OUTCOME_BY_KEY; scope.tenant(), dialogue, key);
+        self.0.fetch_optional(scope, query, |columns| columns.json()).await
     }
     async fn list_rewinds_since(
         &self,
@@ -254,10 +254,8 @@ impl RewindStore for SqlRewindStore {
         after: u64,
         limit: u32,
     ) -> StoreResult<Vec<RewindRecord>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows =
-            fetch_all!(connection, REWINDS_SINCE; scope.tenant(), dialogue, to_signed(after), i64::from(limit)).await?;
-        rows.iter().map(|row| Columns::new(row).json()).collect()
+        let query = bind!(REWINDS_SINCE; scope.tenant(), dialogue, to_signed(after), i64::from(limit));
+        self.0.fetch_all(scope, query, |columns| columns.json()).await
     }
     async fn load_sealed_reply(
         &self,
@@ -265,36 +263,20 @@ impl RewindStore for SqlRewindStore {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<Option<SealedReply>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let row = fetch_optional!(connection, SEALED_REPLY; scope.tenant(), turn, to_micros(now)).await?;
-        row.map(|row| {
-            let mut columns = Columns::new(&row);
-            Ok(SealedReply {
-                whole: columns.maybe_id()?,
-                key: columns.next()?,
-                text: columns.next::<Option<String>>()?.unwrap_or_default(),
-                until: columns.time()?,
-            })
-        })
-        .transpose()
+        let query = bind!(SEALED_REPLY; scope.tenant(), turn, to_micros(now));
+        self.0.fetch_optional(scope, query, read_sealed_reply).await
     }
     async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
-        let tenant = scope.tenant().clone();
-        self.0
-            .write_statement(scope, move |connection| {
-                Box::pin(async move { delete_expired_seals(connection, &tenant, now).await })
-            })
-            .await
+        let query = bind!(DELETE_EXPIRED_SEALS; scope.tenant(), to_micros(now));
+        self.0.execute(scope, query).await
     }
     async fn list_pending_replacements(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DialogueId>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, DIALOGUES_REPLACING; scope.tenant(), i64::from(limit)).await?;
-        rows.iter().map(|row| Columns::new(row).id()).collect()
+        let query = bind!(DIALOGUES_REPLACING; scope.tenant(), i64::from(limit));
+        self.0.fetch_all(scope, query, |columns| columns.id()).await
     }
     async fn list_dirty_memories(&self, scope: &TenantScope, limit: u32) -> StoreResult<Vec<DirtyMemory>> {
-        let mut connection = self.0.acquire_reader(scope).await?;
-        let rows = fetch_all!(connection, DIRTY_MEMORIES; scope.tenant(), i64::from(limit)).await?;
-        rows.iter().map(read_dirty_memory).collect()
+        let query = bind!(DIRTY_MEMORIES; scope.tenant(), i64::from(limit));
+        self.0.fetch_all(scope, query, read_dirty_memory).await
     }
 }
 

@@ -1,0 +1,406 @@
+//! Reads for a turn: standing memory, names, and the words of facts for recall without an index.
+
+use std::collections::{BTreeMap, HashMap};
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{
+    super::rows::{Columns, json_list, to_json, to_micros},
+    SqlFactStore, confirm, fact_columns, parse_replaced_by, read_fact, read_importance, read_polarity, read_source,
+    read_tense, read_view,
+};
+use colloquy_core::{ids::FactId, scope::TenantScope};
+use colloquy_memory::{
+    aliases,
+    fact::{Fact, FactKind, Viewpoint},
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::facts::{
+        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, RemovedStatement, StandingMemory,
+    },
+};
+
+const SELECT_BODIES: &str = concat!(
+    "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
+        f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, f.source_dialogue, f.source_turn, f.locked_by,
+        f.private_to IS NOT NULL, e.vector
+    FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
+    WHERE f.tenant = $1 AND f.id ",
+    in_json_list!("$2")
+);
+
+macro_rules! of_partition {
+    () => {
+        concat!(
+            "k.tenant = $1 AND k.world = $2 AND k.knower = ",
+            row_key!("p", 0),
+            " AND k.private_to = ",
+            row_key!("p", 1)
+        )
+    };
+}
+/// Selects the best facts of each partition (a knower and a privacy) straight from an index. A large memory therefore
+/// costs no more than a small one, and ended facts cost nothing. Facts with a future end are few, and sorted. `$3`
+/// lists the partitions; `$6` is a pattern of locks ([`hearer_pattern`]).
+macro_rules! standing_class {
+    ($class:expr) => {
+        concat!(
+            "SELECT k.fact FROM fact_knowers k WHERE ",
+            of_partition!(),
+            " AND ",
+            $class,
+            " AND +k.valid_at <= $4
+             ORDER BY k.importance DESC, k.valid_at DESC, k.fact LIMIT $5"
+        )
+    };
+}
+macro_rules! is_pinned {
+    () => {
+        "k.pinned = TRUE AND k.ends_at IS NULL AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+    };
+}
+macro_rules! is_unlocked {
+    () => {
+        "k.mutable = TRUE AND k.ends_at IS NULL AND k.locked_by = ''"
+    };
+}
+macro_rules! is_locked {
+    () => {
+        "k.mutable = TRUE AND k.ends_at IS NULL AND k.locked_by <> '' AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+    };
+}
+macro_rules! is_ending {
+    () => {
+        "(k.pinned = TRUE OR k.mutable = TRUE) AND k.ends_at > $4 AND (k.locked_by NOT LIKE '%hearers:%' OR k.locked_by LIKE $6)"
+    };
+}
+/// Selects a partition's newest facts about names from an index of their own: the facts valid at `$4`, at most `$5`.
+/// The knower is in the row `p`.
+macro_rules! newest_names {
+    ($privacy:expr) => {
+        concat!(
+            "SELECT k.fact FROM fact_knowers k",
+            by_index!("knowers_of_names"),
+            " WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+            row_key!("p", 0),
+            $privacy,
+            " AND k.names_subject = TRUE AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+             ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
+        )
+    };
+}
+/// Selects the latest removed facts of a partition, from an index of their own.
+macro_rules! newest_taken_out {
+    () => {
+        concat!(
+            "SELECT k.fact FROM fact_knowers k",
+            by_index!("knowers_taken_out"),
+            " WHERE ",
+            of_partition!(),
+            " AND k.taken_out = TRUE AND k.ends_at <= $4 ORDER BY k.ends_at DESC LIMIT $5"
+        )
+    };
+}
+const STANDING_FACTS: &str = facts_of_each!(
+    fact_columns!(),
+    json_arrays_table!("$3"),
+    standing_class!(is_pinned!()),
+    standing_class!(is_unlocked!()),
+    standing_class!(is_locked!()),
+    standing_class!(is_ending!()),
+    newest_names!(concat!(" AND k.private_to = ", row_key!("p", 1))),
+    newest_taken_out!(),
+);
+/// The same for a designer, who sees every privacy. The query has to sort.
+macro_rules! standing_for_all {
+    ($class:expr) => {
+        concat!(
+            "SELECT ",
+            fact_columns!(),
+            " FROM facts f
+              WHERE f.tenant = $1 AND f.id IN (
+                SELECT k.fact FROM fact_knowers k
+                WHERE k.tenant = $1 AND k.world = $2
+                  AND k.knower IN (SELECT ",
+            row_key!("v", 0),
+            " FROM ",
+            json_arrays_table!("$3"),
+            " v)
+                  AND ",
+            $class,
+            " AND +k.valid_at <= $4
+                GROUP BY k.fact
+                ORDER BY MAX(k.importance) DESC, MAX(k.valid_at) DESC, k.fact LIMIT $5)"
+        )
+    };
+}
+const STANDING_FACTS_FOR_DESIGNER: &str = concat!(
+    standing_for_all!(is_pinned!()),
+    " UNION ALL ",
+    standing_for_all!(is_unlocked!()),
+    " UNION ALL ",
+    standing_for_all!(is_locked!()),
+    " UNION ALL ",
+    standing_for_all!(is_ending!()),
+);
+
+macro_rules! keyword_facts {
+    ($privacy:expr) => {
+        facts_of_each!(
+            "f.id, f.version, f.view_importance, f.valid_at, f.view_content, f.view_keywords",
+            json_arrays_table!("$3"),
+            concat!(
+                "SELECT k.fact FROM fact_knowers k
+                 WHERE k.tenant = $1 AND k.world = $2 AND k.knower = ",
+                row_key!("p", 0),
+                $privacy,
+                " AND k.valid_at <= $4 AND (k.ends_at IS NULL OR k.ends_at > $4)
+                 ORDER BY k.valid_at DESC, k.fact DESC LIMIT $5"
+            )
+        )
+    };
+}
+/// Selects the newest facts of each partition (a knower and a privacy) straight from an index. `$3` lists the
+/// partitions.
+const KEYWORD_FACTS: &str = keyword_facts!(concat!(" AND k.private_to = ", row_key!("p", 1)));
+/// The same for a designer, who sees every privacy.
+const KEYWORD_FACTS_FOR_DESIGNER: &str = keyword_facts!("");
+
+macro_rules! naming_facts {
+    ($privacy:expr) => {
+        facts_of_each!(
+            "f.id, f.subject, f.object, f.speaker, f.authored, f.locked_by, f.replaced_by",
+            json_arrays_table!("$3"),
+            newest_names!($privacy)
+        )
+    };
+}
+/// Selects the newest facts of each partition (a knower and a privacy) straight from an index. `$3` lists the
+/// partitions.
+const NAMING_FACTS: &str = naming_facts!(concat!(" AND k.private_to = ", row_key!("p", 1)));
+/// The same for a designer, who sees every privacy. The query has to sort.
+const NAMING_FACTS_FOR_DESIGNER: &str = naming_facts!("");
+
+fn read_body(columns: &mut Columns<'_>) -> StoreResult<RecallBody> {
+    Ok(RecallBody {
+        id: columns.id()?,
+        version: columns.number()?,
+        subject: columns.next()?,
+        predicate: columns.next()?,
+        object: columns.next()?,
+        speaker: columns.next()?,
+        polarity: read_polarity(columns)?,
+        tense: read_tense(columns)?,
+        kind: FactKind::parse_lenient(columns.next()?),
+        view: read_view(columns)?,
+        valid_at: columns.time()?,
+        source: read_source(columns)?,
+        locks: columns.id()?,
+        is_private: columns.next()?,
+        embedding: columns.maybe_vector()?.into(),
+    })
+}
+
+fn read_keyword_fact(columns: &mut Columns<'_>) -> StoreResult<KeywordFact> {
+    Ok(KeywordFact {
+        fact: columns.id()?,
+        version: columns.number()?,
+        importance: read_importance(columns)?,
+        valid_at: columns.time()?,
+        content: columns.next()?,
+        keywords: columns.json()?,
+    })
+}
+
+/// Reads a fact about a name, and the facts that replace it.
+fn read_naming_fact(columns: &mut Columns<'_>) -> StoreResult<(NamingFact, Vec<FactId>)> {
+    let fact = NamingFact {
+        fact: columns.id()?,
+        subject: columns.next()?,
+        name: columns.next()?,
+        speaker: columns.next()?,
+        authored: columns.next()?,
+        locks: columns.id()?,
+    };
+    Ok((fact, parse_replaced_by(columns.next()?)?))
+}
+
+/// Returns a lock pattern for statements that a hearer of this viewpoint may have heard. The pattern is a first filter,
+/// so that facts for other hearers do not use up the limit. `%` means no filter: no hearer is known, or NPCs gossip.
+fn hearer_pattern(viewpoint: &Viewpoint, gossip: bool) -> String {
+    let hearer = viewpoint.player.iter().chain(&viewpoint.watchers.players).next();
+    match hearer.filter(|_| !viewpoint.sees_all_players && !gossip) {
+        Some(player) => format!("%hearers:%{player}%"),
+        None => "%".to_owned(),
+    }
+}
+
+#[async_trait]
+impl RecallStore for SqlFactStore {
+    async fn confirm_facts(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        ids: &[FactId],
+        at: DateTime<Utc>,
+    ) -> StoreResult<FactConfirmation> {
+        confirm::confirm_candidates(&self.0, scope.tenant(), viewpoint, ids, at).await
+    }
+    async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = bind!(SELECT_BODIES; scope.tenant(), json_list(ids), self.0.embedding_model);
+        self.0.fetch_all(scope, query, read_body).await
+    }
+    async fn load_standing(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        gossip: bool,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<StandingMemory> {
+        let query = bind!(
+            if viewpoint.sees_all_players { STANDING_FACTS_FOR_DESIGNER } else { STANDING_FACTS };
+            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at),
+            i64::from(limit), hearer_pattern(viewpoint, gossip)
+        );
+        let facts = self.0.fetch_all(scope, query, read_fact).await?;
+        let (mut standing, mut gone): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(at));
+        let by_weight = |a: &Fact, b: &Fact| {
+            (b.view.importance, b.valid_at)
+                .cmp(&(a.view.importance, a.valid_at))
+                .then(a.id.cmp(&b.id))
+        };
+        for facts in [&mut standing, &mut gone] {
+            facts.sort_by(by_weight);
+            facts.dedup_by_key(|fact| fact.id);
+        }
+        let replacing = standing.iter().flat_map(|fact| &fact.replaced_by).copied();
+        let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, replacing.collect(), at).await?;
+        let is_replaced = |fact: &Fact| fact.replaced_by.iter().any(|by| newer.contains(by));
+        let names = standing
+            .iter()
+            .filter(|fact| aliases::states_name(&fact.statement) && !is_replaced(fact));
+        let names = names.map(NamingFact::from_fact).collect();
+        standing.retain(|fact| fact.view.pinned || !is_replaced(fact));
+        // At most `limit` facts of each class; a fact in two classes counts for both.
+        let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
+        standing.retain(|fact| {
+            let (may_stand, is_locked) = (fact.may_stand(), !fact.locks.is_empty());
+            let of = [
+                (fact.view.pinned, &mut pinned),
+                (may_stand && !is_locked, &mut unlocked),
+                (may_stand && is_locked, &mut locked),
+            ];
+            of.into_iter().fold(false, |kept, (is, count)| {
+                *count += u32::from(is);
+                kept || (is && *count <= limit)
+            })
+        });
+        let taken_out = gone.into_iter().filter_map(|fact| {
+            let at = fact.invalid?.at;
+            Some(RemovedStatement {
+                content: fact.view.content,
+                at,
+            })
+        });
+        let mut taken_out: Vec<RemovedStatement> = taken_out.collect();
+        taken_out.sort_by_key(|gone| std::cmp::Reverse(gone.at));
+        Ok(StandingMemory {
+            facts: standing,
+            names,
+            taken_out,
+        })
+    }
+    async fn list_keyword_facts(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<KeywordFact>> {
+        let query = bind!(
+            if viewpoint.sees_all_players { KEYWORD_FACTS_FOR_DESIGNER } else { KEYWORD_FACTS };
+            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at),
+            i64::from(limit)
+        );
+        let facts = self.0.fetch_all(scope, query, read_keyword_fact).await?;
+        // A fact with several of the knowers comes once for each knower.
+        let worded: HashMap<FactId, KeywordFact> = facts.into_iter().map(|fact| (fact.fact, fact)).collect();
+        Ok(worded.into_values().collect())
+    }
+    async fn list_naming_facts(
+        &self,
+        scope: &TenantScope,
+        viewpoint: &Viewpoint,
+        at: DateTime<Utc>,
+        limit: u32,
+    ) -> StoreResult<Vec<NamingFact>> {
+        let query = bind!(
+            if viewpoint.sees_all_players { NAMING_FACTS_FOR_DESIGNER } else { NAMING_FACTS };
+            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at),
+            i64::from(limit)
+        );
+        let facts = self.0.fetch_all(scope, query, read_naming_fact).await?;
+        // A fact with several of the knowers comes once for each knower.
+        let mut names: BTreeMap<FactId, _> = facts.into_iter().map(|named| (named.0.fact, named)).collect();
+        let newer = names.values().flat_map(|(_, replaced_by)| replaced_by).copied();
+        let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, newer.collect(), at).await?;
+        names.retain(|_, (_, replaced_by)| !replaced_by.iter().any(|by| newer.contains(by)));
+        Ok(names.into_values().map(|(name, _)| name).collect())
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn recall_queries_stay_on_their_indexes() {
+            assert_searches(SELECT_BODIES, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
+            assert_searches(
+                STANDING_FACTS,
+                &[
+                    "knowers_pinned",
+                    "knowers_mutable",
+                    "knowers_locked",
+                    "knowers_taken_out (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at<?)",
+                    "knowers_ending (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at>?)",
+                    "SEARCH f USING INDEX",
+                ],
+            )
+            .await;
+        }
+
+        #[tokio::test]
+        async fn standing_facts_are_sorted_by_the_index() {
+            let standing = plan(STANDING_FACTS).await;
+            // The query for facts with a future end.
+            assert_eq!(standing.matches("TEMP B-TREE").count(), 1, "{standing}");
+        }
+
+        #[tokio::test]
+        async fn newest_worded_facts_are_sorted_by_an_index() {
+            let own = "knowers_by_reader (tenant=? AND world=? AND knower=? AND private_to=? AND valid_at<?)";
+            assert_searches(KEYWORD_FACTS, &[own, "SEARCH f USING INDEX"]).await;
+            assert_searches(KEYWORD_FACTS_FOR_DESIGNER, &["knowers_newest", "SEARCH f USING INDEX"]).await;
+            for statement in [KEYWORD_FACTS, KEYWORD_FACTS_FOR_DESIGNER] {
+                assert!(!plan(statement).await.contains("FOR ORDER BY"), "{statement}");
+            }
+        }
+
+        #[tokio::test]
+        async fn names_are_found_by_their_own_index() {
+            let own = "knowers_of_names (tenant=? AND world=? AND knower=? AND private_to=? AND valid_at<?)";
+            assert_searches(NAMING_FACTS, &[own, "SEARCH f USING INDEX"]).await;
+            assert!(!plan(NAMING_FACTS).await.contains("FOR ORDER BY"));
+            assert_searches(NAMING_FACTS_FOR_DESIGNER, &["knowers_of_names (tenant=? AND world=? AND knower=?)", "SEARCH f USING INDEX"]).await;
+        }
+    }
+}

@@ -10,7 +10,10 @@ mod index;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramVec, IntCounterVec, Registry, register_histogram_vec_with_registry,
+    register_histogram_with_registry, register_int_counter_vec_with_registry,
+};
 
 pub(super) use self::{buffers::InstrumentedBuffers, index::InstrumentedIndex};
 use colloquy_core::scope::TenantScope;
@@ -37,18 +40,24 @@ struct TurnMetrics {
 impl TurnMetrics {
     fn register_in(registry: &Registry) -> prometheus::Result<Self> {
         let metrics = Self {
-            turns: IntCounterVec::new(Opts::new("colloquy_turns_total", "Turns committed"), &["status"])?,
-            added: Histogram::with_opts(
-                HistogramOpts::new(
-                    "colloquy_turn_added_seconds",
-                    "Seconds from player.say to reply.done, less the model's, the embedder's and the wait for memory",
-                )
-                .buckets(ADDED_LATENCY_BUCKETS.to_vec()),
+            turns: register_int_counter_vec_with_registry!(
+                "colloquy_turns_total",
+                "Turns committed",
+                &["status"],
+                registry
             )?,
-            phases: HistogramVec::new(
-                HistogramOpts::new("colloquy_turn_phase_seconds", "Seconds per phase of a turn")
-                    .buckets(PHASE_BUCKETS.to_vec()),
+            added: register_histogram_with_registry!(
+                "colloquy_turn_added_seconds",
+                "Seconds from player.say to reply.done, less the model's, the embedder's and the wait for memory",
+                ADDED_LATENCY_BUCKETS.to_vec(),
+                registry
+            )?,
+            phases: register_histogram_vec_with_registry!(
+                "colloquy_turn_phase_seconds",
+                "Seconds per phase of a turn",
                 &["phase"],
+                PHASE_BUCKETS.to_vec(),
+                registry
             )?,
         };
         // The series exist from the start, so their rates are correct from the first turn.
@@ -58,9 +67,6 @@ impl TurnMetrics {
         for (phase, _) in phase_millis(&Timings::default()) {
             metrics.phases.with_label_values(&[phase]);
         }
-        registry.register(Box::new(metrics.turns.clone()))?;
-        registry.register(Box::new(metrics.added.clone()))?;
-        registry.register(Box::new(metrics.phases.clone()))?;
         Ok(metrics)
     }
 
@@ -86,6 +92,52 @@ fn phase_millis(timings: &Timings) -> [(&'static str, f64); 8] {
         ("first_token", timings.first_token),
         ("reply", timings.reply),
     ]
+}
+
+/// The time and the outcome of each call to a store.
+struct CallMetrics {
+    calls: IntCounterVec,
+    seconds: HistogramVec,
+}
+
+impl CallMetrics {
+    /// Registers the counter and the histogram `names` for calls to `called`.
+    fn register_in(
+        registry: &Registry,
+        [calls, seconds]: [&str; 2],
+        called: &str,
+        buckets: &[f64],
+    ) -> prometheus::Result<Self> {
+        Ok(Self {
+            calls: register_int_counter_vec_with_registry!(
+                calls,
+                format!("Calls to {called}, by what came of them"),
+                &["call", "outcome"],
+                registry
+            )?,
+            seconds: register_histogram_vec_with_registry!(
+                seconds,
+                format!("Seconds per call to {called}"),
+                &["call"],
+                buckets.to_vec(),
+                registry
+            )?,
+        })
+    }
+
+    async fn observe_call<T>(
+        &self,
+        call: &str,
+        running: impl Future<Output = StoreResult<T>>,
+        outcome: impl FnOnce(&T) -> &'static str,
+    ) -> StoreResult<T> {
+        let timer = self.seconds.with_label_values(&[call]).start_timer();
+        let result = running.await;
+        timer.observe_duration();
+        let outcome = result.as_ref().map_or("failed", outcome);
+        self.calls.with_label_values(&[call, outcome]).inc();
+        result
+    }
 }
 
 /// A turn store that measures its calls.

@@ -15,147 +15,16 @@ const MAX_COMPARED_CHARS: usize = 2_000;
 const ELLIPSIS: char = '…';
 
 /// Common words of endpoint errors. Their presence in a prompt as well reveals no part of the prompt.
-const COMMON_ERROR_WORDS: &[&str] = &[
-    "a",
-    "access",
-    "account",
-    "after",
-    "again",
-    "allowed",
-    "an",
-    "and",
-    "api",
-    "are",
-    "argument",
-    "at",
-    "auth",
-    "authentication",
-    "available",
-    "bad",
-    "be",
-    "been",
-    "body",
-    "but",
-    "by",
-    "call",
-    "can",
-    "cannot",
-    "capacity",
-    "check",
-    "chat",
-    "client",
-    "completion",
-    "completions",
-    "connection",
-    "content",
-    "context",
-    "could",
-    "count",
-    "denied",
-    "does",
-    "embedding",
-    "embeddings",
-    "endpoint",
-    "error",
-    "exceed",
-    "exceeded",
-    "exceeds",
-    "exist",
-    "expected",
-    "expired",
-    "failed",
-    "field",
-    "filter",
-    "for",
-    "format",
-    "found",
-    "from",
-    "gateway",
-    "got",
-    "has",
-    "have",
-    "in",
-    "input",
-    "insufficient",
-    "internal",
-    "invalid",
-    "is",
-    "it",
-    "json",
-    "key",
-    "large",
-    "length",
-    "less",
-    "limit",
-    "limits",
-    "load",
-    "loaded",
-    "long",
-    "max",
-    "maximum",
-    "message",
-    "messages",
-    "missing",
-    "model",
-    "more",
-    "must",
-    "no",
-    "not",
-    "of",
-    "on",
-    "only",
-    "or",
-    "organization",
-    "output",
-    "overloaded",
-    "parameter",
-    "permission",
-    "please",
-    "policy",
-    "prompt",
-    "provided",
-    "quota",
-    "rate",
-    "reached",
-    "reduce",
-    "refused",
-    "request",
-    "requests",
-    "required",
-    "response",
-    "retry",
-    "s",
-    "schema",
-    "server",
-    "service",
-    "should",
-    "stream",
-    "such",
-    "support",
-    "supported",
-    "t",
-    "than",
-    "that",
-    "the",
-    "this",
-    "timeout",
-    "to",
-    "token",
-    "tokens",
-    "too",
-    "try",
-    "type",
-    "unavailable",
-    "unknown",
-    "unsupported",
-    "url",
-    "valid",
-    "value",
-    "was",
-    "window",
-    "with",
-    "your",
-];
+const COMMON_ERROR_WORDS: &str = "\
+    a access account after again allowed an and api are argument at auth authentication available bad be been body \
+    but by call can cannot capacity check chat client completion completions connection content context could count \
+    denied does embedding embeddings endpoint error exceed exceeded exceeds exist expected expired failed field \
+    filter for format found from gateway got has have in input insufficient internal invalid is it json key large \
+    length less limit limits load loaded long max maximum message messages missing model more must no not of on only \
+    or organization output overloaded parameter permission please policy prompt provided quota rate reached reduce \
+    refused request requests required response retry s schema server service should stream such support supported t \
+    than that the this timeout to token tokens too try type unavailable unknown unsupported url valid value was \
+    window with your";
 
 /// Returns the message on one line, with invisible and control characters escaped, and at most [`MAX_LINE_CHARS`]
 /// characters of the original.
@@ -204,8 +73,7 @@ pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a 
         rest = behind;
         let hidden = is_word && {
             let word = normalise_word(piece);
-            !COMMON_ERROR_WORDS.contains(&word.as_str())
-                && (asked.contains(&word) || words.iter().any(|asked| word.contains(asked)))
+            !is_common(&word) && (asked.contains(&word) || words.iter().any(|asked| word.contains(asked)))
         };
         if hidden {
             // A run of hidden words is shown as a single ellipsis.
@@ -267,10 +135,14 @@ pub fn describe_json_error(error: &serde_json::Error) -> String {
     to_log_line(&description)
 }
 
+fn is_common(word: &str) -> bool {
+    COMMON_ERROR_WORDS.split(' ').any(|common| common == word)
+}
+
 /// True if a longer word which contains this word reveals the word.
 fn is_revealing(word: &str) -> bool {
     let least = if word.is_ascii() { 3 } else { 2 };
-    word.chars().count() >= least && !COMMON_ERROR_WORDS.contains(&word)
+    word.chars().count() >= least && !is_common(word)
 }
 
 /// The form in which words are compared.

@@ -217,31 +217,46 @@ pub trait FactIndex: Send + Sync {
     /// Removes all points of a tenant, before a rebuild or for erasure.
     async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()>;
 
+    /// Returns the index in which the points are really stored, if it is not this one. It answers the methods below.
+    fn stored_in(&self) -> Option<&dyn FactIndex> {
+        None
+    }
     /// True if other nodes write to the index too, so that a write may be overtaken.
     fn is_shared(&self) -> bool {
-        false
+        self.stored_in().is_some_and(FactIndex::is_shared)
     }
     /// Returns the last known state, without a request.
     fn index_state(&self) -> IndexState {
-        IndexState::Ready
+        self.stored_in().map_or(IndexState::Ready, FactIndex::index_state)
     }
     /// Finds the storage for vectors of the current embedder, and returns the steps that it needs. Creates missing
     /// storage if `may_make`. Idempotent; several nodes may call it at once.
     async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
-        let _ = may_make;
-        Ok(PrepareOutcome::Ready)
+        match self.stored_in() {
+            Some(index) => index.prepare_index(may_make).await,
+            None => Ok(PrepareOutcome::Ready),
+        }
     }
     /// Makes the filled index the current index of every node.
     async fn adopt_index(&self) -> StoreResult<()> {
-        Ok(())
+        match self.stored_in() {
+            Some(index) => index.adopt_index().await,
+            None => Ok(()),
+        }
     }
     /// Drops the index that the current index replaced.
     async fn drop_replaced_index(&self) -> StoreResult<()> {
-        Ok(())
+        match self.stored_in() {
+            Some(index) => index.drop_replaced_index().await,
+            None => Ok(()),
+        }
     }
     /// Asks whether this node still writes to the current index. If not, the outbox rows must stay in the outbox.
     async fn is_current(&self) -> StoreResult<bool> {
-        Ok(true)
+        match self.stored_in() {
+            Some(index) => index.is_current().await,
+            None => Ok(true),
+        }
     }
     /// Returns a page of a tenant's stored points. `None`: the index has no state that could differ from the ledger.
     async fn list_stored_points(
@@ -250,8 +265,10 @@ pub trait FactIndex: Send + Sync {
         after: Option<&str>,
         limit: u32,
     ) -> StoreResult<Option<StoredPointPage>> {
-        let _ = (scope, after, limit);
-        Ok(None)
+        match self.stored_in() {
+            Some(index) => index.list_stored_points(scope, after, limit).await,
+            None => Ok(None),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::Registry;
 
+use super::CallMetrics;
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_ports::{
     StoreResult,
@@ -18,44 +19,14 @@ const CALL_SECONDS_BUCKETS: [f64; 10] = [
 /// A buffer store that measures its calls.
 pub(in crate::app) struct InstrumentedBuffers {
     inner: Arc<dyn BufferStore>,
-    calls: IntCounterVec,
-    seconds: HistogramVec,
+    metrics: CallMetrics,
 }
 
 impl InstrumentedBuffers {
     pub(in crate::app) fn new(inner: Arc<dyn BufferStore>, registry: &Registry) -> prometheus::Result<Self> {
-        let observed = Self {
-            inner,
-            calls: IntCounterVec::new(
-                Opts::new(
-                    "colloquy_buffer_calls_total",
-                    "Calls to the buffer of raw turns, by what came of them",
-                ),
-                &["call", "outcome"],
-            )?,
-            seconds: HistogramVec::new(
-                HistogramOpts::new("colloquy_buffer_seconds", "Seconds per call to the buffer")
-                    .buckets(CALL_SECONDS_BUCKETS.to_vec()),
-                &["call"],
-            )?,
-        };
-        registry.register(Box::new(observed.calls.clone()))?;
-        registry.register(Box::new(observed.seconds.clone()))?;
-        Ok(observed)
-    }
-
-    async fn observe_call<T>(
-        &self,
-        call: &str,
-        running: impl Future<Output = StoreResult<T>>,
-        outcome: impl FnOnce(&T) -> &'static str,
-    ) -> StoreResult<T> {
-        let timer = self.seconds.with_label_values(&[call]).start_timer();
-        let result = running.await;
-        timer.observe_duration();
-        let outcome = result.as_ref().map_or("failed", outcome);
-        self.calls.with_label_values(&[call, outcome]).inc();
-        result
+        let names = ["colloquy_buffer_calls_total", "colloquy_buffer_seconds"];
+        let metrics = CallMetrics::register_in(registry, names, "the buffer of raw turns", &CALL_SECONDS_BUCKETS)?;
+        Ok(Self { inner, metrics })
     }
 }
 
@@ -63,12 +34,13 @@ impl InstrumentedBuffers {
 impl BufferStore for InstrumentedBuffers {
     async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
         let loading = self.inner.load_buffer(scope, dialogue);
-        self.observe_call(
-            "load",
-            loading,
-            |found| if found.is_some() { "found" } else { "missed" },
-        )
-        .await
+        self.metrics
+            .observe_call(
+                "load",
+                loading,
+                |found| if found.is_some() { "found" } else { "missed" },
+            )
+            .await
     }
     async fn replace_buffer(
         &self,
@@ -77,7 +49,7 @@ impl BufferStore for InstrumentedBuffers {
         snapshot: &BufferSnapshot,
     ) -> StoreResult<()> {
         let replacing = self.inner.replace_buffer(scope, dialogue, snapshot);
-        self.observe_call("replace", replacing, |()| "done").await
+        self.metrics.observe_call("replace", replacing, |()| "done").await
     }
     async fn append_turn(
         &self,
@@ -88,7 +60,8 @@ impl BufferStore for InstrumentedBuffers {
         keep_from: u32,
     ) -> StoreResult<bool> {
         let appending = self.inner.append_turn(scope, dialogue, expected, turn, keep_from);
-        self.observe_call("append", appending, |done| if *done { "done" } else { "missed" })
+        self.metrics
+            .observe_call("append", appending, |done| if *done { "done" } else { "missed" })
             .await
     }
     async fn truncate_buffer(
@@ -100,11 +73,13 @@ impl BufferStore for InstrumentedBuffers {
         head: BufferHead,
     ) -> StoreResult<bool> {
         let truncating = self.inner.truncate_buffer(scope, dialogue, expected, last, head);
-        self.observe_call("truncate", truncating, |done| if *done { "done" } else { "missed" })
+        self.metrics
+            .observe_call("truncate", truncating, |done| if *done { "done" } else { "missed" })
             .await
     }
     async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {
-        self.observe_call("remove", self.inner.remove_buffer(scope, dialogue), |()| "done")
+        self.metrics
+            .observe_call("remove", self.inner.remove_buffer(scope, dialogue), |()| "done")
             .await
     }
     async fn ping(&self) -> StoreResult<()> {

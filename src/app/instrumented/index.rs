@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use prometheus::Registry;
 
+use super::CallMetrics;
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     fact::Viewpoint,
@@ -12,10 +13,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    vectors::{
-        Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome, SimilarFactsQuery,
-        StoredPointPage,
-    },
+    vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, SimilarFactsQuery},
 };
 use colloquy_telemetry as telemetry;
 use colloquy_telemetry::MetricKind;
@@ -27,46 +25,26 @@ const CALL_SECONDS_BUCKETS: [f64; 11] = [
 /// An index that measures its calls.
 pub(in crate::app) struct InstrumentedIndex {
     inner: Arc<dyn FactIndex>,
-    calls: IntCounterVec,
-    seconds: HistogramVec,
+    metrics: CallMetrics,
 }
 
 impl InstrumentedIndex {
     pub(in crate::app) fn new(inner: Arc<dyn FactIndex>, registry: &Registry) -> prometheus::Result<Self> {
-        let observed = Self {
-            calls: IntCounterVec::new(
-                Opts::new(
-                    "colloquy_index_calls_total",
-                    "Calls to the index of facts, by what came of them",
-                ),
-                &["call", "outcome"],
-            )?,
-            seconds: HistogramVec::new(
-                HistogramOpts::new("colloquy_index_seconds", "Seconds per call to the index of facts")
-                    .buckets(CALL_SECONDS_BUCKETS.to_vec()),
-                &["call"],
-            )?,
-            inner: Arc::clone(&inner),
-        };
-        registry.register(Box::new(observed.calls.clone()))?;
-        registry.register(Box::new(observed.seconds.clone()))?;
+        let names = ["colloquy_index_calls_total", "colloquy_index_seconds"];
+        let metrics = CallMetrics::register_in(registry, names, "the index of facts", &CALL_SECONDS_BUCKETS)?;
+        let measured = Arc::clone(&inner);
         telemetry::register_metric(
             registry,
             MetricKind::Gauge,
             "colloquy_index_ready",
             "1: the index of facts is in use; 0: it is away or being filled",
-            move || f64::from(u8::from(inner.index_state() == IndexState::Ready)),
+            move || f64::from(u8::from(measured.index_state() == IndexState::Ready)),
         )?;
-        Ok(observed)
+        Ok(Self { inner, metrics })
     }
 
     async fn observe_call<T>(&self, call: &str, running: impl Future<Output = StoreResult<T>>) -> StoreResult<T> {
-        let timer = self.seconds.with_label_values(&[call]).start_timer();
-        let result = running.await;
-        timer.observe_duration();
-        let outcome = if result.is_ok() { "done" } else { "failed" };
-        self.calls.with_label_values(&[call, outcome]).inc();
-        result
+        self.metrics.observe_call(call, running, |_| "done").await
     }
 }
 
@@ -106,30 +84,7 @@ impl FactIndex for InstrumentedIndex {
     async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
         self.inner.clear_tenant(scope).await
     }
-    fn is_shared(&self) -> bool {
-        self.inner.is_shared()
-    }
-    fn index_state(&self) -> IndexState {
-        self.inner.index_state()
-    }
-    async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
-        self.inner.prepare_index(may_make).await
-    }
-    async fn adopt_index(&self) -> StoreResult<()> {
-        self.inner.adopt_index().await
-    }
-    async fn drop_replaced_index(&self) -> StoreResult<()> {
-        self.inner.drop_replaced_index().await
-    }
-    async fn is_current(&self) -> StoreResult<bool> {
-        self.inner.is_current().await
-    }
-    async fn list_stored_points(
-        &self,
-        scope: &TenantScope,
-        after: Option<&str>,
-        limit: u32,
-    ) -> StoreResult<Option<StoredPointPage>> {
-        self.inner.list_stored_points(scope, after, limit).await
+    fn stored_in(&self) -> Option<&dyn FactIndex> {
+        Some(&*self.inner)
     }
 }

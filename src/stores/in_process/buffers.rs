@@ -48,6 +48,29 @@ impl InProcessBuffers {
             .build();
         Self { cache }
     }
+
+    /// Changes the buffer atomically, if its head is `expected`. Returns whether it was.
+    fn change_buffer(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        expected: BufferHead,
+        change: impl FnOnce(&mut BufferSnapshot),
+    ) -> bool {
+        let mut changed = false;
+        self.cache
+            .entry((scope.tenant().clone(), dialogue))
+            .and_compute_with(|entry| {
+                let found = entry.map(moka::Entry::into_value);
+                let Some(mut snapshot) = found.filter(|snapshot| snapshot.head == expected) else {
+                    return Op::Nop;
+                };
+                change(Arc::make_mut(&mut snapshot));
+                changed = true;
+                Op::Put(snapshot)
+            });
+        changed
+    }
 }
 
 /// Returns a rough size in bytes: the texts, and a fixed share for each turn and buffer.
@@ -86,24 +109,11 @@ impl BufferStore for InProcessBuffers {
         turn: &BufferedTurn,
         keep_from: u32,
     ) -> StoreResult<bool> {
-        let mut appended = false;
-        self.cache
-            .entry((scope.tenant().clone(), dialogue))
-            .and_compute_with(|entry| {
-                let Some(mut snapshot) = entry.map(moka::Entry::into_value) else {
-                    return Op::Nop;
-                };
-                if snapshot.head != expected {
-                    return Op::Nop;
-                }
-                appended = true;
-                let changed = Arc::make_mut(&mut snapshot);
-                changed.turns.retain(|kept| kept.number >= keep_from);
-                changed.turns.push(turn.clone());
-                changed.head.turn = Some(turn.id);
-                Op::Put(snapshot)
-            });
-        Ok(appended)
+        Ok(self.change_buffer(scope, dialogue, expected, |buffer| {
+            buffer.turns.retain(|kept| kept.number >= keep_from);
+            buffer.turns.push(turn.clone());
+            buffer.head.turn = Some(turn.id);
+        }))
     }
 
     async fn truncate_buffer(
@@ -114,23 +124,10 @@ impl BufferStore for InProcessBuffers {
         last: u32,
         head: BufferHead,
     ) -> StoreResult<bool> {
-        let mut truncated = false;
-        self.cache
-            .entry((scope.tenant().clone(), dialogue))
-            .and_compute_with(|entry| {
-                let Some(mut snapshot) = entry.map(moka::Entry::into_value) else {
-                    return Op::Nop;
-                };
-                if snapshot.head != expected {
-                    return Op::Nop;
-                }
-                truncated = true;
-                let changed = Arc::make_mut(&mut snapshot);
-                changed.turns.retain(|kept| kept.number <= last);
-                changed.head = head;
-                Op::Put(snapshot)
-            });
-        Ok(truncated)
+        Ok(self.change_buffer(scope, dialogue, expected, |buffer| {
+            buffer.turns.retain(|kept| kept.number <= last);
+            buffer.head = head;
+        }))
     }
 
     async fn remove_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<()> {

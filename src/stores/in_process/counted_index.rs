@@ -16,10 +16,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    vectors::{
-        Candidate, CandidateQuery, FactIndex, IndexPoint, IndexState, PrepareOutcome, SimilarFactsQuery,
-        StoredPointPage,
-    },
+    vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, SimilarFactsQuery},
 };
 
 /// Searches `points` and counts in `words`.
@@ -72,30 +69,7 @@ impl FactIndex for CountedFactIndex {
         self.points.clear_tenant(scope).await?;
         self.words.clear_tenant(scope).await
     }
-    fn is_shared(&self) -> bool {
-        self.points.is_shared()
-    }
-    fn index_state(&self) -> IndexState {
-        self.points.index_state()
-    }
-    async fn prepare_index(&self, may_make: bool) -> StoreResult<PrepareOutcome> {
-        self.points.prepare_index(may_make).await
-    }
-    async fn adopt_index(&self) -> StoreResult<()> {
-        self.points.adopt_index().await
-    }
-    async fn drop_replaced_index(&self) -> StoreResult<()> {
-        self.points.drop_replaced_index().await
-    }
-    async fn is_current(&self) -> StoreResult<bool> {
-        self.points.is_current().await
-    }
-    async fn list_stored_points(
-        &self,
-        scope: &TenantScope,
-        after: Option<&str>,
-        limit: u32,
-    ) -> StoreResult<Option<StoredPointPage>> {
-        self.points.list_stored_points(scope, after, limit).await
+    fn stored_in(&self) -> Option<&dyn FactIndex> {
+        Some(&*self.points)
     }
 }

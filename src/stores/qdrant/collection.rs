@@ -10,8 +10,8 @@
 
 use qdrant_client::qdrant::{
     BoolIndexParams, CreateAlias, CreateCollection, CreateFieldIndexCollection, DeleteCollection, Distance, FieldType,
-    HnswConfigDiff, IntegerIndexParams, KeywordIndexParams, PayloadIndexParams, SparseVectorConfig, SparseVectorParams,
-    VectorParams, VectorParamsMap, VectorsConfig, payload_index_params::IndexParams, vectors_config,
+    HnswConfigDiff, IntegerIndexParams, KeywordIndexParams, SparseVectorConfig, SparseVectorParams, VectorParams,
+    VectorParamsMap, payload_index_params::IndexParams, vectors_config,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -270,9 +270,7 @@ impl QdrantFactIndex {
                 wait: Some(true),
                 field_name: field.to_owned(),
                 field_type: Some(kind.into()),
-                field_index_params: Some(PayloadIndexParams {
-                    index_params: Some(params),
-                }),
+                field_index_params: Some(params.into()),
                 ..CreateFieldIndexCollection::default()
             };
             self.call_write(self.client.create_field_index(index)).await?;
@@ -292,8 +290,13 @@ fn collection_layout(collection: &CollectionName) -> CreateCollection {
         distance: Distance::Dot.into(),
         ..VectorParams::default()
     };
+    let dense = VectorParamsMap {
+        map: [(search::DENSE.to_owned(), dense)].into(),
+    };
     // The query carries each word's weight in a memory, since Qdrant would count over the whole collection.
-    let sparse = SparseVectorParams::default();
+    let sparse = SparseVectorConfig {
+        map: [(search::SPARSE.to_owned(), SparseVectorParams::default())].into(),
+    };
     CreateCollection {
         collection_name: collection.name.clone(),
         hnsw_config: Some(HnswConfigDiff {
@@ -302,14 +305,8 @@ fn collection_layout(collection: &CollectionName) -> CreateCollection {
             ef_construct: Some(HNSW_EF_CONSTRUCT),
             ..HnswConfigDiff::default()
         }),
-        vectors_config: Some(VectorsConfig {
-            config: Some(vectors_config::Config::ParamsMap(VectorParamsMap {
-                map: [(search::DENSE.to_owned(), dense)].into(),
-            })),
-        }),
-        sparse_vectors_config: Some(SparseVectorConfig {
-            map: [(search::SPARSE.to_owned(), sparse)].into(),
-        }),
+        vectors_config: Some(vectors_config::Config::ParamsMap(dense).into()),
+        sparse_vectors_config: Some(sparse),
         ..CreateCollection::default()
     }
 }

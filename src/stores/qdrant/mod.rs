@@ -23,8 +23,8 @@ use parking_lot::RwLock;
 use qdrant_client::{
     Qdrant, QdrantError,
     qdrant::{
-        CountPoints, DeletePoints, Filter, PointsIdsList, PointsOperationResponse, PointsSelector, ScrollPoints,
-        UpdateStatus, UpsertPoints, WriteOrdering, WriteOrderingType, points_selector::PointsSelectorOneOf,
+        CountPoints, DeletePoints, Filter, PointId, PointsOperationResponse, PointsSelector, ScrollPoints,
+        UpdateStatus, UpsertPoints, WriteOrdering, WriteOrderingType,
     },
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -152,13 +152,11 @@ impl QdrantFactIndex {
         })
     }
 
-    async fn delete_points(&self, points: PointsSelectorOneOf) -> StoreResult<()> {
+    async fn delete_points(&self, points: PointsSelector) -> StoreResult<()> {
         let request = DeletePoints {
             collection_name: self.collection_state.read().writable_name()?,
             wait: Some(true),
-            points: Some(PointsSelector {
-                points_selector_one_of: Some(points),
-            }),
+            points: Some(points),
             ordering: Some(write_ordering()),
             ..DeletePoints::default()
         };
@@ -221,9 +219,8 @@ impl FactIndex for QdrantFactIndex {
 
     async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         for chunk in facts.chunks(CHUNK_POINTS) {
-            let ids = chunk.iter().map(|fact| points::point_id(scope, *fact)).collect();
-            self.delete_points(PointsSelectorOneOf::Points(PointsIdsList { ids }))
-                .await?;
+            let ids: Vec<PointId> = chunk.iter().map(|fact| points::point_id(scope, *fact)).collect();
+            self.delete_points(ids.into()).await?;
         }
         Ok(())
     }
@@ -242,8 +239,8 @@ impl FactIndex for QdrantFactIndex {
     }
 
     async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
-        let filter = Filter::must([points::tenant_condition(scope)]);
-        self.delete_points(PointsSelectorOneOf::Filter(filter)).await
+        self.delete_points(Filter::must([points::tenant_condition(scope)]).into())
+            .await
     }
 
     fn is_shared(&self) -> bool {
@@ -284,7 +281,7 @@ impl FactIndex for QdrantFactIndex {
             filter: Some(Filter::must([points::tenant_condition(scope)])),
             offset: after.map(Into::into),
             limit: Some(limit),
-            with_payload: Some(points::stored_fields()),
+            with_payload: Some(vec![points::FACT, points::DIGEST].into()),
             ..ScrollPoints::default()
         };
         let page = self

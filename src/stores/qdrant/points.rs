@@ -4,10 +4,9 @@ use std::collections::HashMap;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use chrono::{DateTime, Utc};
-use qdrant_client::qdrant::{
-    Condition, DenseVector, Filter, ListValue, NamedVectors, PayloadIncludeSelector, PointId, PointStruct, Range,
-    ScrollResponse, SparseVector, Value, Vector, Vectors, WithPayloadSelector, point_id::PointIdOptions, value::Kind,
-    vector, vectors::VectorsOptions, with_payload_selector::SelectorOptions,
+use qdrant_client::{
+    Payload,
+    qdrant::{Condition, Filter, PointId, PointStruct, Range, ScrollResponse, Vector, point_id::PointIdOptions},
 };
 use sha2::{Digest as _, Sha256};
 
@@ -46,7 +45,7 @@ pub(super) const VERSION: &str = "version";
 pub(super) const IMPORTANCE: &str = "importance";
 /// Terms and weights, 8 and 4 bytes each, as Base64, since sparse vectors only have half of each term's hash.
 pub(super) const TERMS: &str = "terms";
-const DIGEST: &str = "digest";
+pub(super) const DIGEST: &str = "digest";
 
 const OPEN: &str = "open";
 /// Bits of [`WEIGHT`] for the age: more than 9,000 years around 1970, in microseconds.
@@ -69,60 +68,38 @@ pub(super) fn point_id(scope: &TenantScope, fact: FactId) -> PointId {
 /// Returns a fact as a point, without a vector if its length differs from the collection's.
 pub(super) fn encode_point(scope: &TenantScope, point: &IndexPoint, dimensions: usize) -> PointStruct {
     let bare = point.embedding.len() != dimensions;
-    let mut vectors = HashMap::new();
+    let mut vectors: HashMap<String, Vector> = HashMap::new();
     if !bare {
-        let data = point.embedding.clone();
-        vectors.insert(
-            DENSE.to_owned(),
-            named_vector(vector::Vector::Dense(DenseVector { data })),
-        );
+        vectors.insert(DENSE.to_owned(), point.embedding.clone().into());
     }
     let sparse = sparse_vector(&point.terms);
-    if !sparse.indices.is_empty() {
-        vectors.insert(SPARSE.to_owned(), named_vector(vector::Vector::Sparse(sparse)));
+    if !sparse.is_empty() {
+        vectors.insert(SPARSE.to_owned(), sparse.into());
     }
     let knowers = point.audience.knowers.iter();
-    let partitions = knowers.map(|knower| text_value(partition_key(scope, &point.world, knower)));
-    let mut payload: HashMap<String, Value> = [
-        (TENANT, text_value(scope.tenant().to_string())),
-        (
-            PARTITION,
-            payload_value(Kind::ListValue(ListValue {
-                values: partitions.collect(),
-            })),
-        ),
-        (READER, text_value(reader_key(point.audience.private_to.as_ref()))),
-        (AUDIENCE, text_value(audience_key(&point.world, &point.audience))),
-        (SUBJECT, text_value(subject_key(&point.subject))),
-        (
-            WEIGHT,
-            integer_value(importance_weight(point.importance, point.valid_at)),
-        ),
-        (VALID_AT, integer_value(point.valid_at.timestamp_micros())),
-        (FACT, text_value(point.fact.to_string())),
-        (VERSION, integer_value(i64::from(point.version))),
-        (IMPORTANCE, integer_value(i64::from(point.importance.get()))),
-        (TERMS, text_value(encode_terms(&point.terms))),
-        (DIGEST, integer_value(point.digest().cast_signed())),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value))
-    .collect();
+    let partitions = knowers.map(|knower| partition_key(scope, &point.world, knower));
+    let mut payload = Payload::new();
+    payload.insert(TENANT, scope.tenant().to_string());
+    payload.insert(PARTITION, partitions.collect::<Vec<_>>());
+    payload.insert(READER, reader_key(point.audience.private_to.as_ref()));
+    payload.insert(AUDIENCE, audience_key(&point.world, &point.audience));
+    payload.insert(SUBJECT, subject_key(&point.subject));
+    payload.insert(WEIGHT, importance_weight(point.importance, point.valid_at));
+    payload.insert(VALID_AT, point.valid_at.timestamp_micros());
+    payload.insert(FACT, point.fact.to_string());
+    payload.insert(VERSION, i64::from(point.version));
+    payload.insert(IMPORTANCE, i64::from(point.importance.get()));
+    payload.insert(TERMS, encode_terms(&point.terms));
+    payload.insert(DIGEST, point.digest().cast_signed());
     if bare {
-        payload.insert(BARE.to_owned(), payload_value(Kind::BoolValue(true)));
+        payload.insert(BARE, true);
     }
-    PointStruct {
-        id: Some(point_id(scope, point.fact)),
-        payload,
-        vectors: Some(Vectors {
-            vectors_options: Some(VectorsOptions::Vectors(NamedVectors { vectors })),
-        }),
-    }
+    PointStruct::new(point_id(scope, point.fact), vectors, payload)
 }
 
-/// Returns terms as a sparse vector. If two terms fold into one dimension, the greater weight counts. The vector only
-/// serves for proposals.
-pub(super) fn sparse_vector(terms: &TermWeights) -> SparseVector {
+/// Returns terms as the dimensions and values of a sparse vector. If two terms fold into one dimension, the greater
+/// weight counts. The vector only serves for proposals.
+pub(super) fn sparse_vector(terms: &TermWeights) -> Vec<(u32, f32)> {
     #[expect(clippy::cast_possible_truncation, reason = "folded into half of the bits on purpose")]
     let mut folded: Vec<(u32, f32)> = terms
         .0
@@ -131,27 +108,7 @@ pub(super) fn sparse_vector(terms: &TermWeights) -> SparseVector {
         .collect();
     folded.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.total_cmp(&a.1)));
     folded.dedup_by_key(|entry| entry.0);
-    let (indices, values) = folded.into_iter().unzip();
-    SparseVector { values, indices }
-}
-
-fn named_vector(vector: vector::Vector) -> Vector {
-    Vector {
-        vector: Some(vector),
-        ..Vector::default()
-    }
-}
-
-fn payload_value(kind: Kind) -> Value {
-    Value { kind: Some(kind) }
-}
-
-fn text_value(text: String) -> Value {
-    payload_value(Kind::StringValue(text))
-}
-
-fn integer_value(number: i64) -> Value {
-    payload_value(Kind::IntegerValue(number))
+    folded
 }
 
 fn partition_key(scope: &TenantScope, world: &WorldId, knower: &Knower) -> String {
@@ -199,22 +156,6 @@ pub(super) fn decode_terms(text: &str) -> Option<TermWeights> {
         ))
     };
     entries.iter().map(entry).collect::<Option<_>>().map(TermWeights)
-}
-
-/// Returns a text of a payload.
-pub(super) fn text_at<'a>(payload: &'a HashMap<String, Value>, key: &str) -> Option<&'a str> {
-    match payload.get(key)?.kind.as_ref()? {
-        Kind::StringValue(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// Returns a whole number of a payload.
-pub(super) fn integer_at(payload: &HashMap<String, Value>, key: &str) -> Option<i64> {
-    match payload.get(key)?.kind.as_ref()? {
-        Kind::IntegerValue(number) => Some(*number),
-        _ => None,
-    }
 }
 
 /// Returns the first condition of every filter.
@@ -281,27 +222,14 @@ pub(super) fn without_vector(mut filter: Filter) -> Filter {
     filter
 }
 
-pub(super) fn select_fields(fields: &[&str]) -> WithPayloadSelector {
-    WithPayloadSelector {
-        selector_options: Some(SelectorOptions::Include(PayloadIncludeSelector {
-            fields: fields.iter().map(|field| (*field).to_owned()).collect(),
-        })),
-    }
-}
-
-/// Returns the fields for comparisons with the ledger.
-pub(super) fn stored_fields() -> WithPayloadSelector {
-    select_fields(&[FACT, DIGEST])
-}
-
 pub(super) fn decode_stored_points(page: ScrollResponse) -> StoreResult<StoredPointPage> {
     let corrupt = |what: &str| StoreError::Corrupt(format!("a point in Qdrant has no {what}"));
     let points = page.result.into_iter().map(|point| {
-        let fact = text_at(&point.payload, FACT).and_then(|id| id.parse().ok());
+        let fact = point.get(FACT).as_str().and_then(|id| id.parse().ok());
         Ok(StoredPoint {
             fact: fact.ok_or_else(|| corrupt("fact"))?,
             // A point without a digest differs from the ledger.
-            digest: integer_at(&point.payload, DIGEST).map_or(0, i64::cast_unsigned),
+            digest: point.get(DIGEST).as_integer().map_or(0, i64::cast_unsigned),
         })
     });
     let next = match page.next_page_offset.and_then(|id| id.point_id_options) {
@@ -354,7 +282,7 @@ mod tests {
     fn sparse_vector_has_each_dimension_once() {
         // 1 and 2³² fold into the same dimension.
         let vector = sparse_vector(&TermWeights(vec![(1, 0.2), (9, 0.5), (1 << 32, 0.7)]));
-        assert_eq!((vector.indices, vector.values), (vec![1, 9], vec![0.7, 0.5]));
+        assert_eq!(vector, [(1, 0.7), (9, 0.5)]);
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use chrono::DateTime;
 use qdrant_client::qdrant::{
-    DenseVector, Direction, Filter, Fusion, OrderBy, PrefetchQuery, Query, QueryBatchPoints, QueryBatchResponse,
-    QueryPoints, QueryResponse, ScoredPoint, SearchParams, Value, VectorInput, query, vector_input,
+    Direction, Filter, Fusion, OrderBy, PrefetchQuery, Query, QueryBatchPoints, QueryBatchResponse, QueryPoints,
+    QueryResponse, ScoredPoint, SearchParams,
 };
 
 use super::points::{self, FACT, IMPORTANCE, TERMS, VALID_AT, VERSION, WEIGHT};
@@ -46,10 +46,11 @@ impl CandidateSearch {
         let others = match self.query_embedding(proposal) {
             None => filter,
             Some(query) => {
+                let nearest = Query::from(query.to_vec());
                 let mut legs = queryless_prefetches(proposal, &filter);
                 if proposal.limits.dense > 0 {
                     legs.push(PrefetchQuery {
-                        query: Some(nearest_to(query)),
+                        query: Some(nearest.clone()),
                         using: Some(DENSE.to_owned()),
                         filter: Some(filter.clone()),
                         params: Some(search_params(self.hnsw_ef)),
@@ -57,14 +58,11 @@ impl CandidateSearch {
                         ..PrefetchQuery::default()
                     });
                 }
-                query_points.extend(self.union_query(legs, nearest_to(query), Some(DENSE)));
+                query_points.extend(self.union_query(legs, nearest, Some(DENSE)));
                 points::without_vector(filter)
             }
         };
-        let fused = Query {
-            variant: Some(query::Variant::Fusion(Fusion::Rrf.into())),
-        };
-        query_points.extend(self.union_query(queryless_prefetches(proposal, &others), fused, None));
+        query_points.extend(self.union_query(queryless_prefetches(proposal, &others), Fusion::Rrf.into(), None));
         (!query_points.is_empty()).then(|| QueryBatchPoints {
             collection_name: self.collection.clone(),
             query_points,
@@ -83,7 +81,7 @@ impl CandidateSearch {
             query: Some(query),
             using: using.map(str::to_owned),
             limit: Some(limit),
-            with_payload: Some(points::select_fields(&[FACT, VERSION, IMPORTANCE, VALID_AT, TERMS])),
+            with_payload: Some(vec![FACT, VERSION, IMPORTANCE, VALID_AT, TERMS].into()),
             ..QueryPoints::default()
         })
     }
@@ -92,8 +90,8 @@ impl CandidateSearch {
 /// Returns the legs that need no query vector.
 fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<PrefetchQuery> {
     let limits = proposal.limits;
-    let leg = |query: query::Variant, using: Option<&str>, limit: usize| PrefetchQuery {
-        query: Some(Query { variant: Some(query) }),
+    let leg = |query: Query, using: Option<&str>, limit: usize| PrefetchQuery {
+        query: Some(query),
         using: using.map(str::to_owned),
         filter: Some(filter.clone()),
         limit: Some(limit as u64),
@@ -101,11 +99,8 @@ fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<P
     };
     let mut legs = Vec::with_capacity(4);
     let terms = points::sparse_vector(proposal.terms);
-    if limits.sparse > 0 && !terms.indices.is_empty() {
-        let terms = VectorInput {
-            variant: Some(vector_input::Variant::Sparse(terms)),
-        };
-        legs.push(leg(query::Variant::Nearest(terms), Some(SPARSE), limits.sparse));
+    if limits.sparse > 0 && !terms.is_empty() {
+        legs.push(leg(terms.into(), Some(SPARSE), limits.sparse));
     }
     for (key, limit) in [(WEIGHT, limits.important), (VALID_AT, limits.recent)] {
         if limit > 0 {
@@ -114,7 +109,7 @@ fn queryless_prefetches(proposal: &CandidateQuery<'_>, filter: &Filter) -> Vec<P
                 direction: Some(Direction::Desc.into()),
                 start_from: None,
             };
-            legs.push(leg(query::Variant::OrderBy(order), None, limit));
+            legs.push(leg(order.into(), None, limit));
         }
     }
     legs
@@ -129,24 +124,15 @@ pub(super) fn nearest_request(
 ) -> QueryPoints {
     QueryPoints {
         collection_name: collection,
-        query: Some(nearest_to(with.embedding)),
+        query: Some(with.embedding.to_vec().into()),
         using: Some(DENSE.to_owned()),
         filter: Some(filter),
         params: Some(search_params(hnsw_ef)),
         // Qdrant leaves out points exactly at the threshold.
         score_threshold: Some(with.min_cosine.next_down()),
         limit: Some(with.limit as u64),
-        with_payload: Some(points::select_fields(&[FACT])),
+        with_payload: Some(vec![FACT].into()),
         ..QueryPoints::default()
-    }
-}
-
-fn nearest_to(query: &[f32]) -> Query {
-    let dense = DenseVector { data: query.to_vec() };
-    Query {
-        variant: Some(query::Variant::Nearest(VectorInput {
-            variant: Some(vector_input::Variant::Dense(dense)),
-        })),
     }
 }
 
@@ -167,7 +153,7 @@ pub(super) fn merge_candidates(response: QueryBatchResponse, terms: &TermWeights
             found.entry(fact).or_insert_with(|| Candidate {
                 fact,
                 cosine: if with_query && at == 0 { cosine(&point) } else { 0.0 },
-                hint: decode_hint(&point.payload, terms),
+                hint: decode_hint(&point, terms),
             });
         }
     }
@@ -198,13 +184,13 @@ fn cosine(point: &ScoredPoint) -> f32 {
 
 /// `None`: not a point of this server. The point proposes no fact.
 fn fact_of(point: &ScoredPoint) -> Option<FactId> {
-    points::text_at(&point.payload, FACT)?.parse().ok()
+    point.get(FACT).as_str()?.parse().ok()
 }
 
 /// `None`: a field is missing. The caller then reads the fact.
-fn decode_hint(payload: &HashMap<String, Value>, terms: &TermWeights) -> Option<ScoreHint> {
-    let number = |key: &str| points::integer_at(payload, key);
-    let of_point = points::decode_terms(points::text_at(payload, TERMS)?)?;
+fn decode_hint(point: &ScoredPoint, terms: &TermWeights) -> Option<ScoreHint> {
+    let number = |key: &str| point.get(key).as_integer();
+    let of_point = points::decode_terms(point.get(TERMS).as_str()?)?;
     Some(ScoreHint {
         version: u32::try_from(number(VERSION)?).ok()?,
         importance: Importance::new(u8::try_from(number(IMPORTANCE)?).ok()?)?,

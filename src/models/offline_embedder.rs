@@ -218,7 +218,8 @@ fn feature_key(feature: Feature, hash: u64) -> u64 {
     mix_bits(hash ^ ((feature as u64) << 56))
 }
 
-fn fnv_hash(text: &str) -> u64 {
+/// Returns the 64-bit FNV-1a hash: the same on every machine and in every version.
+pub(crate) fn fnv_hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -242,16 +243,19 @@ fn project_features(features: &BTreeMap<u64, f32>) -> Vec<f32> {
             vector[place] += if half >> 63 == 0 { weight } else { -weight };
         }
     }
+    scale_to_unit(&mut vector);
+    vector
+}
+
+/// Scales a vector to length 1.
+pub(crate) fn scale_to_unit(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {
-        for x in &mut vector {
-            *x /= length;
-        }
+        vector.iter_mut().for_each(|x| *x /= length);
     } else {
         // A text without features still needs a unit vector, near only to other such texts.
         vector[0] = 1.0;
     }
-    vector
 }
 
 #[cfg(test)]

@@ -7,23 +7,10 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::state::MockSettings;
+use super::options::MockOptions;
 use colloquy_ports::llm::Task;
 
-const REPLY_WORDS: [&str; 12] = [
-    "The ",
-    "road ",
-    "is ",
-    "long, ",
-    "friend, ",
-    "and ",
-    "the ",
-    "lanterns ",
-    "are ",
-    "lit ",
-    "early ",
-    "tonight. ",
-];
+const REPLY: &str = "The road is long, friend, and the lanterns are lit early tonight. ";
 
 /// The schema of a call that asks for the next speaker.
 const NEXT_SPEAKER: &str = "next_speaker";
@@ -157,10 +144,10 @@ pub(super) struct ReplyScript {
 }
 
 impl ReplyScript {
-    pub(super) fn new(settings: &MockSettings) -> Self {
+    pub(super) fn new(settings: &MockOptions) -> Self {
         let deltas = usize::try_from(settings.deltas).unwrap_or(usize::MAX);
         let pieces: Vec<&str> = match settings.reply.as_str() {
-            "" => REPLY_WORDS.into_iter().cycle().take(deltas).collect(),
+            "" => REPLY.split_inclusive(' ').cycle().take(deltas).collect(),
             told => told.split_inclusive(' ').collect(),
         };
         let mut events: Vec<Bytes> = pieces.iter().map(|piece| delta_event(piece)).collect();
@@ -219,7 +206,7 @@ pub(super) fn answer_text<'a>(
     task: Task,
     request: &MockChatRequest<'_>,
     number: u64,
-    settings: &'a MockSettings,
+    settings: &'a MockOptions,
     script: &'a ReplyScript,
 ) -> Cow<'a, str> {
     match task {
@@ -398,7 +385,7 @@ mod tests {
             reply: "Hanna likes plums.".to_owned(),
             ..super::super::MockOptions::default()
         };
-        let script = ReplyScript::new(&MockSettings::from(&options));
+        let script = ReplyScript::new(&options);
         // Three pieces and the end mark.
         assert_eq!((script.reply.as_str(), script.events.len()), ("Hanna likes plums.", 4));
     }

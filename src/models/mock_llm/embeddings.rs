@@ -1,10 +1,12 @@
 //! Vectors of the mock server: lexical, so texts with common words are near each other.
 
+use crate::offline_embedder::{fnv_hash, scale_to_unit};
+
 /// Returns a unit vector of `dimensions` from the words of `text` and their character trigrams.
 pub(super) fn embed_words(text: &str, dimensions: usize) -> Vec<f32> {
     let mut vector = vec![0.0_f32; dimensions];
     let mut add = |piece: &str, weight: f32| {
-        let hash = fnv_hash(piece.as_bytes());
+        let hash = fnv_hash(piece);
         let place = usize::try_from(hash >> 1).unwrap_or(usize::MAX) % dimensions;
         vector[place] += if hash & 1 == 0 { weight } else { -weight };
     };
@@ -19,23 +21,8 @@ pub(super) fn embed_words(text: &str, dimensions: usize) -> Vec<f32> {
             add(&word[window[0]..window[3]], 0.3);
         }
     }
-    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
-    if norm > 0.0 {
-        for x in &mut vector {
-            *x /= norm;
-        }
-    } else {
-        // Without words, or with words that cancel out, the vector still has a direction.
-        vector[0] = 1.0;
-    }
+    scale_to_unit(&mut vector);
     vector
-}
-
-/// Returns the 64-bit FNV-1a hash: the same on every machine and in every version.
-fn fnv_hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

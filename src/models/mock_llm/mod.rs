@@ -13,5 +13,5 @@ mod state;
 pub use self::{
     options::{FaultKind, MockFault, MockOptions},
     server::{MockHandle, run, start_on_thread},
-    state::{MockSettings, MockStats},
+    state::MockStats,
 };

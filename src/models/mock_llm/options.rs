@@ -4,17 +4,20 @@ use std::{net::SocketAddr, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::state::MockSettings;
 use colloquy_ports::llm::Task;
 
-/// Arguments of `colloquy mock-llm`. `POST /control` can change all but `listen` and `workers` at run time.
-#[derive(Debug, Clone, clap::Args)]
+/// Arguments of `colloquy mock-llm`. `POST /control` can change all but `listen` and `workers` at run time, and accepts
+/// any subset as JSON.
+#[derive(Debug, Clone, PartialEq, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct MockOptions {
     /// The address to listen on; port 0 takes any free port.
     #[arg(long, default_value = "127.0.0.1:4010")]
+    #[serde(skip, default = "any_free_port")]
     pub listen: SocketAddr,
     /// The number of worker threads.
     #[arg(long, default_value_t = 1)]
+    #[serde(skip)]
     pub workers: usize,
     /// The delay before an answer begins, in milliseconds.
     #[arg(long, default_value_t = 0)]
@@ -60,46 +63,51 @@ pub struct MockOptions {
     pub faults: Vec<MockFault>,
 }
 
+fn any_free_port() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 0))
+}
+
 impl Default for MockOptions {
     /// Returns the command line's defaults, on a free port.
     fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            workers: 1,
-            latency_ms: 0,
-            jitter_ms: 0,
-            tokens_per_s: 0,
-            deltas: 8,
-            reply: String::new(),
-            intent: "chat".into(),
-            verdict: "independent".into(),
-            next_speaker: String::new(),
-            facts_per_turn: 0.0,
-            dimensions: 384,
-            slow_ms: 3_000,
-            retry_after_ms: 1_000,
-            faults: Vec::new(),
+        #[derive(clap::Parser)]
+        struct CommandLine {
+            #[command(flatten)]
+            options: MockOptions,
         }
+        let CommandLine { options } = clap::Parser::parse_from(["mock-llm"]);
+        let listen = any_free_port();
+        Self { listen, ..options }
     }
 }
 
-impl From<&MockOptions> for MockSettings {
-    fn from(options: &MockOptions) -> Self {
-        Self {
-            latency_ms: options.latency_ms,
-            jitter_ms: options.jitter_ms,
-            tokens_per_s: options.tokens_per_s,
-            deltas: options.deltas,
-            reply: options.reply.clone(),
-            intent: options.intent.clone(),
-            verdict: options.verdict.clone(),
-            next_speaker: options.next_speaker.clone(),
-            facts_per_turn: options.facts_per_turn,
-            dimensions: options.dimensions,
-            slow_ms: options.slow_ms,
-            retry_after_ms: options.retry_after_ms,
-            faults: options.faults.clone(),
+impl MockOptions {
+    /// Returns these options with the fields of `patch` replaced.
+    ///
+    /// # Errors
+    /// Describes a field that is unknown or cannot change, or an invalid value.
+    pub(super) fn with_patch(&self, patch: &serde_json::Value) -> Result<Self, String> {
+        let mut all = serde_json::to_value(self).map_err(|error| error.to_string())?;
+        let fields = patch.as_object().ok_or("the body must be a JSON object")?;
+        for (name, value) in fields {
+            all[name] = value.clone();
         }
+        let patched: Self = serde_json::from_value(all).map_err(|error| error.to_string())?;
+        if !(1..=16_384).contains(&patched.dimensions) {
+            return Err("dimensions must be 1 to 16384".into());
+        }
+        if patched.deltas > 100_000 {
+            return Err("deltas must be at most 100000".into());
+        }
+        if !(0.0..=16.0).contains(&patched.facts_per_turn) {
+            return Err("facts_per_turn must be 0 to 16".into());
+        }
+        let (listen, workers) = (self.listen, self.workers);
+        Ok(Self {
+            listen,
+            workers,
+            ..patched
+        })
     }
 }
 
@@ -313,9 +321,8 @@ mod tests {
             options: MockOptions,
         }
         let line = <Line as clap::Parser>::try_parse_from(["mock-llm"]).unwrap();
-        assert_eq!(
-            MockSettings::from(&line.options),
-            MockSettings::from(&MockOptions::default())
-        );
+        let defaults = MockOptions::default();
+        let listen = defaults.listen;
+        assert_eq!(MockOptions { listen, ..line.options }, defaults);
     }
 }

@@ -19,7 +19,7 @@ use super::{
     answers::{self, MockChatRequest},
     embeddings,
     options::{CallKind, FaultKind, MockOptions},
-    state::{AnswerGuard, MockSettings, MockState, MockStats},
+    state::{AnswerGuard, MockState, MockStats},
 };
 use colloquy_ports::llm::Task;
 
@@ -163,7 +163,7 @@ fn error_response(status: StatusCode, message: &str) -> HttpResponse {
 async fn common_fault(
     fault: FaultKind,
     asked: CallKind,
-    settings: &MockSettings,
+    settings: &MockOptions,
     body: &[u8],
     witness: &mut AnswerGuard,
 ) -> Option<HttpResponse> {

@@ -15,55 +15,11 @@ use tokio::sync::watch;
 
 use super::{
     answers::ReplyScript,
-    options::{CallKind, FaultKind, MockFault, MockOptions},
+    options::{CallKind, FaultKind, MockOptions},
 };
 
 /// The number of stored requests.
 const MAX_REMEMBERED_REQUESTS: usize = 64;
-
-/// Settings that can change at run time: `POST /control` accepts any subset as JSON.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct MockSettings {
-    pub latency_ms: u64,
-    pub jitter_ms: u64,
-    pub tokens_per_s: u32,
-    pub deltas: u32,
-    pub reply: String,
-    pub intent: String,
-    pub verdict: String,
-    pub next_speaker: String,
-    pub facts_per_turn: f64,
-    pub dimensions: usize,
-    pub slow_ms: u64,
-    pub retry_after_ms: u64,
-    pub faults: Vec<MockFault>,
-}
-
-impl MockSettings {
-    /// Returns these settings with the fields of `patch` replaced.
-    ///
-    /// # Errors
-    /// Describes an unknown field or an invalid value.
-    pub(super) fn with_patch(&self, patch: &serde_json::Value) -> Result<Self, String> {
-        let mut all = serde_json::to_value(self).map_err(|error| error.to_string())?;
-        let fields = patch.as_object().ok_or("the body must be a JSON object")?;
-        for (name, value) in fields {
-            all[name] = value.clone();
-        }
-        let settings: Self = serde_json::from_value(all).map_err(|error| error.to_string())?;
-        if !(1..=16_384).contains(&settings.dimensions) {
-            return Err("dimensions must be 1 to 16384".into());
-        }
-        if settings.deltas > 100_000 {
-            return Err("deltas must be at most 100000".into());
-        }
-        if !(0.0..=16.0).contains(&settings.facts_per_turn) {
-            return Err("facts_per_turn must be 0 to 16".into());
-        }
-        Ok(settings)
-    }
-}
 
 /// Counters since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +33,7 @@ pub struct MockStats {
 }
 
 pub(super) struct MockState {
-    settings: RwLock<(Arc<MockSettings>, Arc<ReplyScript>)>,
+    settings: RwLock<(Arc<MockOptions>, Arc<ReplyScript>)>,
     patched: watch::Sender<()>,
     calls: [AtomicU64; CallKind::ALL.len()],
     faults: AtomicU64,
@@ -87,7 +43,7 @@ pub(super) struct MockState {
 
 impl MockState {
     pub(super) fn new(options: &MockOptions) -> Result<Self, String> {
-        let settings = MockSettings::from(options).with_patch(&serde_json::json!({}))?;
+        let settings = options.with_patch(&serde_json::json!({}))?;
         let script = ReplyScript::new(&settings);
         Ok(Self {
             settings: RwLock::new((Arc::new(settings), Arc::new(script))),
@@ -98,10 +54,10 @@ impl MockState {
             requests: Mutex::default(),
         })
     }
-    pub(super) fn settings(&self) -> (Arc<MockSettings>, Arc<ReplyScript>) {
+    pub(super) fn settings(&self) -> (Arc<MockOptions>, Arc<ReplyScript>) {
         self.settings.read().clone()
     }
-    pub(super) fn apply_patch(&self, patch: &serde_json::Value) -> Result<Arc<MockSettings>, String> {
+    pub(super) fn apply_patch(&self, patch: &serde_json::Value) -> Result<Arc<MockOptions>, String> {
         let mut settings = self.settings.write();
         let patched = Arc::new(settings.0.with_patch(patch)?);
         *settings = (patched.clone(), Arc::new(ReplyScript::new(&patched)));
@@ -117,7 +73,7 @@ impl MockState {
         }
     }
     /// Counts and stores a call. Returns its number within its task, and its fault.
-    pub(super) fn record_call(&self, asked: CallKind, body: &Bytes, settings: &MockSettings) -> (u64, FaultKind) {
+    pub(super) fn record_call(&self, asked: CallKind, body: &Bytes, settings: &MockOptions) -> (u64, FaultKind) {
         let number = self.calls[asked.slot_index()].fetch_add(1, Relaxed) + 1;
         {
             let mut requests = self.requests.lock();

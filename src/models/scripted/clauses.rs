@@ -1,8 +1,6 @@
 //! Splits a text into clauses for the patterns, without questions, quotations, suppositions and fillers.
 
-use std::{borrow::Cow, sync::LazyLock};
-
-use regex::Regex;
+use std::borrow::Cow;
 
 use super::{
     forget,
@@ -20,13 +18,6 @@ pub(super) struct Clause {
     pub now: bool,
     /// The index of the clause's sentence in the text.
     pub sentence: usize,
-}
-
-macro_rules! regex {
-    ($name:ident, $source:literal) => {
-        // A literal of this file, compiled in the tests.
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
-    };
 }
 
 regex!(QUOTED, r#""[^"]*"|“[^”]*”|「[^」]*」|\*[^*]*\*|\([^)]*\)|<[^<>]*>"#);
@@ -277,18 +268,12 @@ fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
     KO_SAID_BY
         .captures(piece)
         .and_then(|found| found.name("who"))
-        .is_some_and(|who| {
-            let me = lexicon.macro_alternatives("ME").any(|form| form == who.as_str());
-            !me && !["내", "제", "나", "저"].contains(&who.as_str())
-        })
+        .is_some_and(|who| !lexicon.is_me(who.as_str()) && !["내", "제", "나", "저"].contains(&who.as_str()))
 }
 
 fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
     let first = piece.split(' ').next().unwrap_or_default();
-    ["ME", "YOU"]
-        .iter()
-        .any(|name| lexicon.macro_alternatives(name).any(|form| form == first))
-        || ["내", "제", "네", "우리", "너의", "당신의"].contains(&first)
+    lexicon.is_me(first) || lexicon.is_you(first) || ["내", "제", "네", "우리", "너의", "당신의"].contains(&first)
 }
 
 /// "사과는 안 좋아하고 포도가 좋아" → two parts. "살고 있어" and "사과하고 포도" stay whole.

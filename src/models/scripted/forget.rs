@@ -1,7 +1,5 @@
 //! Requests to forget: "Forget that I like plums".
 
-use std::sync::LazyLock;
-
 use regex::Regex;
 
 use super::{
@@ -20,13 +18,6 @@ pub(super) struct ForgetCommand {
     claims: Vec<ParsedClaim>,
     /// The informative words, in listed forms.
     terms: Vec<String>,
-}
-
-macro_rules! regex {
-    ($name:ident, $source:literal) => {
-        // A literal of this file, compiled in the tests.
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
-    };
 }
 
 regex!(

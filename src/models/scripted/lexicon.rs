@@ -33,6 +33,7 @@ pub(super) struct Pattern {
 }
 
 /// One language's data.
+#[derive(Default)]
 pub(super) struct Lexicon {
     pub language: Language,
     /// Word → broader categories, narrowest first.
@@ -48,7 +49,7 @@ pub(super) struct Lexicon {
     /// Question pattern → classes of claims.
     pub questions: Vec<(Regex, Vec<String>)>,
     /// Intent name → pattern of its lines, in order.
-    pub intents: Vec<(String, Regex)>,
+    intents: Vec<(String, Regex)>,
     /// Occasion → pattern of its lines, in order.
     pub occasions: Vec<(&'static str, Regex)>,
     phrases: HashMap<String, Vec<String>>,
@@ -69,32 +70,21 @@ macro_rules! data {
 
 macro_rules! sources {
     ($language:literal) => {
-        LexiconSources {
-            terms: data!($language, "terms.tsv"),
-            lists: data!($language, "lists.tsv"),
-            patterns: data!($language, "patterns.tsv"),
-            replacements: data!($language, "replacements.tsv"),
-            questions: data!($language, "questions.tsv"),
-            intents: data!($language, "intents.tsv"),
-            occasions: data!($language, "occasions.tsv"),
-            phrases: data!($language, "phrases.tsv"),
-        }
+        [
+            data!($language, "terms.tsv"),
+            data!($language, "lists.tsv"),
+            data!($language, "patterns.tsv"),
+            data!($language, "replacements.tsv"),
+            data!($language, "questions.tsv"),
+            data!($language, "intents.tsv"),
+            data!($language, "occasions.tsv"),
+            data!($language, "phrases.tsv"),
+        ]
     };
 }
 
-struct LexiconSources {
-    terms: &'static str,
-    lists: &'static str,
-    patterns: &'static str,
-    replacements: &'static str,
-    questions: &'static str,
-    intents: &'static str,
-    occasions: &'static str,
-    phrases: &'static str,
-}
-
-static ENGLISH: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::En, &sources!("en")));
-static KOREAN: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::Ko, &sources!("ko")));
+static ENGLISH: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::En, sources!("en")));
+static KOREAN: LazyLock<Lexicon> = LazyLock::new(|| Lexicon::from_sources(Language::Ko, sources!("ko")));
 
 /// Returns the data of one language.
 pub(super) fn lexicon_of(language: Language) -> &'static Lexicon {
@@ -133,24 +123,23 @@ fn split_entries(cell: &str) -> Vec<String> {
 impl Lexicon {
     /// Reads embedded data. A fault in the data is a defect of this build, and every test of this module would show the
     /// fault. The function therefore panics with the file's line instead of continuing with half a lexicon.
-    fn from_sources(language: Language, sources: &LexiconSources) -> Self {
+    fn from_sources(language: Language, sources: [&'static str; 8]) -> Self {
+        let [
+            terms,
+            lists,
+            patterns,
+            replacements,
+            questions,
+            intents,
+            occasions,
+            phrases,
+        ] = sources;
         let mut this = Self {
             language,
-            terms: HashMap::new(),
-            categories: HashSet::new(),
-            singular: HashMap::new(),
-            lists: HashMap::new(),
-            macros: HashMap::new(),
-            replacements: Vec::new(),
-            patterns: Vec::new(),
-            questions: Vec::new(),
-            intents: Vec::new(),
-            occasions: Vec::new(),
-            phrases: HashMap::new(),
-            aliases: HashMap::new(),
+            ..Self::default()
         };
-        this.read_terms(sources.terms);
-        for row in split_rows(sources.lists) {
+        this.read_terms(terms);
+        for row in split_rows(lists) {
             match (row[0].strip_prefix("macro."), row.get(1)) {
                 (Some(name), Some(value)) => drop(this.macros.insert(name.to_owned(), (*value).to_owned())),
                 (None, Some(value)) => drop(this.lists.insert(row[0].to_owned(), split_entries(value))),
@@ -163,27 +152,25 @@ impl Lexicon {
             .filter_map(|pair| pair.split_once('='))
             .map(|(from, to)| (from.to_owned(), to.to_owned()))
             .collect();
-        for row in split_rows(sources.replacements) {
+        for row in split_rows(replacements) {
             this.replacements.push((this.compile_regex(row[0]), row[1].to_owned()));
         }
-        for row in split_rows(sources.patterns) {
+        for row in split_rows(patterns) {
             let pattern = this.parse_pattern(&row);
             this.patterns.push(pattern);
         }
-        for row in split_rows(sources.questions) {
+        for row in split_rows(questions) {
             this.questions.push((this.compile_regex(row[0]), split_entries(row[1])));
         }
-        for row in split_rows(sources.intents) {
+        for row in split_rows(intents) {
             this.intents.push((row[0].to_owned(), this.compile_regex(row[1])));
         }
-        for row in split_rows(sources.occasions) {
+        for row in split_rows(occasions) {
             this.occasions.push((row[0], this.compile_regex(row[1])));
         }
-        for row in split_rows(sources.phrases) {
-            this.phrases
-                .entry(row[0].to_owned())
-                .or_default()
-                .push(row[1].to_owned());
+        for row in split_rows(phrases) {
+            let variants = this.phrases.entry(row[0].to_owned()).or_default();
+            variants.push(row[1].to_owned());
         }
         this
     }
@@ -222,7 +209,7 @@ impl Lexicon {
     }
 
     fn expand_macros(&self, source: &str) -> String {
-        static NAME: LazyLock<Regex> = LazyLock::new(|| Regex::new("@([A-Z]+)").unwrap_or_else(|e| panic!("{e}")));
+        regex!(NAME, "@([A-Z]+)");
         let mut text = source.to_owned();
         while NAME.is_match(&text) {
             text = NAME
@@ -276,9 +263,26 @@ impl Lexicon {
         self.word_list(name).iter().any(|entry| entry == word)
     }
 
-    /// Returns the alternatives of a macro that is a plain enumeration.
-    pub fn macro_alternatives(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.macros.get(name).map_or("", String::as_str).split('|')
+    /// True if a macro that is a plain enumeration has the word.
+    fn is_alternative(&self, name: &str, word: &str) -> bool {
+        let alternatives = self.macros.get(name).map_or("", String::as_str);
+        alternatives.split('|').any(|form| form == word)
+    }
+
+    /// True if a lower-case line has an intent.
+    pub fn has_intent(&self, name: &str, line: &str) -> bool {
+        let mut intents = self.intents.iter();
+        intents.any(|(intent, pattern)| intent == name && pattern.is_match(line))
+    }
+
+    /// True if the word is a form of "I" or "me".
+    pub fn is_me(&self, word: &str) -> bool {
+        self.is_alternative("ME", word)
+    }
+
+    /// True if the word is a form of "you".
+    pub fn is_you(&self, word: &str) -> bool {
+        self.is_alternative("YOU", word)
     }
 
     /// Returns the variants of a phrase; empty if the name is unknown.
@@ -312,6 +316,13 @@ impl Lexicon {
     /// Returns the broader categories of a word, narrowest first.
     pub fn categories_of(&self, word: &str) -> &[String] {
         self.terms.get(self.listed_form(word)).map_or(&[], Vec::as_slice)
+    }
+
+    /// True if the word is in one of the categories.
+    pub fn is_of(&self, word: &str, categories: &[&str]) -> bool {
+        self.categories_of(word)
+            .iter()
+            .any(|category| categories.contains(&category.as_str()))
     }
 
     /// True if the word is listed.

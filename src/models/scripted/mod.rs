@@ -3,6 +3,14 @@
 //! Like every model, the scripted model only sees the prompt. It answers every task in Korean and English from the data
 //! files of `config/lexicon`. Text without a matching pattern yields no fact.
 
+/// A pattern of the file, compiled in the tests.
+macro_rules! regex {
+    ($name:ident, $source:literal) => {
+        static $name: std::sync::LazyLock<regex::Regex> =
+            std::sync::LazyLock::new(|| regex::Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
+    };
+}
+
 mod claim;
 mod clauses;
 mod forget;

@@ -22,24 +22,13 @@ impl ClaimReader<'_> {
     pub(super) fn english_object(&self, raw: &str) -> Option<String> {
         let mut text = raw.trim();
         let lower = text.to_lowercase();
-        let cut = [
-            " because ",
-            " since ",
-            " when ",
-            " while ",
-            " although ",
-            " though ",
-            " so that ",
-            " as long as ",
-            " which ",
-            " and then ",
-        ]
-        .iter()
-        .filter_map(|tail| lower.find(tail))
-        .min();
+        regex!(
+            TAIL,
+            " (?:because|since|when|while|although|though|so that|as long as|which|and then) "
+        );
         // A cut works in both texts: the tail is ASCII, and the text before it mostly is, so the lengths are the same.
-        if let Some(cut) = cut {
-            text = text.get(..cut)?.trim();
+        if let Some(tail) = TAIL.find(&lower) {
+            text = text.get(..tail.start())?.trim();
         }
         loop {
             let lower = text.to_lowercase();
@@ -53,14 +42,9 @@ impl ClaimReader<'_> {
                         .is_some_and(|rest| rest.ends_with([' ', ',']))
                 })
                 .max_by_key(|tail| tail.len());
-            match tail {
-                Some(tail) => {
-                    text = text
-                        .get(..text.len().checked_sub(tail.len())?)?
-                        .trim_end_matches([' ', ',']);
-                }
-                None => break,
-            }
+            let Some(tail) = tail else { break };
+            let before = text.get(..text.len().checked_sub(tail.len())?)?;
+            text = before.trim_end_matches([' ', ',']);
         }
         let text = &without_marks(text);
         let lower = text.to_lowercase();
@@ -127,12 +111,8 @@ impl ClaimReader<'_> {
             return None;
         }
         // Two clauses in one, because the pattern did not split them.
-        let person = |token: &str| {
-            token.chars().count() > 1
-                && ["ME", "YOU"]
-                    .iter()
-                    .any(|name| self.lexicon.macro_alternatives(name).any(|form| form == token))
-        };
+        let person =
+            |token: &str| token.chars().count() > 1 && (self.lexicon.is_me(token) || self.lexicon.is_you(token));
         if text.split(' ').any(person) {
             return None;
         }

@@ -33,13 +33,10 @@ impl ClaimReader<'_> {
 
     /// Returns the meaning of a pronoun. `Some(Err(()))`: a pronoun without a meaning; `None`: not a pronoun.
     pub(super) fn korean_pronoun(&self, word: &str) -> Option<Result<Party, ()>> {
-        if self.lexicon.macro_alternatives("ME").any(|form| form == word)
-            || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
+        if self.lexicon.is_me(word) || ["나의", "저의", "내", "제", "날", "나를", "저를", "절"].contains(&word)
         {
             Some(self.voice.first_person().ok_or(()))
-        } else if self.lexicon.macro_alternatives("YOU").any(|form| form == word)
-            || ["네", "니", "너의", "당신의", "자네의"].contains(&word)
-        {
+        } else if self.lexicon.is_you(word) || ["네", "니", "너의", "당신의", "자네의"].contains(&word) {
             Some(self.voice.second_person().ok_or(()))
         } else {
             None
@@ -173,14 +170,7 @@ impl ClaimReader<'_> {
         }
         let name = name.strip_suffix('의').unwrap_or(name);
         // "동생은": the speaker's own.
-        let own = ["가족", "친구", "지인"];
-        if self.voice != ClaimVoice::Record
-            && self
-                .lexicon
-                .categories_of(name)
-                .iter()
-                .any(|c| own.contains(&c.as_str()))
-        {
+        if self.voice != ClaimVoice::Record && self.lexicon.is_of(name, &["가족", "친구", "지인"]) {
             return Some(Party::Other(format!(
                 "{} {name}",
                 self.possessive_form(&self.voice.first_person()?)
@@ -190,11 +180,7 @@ impl ClaimReader<'_> {
         if self.lexicon.is_category(name) && self.voice != ClaimVoice::Record {
             return self.voice.first_person();
         }
-        let person = self
-            .lexicon
-            .categories_of(name)
-            .iter()
-            .any(|c| c == "직업" || c == "가족" || c == "친구");
+        let person = self.lexicon.is_of(name, &["직업", "가족", "친구"]);
         let common = name.chars().count() < 2
             || self.lexicon.is_in_list("not_names", name)
             || (self.lexicon.knows_word(name) && !person)
@@ -213,10 +199,7 @@ impl ClaimReader<'_> {
 
     /// True if the word means a relative, a friend or a pet.
     pub(super) fn is_near(&self, word: &str) -> bool {
-        self.lexicon
-            .categories_of(word)
-            .iter()
-            .any(|c| ["가족", "친구", "지인", "반려동물"].contains(&c.as_str()))
+        self.lexicon.is_of(word, &["가족", "친구", "지인", "반려동물"])
     }
 
     /// Returns a party as an owner, inside a sentence.

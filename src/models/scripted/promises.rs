@@ -1,8 +1,5 @@
 //! The end of standing promises and goals in a turn: kept, or withdrawn.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{
@@ -11,13 +8,6 @@ use super::{
     lexicon::{self, Lexicon},
     memory,
 };
-
-macro_rules! regex {
-    ($name:ident, $source:literal) => {
-        // A literal of this file, compiled in the tests.
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
-    };
-}
 
 regex!(OPEN, r#"<open number="(?P<number>\d+)">(?P<text>[^<]*)</open>"#);
 regex!(

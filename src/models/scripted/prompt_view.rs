@@ -1,10 +1,6 @@
 //! The scripted model's view of a prompt: the prompt's text, parsed by the headings and delimiters of the shipped
 //! templates. The model has no other knowledge.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
 use super::korean;
 use colloquy_memory::authored::Language;
 use colloquy_ports::llm::{ChatMessage, ChatRole};
@@ -37,13 +33,6 @@ pub(super) struct ReplyView {
     /// Earlier lines of the player and of the NPC, oldest first.
     pub said: Vec<String>,
     pub replied: Vec<String>,
-}
-
-macro_rules! regex {
-    ($name:ident, $source:literal) => {
-        // A literal of this file, compiled in the tests.
-        static $name: LazyLock<Regex> = LazyLock::new(|| Regex::new($source).unwrap_or_else(|e| panic!("{e}")));
-    };
 }
 
 regex!(EN_SELF, r"(?m)^You are (?P<npc>.+?), a character in (?P<world>.+?)\. ");
@@ -130,8 +119,11 @@ impl ReplyView {
                 self.persona.push('\n');
             }
             let Some(item) = line.strip_prefix("- ") else { continue };
-            match heading {
-                "[Who this is]" | "[이 사람은 누구인가]" => match split_attribution(item) {
+            let Some(block) = Block::of_heading(heading) else {
+                continue;
+            };
+            match block {
+                Block::Persons => match split_attribution(item) {
                     (name, true) => facts[1].push((name, true)),
                     (text, false) => {
                         let is_summary = |what: &str| what.ends_with(", in short") || what.contains("이야기 요약");
@@ -139,30 +131,14 @@ impl ReplyView {
                         self.summaries.extend(summary.map(|(_, summary)| summary.to_owned()));
                     }
                 },
-                "[Always keep in mind]" | "[항상 기억할 것]" => self.pinned.push(split_attribution(item)),
-                "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => {
-                    self.summaries.push(strip_date(item).to_owned());
-                }
-                "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]" => {
-                    facts[1].push((strip_date(item).to_owned(), true));
-                }
-                "[Current state (canon)]"
-                | "[현재 상태]"
-                | "[Open promises and goals]"
-                | "[남은 약속과 목표]"
-                | "[What you have told of yourself]"
-                | "[당신이 자신에 대해 한 말]" => facts[1].push(split_attribution(strip_date(item))),
-                "[The world now]" | "[지금의 세계]" => self.world_state.push(item.to_owned()),
-                "[What was said among you]" | "[방금 당신들끼리 나눈 말]" => {
-                    let (name, text) = item.split_once(": ").unwrap_or(("", item));
-                    self.overheard.push((name.to_owned(), text.to_owned()));
-                }
-                "[Your past]" | "[당신의 과거]" => {
-                    let (title, told) = item.split_once(": ").unwrap_or(("", item));
-                    self.past.push((title.to_owned(), told.to_owned()));
-                }
-                "[What you remember]" | "[기억]" => facts[0].push(split_attribution(strip_date(item))),
-                _ => {}
+                Block::Pinned => self.pinned.push(split_attribution(item)),
+                Block::Summary => self.summaries.push(strip_date(item).to_owned()),
+                Block::OfPlayer => facts[1].push((strip_date(item).to_owned(), true)),
+                Block::Present => facts[1].push(split_attribution(strip_date(item))),
+                Block::World => self.world_state.push(item.to_owned()),
+                Block::Overheard => self.overheard.push(split_name(item)),
+                Block::Past => self.past.push(split_name(item)),
+                Block::Memory => facts[0].push(split_attribution(strip_date(item))),
             }
         }
     }
@@ -179,36 +155,53 @@ fn is_unsaid_line(text: &str) -> bool {
     matches!(text.trim(), "[The player came up to you]" | "[플레이어가 다가왔다]")
 }
 
-/// The headings of blocks that change from turn to turn. A player's line may look like a heading, so headings only
-/// count in messages without a delimited line.
+/// A block that changes from turn to turn.
+#[derive(Clone, Copy)]
+enum Block {
+    Persons,
+    Pinned,
+    Summary,
+    OfPlayer,
+    /// State, promises, and the NPC's own words about itself.
+    Present,
+    World,
+    Memory,
+    Past,
+    Overheard,
+}
+
+impl Block {
+    fn of_heading(heading: &str) -> Option<Self> {
+        Some(match heading {
+            "[Who this is]" | "[이 사람은 누구인가]" => Self::Persons,
+            "[Always keep in mind]" | "[항상 기억할 것]" => Self::Pinned,
+            "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => Self::Summary,
+            "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]" => Self::OfPlayer,
+            "[Current state (canon)]"
+            | "[현재 상태]"
+            | "[Open promises and goals]"
+            | "[남은 약속과 목표]"
+            | "[What you have told of yourself]"
+            | "[당신이 자신에 대해 한 말]" => Self::Present,
+            "[The world now]" | "[지금의 세계]" => Self::World,
+            "[What you remember]" | "[기억]" => Self::Memory,
+            "[Your past]" | "[당신의 과거]" => Self::Past,
+            "[What was said among you]" | "[방금 당신들끼리 나눈 말]" => Self::Overheard,
+            _ => return None,
+        })
+    }
+}
+
+/// True if the message has a block. A player's line may look like a heading, so headings only count in messages without
+/// a delimited line.
 fn has_heading(text: &str) -> bool {
-    text.lines().any(|line| {
-        matches!(
-            line.trim(),
-            "[Who this is]"
-                | "[이 사람은 누구인가]"
-                | "[Always keep in mind]"
-                | "[항상 기억할 것]"
-                | "[Earlier in this conversation, in short]"
-                | "[지금까지의 대화 요약]"
-                | "[Current state (canon)]"
-                | "[현재 상태]"
-                | "[Open promises and goals]"
-                | "[남은 약속과 목표]"
-                | "[What the player says of themselves]"
-                | "[플레이어가 자신에 대해 한 말]"
-                | "[What you have told of yourself]"
-                | "[당신이 자신에 대해 한 말]"
-                | "[The world now]"
-                | "[지금의 세계]"
-                | "[What you remember]"
-                | "[Your past]"
-                | "[당신의 과거]"
-                | "[What was said among you]"
-                | "[방금 당신들끼리 나눈 말]"
-                | "[기억]"
-        )
-    })
+    text.lines().any(|line| Block::of_heading(line.trim()).is_some())
+}
+
+/// Splits "name: text".
+fn split_name(item: &str) -> (String, String) {
+    let (name, text) = item.split_once(": ").unwrap_or(("", item));
+    (name.to_owned(), text.to_owned())
 }
 
 fn strip_date(item: &str) -> &str {

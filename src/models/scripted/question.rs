@@ -62,12 +62,8 @@ pub(super) fn read_question(line: &str, npc: &str) -> Option<ParsedQuestion> {
     let of_limits = question.classes.iter().any(|class| class == "cannot")
         && !["allerg", "알레르기"].iter().any(|word| lower.contains(word));
     question.yes_no &= !of_limits;
-    question.past = lower.contains("used to")
-        || lower.contains(" before")
-        || lower.contains("예전")
-        || lower.contains("옛날")
-        || lower.contains("좋아하던")
-        || lower.contains("좋아했던");
+    regex!(PAST, "used to| before|예전|옛날|좋아하던|좋아했던");
+    question.past = PAST.is_match(&lower);
     question.subject = match language {
         Language::En => english_subject(lexicon, &normal, &lower, npc),
         Language::Ko => korean_subject(lexicon, &lower, npc),
@@ -97,20 +93,12 @@ pub(super) fn read_question(line: &str, npc: &str) -> Option<ParsedQuestion> {
 
 fn asks_to_tell(lexicon: &Lexicon, sentence: &str) -> bool {
     let lower = sentence.trim().to_lowercase();
+    regex!(
+        TELL,
+        "tell me (?:what|my|where|who|how old|about my)|remind me (?:what|of my|where)"
+    );
     match lexicon.language {
-        Language::En => [
-            "tell me what",
-            "tell me my",
-            "tell me where",
-            "tell me who",
-            "remind me what",
-            "remind me of my",
-            "remind me where",
-            "tell me how old",
-            "tell me about my",
-        ]
-        .iter()
-        .any(|start| lower.contains(start)),
+        Language::En => TELL.is_match(&lower),
         Language::Ko => lower
             .trim_end_matches(|c: char| !c.is_alphanumeric())
             .ends_with("기억나"),
@@ -127,13 +115,7 @@ fn find_words(text: &str, phrase: &str) -> Option<usize> {
 
 fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
     let tokens = lower_case_words(lower);
-    let family = |word: &str| {
-        let base = lexicon.listed_form(word);
-        lexicon
-            .categories_of(base)
-            .iter()
-            .any(|c| ["family", "friend", "relative", "pet"].contains(&c.as_str()))
-    };
+    let family = |word: &str| lexicon.is_of(word, &["family", "friend", "relative", "pet"]);
     for (at, word) in tokens.iter().enumerate() {
         if word == "my" {
             let next: Vec<&str> = tokens[at + 1..]
@@ -175,16 +157,12 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     let tokens: Vec<&str> = text.split_whitespace().collect();
     let relative = |word: &str| {
         let stem = claim::strip_particle(lexicon, word).to_owned();
-        let near = lexicon
-            .categories_of(&stem)
-            .iter()
-            .any(|c| ["가족", "친구", "반려동물"].contains(&c.as_str()));
-        near.then_some(stem)
+        lexicon.is_of(&stem, &["가족", "친구", "반려동물"]).then_some(stem)
     };
     // "내 말 이름이 뭐지": 말 is a horse here, since it has a name.
     for three in tokens.windows(3) {
         let owned = ["내", "제", "우리", "저희"].contains(&three[0]) && three[2].starts_with("이름");
-        if owned && lexicon.categories_of(three[1]).iter().any(|c| c == "동물") {
+        if owned && lexicon.is_of(three[1], &["동물"]) {
             return Some(Party::Other(three[1].to_owned()));
         }
     }
@@ -207,14 +185,11 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
     }
     for token in &tokens {
         let bare = token.trim_matches(|c: char| !c.is_alphanumeric());
-        if lexicon.macro_alternatives("ME").any(|form| form == bare)
-            || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
+        if lexicon.is_me(bare) || ["내", "제", "나의", "저의", "나를", "날", "저를", "나에", "저에"].contains(&bare)
         {
             return Some(Party::Player);
         }
-        if lexicon.macro_alternatives("YOU").any(|form| form == bare)
-            || ["네", "너의", "당신의", "자네의"].contains(&bare)
-        {
+        if lexicon.is_you(bare) || ["네", "너의", "당신의", "자네의"].contains(&bare) {
             return Some(Party::Npc);
         }
         let named = ["은", "는", "이", "가"]

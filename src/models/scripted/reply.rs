@@ -1,8 +1,5 @@
 //! Replies: an answer from the prompt's memory, an acknowledgement of a statement, or a line for the occasion.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
 use serde_json::json;
 
 use super::{
@@ -56,6 +53,27 @@ pub(super) struct PhraseValues {
     pub named: String,
 }
 
+impl SpokenReply {
+    /// An answer to a question.
+    fn answer(text: String) -> Self {
+        Self {
+            occasion: "answer",
+            text,
+            state: None,
+        }
+    }
+}
+
+impl PhraseValues {
+    fn of_text(told: &str, whole: &str) -> Self {
+        Self {
+            told: told.to_owned(),
+            whole: whole.to_owned(),
+            named: String::new(),
+        }
+    }
+}
+
 impl<'a> ReplySpeaker<'a> {
     pub(super) fn new(view: &'a ReplyView) -> Self {
         Self {
@@ -76,11 +94,7 @@ impl<'a> ReplySpeaker<'a> {
         if tasks::asks_what_was_said(line)
             && let Some(text) = npc_talk::retell_overheard(self, self.view)
         {
-            return SpokenReply {
-                occasion: "answer",
-                text,
-                state: None,
-            };
+            return SpokenReply::answer(text);
         }
         let wishes = forget::read_forget_commands(line, &self.view.npc);
         if !wishes.is_empty() {
@@ -125,18 +139,13 @@ impl<'a> ReplySpeaker<'a> {
     fn answer_from_memory(&self, question: &ParsedQuestion) -> Option<SpokenReply> {
         match memory::answer_question(question, self.view) {
             RecallAnswer::Known { now, former } => {
-                let about_self = now
-                    .iter()
-                    .all(|m| m.claim.as_ref().is_some_and(|c| c.subject == Party::Npc));
+                let every = |holds: fn(&ParsedClaim) -> bool| now.iter().all(|m| m.claim.as_ref().is_some_and(holds));
+                let about_self = every(|claim| claim.subject == Party::Npc);
                 let about_other = now
                     .iter()
                     .any(|m| m.claim.as_ref().is_some_and(|c| matches!(c.subject, Party::Other(_))));
-                let negative = now
-                    .iter()
-                    .all(|m| m.claim.as_ref().is_some_and(|c| c.polarity == Polarity::Negative));
-                let past = now
-                    .iter()
-                    .all(|m| m.claim.as_ref().is_some_and(|c| c.tense == Tense::Past));
+                let negative = every(|claim| claim.polarity == Polarity::Negative);
+                let past = every(|claim| claim.tense == Tense::Past);
                 if about_self && now.iter().all(|m| m.source == MemorySource::Claimed) {
                     return self.contest_claim(question, &now);
                 }
@@ -150,43 +159,24 @@ impl<'a> ReplySpeaker<'a> {
                     () => "answer",
                 };
                 let mut text = self.pick_phrase(occasion, &self.phrase_values(&now)?);
-                if let Some(former) = former.and_then(|m| self.phrase_values(&[m])) {
-                    text.push(' ');
-                    text.push_str(&self.pick_phrase("former", &former));
-                }
+                self.add_phrase(&mut text, "former", former);
                 let overruled = now.first().and_then(|m| m.overruled.as_deref().cloned());
-                if let Some(before) = overruled.and_then(|m| self.phrase_values(&[m])) {
-                    text.push(' ');
-                    text.push_str(&self.pick_phrase("otherwise", &before));
-                }
-                Some(SpokenReply {
-                    occasion: "answer",
-                    text,
-                    state: None,
-                })
+                self.add_phrase(&mut text, "otherwise", overruled);
+                Some(SpokenReply::answer(text))
             }
-            RecallAnswer::About(memories) => Some(SpokenReply {
-                occasion: "answer",
-                text: self.pick_phrase("about", &self.phrase_values(&memories)?),
-                state: None,
-            }),
+            RecallAnswer::About(memories) => {
+                let values = self.phrase_values(&memories)?;
+                Some(SpokenReply::answer(self.pick_phrase("about", &values)))
+            }
             RecallAnswer::Passage { text, world } => {
                 let whole = if lexicon::language_of(&text) == Language::Ko {
                     text
                 } else {
                     speech::spoken_sentence(Language::En, &text, &self.view.npc)
                 };
-                let told = whole.trim_end_matches('.').to_owned();
-                let values = PhraseValues {
-                    told,
-                    whole,
-                    named: String::new(),
-                };
-                Some(SpokenReply {
-                    occasion: "answer",
-                    text: self.pick_phrase(if world { "world" } else { "summary" }, &values),
-                    state: None,
-                })
+                let values = PhraseValues::of_text(whole.trim_end_matches('.'), &whole);
+                let occasion = if world { "world" } else { "summary" };
+                Some(SpokenReply::answer(self.pick_phrase(occasion, &values)))
             }
             RecallAnswer::Unknown => None,
         }
@@ -206,11 +196,7 @@ impl<'a> ReplySpeaker<'a> {
             });
             values.told = told.collect::<Vec<_>>().join(" and ");
         }
-        Some(SpokenReply {
-            occasion: "answer",
-            text: self.pick_phrase("answer_claimed", &values),
-            state: None,
-        })
+        Some(SpokenReply::answer(self.pick_phrase("answer_claimed", &values)))
     }
 
     /// Combines several memories into one phrase.
@@ -231,25 +217,20 @@ impl<'a> ReplySpeaker<'a> {
             .map(|memory| speech::spoken_sentence(self.view.language, &memory.content, &self.view.npc))
             .collect::<Vec<_>>()
             .join(" ");
-        Some(PhraseValues {
-            told,
-            whole,
-            named: String::new(),
-        })
+        Some(PhraseValues::of_text(&told, &whole))
+    }
+
+    /// Adds a phrase about another memory, if there is one.
+    fn add_phrase(&self, text: &mut String, occasion: &str, memory: Option<PromptMemory>) {
+        if let Some(values) = memory.and_then(|memory| self.phrase_values(&[memory])) {
+            text.push(' ');
+            text.push_str(&self.pick_phrase(occasion, &values));
+        }
     }
 
     /// Tells the NPC's own past, in the author's words.
     fn tell_past(&self, told: &str) -> SpokenReply {
-        let values = PhraseValues {
-            told: told.to_owned(),
-            whole: told.to_owned(),
-            named: String::new(),
-        };
-        SpokenReply {
-            occasion: "answer",
-            text: self.pick_phrase("past", &values),
-            state: None,
-        }
+        SpokenReply::answer(self.pick_phrase("past", &PhraseValues::of_text(told, told)))
     }
 
     fn acknowledge_claims(&self, claims: &[ParsedClaim]) -> Option<SpokenReply> {
@@ -272,11 +253,7 @@ impl<'a> ReplySpeaker<'a> {
             _ => "ack_other",
         };
         let mut text = self.pick_phrase(occasion, &values);
-        let overruled = memory::find_overruled(chief, self.view);
-        if let Some(before) = overruled.and_then(|m| self.phrase_values(&[m])) {
-            text.push(' ');
-            text.push_str(&self.pick_phrase("otherwise", &before));
-        }
+        self.add_phrase(&mut text, "otherwise", memory::find_overruled(chief, self.view));
         Some(SpokenReply {
             occasion,
             text,
@@ -411,12 +388,10 @@ fn occasion_mood(language: Language, occasion: &str) -> Option<&'static str> {
 
 /// Returns the occasion of a line, and the place which the line names.
 pub(super) fn classify_occasion(line: &str) -> Option<(&'static str, Option<String>)> {
-    static PLACE: LazyLock<Regex> =
-        // A literal, compiled in the tests.
-        LazyLock::new(|| {
-            Regex::new(r"(?i)^(?:우리 |이제 |그럼 |같이 |함께 )+|[\s.!?,~]+$|\s+(?:then|now|together|please)[.!?]*$")
-                .unwrap_or_else(|e| panic!("{e}"))
-        });
+    regex!(
+        PLACE,
+        r"(?i)^(?:우리 |이제 |그럼 |같이 |함께 )+|[\s.!?,~]+$|\s+(?:then|now|together|please)[.!?]*$"
+    );
     let language = lexicon::language_of(line);
     let lexicon = lexicon::lexicon_of(language);
     let lower = lexicon.normalise_text(line.trim()).to_lowercase();

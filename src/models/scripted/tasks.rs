@@ -1,8 +1,5 @@
 //! The small tasks: intent, extraction, summary, state.
 
-use std::{collections::BTreeMap, sync::LazyLock};
-
-use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{
@@ -24,12 +21,7 @@ pub(super) fn classify_intent(prompt: &str) -> Intent {
     let lexicon = lexicon::lexicon_of(lexicon::language_of(&line));
     let lower = lexicon.normalise_text(line.trim()).to_lowercase();
     let pointing = has_titles(prompt);
-    let is = |name: &str| {
-        lexicon
-            .intents
-            .iter()
-            .any(|(intent, pattern)| intent == name && pattern.is_match(&lower))
-    };
+    let is = |name: &str| lexicon.has_intent(name, &lower);
     if is("overheard") {
         return Intent::Overheard;
     }
@@ -40,21 +32,11 @@ pub(super) fn classify_intent(prompt: &str) -> Intent {
         return Intent::Memory;
     }
     let Some(question) = question::read_question(&line, "") else {
-        let asks_for_a_story = [
-            "tell me",
-            "들려",
-            "이야기해",
-            "얘기해",
-            "말해 줘",
-            "말해줘",
-            "알려 줘",
-            "알려줘",
-        ]
-        .iter()
-        .any(|asking| lower.contains(asking));
+        regex!(STORY, "tell me|들려|이야기해|얘기해|말해 ?줘|알려 ?줘");
         return match () {
-            () if asks_for_a_story && is("scenario") => Intent::Scenario,
-            () if asks_for_a_story && is("world") => Intent::World,
+            () if !STORY.is_match(&lower) => Intent::Chat,
+            () if is("scenario") => Intent::Scenario,
+            () if is("world") => Intent::World,
             () => Intent::Chat,
         };
     };
@@ -105,8 +87,7 @@ pub(super) fn next_speaker(prompt: &str) -> Value {
 pub(super) fn asks_what_was_said(line: &str) -> bool {
     let lexicon = lexicon::lexicon_of(lexicon::language_of(line));
     let lower = lexicon.normalise_text(line.trim()).to_lowercase();
-    let mut patterns = lexicon.intents.iter();
-    patterns.any(|(intent, pattern)| intent == "overheard" && pattern.is_match(&lower))
+    lexicon.has_intent("overheard", &lower)
 }
 
 fn has_titles(prompt: &str) -> bool {
@@ -218,12 +199,11 @@ fn agreed_place(reply: &str) -> Option<String> {
 /// The longest summary, in characters.
 const SUMMARY_CHARS: usize = 700;
 
-/// A line of a stretch of turns. Spoken text has its own `<` and `>` escaped.
-static STRETCH_LINE: LazyLock<Regex> = LazyLock::new(|| {
-    // A literal of this file, compiled in the tests.
-    Regex::new(r#"<player>(?P<line>[^<]*)</player>|<npc(?: from="(?P<name>[^"]*)")?>(?P<text>[^<]*)</npc>"#)
-        .unwrap_or_else(|e| panic!("{e}"))
-});
+// A line of a stretch of turns. Spoken text has its own `<` and `>` escaped.
+regex!(
+    STRETCH_LINE,
+    r#"<player>(?P<line>[^<]*)</player>|<npc(?: from="(?P<name>[^"]*)")?>(?P<text>[^<]*)</npc>"#
+);
 
 /// One spoken line of the stretch.
 struct SpokenLine<'a> {
@@ -333,22 +313,15 @@ pub(super) fn summarise_turns(prompt: &str) -> Value {
 fn line_importance(text: &str) -> u8 {
     let language = lexicon::language_of(text);
     let tokens = lower_case_words(text);
-    let table: BTreeMap<&str, u8> = lexicon::lexicon_of(language)
-        .word_list("importance")
-        .iter()
+    let table = lexicon::lexicon_of(language).word_list("importance").iter();
+    let fitting = table
         .filter_map(|entry| entry.split_once('='))
-        .filter_map(|(word, weight)| Some((word, weight.parse().ok()?)))
-        .collect();
-    table
-        .into_iter()
         .filter(|(word, _)| match language {
             Language::En => tokens.iter().any(|token| token == word),
             // Stems: "배신" matches 배신했다 and 배신자.
             Language::Ko => tokens.iter().any(|token| token.starts_with(word)),
-        })
-        .map(|(_, weight)| weight)
-        .max()
-        .unwrap_or(0)
+        });
+    fitting.filter_map(|(_, weight)| weight.parse().ok()).max().unwrap_or(0)
 }
 
 fn shorten_text(text: &str, most: usize) -> String {

@@ -29,11 +29,15 @@ use chrono::{DateTime, Utc};
 use prometheus::Registry;
 use secrecy::SecretString;
 
-pub use self::stores::open_services;
 use self::{
     data_folder::DataFolder,
     instrumented::{InstrumentedBuffers, InstrumentedIndex, InstrumentedTurns},
     metrics_address::MetricsServer,
+};
+pub use self::{
+    ledger::{has_tenant, migrate_schema as migrate_ledger},
+    models::uncalibrated_embedder,
+    stores::open_services,
 };
 use crate::{
     config::{Config, ListenAddress},
@@ -51,7 +55,6 @@ use colloquy_http::{
 };
 use colloquy_ports::{
     clock::{Clock, IdSource, SystemClock},
-    embedder::Embedder,
     ledger::{Ledger, tenants::Tenant},
     vectors::FactIndex,
 };
@@ -307,28 +310,4 @@ pub fn check_config(config: &Config) -> anyhow::Result<()> {
         models::load_vocabulary(path)?;
     }
     Ok(())
-}
-
-/// Migrates the ledger's schema and does no other work. Returns the schema's version.
-///
-/// # Errors
-/// If the ledger cannot be opened, or belongs to a newer program.
-pub async fn migrate_ledger(config: &Config) -> anyhow::Result<i64> {
-    Ok(ledger::migrate_schema(config).await?)
-}
-
-/// True if the ledger has this tenant. Changes no data.
-///
-/// # Errors
-/// If there is no ledger yet, or the ledger cannot be read.
-pub async fn has_tenant(config: &Config, tenant: &TenantId) -> anyhow::Result<bool> {
-    Ok(ledger::has_tenant(config, tenant).await?)
-}
-
-/// Returns the configured embedder with raw cosines, for calibration.
-///
-/// # Errors
-/// If its endpoint does not answer.
-pub async fn uncalibrated_embedder(config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
-    models::uncalibrated_embedder(&config.embedder).await
 }

@@ -59,8 +59,11 @@ pub(super) fn check_url(config: &Config) -> StoreResult<()> {
     sqlite::check_path(url.expose_secret())
 }
 
-/// Migrates the schema and does no other work. Returns the schema's version.
-pub(super) async fn migrate_schema(config: &Config) -> StoreResult<i64> {
+/// Migrates the ledger's schema and does no other work. Returns the schema's version.
+///
+/// # Errors
+/// If the ledger cannot be opened, or belongs to a newer program.
+pub async fn migrate_schema(config: &Config) -> StoreResult<i64> {
     let url = config.ledger_url();
     #[cfg(feature = "postgres")]
     if is_postgres(config) {
@@ -69,8 +72,11 @@ pub(super) async fn migrate_schema(config: &Config) -> StoreResult<i64> {
     sqlite::migrate_schema(url.expose_secret()).await
 }
 
-/// True if the tenant exists. Changes no data.
-pub(super) async fn has_tenant(config: &Config, tenant: &TenantId) -> StoreResult<bool> {
+/// True if the ledger has this tenant. Changes no data.
+///
+/// # Errors
+/// If there is no ledger yet, or the ledger cannot be read.
+pub async fn has_tenant(config: &Config, tenant: &TenantId) -> StoreResult<bool> {
     let url = config.ledger_url();
     #[cfg(feature = "postgres")]
     if is_postgres(config) {

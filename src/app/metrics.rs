@@ -1,5 +1,7 @@
 //! Metrics on `/metrics` besides requests and turns: the meters of each module, and values read at a scrape.
 
+#![expect(clippy::cast_precision_loss, reason = "all these counts stay far below 2^53")]
+
 use std::sync::Arc;
 
 use prometheus::{IntGaugeVec, Opts, Registry};
@@ -41,7 +43,6 @@ pub(super) fn register_metrics(
     register_rejections(registry, services, sessions, sockets, limits)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of refusals stays far below 2^53")]
 fn register_rejections(
     registry: &Registry,
     services: &Services,
@@ -66,13 +67,11 @@ fn register_rejections(
                 ("sockets", sockets.refused_count()),
                 ("writes", writes.get()),
             ];
-            all.map(|(resource, count)| (resource.to_owned(), count as f64))
-                .to_vec()
+            all.map(|(resource, count)| (resource, count as f64))
         },
     )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts of connections stay far below 2^53")]
 fn register_connections(registry: &Registry, connections: &ConnectionRegistry) -> prometheus::Result<()> {
     let of = connections.clone();
     telemetry::register_metric(
@@ -89,19 +88,10 @@ fn register_connections(registry: &Registry, connections: &ConnectionRegistry) -
         "colloquy_connections_ended_total",
         "TCP connections that found no place (refused), or were ended for taking too long or to make room (cut)",
         "how",
-        move || {
-            vec![
-                ("refused".to_owned(), of.refused_count() as f64),
-                ("cut".to_owned(), of.cut_count() as f64),
-            ]
-        },
+        move || [("refused", of.refused_count() as f64), ("cut", of.cut_count() as f64)],
     )
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "a count of things in memory stays far below 2^53"
-)]
 fn register_actors(registry: &Registry, sessions: &Sessions) -> prometheus::Result<()> {
     let of = sessions.clone();
     telemetry::register_labelled_metric(
@@ -110,10 +100,7 @@ fn register_actors(registry: &Registry, sessions: &Sessions) -> prometheus::Resu
         "colloquy_actors",
         "Actors in memory on this node",
         "kind",
-        move || {
-            let all = of.actor_counts();
-            all.map(|(kind, count)| (kind.to_owned(), count as f64)).to_vec()
-        },
+        move || of.actor_counts().map(|(kind, count)| (kind, count as f64)),
     )?;
     let of = sessions.clone();
     telemetry::register_metric(
@@ -133,7 +120,6 @@ fn register_actors(registry: &Registry, sessions: &Sessions) -> prometheus::Resu
     )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of calls stays far below 2^53")]
 fn register_model_calls(registry: &Registry, services: &Services) -> prometheus::Result<()> {
     let models = services.models.clone();
     telemetry::register_labelled_metric(
@@ -144,12 +130,11 @@ fn register_model_calls(registry: &Registry, services: &Services) -> prometheus:
         "state",
         move || {
             let (running, waiting) = models.running_and_waiting();
-            vec![("running".into(), running as f64), ("waiting".into(), waiting as f64)]
+            [("running", running as f64), ("waiting", waiting as f64)]
         },
     )
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a count of sockets stays far below 2^53")]
 fn register_closed_sockets(registry: &Registry, sockets: &SocketHub) -> prometheus::Result<()> {
     let hub = sockets.clone();
     telemetry::register_labelled_metric(
@@ -159,10 +144,8 @@ fn register_closed_sockets(registry: &Registry, sockets: &SocketHub) -> promethe
         "Sockets closed by this server, by close code (4430: slow consumers)",
         "code",
         move || {
-            hub.closed_by_code()
-                .into_iter()
-                .map(|(code, count)| (code.to_string(), count as f64))
-                .collect()
+            let all = hub.closed_by_code().into_iter();
+            all.map(|(code, count)| (code.to_string(), count as f64))
         },
     )
 }

@@ -186,8 +186,7 @@ pub(super) async fn connect_embedder(
 }
 
 /// Returns the options of the configured endpoint; `None` selects the offline embedder.
-#[must_use]
-pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedderOptions> {
+fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedderOptions> {
     let (base_url, model) = (section.base_url.clone()?, section.model.clone()?);
     Some(OpenAiEmbedderOptions {
         endpoint: Endpoint {
@@ -210,9 +209,12 @@ pub(super) fn embedder_options(section: &EmbedderSection) -> Option<OpenAiEmbedd
     })
 }
 
-/// Connects as [`connect_embedder`] does, but returns raw cosines.
-pub(super) async fn uncalibrated_embedder(section: &EmbedderSection) -> anyhow::Result<Arc<dyn Embedder>> {
-    match embedder_options(section) {
+/// Returns the configured embedder with raw cosines, for calibration.
+///
+/// # Errors
+/// If its endpoint does not answer.
+pub async fn uncalibrated_embedder(config: &Config) -> anyhow::Result<Arc<dyn Embedder>> {
+    match embedder_options(&config.embedder) {
         None => Ok(Arc::new(OfflineEmbedder::new())),
         Some(options) => {
             let http = HttpClient::new()?;

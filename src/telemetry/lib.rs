@@ -4,7 +4,7 @@
 #[cfg(feature = "otel")]
 mod traces;
 
-use std::{fmt, io::IsTerminal};
+use std::io::IsTerminal;
 
 use prometheus::{
     Registry,
@@ -165,7 +165,7 @@ fn is_coloured(terminal: bool) -> bool {
 }
 
 /// A value of a scraped family: the value of its label, and the number.
-pub type MetricSample = (String, f64);
+type MetricSample = (String, f64);
 
 /// Whether a scraped value only rises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,14 +184,6 @@ struct ScrapedMetric {
     read: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
 }
 
-impl fmt::Debug for ScrapedMetric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Observed")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Collector for ScrapedMetric {
     fn desc(&self) -> Vec<&Desc> {
         vec![&self.desc]
@@ -200,26 +192,21 @@ impl Collector for ScrapedMetric {
         let labels: Vec<&str> = self.label.into_iter().collect();
         let opts = prometheus::Opts::new(self.name, self.help);
         // Registration has already checked the name and the label.
-        match self.kind {
-            MetricKind::Gauge => prometheus::GaugeVec::new(opts, &labels).map_or_else(
-                |_| Vec::new(),
-                |family| {
-                    for (label, value) in (self.read)() {
-                        family.with_label_values(&labels_of(self.label, &label)).set(value);
-                    }
-                    family.collect()
-                },
-            ),
-            MetricKind::Counter => prometheus::CounterVec::new(opts, &labels).map_or_else(
-                |_| Vec::new(),
-                |family| {
-                    for (label, value) in (self.read)() {
-                        family.with_label_values(&labels_of(self.label, &label)).inc_by(value);
-                    }
-                    family.collect()
-                },
-            ),
-        }
+        let collected = match self.kind {
+            MetricKind::Gauge => prometheus::GaugeVec::new(opts, &labels).map(|family| {
+                for (label, value) in (self.read)() {
+                    family.with_label_values(&labels_of(self.label, &label)).set(value);
+                }
+                family.collect()
+            }),
+            MetricKind::Counter => prometheus::CounterVec::new(opts, &labels).map(|family| {
+                for (label, value) in (self.read)() {
+                    family.with_label_values(&labels_of(self.label, &label)).inc_by(value);
+                }
+                family.collect()
+            }),
+        };
+        collected.unwrap_or_default()
     }
 }
 
@@ -238,28 +225,23 @@ pub fn register_metric(
     help: &'static str,
     read: impl Fn() -> f64 + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    register_family(
-        registry,
-        kind,
-        name,
-        help,
-        None,
-        Box::new(move || vec![(String::new(), read())]),
-    )
+    let read = move || vec![(String::new(), read())];
+    register_family(registry, kind, name, help, None, Box::new(read))
 }
 
 /// Registers a family of values, distinguished by `label`, that is read at each scrape.
 ///
 /// # Errors
 /// If the name is taken or is not a valid metric name.
-pub fn register_labelled_metric(
+pub fn register_labelled_metric<L: Into<String>, S: IntoIterator<Item = (L, f64)>>(
     registry: &Registry,
     kind: MetricKind,
     name: &'static str,
     help: &'static str,
     label: &'static str,
-    read: impl Fn() -> Vec<MetricSample> + Send + Sync + 'static,
+    read: impl Fn() -> S + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
+    let read = move || read().into_iter().map(|(label, value)| (label.into(), value)).collect();
     register_family(registry, kind, name, help, Some(label), Box::new(read))
 }
 
@@ -401,7 +383,7 @@ mod tests {
             "closed",
             "How many closed.",
             "code",
-            || vec![("4430".into(), 2.0), ("4503".into(), 1.0)],
+            || [("4430", 2.0), ("4503", 1.0)],
         )
         .unwrap();
         let scrape = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();

@@ -39,19 +39,14 @@ use colloquy_ports::{
 #[serde(deny_unknown_fields)]
 pub struct AuthSettings {
     /// Shared secret of HS256 tokens, at least 32 bytes; default unset.
-    #[serde(default)]
     pub hs256_secret: Option<SecretString>,
     /// The previous shared secret: its tokens stay valid, and no new token is signed with it; default unset.
-    #[serde(default)]
     pub hs256_previous_secret: Option<SecretString>,
     /// PEM file with one public key (RSA: RS256, Ed25519: EdDSA, P-256: ES256); default unset.
-    #[serde(default)]
     pub public_key_file: Option<PathBuf>,
     /// `kid` of the public key; unset: tokens signed with this key must have no `kid`.
-    #[serde(default)]
     pub public_key_kid: Option<String>,
     /// JWKS file; a token then names its key by `kid`. Read again when the file changes; default unset.
-    #[serde(default)]
     pub jwks_file: Option<PathBuf>,
     /// Further issuers, by name. A token with the `iss` of an issuer is checked with the issuer's keys only; default
     /// none.
@@ -118,12 +113,9 @@ struct ReceivedClaims {
     #[serde(flatten)]
     claims: TokenClaims,
     exp: i64,
-    #[serde(default)]
     nbf: Option<i64>,
     /// Seconds, perhaps with a fraction.
-    #[serde(default)]
     iat: Option<f64>,
-    #[serde(default)]
     jti: Option<String>,
 }
 

@@ -22,11 +22,9 @@ pub(super) struct MockChatRequest<'a> {
     messages: Vec<RawMessage<'a>>,
     #[serde(default)]
     pub stream: bool,
-    #[serde(default)]
     stream_options: Option<MockStreamOptions>,
     #[serde(default, borrow)]
     response_format: Option<MockResponseFormat<'a>>,
-    #[serde(default)]
     max_tokens: Option<u32>,
 }
 

@@ -207,15 +207,6 @@ pub struct MockFault {
 }
 
 impl MockFault {
-    /// Creates a fault of `kind` for every call of `task`, or of all tasks if `None`.
-    #[must_use]
-    pub fn on_every_call(task: Option<Task>, kind: FaultKind) -> Self {
-        Self {
-            asked: task.map(CallKind::Chat),
-            kind,
-            rate: 1.0,
-        }
-    }
     /// True if the fault delays calls of `asked` until its removal.
     pub(super) fn holds_call(&self, asked: CallKind) -> bool {
         self.kind == FaultKind::Hold && self.asked.is_none_or(|task| task == asked)

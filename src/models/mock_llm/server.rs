@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
 use actix_web::{
-    App, HttpRequest, HttpResponse, HttpResponseBuilder, HttpServer,
+    App, HttpRequest, HttpResponse, HttpServer,
     dev::{Server, ServerHandle},
     http::{StatusCode, header::ContentType},
     rt::{System, time::sleep},
@@ -159,6 +159,10 @@ fn error_response(status: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::build(status).json(json!({"error": {"message": message, "type": "mock", "code": null}}))
 }
 
+fn unreadable_response(wanted: &str, error: &serde_json::Error) -> HttpResponse {
+    error_response(StatusCode::BAD_REQUEST, &format!("the body is not {wanted}: {error}"))
+}
+
 /// Applies the faults that are equal for all kinds of calls; `None` means no such fault.
 async fn common_fault(
     fault: FaultKind,
@@ -230,12 +234,7 @@ fn echo_texts(body: &[u8]) -> String {
 async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> HttpResponse {
     let request: MockChatRequest<'_> = match serde_json::from_slice(&body) {
         Ok(request) => request,
-        Err(error) => {
-            return error_response(
-                StatusCode::BAD_REQUEST,
-                &format!("the body is not a chat request: {error}"),
-            );
-        }
+        Err(error) => return unreadable_response("a chat request", &error),
     };
     let header = http.headers().get(TASK_HEADER).and_then(|name| name.to_str().ok());
     let task = request.detect_task(header);
@@ -290,27 +289,15 @@ fn whole_body(fault: FaultKind, mut body: String, mut witness: AnswerGuard) -> H
         .unwrap_or_default();
     let mut response = HttpResponse::Ok();
     response.insert_header(ContentType::json());
-    match fault {
-        FaultKind::BrokenStream | FaultKind::Stall => {
-            body.truncate(cut);
-            paced_body(
-                &mut response,
-                vec![body.into()],
-                None,
-                fault == FaultKind::Stall,
-                witness,
-            )
-        }
-        FaultKind::NoEndMark | FaultKind::InvalidBody => {
-            body.truncate(cut);
-            witness.mark_done();
-            response.body(body)
-        }
-        _ => {
-            witness.mark_done();
-            response.body(body)
-        }
+    if let Some(end) = StreamEnd::of_fault(fault) {
+        body.truncate(cut);
+        return response.streaming(event_stream(vec![body.into()], None, end, witness));
     }
+    if matches!(fault, FaultKind::NoEndMark | FaultKind::InvalidBody) {
+        body.truncate(cut);
+    }
+    witness.mark_done();
+    response.body(body)
 }
 
 /// Returns a stream of events, in one piece if no pause or fault needs several.
@@ -325,11 +312,11 @@ fn streamed_body(
     let half = events.len() / 2;
     let mut response = HttpResponse::Ok();
     response.content_type("text/event-stream");
+    if let Some(end) = StreamEnd::of_fault(fault) {
+        events.truncate(half);
+        return response.streaming(event_stream(events, pace, end, witness));
+    }
     match fault {
-        FaultKind::BrokenStream | FaultKind::Stall => {
-            events.truncate(half);
-            paced_body(&mut response, events, pace, fault == FaultKind::Stall, witness)
-        }
         FaultKind::NoEndMark => {
             witness.mark_done();
             response.body(events[..half].concat())
@@ -363,15 +350,15 @@ enum StreamEnd {
     Silence,
 }
 
-fn paced_body(
-    response: &mut HttpResponseBuilder,
-    events: Vec<Bytes>,
-    pace: Option<Duration>,
-    stall: bool,
-    witness: AnswerGuard,
-) -> HttpResponse {
-    let after = if stall { StreamEnd::Silence } else { StreamEnd::Break };
-    response.streaming(event_stream(events, pace, after, witness))
+impl StreamEnd {
+    /// The end of half an answer, if the fault breaks off the answer.
+    fn of_fault(fault: FaultKind) -> Option<Self> {
+        match fault {
+            FaultKind::BrokenStream => Some(Self::Break),
+            FaultKind::Stall => Some(Self::Silence),
+            _ => None,
+        }
+    }
 }
 
 fn event_stream(
@@ -409,7 +396,6 @@ fn event_stream(
 #[derive(Deserialize)]
 struct MockEmbeddingRequest {
     input: EmbeddingInput,
-    #[serde(default)]
     model: Option<String>,
 }
 
@@ -423,12 +409,7 @@ enum EmbeddingInput {
 async fn post_embeddings(body: Bytes, state: Data<MockState>) -> HttpResponse {
     let request: MockEmbeddingRequest = match serde_json::from_slice(&body) {
         Ok(request) => request,
-        Err(error) => {
-            return error_response(
-                StatusCode::BAD_REQUEST,
-                &format!("the body is not an embedding request: {error}"),
-            );
-        }
+        Err(error) => return unreadable_response("an embedding request", &error),
     };
     let (settings, _) = state.settings();
     let (_, fault) = state.record_call(CallKind::Embedding, &body, &settings);

@@ -122,30 +122,24 @@ impl Serialize for Messages<'_> {
 
 #[derive(Deserialize)]
 pub(super) struct ChatResponse {
-    #[serde(default)]
     pub model: Option<String>,
     #[serde(default)]
     pub choices: Vec<Choice>,
-    #[serde(default)]
     pub usage: Option<WireUsage>,
     /// Some endpoints answer 200 with an error in this field.
-    #[serde(default)]
     pub error: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct Choice {
     pub message: AssistantMessage,
-    #[serde(default)]
     pub finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct AssistantMessage {
-    #[serde(default)]
     pub content: Option<String>,
     /// The model's refusal, in its own words.
-    #[serde(default)]
     pub refusal: Option<String>,
 }
 
@@ -153,33 +147,25 @@ pub(super) struct AssistantMessage {
 pub(super) struct ChatChunk {
     #[serde(default)]
     pub choices: Vec<ChunkChoice>,
-    #[serde(default)]
     pub usage: Option<WireUsage>,
-    #[serde(default)]
     pub error: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct ChunkChoice {
-    #[serde(default)]
     pub delta: Option<AssistantMessage>,
-    #[serde(default)]
     pub finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 pub(super) struct WireUsage {
-    #[serde(default)]
     prompt_tokens: Option<u32>,
-    #[serde(default)]
     completion_tokens: Option<u32>,
-    #[serde(default)]
     prompt_tokens_details: Option<PromptTokensDetails>,
 }
 
 #[derive(Deserialize)]
 struct PromptTokensDetails {
-    #[serde(default)]
     cached_tokens: Option<u32>,
 }
 
@@ -214,7 +200,6 @@ pub(super) struct EmbeddingResponse {
 
 #[derive(Deserialize)]
 pub(super) struct EmbeddingRow {
-    #[serde(default)]
     pub index: Option<usize>,
     pub embedding: Vec<f32>,
 }

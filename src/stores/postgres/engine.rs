@@ -24,6 +24,7 @@ pub(super) use super::connection::Connection;
 use super::{
     pool::{LeasedConnection, Pool},
     sql::{LedgerLock, RowScope},
+    statistics::Statistics,
     world_queues::{WorldWriteQueue, WorldWriteQueues},
 };
 use colloquy_core::{
@@ -51,6 +52,7 @@ pub(crate) struct Engine {
     pub(super) worlds: WorldWriteQueues,
     /// A share for each write that runs or waits.
     pub(super) queue: Arc<Shares<Arc<str>>>,
+    pub(super) statistics: Statistics,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) embedding_model: Arc<str>,
     pub(super) metrics: LedgerMetrics,
@@ -176,6 +178,15 @@ impl Engine {
             .spawn(with_current_priority(writing))
             .await
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
+    }
+
+    /// Analyses tables that have grown; see `Maintenance::count_grown_tables`.
+    pub(super) async fn count_grown_tables(&self) -> StoreResult<usize> {
+        self.statistics.analyse_grown_tables(self).await
+    }
+
+    pub(super) async fn close_connections(&self) {
+        self.pool.close().await;
     }
 
     /// Returns a connection, for one or more queries in a row.

@@ -19,7 +19,6 @@ mod world_queues;
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateError, postgres::PgConnectOptions};
 
@@ -27,19 +26,15 @@ use self::{
     connection::Connection,
     engine::{Engine, LedgerRuntime, store_error, tenant_marker},
     pool::Pool,
-    sql::RowScope,
     statistics::Statistics,
     world_queues::WorldWriteQueues,
 };
 use super::migrations;
-use colloquy_core::{ids::TenantId, scope::TenantScope, shares::Shares};
+use colloquy_core::{ids::TenantId, shares::Shares};
 use colloquy_ports::{
     StoreError, StoreResult,
     clock::Clock,
-    ledger::{
-        Ledger, Maintenance, PruneBefore,
-        metrics::{Backlog, LedgerMetrics},
-    },
+    ledger::{Ledger, metrics::LedgerMetrics},
     vectors::PointSource,
 };
 
@@ -141,6 +136,7 @@ pub async fn open_ledger(url: &str, options: PostgresOptions, clock: Arc<dyn Clo
             runtime,
             worlds: WorldWriteQueues::new(connections, background),
             queue: Shares::new("writes", options.write_queue.max(1)),
+            statistics: Statistics::default(),
             clock,
             embedding_model: options.embedding_model.into(),
             metrics: meters,
@@ -183,52 +179,13 @@ impl PostgresLedger {
     /// Returns the ledger port.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        let maintenance = PostgresMaintenance {
-            engine: self.engine.clone(),
-            statistics: Statistics::default(),
-        };
-        sql::build_ledger(&self.engine, Arc::new(maintenance))
+        sql::build_ledger(&self.engine)
     }
 
     /// Returns the source from which the in-process index loads a partition.
     #[must_use]
     pub fn point_source(&self) -> Arc<dyn PointSource> {
         sql::point_source(&self.engine)
-    }
-}
-
-struct PostgresMaintenance {
-    engine: Arc<Engine>,
-    statistics: Statistics,
-}
-
-#[async_trait]
-impl Maintenance for PostgresMaintenance {
-    async fn ping(&self) -> StoreResult<()> {
-        let mut connection = self.engine.acquire_reader(RowScope::All).await?;
-        sqlx::query("SELECT 1")
-            .execute(&mut *connection)
-            .await
-            .map(drop)
-            .map_err(store_error)
-    }
-    async fn try_write(&self) -> StoreResult<()> {
-        sql::try_write(&self.engine).await
-    }
-    async fn load_backlog(&self) -> StoreResult<Backlog> {
-        sql::load_backlog(&self.engine).await
-    }
-    fn ledger_metrics(&self) -> &LedgerMetrics {
-        &self.engine.metrics
-    }
-    async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
-        sql::prune_tenant(&self.engine, scope.tenant(), before, limit).await
-    }
-    async fn count_grown_tables(&self) -> StoreResult<usize> {
-        self.statistics.analyse_grown_tables(&self.engine).await
-    }
-    async fn close_connections(&self) {
-        self.engine.pool.close().await;
     }
 }
 

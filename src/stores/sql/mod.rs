@@ -61,6 +61,9 @@ mod usage;
 
 use std::sync::Arc;
 
+use async_trait::async_trait;
+
+pub(super) use self::tenants::has_tenant;
 use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, store_error};
 use colloquy_core::{
     ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
@@ -68,7 +71,10 @@ use colloquy_core::{
 };
 use colloquy_ports::{
     StoreResult,
-    ledger::{Ledger, Maintenance, PruneBefore, metrics::Backlog},
+    ledger::{
+        Ledger, Maintenance, PruneBefore,
+        metrics::{Backlog, LedgerMetrics},
+    },
     vectors::PointSource,
 };
 
@@ -118,7 +124,7 @@ pub(super) enum LedgerLock<'a> {
 }
 
 /// Returns all stores of the ledger on one engine.
-pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenance>) -> Ledger {
+pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
     Ledger {
         tenants: Arc::new(tenants::SqlTenantStore(engine.clone())),
         authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
@@ -137,7 +143,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>, maintenance: Arc<dyn Maintenanc
         usage: Arc::new(usage::SqlUsageStore(engine.clone())),
         revocations: Arc::new(revocations::SqlRevocationStore(engine.clone())),
         nodes: Arc::new(nodes::SqlNodeStore(engine.clone())),
-        maintenance,
+        maintenance: Arc::new(SqlMaintenance(engine.clone())),
     }
 }
 
@@ -146,30 +152,32 @@ pub(super) fn point_source(engine: &Arc<Engine>) -> Arc<dyn PointSource> {
     Arc::new(outbox::SqlPointSource(engine.clone()))
 }
 
-/// Returns whether the tenant exists.
-pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
-    tenants::has_tenant(connection, tenant).await
-}
+struct SqlMaintenance(Arc<Engine>);
 
-/// Deletes rows past their retention time; see `Maintenance::prune_expired`.
-pub(super) async fn prune_tenant(
-    engine: &Engine,
-    tenant: &TenantId,
-    before: &PruneBefore,
-    limit: u32,
-) -> StoreResult<u64> {
-    prune::prune_expired(engine, tenant, before, limit).await
-}
-
-/// Writes the probe row; see `Maintenance::try_write`.
-pub(super) async fn try_write(engine: &Engine) -> StoreResult<()> {
-    const UPSERT_PROBE: &str =
-        "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
-    let query = bind!(UPSERT_PROBE; rows::to_micros(engine.clock.now()));
-    engine.execute(RowScope::All, query).await.map(drop)
-}
-
-/// Returns the waiting work of the queues; see `Maintenance::load_backlog`.
-pub(super) async fn load_backlog(engine: &Engine) -> StoreResult<Backlog> {
-    backlog::measure_backlog(engine).await
+#[async_trait]
+impl Maintenance for SqlMaintenance {
+    async fn ping(&self) -> StoreResult<()> {
+        self.0.fetch_one(RowScope::All, bind!("SELECT 1"), |_| Ok(())).await
+    }
+    async fn try_write(&self) -> StoreResult<()> {
+        const UPSERT_PROBE: &str =
+            "INSERT INTO write_probe (id, at) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET at = excluded.at";
+        let query = bind!(UPSERT_PROBE; rows::to_micros(self.0.clock.now()));
+        self.0.execute(RowScope::All, query).await.map(drop)
+    }
+    async fn load_backlog(&self) -> StoreResult<Backlog> {
+        backlog::measure_backlog(&self.0).await
+    }
+    fn ledger_metrics(&self) -> &LedgerMetrics {
+        &self.0.metrics
+    }
+    async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
+        prune::prune_expired(&self.0, scope.tenant(), before, limit).await
+    }
+    async fn count_grown_tables(&self) -> StoreResult<usize> {
+        self.0.count_grown_tables().await
+    }
+    async fn close_connections(&self) {
+        self.0.close_connections().await;
+    }
 }

@@ -35,7 +35,7 @@ const DISABLED_TENANTS: &str = "SELECT id FROM tenants WHERE enabled = FALSE";
 const TENANTS_WITH_BUDGETS: &str = "SELECT id, budget FROM tenants WHERE budget IS NOT NULL";
 
 /// Returns whether the tenant exists.
-pub(super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
+pub(in super::super) async fn has_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreResult<bool> {
     Ok(load_tenant(connection, tenant).await?.is_some())
 }
 

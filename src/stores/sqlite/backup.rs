@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 use super::{
     connect_to,
     engine::store_error,
-    file::{LockedFile, database_path, sibling_path},
+    file::{LockedFile, database_path, io_error, sibling_path},
     migrations, run_migrations,
 };
 use colloquy_ports::{StoreError, StoreResult};
@@ -270,8 +270,4 @@ fn publish_draft(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<
 
 fn rejected_error(file: &Path, why: &str) -> StoreError {
     StoreError::Rejected(format!("{} {why}", file.display()))
-}
-
-fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
-    StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
 }

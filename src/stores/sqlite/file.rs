@@ -79,7 +79,7 @@ pub(super) fn sibling_path(path: &Path, more: &str) -> PathBuf {
     name.into()
 }
 
-fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
+pub(super) fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
     StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
 }
 

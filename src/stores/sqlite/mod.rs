@@ -19,7 +19,6 @@ mod writer;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use sqlx::{
     ConnectOptions as _, Connection as _, SqliteConnection,
@@ -32,21 +31,17 @@ pub use self::{
     file::check_path,
 };
 use self::{
-    engine::{Engine, FairnessKey, store_error},
+    engine::{Engine, store_error},
     file::LockedFile,
     readers::Readers,
-    sql::RowScope,
     writer::{Writer, WriterConnections},
 };
 use super::migrations;
-use colloquy_core::{ids::TenantId, scope::TenantScope};
+use colloquy_core::ids::TenantId;
 use colloquy_ports::{
     StoreError, StoreResult,
     clock::Clock,
-    ledger::{
-        Ledger, Maintenance, PruneBefore,
-        metrics::{Backlog, LedgerMetrics},
-    },
+    ledger::{Ledger, metrics::LedgerMetrics},
     vectors::PointSource,
 };
 
@@ -160,52 +155,13 @@ impl SqliteLedger {
     /// Returns the ledger port.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
-        sql::build_ledger(&self.engine, Arc::new(SqliteMaintenance(self.engine.clone())))
+        sql::build_ledger(&self.engine)
     }
 
     /// Returns the source from which the in-process index loads a partition.
     #[must_use]
     pub fn point_source(&self) -> Arc<dyn PointSource> {
         sql::point_source(&self.engine)
-    }
-}
-
-struct SqliteMaintenance(Arc<Engine>);
-
-#[async_trait]
-impl Maintenance for SqliteMaintenance {
-    async fn ping(&self) -> StoreResult<()> {
-        let mut connection = self
-            .0
-            .readers
-            .acquire_connection(&FairnessKey::from_scope(RowScope::All))
-            .await?;
-        sqlx::query("SELECT 1")
-            .execute(&mut *connection)
-            .await
-            .map_err(store_error)?;
-        Ok(())
-    }
-    async fn try_write(&self) -> StoreResult<()> {
-        sql::try_write(&self.0).await
-    }
-    async fn load_backlog(&self) -> StoreResult<Backlog> {
-        sql::load_backlog(&self.0).await
-    }
-    fn ledger_metrics(&self) -> &LedgerMetrics {
-        &self.0.metrics
-    }
-    async fn prune_expired(&self, scope: &TenantScope, before: &PruneBefore, limit: u32) -> StoreResult<u64> {
-        sql::prune_tenant(&self.0, scope.tenant(), before, limit).await
-    }
-    /// Gathers no statistics and returns 0. Without statistics every statement has the plan that the tests check
-    /// (`plans.rs`), however large the tables are. With statistics the plan would depend on when they were gathered.
-    async fn count_grown_tables(&self) -> StoreResult<usize> {
-        Ok(0)
-    }
-    async fn close_connections(&self) {
-        self.0.readers.close().await;
-        self.0.writer.close().await;
     }
 }
 

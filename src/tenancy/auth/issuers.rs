@@ -16,13 +16,10 @@ pub struct IssuerSettings {
     pub iss: String,
     /// The issuer's JWKS file; a token names its key by `kid`. Read again when the file changes. Set this file or the
     /// public key.
-    #[serde(default)]
     pub jwks_file: Option<PathBuf>,
     /// PEM file with the issuer's only public key.
-    #[serde(default)]
     pub public_key_file: Option<PathBuf>,
     /// `kid` of the public key; unset: tokens signed with this key must have no `kid`.
-    #[serde(default)]
     pub public_key_kid: Option<String>,
     /// The tenants that the issuer's tokens may be for; `*`: all.
     pub tenants: Vec<String>,

@@ -51,7 +51,6 @@ pub(super) struct VerificationKeys {
 /// The unverified `iss`, which selects the key set for a token. A false `iss` fails with that key set.
 #[derive(Deserialize)]
 struct UnverifiedIssuer {
-    #[serde(default)]
     iss: Option<String>,
 }
 

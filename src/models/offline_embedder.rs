@@ -251,7 +251,9 @@ fn project_features(features: &BTreeMap<u64, f32>) -> Vec<f32> {
 pub(crate) fn scale_to_unit(vector: &mut [f32]) {
     let length = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     if length > 0.0 {
-        vector.iter_mut().for_each(|x| *x /= length);
+        for x in vector {
+            *x /= length;
+        }
     } else {
         // A text without features still needs a unit vector, near only to other such texts.
         vector[0] = 1.0;

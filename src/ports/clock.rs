@@ -124,9 +124,3 @@ impl IdSource {
 
     const RANDOM_BITS: u128 = (1 << 80) - 1;
 }
-
-impl std::fmt::Debug for IdSource {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("IdSource").finish_non_exhaustive()
-    }
-}

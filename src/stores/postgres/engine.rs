@@ -180,11 +180,6 @@ impl Engine {
             .unwrap_or_else(|_| Err(StoreError::Unavailable("the ledger is closed".to_owned())))
     }
 
-    /// Analyses tables that have grown; see `Maintenance::count_grown_tables`.
-    pub(super) async fn count_grown_tables(&self) -> StoreResult<usize> {
-        self.statistics.analyse_grown_tables(self).await
-    }
-
     pub(super) async fn close_connections(&self) {
         self.pool.close().await;
     }
@@ -193,6 +188,11 @@ impl Engine {
     pub(super) async fn acquire_reader<'r>(&self, reach: impl Into<RowScope<'r>>) -> StoreResult<LeasedConnection> {
         self.pool.acquire_reader(tenant_marker(reach.into())).await
     }
+}
+
+/// Analyses tables that have grown; see `Maintenance::count_grown_tables`.
+pub(super) async fn count_grown_tables(engine: &Engine) -> StoreResult<usize> {
+    engine.statistics.analyse_grown_tables(engine).await
 }
 
 /// Returns the value of `colloquy.tenant`; the policies of `migrations/postgres` compare the value with each row.

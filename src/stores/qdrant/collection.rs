@@ -9,9 +9,9 @@
 //! current finds no points and leaves the outbox unchanged.
 
 use qdrant_client::qdrant::{
-    BoolIndexParams, CreateAlias, CreateCollection, CreateFieldIndexCollection, DeleteCollection, Distance, FieldType,
-    HnswConfigDiff, IntegerIndexParams, KeywordIndexParams, SparseVectorConfig, SparseVectorParams, VectorParams,
-    VectorParamsMap, payload_index_params::IndexParams, vectors_config,
+    BoolIndexParams, CreateAlias, CreateCollection, CreateFieldIndexCollectionBuilder, Distance, FieldType,
+    HnswConfigDiff, IntegerIndexParamsBuilder, KeywordIndexParamsBuilder, SparseVectorConfig, SparseVectorParams,
+    VectorParams, VectorParamsMap, payload_index_params::IndexParams, vectors_config,
 };
 use sha2::{Digest as _, Sha256};
 
@@ -196,11 +196,7 @@ impl QdrantFactIndex {
             return Ok(());
         };
         for replaced in ours.iter().filter(|other| is_replaced(other, &counting)) {
-            let drop = DeleteCollection {
-                collection_name: replaced.name.clone(),
-                ..DeleteCollection::default()
-            };
-            let dropped = self.client.delete_collection(drop);
+            let dropped = self.client.delete_collection(&replaced.name);
             self.call_within(self.options.write_timeout, dropped).await?;
             tracing::info!(collection = replaced.name, "dropped an index that was replaced");
         }
@@ -265,14 +261,8 @@ impl QdrantFactIndex {
             }
         }
         for (field, kind, params) in payload_indexes() {
-            let index = CreateFieldIndexCollection {
-                collection_name: collection.name.clone(),
-                wait: Some(true),
-                field_name: field.to_owned(),
-                field_type: Some(kind.into()),
-                field_index_params: Some(params.into()),
-                ..CreateFieldIndexCollection::default()
-            };
+            let index = CreateFieldIndexCollectionBuilder::new(&collection.name, field, kind).wait(true);
+            let index = index.field_index_params(params);
             self.call_write(self.client.create_field_index(index)).await?;
         }
         Ok(())
@@ -313,32 +303,17 @@ fn collection_layout(collection: &CollectionName) -> CreateCollection {
 
 /// Returns the payload fields of searches, with their index types.
 fn payload_indexes() -> [(&'static str, FieldType, IndexParams); 8] {
-    let keyword = |is_tenant: bool| {
-        IndexParams::KeywordIndexParams(KeywordIndexParams {
-            is_tenant: is_tenant.then_some(true),
-            ..KeywordIndexParams::default()
-        })
-    };
-    let ordered = || {
-        IndexParams::IntegerIndexParams(IntegerIndexParams {
-            lookup: Some(false),
-            range: Some(true),
-            ..IntegerIndexParams::default()
-        })
-    };
+    let keyword = KeywordIndexParamsBuilder::default;
+    let ordered = || IntegerIndexParamsBuilder::new(false, true).into();
     [
-        (points::TENANT, FieldType::Keyword, keyword(true)),
-        (points::PARTITION, FieldType::Keyword, keyword(false)),
-        (points::READER, FieldType::Keyword, keyword(false)),
-        (points::AUDIENCE, FieldType::Keyword, keyword(false)),
-        (points::SUBJECT, FieldType::Keyword, keyword(false)),
+        (points::TENANT, FieldType::Keyword, keyword().is_tenant(true).into()),
+        (points::PARTITION, FieldType::Keyword, keyword().into()),
+        (points::READER, FieldType::Keyword, keyword().into()),
+        (points::AUDIENCE, FieldType::Keyword, keyword().into()),
+        (points::SUBJECT, FieldType::Keyword, keyword().into()),
         (points::WEIGHT, FieldType::Integer, ordered()),
         (points::VALID_AT, FieldType::Integer, ordered()),
-        (
-            points::BARE,
-            FieldType::Bool,
-            IndexParams::BoolIndexParams(BoolIndexParams::default()),
-        ),
+        (points::BARE, FieldType::Bool, BoolIndexParams::default().into()),
     ]
 }
 

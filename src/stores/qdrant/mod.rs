@@ -23,8 +23,8 @@ use parking_lot::RwLock;
 use qdrant_client::{
     Qdrant, QdrantError,
     qdrant::{
-        CountPoints, DeletePoints, Filter, PointId, PointsOperationResponse, PointsSelector, ScrollPoints,
-        UpdateStatus, UpsertPoints, WriteOrdering, WriteOrderingType,
+        CountPointsBuilder, DeletePointsBuilder, Filter, PointId, PointsOperationResponse, ScrollPoints, UpdateStatus,
+        UpsertPointsBuilder, WriteOrdering, WriteOrderingType, points_selector::PointsSelectorOneOf,
     },
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -61,6 +61,10 @@ pub struct QdrantOptions {
     pub dimensions: usize,
 }
 
+/// Writes of one point are executed in their order of arrival.
+const ORDERING: WriteOrdering = WriteOrdering {
+    r#type: WriteOrderingType::Medium as i32,
+};
 /// The largest number of points in one request.
 const CHUNK_POINTS: usize = 128;
 
@@ -152,14 +156,10 @@ impl QdrantFactIndex {
         })
     }
 
-    async fn delete_points(&self, points: PointsSelector) -> StoreResult<()> {
-        let request = DeletePoints {
-            collection_name: self.collection_state.read().writable_name()?,
-            wait: Some(true),
-            points: Some(points),
-            ordering: Some(write_ordering()),
-            ..DeletePoints::default()
-        };
+    async fn delete_points(&self, points: impl Into<PointsSelectorOneOf>) -> StoreResult<()> {
+        let collection = self.collection_state.read().writable_name()?;
+        let request = DeletePointsBuilder::new(collection).points(points).wait(true);
+        let request = request.ordering(ORDERING);
         self.call_write(self.client.delete_points(request)).await
     }
 }
@@ -202,16 +202,11 @@ impl FactIndex for QdrantFactIndex {
 
     async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         for chunk in points.chunks(CHUNK_POINTS) {
-            let request = UpsertPoints {
-                collection_name: self.collection_state.read().writable_name()?,
-                wait: Some(true),
-                points: chunk
-                    .iter()
-                    .map(|point| points::encode_point(scope, point, self.options.dimensions))
-                    .collect(),
-                ordering: Some(write_ordering()),
-                ..UpsertPoints::default()
-            };
+            let collection = self.collection_state.read().writable_name()?;
+            let points = chunk.iter();
+            let points = points.map(|point| points::encode_point(scope, point, self.options.dimensions));
+            let request = UpsertPointsBuilder::new(collection, points.collect::<Vec<_>>()).wait(true);
+            let request = request.ordering(ORDERING);
             self.call_write(self.client.upsert_points(request)).await?;
         }
         Ok(())
@@ -220,18 +215,15 @@ impl FactIndex for QdrantFactIndex {
     async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
         for chunk in facts.chunks(CHUNK_POINTS) {
             let ids: Vec<PointId> = chunk.iter().map(|fact| points::point_id(scope, *fact)).collect();
-            self.delete_points(ids.into()).await?;
+            self.delete_points(ids).await?;
         }
         Ok(())
     }
 
     async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
-        let request = CountPoints {
-            collection_name: self.collection_state.read().writable_name()?,
-            filter: Some(Filter::must([points::tenant_condition(scope)])),
-            exact: Some(true),
-            ..CountPoints::default()
-        };
+        let collection = self.collection_state.read().writable_name()?;
+        let of_tenant = Filter::must([points::tenant_condition(scope)]);
+        let request = CountPointsBuilder::new(collection).filter(of_tenant).exact(true);
         let counted = self
             .call_within(self.options.write_timeout, self.client.count(request))
             .await?;
@@ -239,7 +231,7 @@ impl FactIndex for QdrantFactIndex {
     }
 
     async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.delete_points(Filter::must([points::tenant_condition(scope)]).into())
+        self.delete_points(Filter::must([points::tenant_condition(scope)]))
             .await
     }
 
@@ -291,13 +283,6 @@ impl FactIndex for QdrantFactIndex {
     }
 }
 
-/// Writes of one point are executed in their order of arrival.
-fn write_ordering() -> WriteOrdering {
-    WriteOrdering {
-        r#type: WriteOrderingType::Medium.into(),
-    }
-}
-
 fn error_status(error: &QdrantError) -> Option<&Status> {
     match error {
         QdrantError::ResponseError { status } | QdrantError::ResourceExhaustedError { status, .. } => Some(status),
@@ -332,13 +317,5 @@ fn store_error(error: QdrantError) -> StoreError {
         | Code::OutOfRange => StoreError::Rejected(why),
         // The client also reports `Internal` for a failed connection.
         _ => StoreError::Unavailable(why),
-    }
-}
-
-impl std::fmt::Debug for QdrantFactIndex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("QdrantFactIndex")
-            .field("collection", &self.options.collection)
-            .finish_non_exhaustive()
     }
 }

@@ -30,6 +30,11 @@
 //!   known beforehand, is written by `write_memory`. A statement that only updates rows from their own columns needs no
 //!   lock.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of `Columns`, which has a lifetime, is no `ReadRow`"
+)]
+
 #[macro_use]
 mod statements;
 
@@ -64,7 +69,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub(super) use self::tenants::has_tenant;
-use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, store_error};
+use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, count_grown_tables, store_error};
 use colloquy_core::{
     ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
     scope::TenantScope,
@@ -175,7 +180,7 @@ impl Maintenance for SqlMaintenance {
         prune::prune_expired(&self.0, scope.tenant(), before, limit).await
     }
     async fn count_grown_tables(&self) -> StoreResult<usize> {
-        self.0.count_grown_tables().await
+        count_grown_tables(&self.0).await
     }
     async fn close_connections(&self) {
         self.0.close_connections().await;

@@ -435,14 +435,6 @@ impl PartitionEntry {
     }
 }
 
-impl std::fmt::Debug for InProcessFactIndex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("InProcessFactIndex")
-            .field("partitions", &self.partitions.read().len())
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -159,10 +159,6 @@ impl OpenAiEmbedder {
         }
     }
 
-    async fn request_vectors(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
-        self.try_request(kind, texts).await.map_err(|failure| failure.error)
-    }
-
     /// Makes one request. Returns unit vectors in the order of `texts`, in spite of the order in the answer.
     async fn try_request(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, CallFailure> {
         let input: Vec<Cow<'_, str>> = texts.iter().map(|text| self.with_prefix(kind, text)).collect();
@@ -190,7 +186,7 @@ impl OpenAiEmbedder {
     fn order_vectors(&self, response: EmbeddingResponse, texts: usize) -> Result<Vec<Vec<f32>>, LlmError> {
         let mut vectors = vec![Vec::new(); texts];
         if response.data.len() != texts {
-            return Err(broken_error(format!(
+            return Err(LlmError::Broken(format!(
                 "{} vectors for {texts} texts",
                 response.data.len()
             )));
@@ -200,7 +196,7 @@ impl OpenAiEmbedder {
             let place: &mut Vec<f32> = vectors
                 .get_mut(index)
                 .filter(|place| place.is_empty())
-                .ok_or_else(|| broken_error(format!("vector {index} is given twice or was not asked for")))?;
+                .ok_or_else(|| LlmError::Broken(format!("vector {index} is given twice or was not asked for")))?;
             *place = self.normalise_vector(row.embedding)?;
         }
         Ok(vectors)
@@ -218,14 +214,14 @@ impl OpenAiEmbedder {
     fn normalise_vector(&self, mut vector: Vec<f32>) -> Result<Vec<f32>, LlmError> {
         let expected = self.info.dimensions;
         if (expected != 0 && vector.len() != expected) || vector.is_empty() || vector.len() > MAX_DIMENSIONS {
-            return Err(broken_error(format!(
+            return Err(LlmError::Broken(format!(
                 "a vector of {} where {expected} are usual",
                 vector.len()
             )));
         }
         let norm = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
         if !norm.is_finite() || norm < 1e-9 {
-            return Err(broken_error("a vector without a direction".into()));
+            return Err(LlmError::Broken("a vector without a direction".into()));
         }
         #[expect(clippy::cast_possible_truncation, reason = "each is at most 1")]
         for x in &mut vector {
@@ -235,16 +231,13 @@ impl OpenAiEmbedder {
     }
 }
 
-fn broken_error(reason: String) -> LlmError {
-    LlmError::Broken(reason)
-}
-
 #[async_trait]
 impl Embedder for OpenAiEmbedder {
     async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         let mut vectors = Vec::with_capacity(texts.len());
         for batch in texts.chunks(BATCH_TEXTS) {
-            vectors.append(&mut self.request_vectors(kind, batch).await?);
+            let of_batch = self.try_request(kind, batch).await;
+            vectors.append(&mut of_batch.map_err(|failure| failure.error)?);
         }
         Ok(vectors)
     }

@@ -152,13 +152,6 @@ pub(super) struct ClaimReader<'a> {
     pub npc: &'a str,
 }
 
-/// The subject that a pattern found.
-pub(super) enum Subject {
-    Is(Party),
-    /// An unspecific subject, or a person whom the words do not identify.
-    Unclear,
-}
-
 impl ClaimReader<'_> {
     pub fn is_korean(&self) -> bool {
         self.lexicon.language == Language::Ko
@@ -214,10 +207,10 @@ impl ClaimReader<'_> {
                 self.read_subject(said)
             };
             let subject = match subject {
-                Subject::Is(subject) => subject,
+                Some(subject) => subject,
                 // "my name": not a relative. Another pattern may match better.
-                Subject::Unclear if !self.is_korean() && said.contains(' ') => continue,
-                Subject::Unclear => {
+                None if !self.is_korean() && said.contains(' ') => continue,
+                None => {
                     matched_subject = Some(Err(()));
                     break;
                 }
@@ -291,17 +284,17 @@ impl ClaimReader<'_> {
     }
 
     /// Returns the subject of a clause without a subject: the speaker, unless the previous subject is another person.
-    fn unsaid_subject(&self, before: &ClauseContext, sentence: usize) -> Subject {
+    fn unsaid_subject(&self, before: &ClauseContext, sentence: usize) -> Option<Party> {
         if !self.is_korean() {
-            return self.voice.first_person().map_or(Subject::Unclear, Subject::Is);
+            return self.voice.first_person();
         }
         if self.voice != ClaimVoice::Player {
-            return Subject::Unclear;
+            return None;
         }
         match &before.subject {
-            None | Some(Ok(Party::Player)) => Subject::Is(Party::Player),
-            Some(Ok(party)) if before.sentence == sentence => Subject::Is(party.clone()),
-            Some(_) => Subject::Unclear,
+            None | Some(Ok(Party::Player)) => Some(Party::Player),
+            Some(Ok(party)) if before.sentence == sentence => Some(party.clone()),
+            Some(_) => None,
         }
     }
 

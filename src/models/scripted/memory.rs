@@ -233,45 +233,29 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     let (firm, loose): (Vec<&String>, Vec<&String>) = question.nouns.iter().partition(|noun| listed(noun));
     let touches = |memory: &PromptMemory, nouns: &[&String]| nouns.iter().any(|noun| memory.terms.contains(noun));
     let classed = |memory: &PromptMemory| memory.claim.as_ref().is_some_and(|claim| class_fits(question, claim));
-    let mut hits: Vec<&PromptMemory> = if question.classes.is_empty() {
-        about
-            .iter()
-            .copied()
-            .filter(|m| touches(m, &firm) || touches(m, &loose))
-            .collect()
+    let mut hits: Vec<&PromptMemory> = about.clone();
+    if question.classes.is_empty() {
+        hits.retain(|m| touches(m, &firm) || touches(m, &loose));
     } else {
-        let of_class: Vec<&PromptMemory> = about.iter().copied().filter(|m| classed(m)).collect();
-        let on_topic: Vec<&PromptMemory> = of_class.iter().copied().filter(|m| touches(m, &firm)).collect();
+        hits.retain(|m| classed(m));
+        let on_topic: Vec<&PromptMemory> = hits.iter().copied().filter(|m| touches(m, &firm)).collect();
         if !firm.is_empty() && (is_about_taste(question) || !on_topic.is_empty()) {
-            on_topic
-        } else {
-            let named: Vec<&PromptMemory> = of_class.iter().copied().filter(|m| touches(m, &loose)).collect();
-            if named.is_empty() { of_class } else { named }
+            hits = on_topic;
+        } else if hits.iter().any(|m| touches(m, &loose)) {
+            hits.retain(|m| touches(m, &loose));
         }
-    };
+    }
     if hits.is_empty() && !question.nouns.is_empty() {
-        hits = about
-            .iter()
-            .copied()
-            .filter(|m| m.claim.is_none() && (touches(m, &firm) || touches(m, &loose)))
-            .collect();
+        hits.clone_from(&about);
+        hits.retain(|m| m.claim.is_none() && (touches(m, &firm) || touches(m, &loose)));
     }
-    if hits.is_empty()
-        && question.classes.is_empty()
-        && question.nouns.is_empty()
-        && question.recall
-        && !matches!(subject, Some(Party::Other(_)))
-        && !about.is_empty()
-    {
-        return RecallAnswer::About(about.into_iter().take(3).cloned().collect());
-    }
-    // "What do you know of Hob?"
-    if hits.is_empty()
-        && question.classes.is_empty()
-        && question.nouns.is_empty()
-        && matches!(subject, Some(Party::Other(_)))
-    {
-        hits = about;
+    if hits.is_empty() && question.classes.is_empty() && question.nouns.is_empty() {
+        if matches!(subject, Some(Party::Other(_))) {
+            // "What do you know of Hob?"
+            hits = about;
+        } else if question.recall && !about.is_empty() {
+            return RecallAnswer::About(about.into_iter().take(3).cloned().collect());
+        }
     }
     // On the NPC itself, the persona outranks every player.
     if hits.iter().any(|m| m.source == MemorySource::Persona) {

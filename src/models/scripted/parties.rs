@@ -1,7 +1,7 @@
 //! The subject of a clause. The subject is never confused with the speaker.
 
 use super::{
-    claim::{ClaimReader, ClaimVoice, Party, Subject},
+    claim::{ClaimReader, ClaimVoice, Party},
     korean,
 };
 
@@ -16,19 +16,11 @@ impl ClaimReader<'_> {
             .any(|p| text.starts_with(p))
             && topic(two)
         {
-            return Some(match self.read_subject(two) {
-                Subject::Is(party) => Ok(party),
-                Subject::Unclear => Err(()),
-            });
+            return Some(self.read_subject(two).ok_or(()));
         }
-        match self.korean_pronoun(first) {
-            Some(party) => Some(party),
-            None if topic(first) && text.contains(' ') => Some(match self.read_subject(first) {
-                Subject::Is(party) => Ok(party),
-                Subject::Unclear => Err(()),
-            }),
-            None => None,
-        }
+        let is_topic = topic(first) && text.contains(' ');
+        let by_name = || is_topic.then(|| self.read_subject(first).ok_or(()));
+        self.korean_pronoun(first).or_else(by_name)
     }
 
     /// Returns the meaning of a pronoun. `Some(Err(()))`: a pronoun without a meaning; `None`: not a pronoun.
@@ -43,13 +35,13 @@ impl ClaimReader<'_> {
         }
     }
 
-    pub(super) fn read_subject(&self, said: &str) -> Subject {
-        let party = if self.is_korean() {
+    /// `None`: an unspecific subject, or a person whom the words do not identify.
+    pub(super) fn read_subject(&self, said: &str) -> Option<Party> {
+        if self.is_korean() {
             self.korean_subject(said)
         } else {
             self.english_subject(said)
-        };
-        party.map_or(Subject::Unclear, Subject::Is)
+        }
     }
 
     pub(super) fn english_subject(&self, said: &str) -> Option<Party> {

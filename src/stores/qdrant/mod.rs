@@ -319,3 +319,11 @@ fn store_error(error: QdrantError) -> StoreError {
         _ => StoreError::Unavailable(why),
     }
 }
+
+impl std::fmt::Debug for QdrantFactIndex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("QdrantFactIndex")
+            .field("collection", &self.options.collection)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,18 +1,6 @@
 //! How a statement runs: values are bound in order, and an error of the engine becomes a `StoreError`.
 //!
-//! `execute!(connection, DELETE_FACT; tenant, id).await?` is short for
-//!
-//! ```text
-//! sqlx::query(DELETE_FACT)
-//!     .bind(&tenant)
-//!     .bind(&id)
-//!     .execute(&mut *connection)
-//!     .await
-//!     .map_err(store_error)?
-//!     .rows_affected()
-//! ```
-//!
-//! | macro | result |
+//! | macro, such as `execute!(connection, DELETE_FACT; tenant, id)` | result |
 //! | --- | --- |
 //! | `execute!` | the number of changed rows |
 //! | `fetch_all!` | all rows |

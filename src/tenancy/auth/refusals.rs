@@ -28,7 +28,7 @@ pub(super) struct Refusals {
 /// The refusals of a tenant, each with the time after which it no longer matters.
 #[derive(Default)]
 struct TenantRefusals {
-    tokens: HashMap<String, DateTime<Utc>>,
+    tokens: HashMap<String, RevokedBefore>,
     subjects: HashMap<String, RevokedBefore>,
     players: HashMap<PlayerId, RevokedBefore>,
 }
@@ -115,17 +115,8 @@ impl Refusals {
             matters_until,
         };
         match &revocation.revoked {
-            Revoked::Token(id) => match of.tokens.entry(id.clone()) {
-                Entry::Vacant(free) => {
-                    free.insert(matters_until);
-                    true
-                }
-                Entry::Occupied(mut known) => {
-                    let until = matters_until.max(*known.get());
-                    known.insert(until);
-                    false
-                }
-            },
+            // A token is refused whenever it was issued.
+            Revoked::Token(id) => add_or_merge(&mut of.tokens, id, before(DateTime::<Utc>::MAX_UTC)),
             Revoked::Subject(subject, until) => add_or_merge(&mut of.subjects, subject, before(*until)),
             Revoked::Player(player, until) => add_or_merge(&mut of.players, player, before(*until)),
         }
@@ -134,7 +125,7 @@ impl Refusals {
     /// Drops revocations that no longer matter.
     pub(super) fn drop_expired(&self, now: DateTime<Utc>) {
         self.revoked.write().retain(|_, of| {
-            of.tokens.retain(|_, until| *until > now);
+            of.tokens.retain(|_, before| before.matters_until > now);
             of.subjects.retain(|_, before| before.matters_until > now);
             of.players.retain(|_, before| before.matters_until > now);
             of.len() > 0

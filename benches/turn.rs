@@ -1,14 +1,20 @@
-//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Two parts:
+//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Three parts:
 //!
 //! 1. Criterion: assembling a prompt from warm stores (as the context preview does), and one turn end to end with
 //!    1,000 facts.
 //! 2. Percentiles of the recall times in the turns' traces, without the embedder. The NPC has 1,000 or 100,000 facts
 //!    with clustered vectors of 384 dimensions. Each size runs 400 turns, every line new.
+//! 3. The prompts of 64 dialogues with one NPC at once, on the callers' threads or on a single thread.
 //!
 //! Writing the 100,000 facts takes a minute. `RECALL_FACTS=1000` skips this size.
 #![allow(clippy::unwrap_used)]
 
-use std::{hash::BuildHasher as _, hint::black_box, sync::Arc, time::Duration};
+use std::{
+    hash::BuildHasher as _,
+    hint::black_box,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use async_trait::async_trait;
 use colloquy::{
@@ -306,7 +312,12 @@ impl TurnBench {
     }
 
     fn turn_input(&self) -> TurnInput {
-        let noun = NOUNS[self.said as usize % NOUNS.len()];
+        self.turn_input_after(self.said)
+    }
+
+    /// Builds the next turn, with the line that follows `said` lines.
+    fn turn_input_after(&self, said: u32) -> TurnInput {
+        let noun = NOUNS[said as usize % NOUNS.len()];
         TurnInput {
             scope: self.scope.clone(),
             node: self.node,
@@ -322,8 +333,8 @@ impl TurnBench {
             replacing: None,
             line: format!(
                 "Do you remember the {noun} at place{} on day {}?",
-                self.said * 37 % 5_000,
-                self.said
+                said * 37 % 5_000,
+                said
             ),
             key: None,
             continuation: None,
@@ -422,12 +433,50 @@ fn recall_percentiles() {
     }
 }
 
+/// Compares the threads on which the prompts of one NPC are made: those of the callers, or a single thread, as in an
+/// actor that owns the NPC's memory (docs/decisions.md#the-memory-of-an-npc-is-shared-structures-not-an-actors-state).
+fn concurrent_recalls_of_one_npc() {
+    const CALLERS: u32 = 64;
+    const ROUNDS: u32 = 30;
+    let callers = build_runtime();
+    let single = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut stage = callers.block_on(TurnBench::with_facts(1_000));
+    callers.block_on(stage.recall_millis(40)); // reads the partition and warms the caches
+    let stage = Arc::new(stage);
+    for (name, runtime) in [("one thread", &single), ("callers' threads", &callers)] {
+        let mut took = Duration::ZERO;
+        for round in 0..=ROUNDS {
+            let started = Instant::now();
+            let previews = (0..CALLERS).map(|caller| {
+                let stage = Arc::clone(&stage);
+                runtime.spawn(async move {
+                    let input = stage.turn_input_after(stage.said + round * CALLERS + caller);
+                    preview_prompt(&stage.services, &input).await.unwrap();
+                })
+            });
+            runtime.block_on(futures_util::future::try_join_all(previews)).unwrap();
+            if round > 0 {
+                took += started.elapsed();
+            }
+        }
+        println!(
+            "{CALLERS} prompts of one NPC at once, {name}: {:.2} ms until the last",
+            took.as_secs_f64() * 1_000.0 / f64::from(ROUNDS)
+        );
+    }
+}
+
 criterion_group!(benches, bench_turns);
 
 fn main() {
     // `cargo test` runs every benchmark once as a check. Percentiles are measured only under `cargo bench`.
     if std::env::args().any(|argument| argument == "--bench") {
         recall_percentiles();
+        concurrent_recalls_of_one_npc();
     }
     benches();
     Criterion::default().configure_from_args().final_summary();

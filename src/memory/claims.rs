@@ -4,173 +4,46 @@
 //! The check looks at words. A false hit costs little: a claim is still remembered, found by searches, and shown as the
 //! player's words.
 
+use std::sync::LazyLock;
+
 use super::{
     fact::Statement,
     keywords::{is_hangul, normalise_text},
+    text::{WordList, word_list},
 };
 
 /// Words of owning, holding, paying and rank. Latin words of five letters or more, and Korean words, match as
 /// beginnings.
-const CLAIM_WORDS: [&str; 113] = [
-    "own",
-    "owns",
-    "owned",
-    "owner",
-    "ownership",
-    "belong",
-    "possess",
-    "hold",
-    "holds",
-    "held",
-    "inherit",
-    "heir",
-    "heirs",
-    "deed",
-    "deeds",
-    "signed",
-    "bequea",
-    "granted",
-    "grants",
-    "given",
-    "bought",
-    "buys",
-    "purchas",
-    "owe",
-    "owes",
-    "owed",
-    "debt",
-    "debts",
-    "pay",
-    "pays",
-    "paid",
-    "paying",
-    "payme",
-    "repay",
-    "repays",
-    "repaid",
-    "refund",
-    "exempt",
-    "waive",
-    "waived",
-    "deliver",
-    "handed",
-    "rule",
-    "rules",
-    "ruled",
-    "ruler",
-    "reign",
-    "king",
-    "queen",
-    "lord",
-    "lady",
-    "prince",
-    "duke",
-    "baron",
-    "noble",
-    "knight",
-    "mayor",
-    "throne",
-    "crown",
-    "landlord",
-    "landlad",
-    "master",
-    "mistress",
-    "command",
-    "appoint",
-    "elected",
-    "charge",
-    "chosen",
-    "prophe",
-    "소유",
-    "주인",
-    "임자",
-    "가졌",
-    "가지고",
-    "가진",
-    "갖고",
-    "자기",
-    "자신의",
-    "제것",
-    "물려받",
-    "상속",
-    "넘겨받",
-    "사들",
-    "샀다",
-    "샀고",
-    "빚",
-    "갚",
-    "지불",
-    "건네",
-    "건넸",
-    "건넨",
-    "가져다",
-    "갖다",
-    "면제",
-    "탕감",
-    "공짜",
-    "무료",
-    "외상",
-    "다스",
-    "지배",
-    "왕이",
-    "왕으",
-    "왕의",
-    "여왕",
-    "왕위",
-    "영주",
-    "성주",
-    "귀족",
-    "촌장",
-    "이장",
-    "임명",
-    "즉위",
-    "문서",
-];
+static CLAIM_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "own, owns, owned, owner, ownership, belong, possess, hold, holds, held, inherit, heir, heirs, deed, deeds, \
+         signed, bequea, granted, grants, given, bought, buys, purchas, owe, owes, owed, debt, debts, pay, pays, \
+         paid, paying, payme, repay, repays, repaid, refund, exempt, waive, waived, deliver, handed, rule, rules, \
+         ruled, ruler, reign, king, queen, lord, lady, prince, duke, baron, noble, knight, mayor, throne, crown, \
+         landlord, landlad, master, mistress, command, appoint, elected, charge, chosen, prophe, 소유, 주인, 임자, \
+         가졌, 가지고, 가진, 갖고, 자기, 자신의, 제것, 물려받, 상속, 넘겨받, 사들, 샀다, 샀고, 빚, 갚, 지불, 건네, \
+         건넸, 건넨, 가져다, 갖다, 면제, 탕감, 공짜, 무료, 외상, 다스, 지배, 왕이, 왕으, 왕의, 여왕, 왕위, 영주, \
+         성주, 귀족, 촌장, 이장, 임명, 즉위, 문서",
+    )
+});
 /// Phrases with the same meaning: paid, or free of a price.
-const CLAIM_PHRASES: [&str; 8] = [
-    "free of",
-    "for free",
-    "돈을 내",
-    "돈을 냈",
-    "돈을 안",
-    "값을 내",
-    "값을 냈",
-    "값을 안",
-];
+static CLAIM_PHRASES: WordList =
+    LazyLock::new(|| word_list("free of, for free, 돈을 내, 돈을 냈, 돈을 안, 값을 내, 값을 냈, 값을 안"));
 /// 치르다 means "go through" or "pay": a claim only beside a price.
 const PAYMENT_VERBS: [&str; 3] = ["치르", "치렀", "치른"];
 const PRICE_WORDS: [&str; 16] = [
     "값", "돈", "삯", "비용", "요금", "대금", "세금", "셈", "빚", "은화", "금화", "동전", "닢", "냥", "몫", "대가",
 ];
 /// Phrases with claim words that claim nothing.
-const INNOCENT_PHRASES: [&str; 12] = [
-    "left-handed",
-    "left handed",
-    "right-handed",
-    "right handed",
-    "empty-handed",
-    "empty handed",
-    "single-handed",
-    "even-handed",
-    "own up",
-    "owns up",
-    "owned up",
-    "자기 전",
-];
+static INNOCENT_PHRASES: WordList = LazyLock::new(|| {
+    word_list(
+        "left-handed, left handed, right-handed, right handed, empty-handed, empty handed, single-handed, \
+         even-handed, own up, owns up, owned up, 자기 전",
+    )
+});
 /// Inner things, such as mistakes and feelings: owning them is no claim.
-const INNER_POSSESSIONS: [&str; 11] = [
-    "mistake",
-    "fault",
-    "failing",
-    "error",
-    "blame",
-    "guilt",
-    "responsib",
-    "feeling",
-    "실수",
-    "잘못",
-    "책임",
-];
+static INNER_POSSESSIONS: WordList =
+    LazyLock::new(|| word_list("mistake, fault, failing, error, blame, guilt, responsib, feeling, 실수, 잘못, 책임"));
 /// Verbs of having. They claim only a definite thing ("has the inn"): anybody may have a dog.
 const POSSESSION_VERBS: [&str; 9] = ["has", "have", "had", "got", "gets", "keep", "keeps", "took", "take"];
 
@@ -178,7 +51,7 @@ const POSSESSION_VERBS: [&str; 9] = ["has", "have", "had", "got", "gets", "keep"
 #[must_use]
 pub fn is_world_claim(statement: &Statement) -> bool {
     let mut said = normalise_text(&format!("{} {}", statement.predicate, statement.content));
-    for phrase in INNOCENT_PHRASES {
+    for phrase in &*INNOCENT_PHRASES {
         said = said.replace(phrase, " ");
     }
     let object = normalise_text(&statement.object);

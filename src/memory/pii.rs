@@ -134,27 +134,16 @@ fn is_valid_match(kind: &str, found: &str) -> bool {
         "national_id" => is_social_security_number(&digits),
         "phone" => (8..=15).contains(&digits.len()),
         // "3 miles down the road" is no address.
-        "address" => !found.to_lowercase().split_whitespace().any(|word| {
-            matches!(
-                word,
-                "the"
-                    | "a"
-                    | "an"
-                    | "down"
-                    | "up"
-                    | "on"
-                    | "of"
-                    | "in"
-                    | "to"
-                    | "and"
-                    | "by"
-                    | "from"
-                    | "my"
-                    | "mile"
-                    | "miles"
-                    | "days"
-            )
-        }),
+        "address" => {
+            const PROSE: [&str; 16] = [
+                "the", "a", "an", "down", "up", "on", "of", "in", "to", "and", "by", "from", "my", "mile", "miles",
+                "days",
+            ];
+            !found
+                .to_lowercase()
+                .split_whitespace()
+                .any(|word| PROSE.contains(&word))
+        }
         _ => true,
     }
 }

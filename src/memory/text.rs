@@ -20,6 +20,15 @@ pub enum TextError {
     Unseen(char),
 }
 
+/// A list of words or phrases, split once.
+pub type WordList = LazyLock<Vec<&'static str>>;
+
+/// Splits a list at its commas.
+#[must_use]
+pub fn word_list(list: &'static str) -> Vec<&'static str> {
+    list.split(", ").collect()
+}
+
 /// Bytes as lower-case hexadecimal digits, two per byte.
 #[must_use]
 pub fn to_hexadecimal(bytes: &[u8]) -> String {

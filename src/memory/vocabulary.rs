@@ -46,8 +46,8 @@ impl Vocabulary {
         };
         let synonyms = settings.synonyms.iter().flatten();
         Self {
-            moods: own(&settings.moods, words::MOODS),
-            kinds: own(&settings.relationship_kinds, words::KINDS),
+            moods: own(&settings.moods, &words::MOODS),
+            kinds: own(&settings.relationship_kinds, &words::KINDS),
             synonyms: synonyms
                 .map(|(from, to)| (normalise_word(from), normalise_word(to)))
                 .collect(),
@@ -57,13 +57,13 @@ impl Vocabulary {
     /// The first listed mood that `text` names. The result contains no other part of `text`.
     #[must_use]
     pub fn mood_named(&self, text: &str) -> Option<&str> {
-        self.first_named(&self.moods, words::MOODS, text)
+        self.first_named(&self.moods, &words::MOODS, text)
     }
 
     /// The kind of relationship that `text` names.
     #[must_use]
     pub fn kind_named(&self, text: &str) -> Option<&str> {
-        self.first_named(&self.kinds, words::KINDS, text)
+        self.first_named(&self.kinds, &words::KINDS, text)
     }
 
     /// The kind of a relationship without a stated kind.
@@ -152,7 +152,12 @@ pub fn stored_kind(kind: &str) -> String {
 /// A built-in word as a prompt in `language` shows it. Other words are shown unchanged.
 #[must_use]
 pub fn display_label(word: &str, language: Language) -> &str {
-    let known = || words::MOODS.iter().chain(words::KINDS).find(|known| known.key == word);
+    let known = || {
+        words::MOODS
+            .iter()
+            .chain(&*words::KINDS)
+            .find(|known| known.key == word)
+    };
     match language {
         Language::En => word,
         Language::Ko => known().and_then(|known| known.korean.first().copied()).unwrap_or(word),
@@ -288,17 +293,17 @@ mod tests {
     #[test]
     fn builtin_words_are_distinct_and_round_trip() {
         let vocabulary = Vocabulary::default();
-        for word in words::MOODS {
+        for word in &*words::MOODS {
             assert_eq!(
                 vocabulary.mood_named(display_label(word.key, Language::Ko)),
                 Some(word.key)
             );
-            for said in word.english.iter().chain(word.korean) {
+            for said in word.english.iter().chain(&word.korean) {
                 assert_eq!(vocabulary.mood_named(said), Some(word.key), "{said}");
             }
         }
-        for word in words::KINDS {
-            for said in word.english.iter().chain(word.korean) {
+        for word in &*words::KINDS {
+            for said in word.english.iter().chain(&word.korean) {
                 assert_eq!(vocabulary.kind_named(said), Some(word.key), "{said}");
             }
         }

@@ -15,7 +15,7 @@
 //! The last two conditions are strict: a single common word keeps a fact private. A private matter in entirely
 //! different words is recognised only by the names in the fact.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{InjectedMemory, extraction::FreshFact};
 use crate::{Services, jobs::JobInput};
@@ -25,6 +25,7 @@ use colloquy_memory::{
     fact::{Audience, FactKind, Statement, Tense},
     keywords, party,
     private_terms::PrivateTerms,
+    text::{WordList, word_list},
     timeline::JudgeBudgetShare,
 };
 use colloquy_ports::{StoreResult, ledger::facts::Extraction};
@@ -32,31 +33,12 @@ use colloquy_ports::{StoreResult, ledger::facts::Extraction};
 /// The maximum number of turns whose lines are compared. In a longer dialogue, no further facts are shared.
 const MAX_TURNS_COMPARED: u32 = 500;
 /// Models' words for the person who talks with the NPC.
-const PLAYER_WORDS: [&str; 23] = [
-    "player",
-    "the user",
-    "you",
-    "your",
-    "yours",
-    "guest",
-    "traveller",
-    "traveler",
-    "stranger",
-    "visitor",
-    "adventurer",
-    "newcomer",
-    "플레이어",
-    "사용자",
-    "당신",
-    "손님",
-    "여행자",
-    "나그네",
-    "모험가",
-    "방문객",
-    "그대",
-    "자네",
-    "너",
-];
+static PLAYER_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "player, the user, you, your, yours, guest, traveller, traveler, stranger, visitor, adventurer, newcomer, \
+         플레이어, 사용자, 당신, 손님, 여행자, 나그네, 모험가, 방문객, 그대, 자네, 너",
+    )
+});
 
 /// Splits `facts` into facts for every player and the rest.
 pub(super) async fn split_shared(

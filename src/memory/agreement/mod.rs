@@ -6,12 +6,13 @@
 
 mod numbers;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use self::numbers::{TextPiece, split_pieces};
 use super::{
     fact::{Polarity, Statement, Tense},
     keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise_text, singular_of},
+    text::{WordList, word_list},
 };
 
 /// The compared parts of a statement.
@@ -157,68 +158,14 @@ pub fn tense_of(text: &str) -> Tense {
 }
 
 fn english_tense(words: &[String]) -> Tense {
-    const PAST: [&str; 60] = [
-        "was",
-        "were",
-        "wasn't",
-        "weren't",
-        "did",
-        "didn't",
-        "had",
-        "hadn't",
-        "went",
-        "met",
-        "saw",
-        "ate",
-        "bought",
-        "sold",
-        "found",
-        "lost",
-        "told",
-        "said",
-        "gave",
-        "took",
-        "came",
-        "knew",
-        "made",
-        "got",
-        "left",
-        "felt",
-        "thought",
-        "kept",
-        "fought",
-        "stole",
-        "broke",
-        "wrote",
-        "drank",
-        "slept",
-        "spoke",
-        "taught",
-        "won",
-        "built",
-        "began",
-        "became",
-        "grew",
-        "ran",
-        "rode",
-        "sang",
-        "swam",
-        "wore",
-        "chose",
-        "forgot",
-        "held",
-        "heard",
-        "killed",
-        "led",
-        "paid",
-        "sent",
-        "stood",
-        "understood",
-        "woke",
-        "formerly",
-        "died",
-        "lied",
-    ];
+    static PAST: WordList = LazyLock::new(|| {
+        word_list(
+            "was, were, wasn't, weren't, did, didn't, had, hadn't, went, met, saw, ate, bought, sold, found, lost, \
+             told, said, gave, took, came, knew, made, got, left, felt, thought, kept, fought, stole, broke, wrote, \
+             drank, slept, spoke, taught, won, built, began, became, grew, ran, rode, sang, swam, wore, chose, \
+             forgot, held, heard, killed, led, paid, sent, stood, understood, woke, formerly, died, lied",
+        )
+    });
     const FUTURE: [&str; 4] = ["will", "won't", "shall", "gonna"];
     const BE: [&str; 14] = [
         "is", "are", "am", "be", "been", "isn't", "aren't", "get", "gets", "feel", "feels", "a", "an", "the",

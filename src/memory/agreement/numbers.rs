@@ -1,30 +1,19 @@
 //! Numbers in a text, in digits or words, in Korean and English, as far as facts need them: ages, counts, dates,
 //! prices.
 
-use crate::keywords::{is_hangul, korean_stem};
+use std::sync::LazyLock;
 
-const ENGLISH_UNITS: [&str; 20] = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-];
+use crate::{
+    keywords::{is_hangul, korean_stem},
+    text::{WordList, word_list},
+};
+
+static ENGLISH_UNITS: WordList = LazyLock::new(|| {
+    word_list(
+        "zero, one, two, three, four, five, six, seven, eight, nine, ten, eleven, twelve, thirteen, fourteen, \
+         fifteen, sixteen, seventeen, eighteen, nineteen",
+    )
+});
 const ENGLISH_TENS: [&str; 8] = [
     "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
 ];
@@ -56,58 +45,13 @@ const NATIVE_UNITS: [(&str, u64); 9] = [
 const NATIVE_BOUND: [(&str, u64); 4] = [("한", 1), ("두", 2), ("세", 3), ("네", 4)];
 
 /// Words that count things.
-const COUNTERS: [&str; 50] = [
-    "살",
-    "명",
-    "개",
-    "마리",
-    "년",
-    "월",
-    "일",
-    "시",
-    "분",
-    "초",
-    "번",
-    "원",
-    "골드",
-    "층",
-    "잔",
-    "병",
-    "권",
-    "장",
-    "대",
-    "송이",
-    "자루",
-    "그루",
-    "켤레",
-    "쌍",
-    "달",
-    "주",
-    "가지",
-    "사람",
-    "배",
-    "점",
-    "호",
-    "척",
-    "인",
-    "미터",
-    "킬로",
-    "시간",
-    "세",
-    "냥",
-    "푼",
-    "은화",
-    "금화",
-    "조각",
-    "그릇",
-    "채",
-    "벌",
-    "통",
-    "줄",
-    "포기",
-    "방울",
-    "퍼센트",
-];
+static COUNTERS: WordList = LazyLock::new(|| {
+    word_list(
+        "살, 명, 개, 마리, 년, 월, 일, 시, 분, 초, 번, 원, 골드, 층, 잔, 병, 권, 장, 대, 송이, 자루, 그루, 켤레, 쌍, \
+         달, 주, 가지, 사람, 배, 점, 호, 척, 인, 미터, 킬로, 시간, 세, 냥, 푼, 은화, 금화, 조각, 그릇, 채, 벌, 통, \
+         줄, 포기, 방울, 퍼센트",
+    )
+});
 /// Counters after a single Sino-Korean digit. Before other counters such a syllable is usually another word.
 const SINO_COUNTERS: [&str; 9] = ["년", "월", "층", "개월", "학년", "인분", "킬로", "미터", "퍼센트"];
 
@@ -256,24 +200,9 @@ enum RequiredCounter {
 
 /// Particles and the copula after a bare numeral: "둘이다", "셋을".
 fn is_ending(rest: &str) -> bool {
-    matches!(
-        rest,
-        "이" | "을"
-            | "를"
-            | "은"
-            | "는"
-            | "가"
-            | "도"
-            | "만"
-            | "이다"
-            | "다"
-            | "이야"
-            | "야"
-            | "과"
-            | "와"
-            | "의"
-            | "입니다"
-    )
+    "이 을 를 은 는 가 도 만 이다 다 이야 야 과 와 의 입니다"
+        .split(' ')
+        .any(|ending| ending == rest)
 }
 
 fn parse_native_number(word: &str) -> Option<(u64, &str, RequiredCounter)> {

@@ -1,26 +1,18 @@
 //! The people in a line, found by the names that a memory knows: "Anna", "my sister", "내 동생이".
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::NameAliases;
-use crate::{keywords, party};
+use crate::{
+    keywords, party,
+    text::{WordList, word_list},
+};
 
 /// Words before a thing that belongs to the speaker, in each language.
 const SPEAKER_POSSESSIVES: [&str; 9] = ["my", "our", "내", "제", "우리", "저희", "나의", "저의", "우리의"];
 /// Words before a thing that belongs to the listener.
-const LISTENER_POSSESSIVES: [&str; 11] = [
-    "your",
-    "네",
-    "니",
-    "너의",
-    "너희",
-    "자네",
-    "자네의",
-    "당신",
-    "당신의",
-    "그대",
-    "그대의",
-];
+static LISTENER_POSSESSIVES: WordList =
+    LazyLock::new(|| word_list("your, 네, 니, 너의, 너희, 자네, 자네의, 당신, 당신의, 그대, 그대의"));
 /// Most words between an owner and the owned thing: "my dear old sister".
 const MAX_WORDS_BETWEEN: usize = 2;
 /// Syllables of a Korean word that is clear alone, or stands for a longer word that ends in it: 동생 for 여동생.

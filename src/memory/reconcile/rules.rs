@@ -4,7 +4,7 @@
 //!
 //! The rules answer only if no other part of the sentences could matter. All other pairs go to the judge.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{
     JudgeVerdict,
@@ -15,6 +15,7 @@ use crate::{
     aliases,
     fact::{FactKind, Polarity, Statement, Tense},
     keywords::{is_hangul, normalise_text},
+    text::{WordList, word_list},
 };
 
 /// The common matter of two statements.
@@ -26,74 +27,26 @@ pub struct CommonMatter {
 }
 
 /// Words of liking and disliking; Korean words are beginnings.
-const TASTE_WORDS: [&str; 27] = [
-    "like", "likes", "liked", "love", "loves", "loved", "hate", "hates", "hated", "dislike", "dislikes", "enjoy",
-    "enjoys", "adore", "adores", "detest", "detests", "loathe", "loathes", "despise", "despises", "fond", "좋아",
-    "싫어", "사랑", "미워", "즐",
-];
+static TASTE_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "like, likes, liked, love, loves, loved, hate, hates, hated, dislike, dislikes, enjoy, enjoys, adore, \
+         adores, detest, detests, loathe, loathes, despise, despises, fond, 좋아, 싫어, 사랑, 미워, 즐",
+    )
+});
 /// Words that make a taste exclusive, or compare: never a clear case.
-const EXCLUSIVE_WORDS: [&str; 18] = [
-    "favourite",
-    "favorite",
-    "favourites",
-    "favorites",
-    "best",
-    "most",
-    "prefer",
-    "prefers",
-    "preferred",
-    "rather",
-    "instead",
-    "only",
-    "than",
-    "가장",
-    "제일",
-    "최고",
-    "최애",
-    "대신",
-];
+static EXCLUSIVE_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "favourite, favorite, favourites, favorites, best, most, prefer, prefers, preferred, rather, instead, only, \
+         than, 가장, 제일, 최고, 최애, 대신",
+    )
+});
 /// Words that say nothing about the liked or disliked thing. Korean words are beginnings.
-const SILENT_WORDS: [&str; 39] = [
-    "a",
-    "an",
-    "the",
-    "do",
-    "does",
-    "did",
-    "not",
-    "no",
-    "longer",
-    "any",
-    "more",
-    "anymore",
-    "really",
-    "very",
-    "much",
-    "is",
-    "are",
-    "be",
-    "of",
-    "to",
-    "now",
-    "still",
-    "at",
-    "all",
-    "it",
-    "doesn",
-    "don",
-    "t",
-    "s",
-    "and",
-    "player",
-    "이제",
-    "이젠",
-    "이상",
-    "않",
-    "정말",
-    "아주",
-    "매우",
-    "플레이어",
-];
+static SILENT_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "a, an, the, do, does, did, not, no, longer, any, more, anymore, really, very, much, is, are, be, of, to, \
+         now, still, at, all, it, doesn, don, t, s, and, player, 이제, 이젠, 이상, 않, 정말, 아주, 매우, 플레이어",
+    )
+});
 
 /// The features of a statement that rules compare.
 #[derive(Debug, Clone)]

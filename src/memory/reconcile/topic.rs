@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use aho_corasick::AhoCorasick;
 
-use crate::keywords::is_hangul;
+use crate::{keywords::is_hangul, text::word_list};
 
 /// The topic of a statement: a topic with one value at a time, or things that people gain and lose. Of several topics
 /// the first counts.
@@ -31,151 +31,60 @@ impl StatementTopic {
 struct TopicWords {
     topic: StatementTopic,
     /// Certain in every position.
-    plain: &'static [&'static str],
+    plain: &'static str,
     /// Possible with another meaning: "quit" may mean a job or drinking.
-    loose: &'static [&'static str],
+    loose: &'static str,
     /// Certain only without other words: "has moved" is no possession.
-    empty: &'static [&'static str],
+    empty: &'static str,
 }
 
 const TOPIC_WORDS: [TopicWords; 7] = [
     TopicWords {
         topic: StatementTopic::Favourite,
-        plain: &["favourite", "favorite", "가장 좋아", "제일 좋아", "최애"],
-        loose: &["prefer", "더 좋아"],
-        empty: &[],
+        plain: "favourite, favorite, 가장 좋아, 제일 좋아, 최애",
+        loose: "prefer, 더 좋아",
+        empty: "",
     },
     TopicWords {
         topic: StatementTopic::Home,
-        plain: &[
-            "live in",
-            "lives in",
-            "live at",
-            "lives at",
-            "living in",
-            "move to",
-            "moves to",
-            "moved to",
-            "reside",
-            "resides",
-            "dwell",
-            "dwells",
-            "hometown",
-            "살다",
-            "살고",
-            "이사",
-            "거주",
-            "고향",
-        ],
-        loose: &[
-            "live",
-            "lives",
-            "lived",
-            "living",
-            "home",
-            "house",
-            "move",
-            "moves",
-            "moved",
-            "moving",
-            "settle",
-            "settled",
-            "retire to",
-            "retired to",
-            "산다",
-            "살았",
-            "살던",
-            "집은",
-            "집이",
-            "옮겼",
-            "옮긴다",
-        ],
-        empty: &[],
+        plain: "live in, lives in, live at, lives at, living in, move to, moves to, moved to, reside, resides, dwell, \
+            dwells, hometown, 살다, 살고, 이사, 거주, 고향",
+        loose: "live, lives, lived, living, home, house, move, moves, moved, moving, settle, settled, retire to, \
+            retired to, 산다, 살았, 살던, 집은, 집이, 옮겼, 옮긴다",
+        empty: "",
     },
     TopicWords {
         topic: StatementTopic::Work,
-        plain: &[
-            "work as",
-            "works as",
-            "work at",
-            "works at",
-            "work for",
-            "works for",
-            "work in",
-            "works in",
-            "profession",
-            "employed",
-            "occupation",
-            "apprentice",
-            "일한다",
-            "일하",
-            "직업",
-            "직장",
-            "취직",
-        ],
-        loose: &[
-            "work",
-            "works",
-            "worked",
-            "job",
-            "hired",
-            "quit",
-            "retire",
-            "career",
-            "live by",
-            "lives by",
-            "live off",
-            "lives off",
-            "live as",
-            "lives as",
-            "living as",
-            "living by",
-            "일했",
-            "일자리",
-            "그만두",
-            "그만뒀",
-            "은퇴",
-        ],
-        empty: &[],
+        plain: "work as, works as, work at, works at, work for, works for, work in, works in, profession, employed, \
+            occupation, apprentice, 일한다, 일하, 직업, 직장, 취직",
+        loose: "work, works, worked, job, hired, quit, retire, career, live by, lives by, live off, lives off, \
+            live as, lives as, living as, living by, 일했, 일자리, 그만두, 그만뒀, 은퇴",
+        empty: "",
     },
     TopicWords {
         topic: StatementTopic::Name,
-        plain: &[
-            "be named",
-            "is named",
-            "is called",
-            "name is",
-            "nickname",
-            "이름",
-            "별명",
-        ],
-        loose: &["name", "named", "called", "renamed", "불린", "불러"],
-        empty: &[],
+        plain: "be named, is named, is called, name is, nickname, 이름, 별명",
+        loose: "name, named, called, renamed, 불린, 불러",
+        empty: "",
     },
     TopicWords {
         topic: StatementTopic::Age,
-        plain: &["years old", "나이", "살이다", "살이 되"],
-        loose: &["age", "aged"],
-        empty: &[],
+        plain: "years old, 나이, 살이다, 살이 되",
+        loose: "age, aged",
+        empty: "",
     },
     TopicWords {
         topic: StatementTopic::Partner,
-        plain: &[
-            "marry", "marri", "wife", "husband", "spouse", "divorc", "betroth", "결혼", "혼인", "아내", "남편", "부인",
-            "이혼", "약혼",
-        ],
-        loose: &["wed", "engaged", "partner", "헤어"],
-        empty: &[],
+        plain: "marry, marri, wife, husband, spouse, divorc, betroth, 결혼, 혼인, 아내, 남편, 부인, 이혼, 약혼",
+        loose: "wed, engaged, partner, 헤어",
+        empty: "",
     },
     TopicWords {
         topic: StatementTopic::Possession,
         // A seller of a mill or a cottage may have lived from it, or in it.
-        plain: &["own", "owns", "possess", "소유", "키운다", "키우"],
-        loose: &[
-            "owned", "sell", "sells", "sold", "bought", "buy", "lost", "gave", "가졌", "팔았", "판다", "샀다", "잃었",
-            "잃어",
-        ],
-        empty: &["has", "have", "had", "keep", "keeps", "있다", "없다", "가지고"],
+        plain: "own, owns, possess, 소유, 키운다, 키우",
+        loose: "owned, sell, sells, sold, bought, buy, lost, gave, 가졌, 팔았, 판다, 샀다, 잃었, 잃어",
+        empty: "has, have, had, keep, keeps, 있다, 없다, 가지고",
     },
 ];
 
@@ -193,13 +102,18 @@ type TopicPhrase = (StatementTopic, &'static str, PhraseCertainty);
 /// The phrases of all topics, found in one pass over a text.
 static TOPIC_PHRASES: LazyLock<(AhoCorasick, Vec<TopicPhrase>)> = LazyLock::new(|| {
     let phrases = TOPIC_WORDS.iter().flat_map(|words| {
-        let of =
-            |phrases: &'static [&'static str], surety| phrases.iter().map(move |phrase| (words.topic, *phrase, surety));
-        let (plain, loose) = (
-            of(words.plain, PhraseCertainty::Plain),
-            of(words.loose, PhraseCertainty::Loose),
-        );
-        plain.chain(loose).chain(of(words.empty, PhraseCertainty::Empty))
+        [
+            (words.plain, PhraseCertainty::Plain),
+            (words.loose, PhraseCertainty::Loose),
+            (words.empty, PhraseCertainty::Empty),
+        ]
+        .into_iter()
+        .filter(|(phrases, _)| !phrases.is_empty())
+        .flat_map(move |(phrases, surety)| {
+            word_list(phrases)
+                .into_iter()
+                .map(move |phrase| (words.topic, phrase, surety))
+        })
     });
     let phrases: Vec<TopicPhrase> = phrases.collect();
     let found = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");

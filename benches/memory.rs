@@ -9,7 +9,7 @@ use colloquy::{
         calibration::Calibration,
         fact::Importance,
         keywords::{TermStatistics, bm25_score, fact_terms, keyword_factor, search_terms},
-        packing::{PackingBudget, near_duplicates, pack_texts},
+        packing::{PackingBudget, pack_texts},
         scoring::{RecallWeights, compare_best_first, score_fact},
         state_block::{StateRules, StreamCutter, parse_closed},
         tokens::TokenCounter,
@@ -22,19 +22,6 @@ const CANDIDATES: u16 = 80;
 const SAMPLE_FACT: &str = "플레이어는 어둠의 숲에서 고블린왕 크룩을 만나 불꽃 검을 얻었고, the player likes grapes";
 const SAMPLE_QUERY: &str = "내가 좋아하는 과일이 뭐였지? And where did I find the flaming sword?";
 const SAMPLE_REPLY: &str = "<smile> 포도를 좋아한다고 했지. 어둠의 숲에서 크룩을 만났을 때도 포도 이야기를 했어.\n\n```state\nlocation: 어둠의 숲\nhp_change: -15\nitems_gained: [불꽃 검]\nrelationship_changes: [{from: 아리아, to: 크룩, type: hostile, delta: -2}]\nmood: tense\n```";
-
-/// Returns unit vectors that are neither equal nor orthogonal.
-fn sample_vectors(dimensions: u16) -> Vec<Vec<f32>> {
-    (0..CANDIDATES)
-        .map(|n| {
-            let raw: Vec<f32> = (0..dimensions)
-                .map(|at| (f32::from(at) * 0.37 + f32::from(n)).sin())
-                .collect();
-            let norm = raw.iter().map(|x| x * x).sum::<f32>().sqrt();
-            raw.into_iter().map(|x| x / norm).collect()
-        })
-        .collect()
-}
 
 fn bench_scoring(c: &mut Criterion) {
     let query = search_terms(SAMPLE_QUERY);
@@ -61,11 +48,6 @@ fn bench_scoring(c: &mut Criterion) {
             scored.sort_unstable_by(|a, b| compare_best_first(*a, *b));
             scored
         });
-    });
-    let vectors = sample_vectors(384);
-    let borrowed: Vec<&[f32]> = vectors.iter().map(Vec::as_slice).collect();
-    c.bench_function("merge near-duplicates of 80 candidates", |b| {
-        b.iter(|| near_duplicates(black_box(&borrowed), 0.95));
     });
     let texts = vec![SAMPLE_FACT; 20];
     let budget = PackingBudget {

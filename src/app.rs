@@ -27,7 +27,6 @@ use actix_web::{dev::Server, rt::task::JoinHandle, web};
 use anyhow::Context;
 use chrono::{DateTime, Utc};
 use prometheus::Registry;
-use secrecy::SecretString;
 
 use self::{
     data_folder::DataFolder,
@@ -275,12 +274,11 @@ impl Application {
 /// # Errors
 /// If the secret cannot be read or created.
 pub fn auth_settings(config: &Config) -> anyhow::Result<AuthSettings> {
-    let generated: Option<SecretString> = if config.auth.needs_secret() {
-        Some(data_folder::load_or_create_secret(&config.data_dir)?)
-    } else {
-        None
-    };
-    Ok(config.auth.to_settings(generated))
+    let mut settings = config.auth.clone();
+    if settings.needs_secret() {
+        settings.hs256_secret = Some(data_folder::load_or_create_secret(&config.data_dir)?);
+    }
+    Ok(settings)
 }
 
 async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc>) -> anyhow::Result<()> {

@@ -9,13 +9,15 @@ use std::{
 };
 
 use actix_web::dev::ServerHandle;
-use bytestring::ByteString;
 use tokio::time::{sleep, timeout};
 
 use colloquy_actors::handle::{DrainReport, Sessions};
 use colloquy_http::{
     Readiness,
-    socket::player_socket::{SocketHub, close_code},
+    socket::{
+        events::draining_event,
+        player_socket::{SocketHub, close_code},
+    },
 };
 use colloquy_ports::{clock::Clock, ledger::Ledger};
 
@@ -47,8 +49,7 @@ impl RunningServer {
         }
         let started = self.clock.monotonic_now();
         let left = |reserve: Duration| remaining_time(started, self.clock.monotonic_now(), deadline, reserve);
-        let draining = format!(r#"{{"type":"server.draining","deadline_s":{}}}"#, deadline.as_secs());
-        self.sockets.broadcast_text(&ByteString::from(draining));
+        self.sockets.broadcast_text(&draining_event(deadline).into());
 
         // `drain_node` refuses new lines at once, cuts running turns at its deadline, and flushes buffered writes.
         let drained = self.sessions.drain_node(left(SHUTDOWN_RESERVE)).await;

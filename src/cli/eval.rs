@@ -113,11 +113,11 @@ async fn run_trial(
 ) -> anyhow::Result<(EvalSettings, Vec<QuestionOutcome>)> {
     let folder = tempfile::tempdir().context("cannot make a folder for the throw-away ledger")?;
     let trial = EvalTrial::open_in_folder(config, folder.path(), set).await?;
-    let recall = config.dialogue_settings().recall;
+    let recall = &config.recall;
     let settings = EvalSettings {
         name: file.map_or_else(|| "the configuration".to_owned(), |file| file.display().to_string()),
         embedder: trial.embedder_model(),
-        weights: recall.weights,
+        weights: recall.weights_for(None),
         recency_lambda_per_day: recall.recency_lambda_per_day,
     };
     let asked = trial.run_set(set, k, factors).await?;

@@ -1,11 +1,11 @@
 //! Merging of the configuration layers. The type of each key comes from the defaults.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use figment::{
     Figment, Metadata, Profile, Provider,
     providers::{Format, Toml},
-    value::{Dict, Map, Num, Value},
+    value::{Dict, Empty, Map, Num, Tag, Value},
 };
 
 use super::{ConfigFault, ConfigSources, DEFAULTS, ENV_PREFIX};
@@ -80,20 +80,37 @@ pub(super) struct SettingValue {
 pub(super) struct MergedConfig {
     pub figment: Figment,
     pub known: BTreeMap<String, SettingKind>,
+    /// The keys that may be unset: an empty text is their default.
+    unsettable: BTreeSet<String>,
     pub leaves: Vec<SettingValue>,
 }
 
 impl MergedConfig {
-    /// Returns the merged settings, with the defaults in place of `keys`.
+    /// Returns the merged settings, with the defaults in place of `keys`. Unset settings have no value.
     pub(super) fn without_keys(&self, keys: &[String]) -> Figment {
-        if keys.is_empty() {
-            return self.figment.clone();
+        let kept = || self.leaves.iter().filter(|leaf| !keys.contains(&leaf.key));
+        let mut settings = self.figment.clone();
+        if !keys.is_empty() {
+            let mut tree = Dict::new();
+            for leaf in kept() {
+                insert_at_key(&mut tree, &leaf.key, leaf.value.clone());
+            }
+            settings = Figment::from(Toml::string(DEFAULTS)).merge(EnvLayer(tree));
         }
+        let mut unset: BTreeSet<&String> = self.unsettable.iter().collect();
         let mut tree = Dict::new();
-        for leaf in self.leaves.iter().filter(|leaf| !keys.contains(&leaf.key)) {
-            insert_at_key(&mut tree, &leaf.key, leaf.value.clone());
+        for leaf in kept() {
+            if let Value::String(tag, text) = &leaf.value
+                && !text.trim().is_empty()
+                && unset.remove(&leaf.key)
+            {
+                insert_at_key(&mut tree, &leaf.key, Value::String(*tag, text.trim().to_owned()));
+            }
         }
-        Figment::from(Toml::string(DEFAULTS)).merge(EnvLayer(tree))
+        for key in unset {
+            insert_at_key(&mut tree, key, Value::Empty(Tag::Default, Empty::None));
+        }
+        settings.merge(EnvLayer(tree))
     }
     /// Returns the type of the setting `key`, if the setting exists.
     pub(super) fn kind_of(&self, key: &str) -> Option<SettingKind> {
@@ -125,9 +142,12 @@ fn matches_pattern(pattern: &str, key: &str) -> bool {
 /// Merges the defaults, the files and the environment. Fails only if a file cannot be read as TOML.
 pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, ConfigFault> {
     let defaults = Figment::from(Toml::string(DEFAULTS));
-    let mut known = BTreeMap::new();
+    let (mut known, mut unsettable) = (BTreeMap::new(), BTreeSet::new());
     let tree = defaults.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
     flatten_tree("", &tree, &mut |key, value| {
+        if value.as_str() == Some("") {
+            unsettable.insert(key.clone());
+        }
         if let Some(kind) = SettingKind::of_value(value) {
             known.insert(key, kind);
         }
@@ -154,7 +174,12 @@ pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, Conf
             key,
         });
     });
-    Ok(MergedConfig { figment, known, leaves })
+    Ok(MergedConfig {
+        figment,
+        known,
+        unsettable,
+        leaves,
+    })
 }
 
 /// Reads a required file.

@@ -13,9 +13,9 @@ mod sections;
 use std::{fmt, path::PathBuf};
 
 pub use sections::{
-    AuthSection, BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName,
-    LedgerSection, ListenAddress, LlmSection, NodeSection, PromptSection, RecallSection, RetrySection, ServerSection,
-    Synchronous, TaskSection, TasksSection, TelemetrySection, VectorsSection,
+    BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName, LedgerSection,
+    ListenAddress, LlmSection, NodeSection, RetrySection, ServerSection, Synchronous, TaskSection, TasksSection,
+    TelemetrySection, VectorsSection,
 };
 
 /// The documented defaults, compiled in.

@@ -20,15 +20,9 @@ use colloquy_dialogue::{
     },
 };
 use colloquy_http::{HttpSettings, socket::player_socket::SocketSettings};
-use colloquy_memory::{
-    calibration::Calibration,
-    scoring::{RecallPreset, RecallWeights},
-};
+use colloquy_memory::calibration::Calibration;
 use colloquy_telemetry::{LogFormat, TraceExport};
-use colloquy_tenancy::{
-    auth::{AuthSettings, IssuerSettings},
-    limits::LimitSettings,
-};
+use colloquy_tenancy::{auth::AuthSettings, limits::LimitSettings};
 
 /// The complete, valid configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -43,14 +37,14 @@ pub struct Config {
     pub ledger: LedgerSection,
     pub buffer: BufferSection,
     pub vectors: VectorsSection,
-    pub auth: AuthSection,
+    pub auth: AuthSettings,
     pub limits: LimitSettings,
     pub budgets: BudgetSettings,
     pub llm: LlmSection,
     pub embedder: EmbedderSection,
     pub turn: TurnSettings,
-    pub prompt: PromptSection,
-    pub recall: RecallSection,
+    pub prompt: PromptSettings,
+    pub recall: RecallSettings,
     pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
@@ -68,8 +62,8 @@ impl Config {
     pub fn dialogue_settings(&self) -> DialogueSettings {
         DialogueSettings {
             turn: self.turn.clone(),
-            prompt: self.prompt.to_settings(),
-            recall: self.recall.to_settings(),
+            prompt: self.prompt.clone(),
+            recall: self.recall.clone(),
             scenarios: self.scenarios.clone(),
             summaries: self.summaries.clone(),
             jobs: JobSettings {
@@ -152,12 +146,9 @@ pub struct ServerSection {
 #[serde(deny_unknown_fields)]
 pub struct NodeSection {
     /// The URL at which the other nodes, and this node itself, reach this node. `None` for a single server.
-    #[serde(deserialize_with = "unset_if_empty")]
     pub url: Option<String>,
-    #[serde(deserialize_with = "secret")]
     pub secret: Option<SecretString>,
     /// The previous secret; its signatures are still accepted.
-    #[serde(deserialize_with = "secret")]
     pub previous_secret: Option<SecretString>,
     pub heartbeat_ms: u64,
     pub lease_ms: u64,
@@ -177,7 +168,6 @@ pub enum Synchronous {
 #[serde(deny_unknown_fields)]
 pub struct LedgerSection {
     /// May contain a password.
-    #[serde(deserialize_with = "secret")]
     pub url: Option<SecretString>,
     pub synchronous: Synchronous,
     pub readers: u32,
@@ -193,7 +183,6 @@ pub struct LedgerSection {
 #[serde(deny_unknown_fields)]
 pub struct BufferSection {
     /// May contain a password.
-    #[serde(deserialize_with = "secret_text")]
     pub url: SecretString,
     pub cluster: bool,
     pub timeout_ms: u64,
@@ -206,7 +195,6 @@ pub struct BufferSection {
 pub struct VectorsSection {
     pub url: String,
     pub memory_mib: u64,
-    #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
     pub collection: String,
     pub timeout_ms: u64,
@@ -230,71 +218,11 @@ impl VectorsSection {
     }
 }
 
-/// [`AuthSettings`] with an empty text for unset values.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AuthSection {
-    #[serde(deserialize_with = "secret")]
-    pub hs256_secret: Option<SecretString>,
-    #[serde(deserialize_with = "secret")]
-    pub hs256_previous_secret: Option<SecretString>,
-    #[serde(deserialize_with = "path_if_set")]
-    pub public_key_file: Option<PathBuf>,
-    #[serde(deserialize_with = "unset_if_empty")]
-    pub public_key_kid: Option<String>,
-    #[serde(deserialize_with = "path_if_set")]
-    pub jwks_file: Option<PathBuf>,
-    #[serde(default)]
-    pub issuers: BTreeMap<String, IssuerSettings>,
-    pub audience: String,
-    pub leeway_s: u64,
-    pub default_ttl_s: u64,
-    pub max_ttl_s: u64,
-    pub max_age_d: u32,
-    pub ticket_ttl_s: u64,
-    pub max_tickets: u64,
-    pub tenant_cache_s: u64,
-}
-
-impl AuthSection {
-    /// True if no key for checking tokens is configured, so that a secret must be generated.
-    #[must_use]
-    pub fn needs_secret(&self) -> bool {
-        self.hs256_secret.is_none()
-            && self.public_key_file.is_none()
-            && self.jwks_file.is_none()
-            && self.issuers.is_empty()
-    }
-    /// Returns the settings of the authenticator. `generated` is the secret if [`Self::needs_secret`].
-    #[must_use]
-    pub fn to_settings(&self, generated: Option<SecretString>) -> AuthSettings {
-        AuthSettings {
-            hs256_secret: self.hs256_secret.clone().or(generated),
-            hs256_previous_secret: self.hs256_previous_secret.clone(),
-            public_key_file: self.public_key_file.clone(),
-            public_key_kid: self.public_key_kid.clone(),
-            jwks_file: self.jwks_file.clone(),
-            issuers: self.issuers.clone(),
-            audience: self.audience.clone(),
-            leeway_s: self.leeway_s,
-            default_ttl_s: self.default_ttl_s,
-            max_ttl_s: self.max_ttl_s,
-            max_age_d: self.max_age_d,
-            ticket_ttl_s: self.ticket_ttl_s,
-            max_tickets: self.max_tickets,
-            tenant_cache_s: self.tenant_cache_s,
-        }
-    }
-}
-
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LlmSection {
-    #[serde(deserialize_with = "unset_if_empty")]
     pub base_url: Option<String>,
-    #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
-    #[serde(deserialize_with = "unset_if_empty")]
     pub model: Option<String>,
     pub supports_json_schema: bool,
     pub explicit_cache_marks: bool,
@@ -304,7 +232,6 @@ pub struct LlmSection {
     pub prices: Vec<ModelPrice>,
     pub npc_models: Vec<String>,
     /// A `tokenizer.json` for models whose vocabulary is not bundled.
-    #[serde(deserialize_with = "path_if_set")]
     pub tokenizer_file: Option<PathBuf>,
     pub tasks: TasksSection,
     #[serde(default)]
@@ -355,7 +282,6 @@ impl TasksSection {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskSection {
-    #[serde(deserialize_with = "unset_if_empty")]
     pub model: Option<String>,
     pub timeout_ms: u32,
     pub max_output_tokens: u32,
@@ -367,7 +293,7 @@ pub struct TaskSection {
 #[serde(deny_unknown_fields)]
 pub struct EndpointSection {
     pub base_url: String,
-    #[serde(default, deserialize_with = "secret")]
+    #[serde(default, deserialize_with = "secret_if_set")]
     pub api_key: Option<SecretString>,
     #[serde(default = "default_true")]
     pub supports_json_schema: bool,
@@ -410,11 +336,8 @@ pub enum InputTypeName {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EmbedderSection {
-    #[serde(deserialize_with = "unset_if_empty")]
     pub base_url: Option<String>,
-    #[serde(deserialize_with = "secret")]
     pub api_key: Option<SecretString>,
-    #[serde(deserialize_with = "unset_if_empty")]
     pub model: Option<String>,
     /// 0: the embedder is asked.
     pub dimensions: usize,
@@ -427,100 +350,17 @@ pub struct EmbedderSection {
     pub calibration: Option<Calibration>,
 }
 
-/// [`PromptSettings`] and the folder of replacement templates.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PromptSection {
-    pub total_tokens: u32,
-    pub acquaintance_tokens: u32,
-    pub pinned_tokens: u32,
-    pub summary_tokens: u32,
-    pub history_tokens: u32,
-    pub overheard_tokens: u32,
-    pub scenario_tokens: u32,
-    pub scenario_item_tokens: u32,
-    pub memory_tokens: u32,
-    pub memory_item_tokens: u32,
-    pub state_chars: usize,
-    pub state_block: bool,
-    pub ask_for_state: bool,
-    #[serde(deserialize_with = "path_if_set")]
-    pub templates_dir: Option<PathBuf>,
-}
-
-impl PromptSection {
-    fn to_settings(&self) -> PromptSettings {
-        PromptSettings {
-            total_tokens: self.total_tokens,
-            acquaintance_tokens: self.acquaintance_tokens,
-            pinned_tokens: self.pinned_tokens,
-            summary_tokens: self.summary_tokens,
-            history_tokens: self.history_tokens,
-            overheard_tokens: self.overheard_tokens,
-            scenario_tokens: self.scenario_tokens,
-            scenario_item_tokens: self.scenario_item_tokens,
-            memory_tokens: self.memory_tokens,
-            memory_item_tokens: self.memory_item_tokens,
-            state_chars: self.state_chars,
-            state_block: self.state_block,
-            ask_for_state: self.ask_for_state,
-        }
-    }
-}
-
-/// [`RecallSettings`] and the size of the cache of fact bodies.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RecallSection {
-    /// Overrides the weights if set.
-    #[serde(deserialize_with = "preset_if_set")]
-    pub preset: Option<RecallPreset>,
-    pub weights: RecallWeights,
-    pub recency_lambda_per_day: f64,
-    pub top_k: usize,
-    pub dense: usize,
-    pub sparse: usize,
-    pub important: usize,
-    pub recent: usize,
-    pub near_duplicate_cosine: f32,
-    pub min_score: f64,
-    pub speculative: bool,
-    pub diversity: f64,
-    pub body_cache: u64,
-}
-
-impl RecallSection {
-    fn to_settings(&self) -> RecallSettings {
-        RecallSettings {
-            weights: self.preset.map_or(self.weights, RecallPreset::weights),
-            diversity: self.diversity,
-            recency_lambda_per_day: self.recency_lambda_per_day,
-            top_k: self.top_k,
-            dense: self.dense,
-            sparse: self.sparse,
-            important: self.important,
-            recent: self.recent,
-            near_duplicate_cosine: self.near_duplicate_cosine,
-            min_score: self.min_score,
-            speculative: self.speculative,
-        }
-    }
-}
-
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TelemetrySection {
     pub log: String,
     pub format: LogFormat,
-    #[serde(deserialize_with = "unset_if_empty")]
     pub traces_url: Option<String>,
-    #[serde(deserialize_with = "secret")]
     pub traces_authorization: Option<SecretString>,
     pub traces_share: f64,
     pub service_name: String,
     pub tenant_labels: usize,
     /// Parses as [`ListenAddress`]. If unset, the main address serves `/metrics`.
-    #[serde(deserialize_with = "unset_if_empty")]
     pub metrics_listen: Option<String>,
     /// Labels of metrics contain a prefix of the tenant's SHA-256 in place of the tenant's name.
     pub hash_tenants: bool,
@@ -554,27 +394,8 @@ const fn default_concurrency() -> usize {
     256
 }
 
-fn unset_if_empty<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+/// An endpoint has no default, so an empty text is not removed before ([`super::layers`]).
+fn secret_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {
     let text = String::deserialize(d)?;
-    let text = text.trim();
-    Ok((!text.is_empty()).then(|| text.to_owned()))
-}
-
-fn path_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<PathBuf>, D::Error> {
-    Ok(unset_if_empty(d)?.map(PathBuf::from))
-}
-
-fn preset_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<RecallPreset>, D::Error> {
-    let Some(name) = unset_if_empty(d)? else {
-        return Ok(None);
-    };
-    RecallPreset::deserialize(serde::de::value::StrDeserializer::new(&name)).map(Some)
-}
-
-fn secret_text<'de, D: Deserializer<'de>>(d: D) -> Result<SecretString, D::Error> {
-    String::deserialize(d).map(SecretString::from)
-}
-
-fn secret<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {
-    Ok(unset_if_empty(d)?.map(SecretString::from))
+    Ok((!text.trim().is_empty()).then(|| text.trim().into()))
 }

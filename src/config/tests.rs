@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
 use colloquy_core::scope::Role;
-use colloquy_http::socket::player_socket::SocketSettings;
 use colloquy_ports::llm::Task;
 use secrecy::ExposeSecret;
 
@@ -32,7 +31,6 @@ fn defaults_match_the_documented_numbers() {
     assert_eq!(config.server.listen, "127.0.0.1:8080");
     assert_eq!(config.turn.max_line_chars, 2000);
     assert_eq!(config.actors, colloquy_actors::ActorSettings::default());
-    assert_eq!(config.socket, SocketSettings::default());
     for (task, section) in Task::ALL.iter().zip(config.llm.tasks.named_tasks()) {
         let defaults = colloquy_dialogue::models::TaskDefaults::for_task(*task);
         assert_eq!(task.as_str(), section.0);
@@ -45,7 +43,7 @@ fn defaults_match_the_documented_numbers() {
         assert!((section.1.temperature - defaults.temperature).abs() < 1e-6, "{task:?}");
     }
     assert_eq!(
-        config.dialogue_settings().recall.weights,
+        config.recall.weights_for(None),
         colloquy_memory::scoring::RecallWeights::FOUR_FACTOR
     );
     assert_eq!(config.ledger_url().expose_secret(), "sqlite://./data/colloquy.db");

@@ -79,12 +79,11 @@ pub(super) async fn classify_intent(
 
 /// Allows a single intent and no other text. Fits the classifier's few output tokens.
 fn intent_schema() -> JsonSchema {
-    let intents = Intent::ALL.map(Intent::as_str);
     JsonSchema {
         name: "intent",
         schema: serde_json::json!({
             "type": "object",
-            "properties": { "intent": { "type": "string", "enum": intents } },
+            "properties": { "intent": { "type": "string", "enum": Intent::ALL } },
             "required": ["intent"],
             "additionalProperties": false,
         }),
@@ -101,9 +100,9 @@ mod tests {
         let allowed = schema["properties"]["intent"]["enum"].as_array();
         let allowed = allowed.map(Vec::as_slice).unwrap_or_default();
         assert_eq!(allowed.len(), Intent::ALL.len());
-        for (intent, name) in Intent::ALL.into_iter().zip(allowed) {
+        for (intent, name) in Intent::ALL.iter().zip(allowed) {
             let answer = serde_json::json!({ "intent": name }).to_string();
-            assert_eq!(Intent::find_in(&answer), Some(intent), "{answer}");
+            assert_eq!(Intent::find_in(&answer), Some(*intent), "{answer}");
         }
     }
 }

@@ -25,7 +25,7 @@ use colloquy_memory::{
     authored::World,
     fact::Viewpoint,
     keywords::{self, TermWeights},
-    scoring::{self, RecallPreset, RecallWeights},
+    scoring::{self, RecallWeights},
     trace::ScoreParts,
 };
 use colloquy_ports::{
@@ -230,7 +230,7 @@ fn score_candidate(services: &Services, sought: &RecallRequest<'_>, cosine: f32,
 
 fn recall_weights(services: &Services, world: &World) -> RecallWeights {
     let preset = world.settings.recall.and_then(|recall| recall.preset);
-    preset.map_or(services.settings.recall.weights, RecallPreset::weights)
+    services.settings.recall.weights_for(preset)
 }
 
 fn best_first(a: &RankedCandidate, b: &RankedCandidate) -> std::cmp::Ordering {

@@ -1,11 +1,14 @@
 //! The numbers of docs/algorithms.md as settings. Defaults are in `config/default.toml`. A file or
 //! `COLLOQUY__SECTION__KEY` can set each.
 
-use std::time::Duration;
+use std::{path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use colloquy_memory::{scoring::RecallWeights, summary::SummaryRules};
+use colloquy_memory::{
+    scoring::{RecallPreset, RecallWeights},
+    summary::SummaryRules,
+};
 
 /// Settings of the dialogue use cases.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,11 +89,15 @@ pub struct PromptSettings {
     pub state_block: bool,
     /// Whether the model is asked to end its reply with a state block; true.
     pub ask_for_state: bool,
+    /// The folder of templates that replace the built-in templates; unset.
+    pub templates_dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecallSettings {
+    /// Replaces `weights`, if set.
+    pub preset: Option<RecallPreset>,
     pub weights: RecallWeights,
     /// The decay λ of recency, per day; 0.002.
     pub recency_lambda_per_day: f64,
@@ -109,6 +116,16 @@ pub struct RecallSettings {
     pub min_score: f64,
     /// Whether the search starts before the line's intent is known; true.
     pub speculative: bool,
+    /// Fact bodies cached on this node; 200,000.
+    pub body_cache: u64,
+}
+
+impl RecallSettings {
+    /// Returns the weights: of `preset`, else of the configured preset, else the configured weights.
+    #[must_use]
+    pub fn weights_for(&self, preset: Option<RecallPreset>) -> RecallWeights {
+        preset.or(self.preset).map_or(self.weights, RecallPreset::weights)
+    }
 }
 
 /// Settings of an NPC's own past (docs/algorithms.md#scenarios).

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 pub use self::reason::InvalidReason;
@@ -18,8 +19,11 @@ use colloquy_core::ids::{
 };
 
 /// The subject area of a fact (docs/algorithms.md#facts).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, EnumString, VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum FactKind {
     Preference,
     Event,
@@ -40,53 +44,18 @@ pub enum FactKind {
 
 impl FactKind {
     /// All kinds, in the order of the documentation.
-    pub const ALL: [Self; 15] = [
-        Self::Preference,
-        Self::Event,
-        Self::Evaluation,
-        Self::Relationship,
-        Self::Goal,
-        Self::Habit,
-        Self::Opinion,
-        Self::PersonalInfo,
-        Self::Constraint,
-        Self::Decision,
-        Self::Todo,
-        Self::Timeline,
-        Self::Profile,
-        Self::Note,
-        Self::Other,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name on the wire and in the ledger.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Preference => "preference",
-            Self::Event => "event",
-            Self::Evaluation => "evaluation",
-            Self::Relationship => "relationship",
-            Self::Goal => "goal",
-            Self::Habit => "habit",
-            Self::Opinion => "opinion",
-            Self::PersonalInfo => "personal_info",
-            Self::Constraint => "constraint",
-            Self::Decision => "decision",
-            Self::Todo => "todo",
-            Self::Timeline => "timeline",
-            Self::Profile => "profile",
-            Self::Note => "note",
-            Self::Other => "other",
-        }
+        self.into_str()
     }
 
     /// Reads a name. Unknown names give [`FactKind::Other`], because models invent kinds.
     #[must_use]
     pub fn parse_lenient(text: &str) -> Self {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.as_str() == text)
-            .unwrap_or(Self::Other)
+        text.parse().unwrap_or(Self::Other)
     }
 
     /// True for kinds that describe the present situation. The state block of every prompt contains them, so recall
@@ -241,13 +210,6 @@ pub struct Audience {
 }
 
 impl Audience {
-    /// True if everybody who may know facts of audience `other` may also know facts of this audience.
-    #[must_use]
-    pub fn includes_audience(&self, other: &Self) -> bool {
-        let is_told = self.private_to.is_none() || self.private_to == other.private_to;
-        is_told && other.knowers.is_subset(&self.knowers)
-    }
-
     /// True if at least one reader may know facts of both audiences.
     #[must_use]
     pub fn overlaps_audience(&self, other: &Self) -> bool {
@@ -311,11 +273,6 @@ impl Viewpoint {
         std::iter::once(Knower::Npc(self.npc.clone()))
             .chain(self.factions.iter().cloned().map(Knower::Faction))
             .chain(std::iter::once(Knower::World))
-    }
-    /// True if a fact with this privacy may be used.
-    #[must_use]
-    pub fn may_use(&self, private_to: Option<&PlayerId>) -> bool {
-        self.sees_all_players || private_to.is_none_or(|owner| self.player.as_ref() == Some(owner))
     }
     /// True if no player outside `players` hears the dialogue.
     #[must_use]

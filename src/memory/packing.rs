@@ -1,7 +1,6 @@
-//! The choice of scored memories for the prompt: near-duplicates merge, and the rest is packed into token budgets, best
-//! first (docs/algorithms.md#recall).
+//! The choice of scored memories for the prompt: packed into token budgets, best first (docs/algorithms.md#recall).
 
-use super::{scoring::dot_product, tokens::TokenCounter, trace::CandidateFate};
+use super::{tokens::TokenCounter, trace::CandidateFate};
 
 /// The limits of a prompt section.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,19 +33,6 @@ pub struct Packing<'a> {
     pub fates: Vec<CandidateFate>,
     /// Tokens of all items together.
     pub tokens: u32,
-}
-
-/// Finds near-duplicates: for each candidate, the position of the better, unmerged candidate that absorbs it.
-/// `embeddings` are unit vectors, best candidate first.
-#[must_use]
-pub fn near_duplicates(embeddings: &[&[f32]], threshold: f32) -> Vec<Option<usize>> {
-    let mut merged: Vec<Option<usize>> = Vec::with_capacity(embeddings.len());
-    for (at, embedding) in embeddings.iter().enumerate() {
-        let into =
-            (0..at).find(|&kept| merged[kept].is_none() && dot_product(embeddings[kept], embedding) >= threshold);
-        merged.push(into);
-    }
-    merged
 }
 
 /// Packs `texts` (best first) greedily: a text that does not fit is left out, and later, smaller texts may still fit.
@@ -143,22 +129,6 @@ mod tests {
             let packing = pack_texts(&["a text", "another"], budget, 0, &COUNTER);
             assert!(packing.items.is_empty() && packing.fates.len() == 2);
         }
-    }
-
-    #[test]
-    fn near_duplicates_merge_into_the_better_one() {
-        let vectors: [&[f32]; 4] = [&[1.0, 0.0], &[0.96, 0.28], &[0.0, 1.0], &[1.0, 0.0]];
-        assert_eq!(near_duplicates(&vectors, 0.95), [None, Some(0), None, Some(0)]);
-        assert_eq!(near_duplicates(&vectors, 1.1), [None; 4]);
-        // No chain of merges through a candidate that is merged itself: 0.28 lies between.
-        let chain: [&[f32]; 3] = [&[1.0, 0.0], &[0.96, 0.28], &[0.843_2, 0.537_6]];
-        assert_eq!(near_duplicates(&chain, 0.95), [None, Some(0), None]);
-        let ragged: [&[f32]; 3] = [&[1.0], &[1.0, 0.0], &[f32::NAN, 0.0]];
-        assert_eq!(
-            near_duplicates(&ragged, 0.95),
-            [None; 3],
-            "vectors of another length resemble nothing"
-        );
     }
 
     proptest! {

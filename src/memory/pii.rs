@@ -1,4 +1,4 @@
-//! Personal data in a text: found at write, flagged, and masked on request (docs/algorithms.md#personal-data).
+//! Personal data in a text: found at write and flagged (docs/algorithms.md#personal-data).
 //!
 //! The patterns check the form where possible (Luhn, dates, check digits), so that a price or a year does not count as
 //! a card. Names are not searched for: an NPC has to know names.
@@ -64,32 +64,6 @@ pub fn detect_kinds(text: &str) -> Vec<&'static str> {
         .into_iter()
         .filter(|kind| found.iter().any(|(_, found)| found == kind))
         .collect()
-}
-
-/// The text with every piece of personal data replaced by `[kind]`. A text without personal data is unchanged.
-#[must_use]
-pub fn mask_pii(text: &str) -> String {
-    let mut masked = text.to_owned();
-    // A piece that touched its neighbour stands alone once the neighbour is masked.
-    for _ in 0..4 {
-        let plain = half_width(&masked).into_owned();
-        let mut found = find_spans(&plain);
-        if found.is_empty() {
-            break;
-        }
-        found.sort_by_key(|(range, _)| range.start);
-        masked.clear();
-        let mut from = 0;
-        for (range, kind) in found {
-            masked.push_str(&plain[from..range.start]);
-            masked.push('[');
-            masked.push_str(kind);
-            masked.push(']');
-            from = range.end;
-        }
-        masked.push_str(&plain[from..]);
-    }
-    masked
 }
 
 /// The pieces of personal data, without overlaps.
@@ -200,6 +174,31 @@ fn half_width(text: &str) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The text with every piece of personal data replaced by `[kind]`. A text without personal data is unchanged.
+    fn mask_pii(text: &str) -> String {
+        let mut masked = text.to_owned();
+        // A piece that touched its neighbour stands alone once the neighbour is masked.
+        for _ in 0..4 {
+            let plain = half_width(&masked).into_owned();
+            let mut found = find_spans(&plain);
+            if found.is_empty() {
+                break;
+            }
+            found.sort_by_key(|(range, _)| range.start);
+            masked.clear();
+            let mut from = 0;
+            for (range, kind) in found {
+                masked.push_str(&plain[from..range.start]);
+                masked.push('[');
+                masked.push_str(kind);
+                masked.push(']');
+                from = range.end;
+            }
+            masked.push_str(&plain[from..]);
+        }
+        masked
+    }
 
     #[test]
     fn pii_of_all_kinds_is_masked_in_both_languages() {

@@ -16,12 +16,6 @@ use super::{
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 
-/// Most characters of a title, and of the content.
-pub const MAX_TITLE_CHARS: usize = 200;
-pub const MAX_CONTENT_CHARS: usize = 4_000;
-/// Most keywords, and most synonyms; and most characters of a keyword or synonym.
-pub const MAX_KEYWORDS: usize = 32;
-pub const MAX_KEYWORD_CHARS: usize = 64;
 /// Most scenarios of one NPC.
 pub const MAX_SCENARIOS_PER_NPC: u32 = 500;
 

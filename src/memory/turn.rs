@@ -2,14 +2,16 @@
 
 use chrono::{DateTime, SubsecRound as _, Utc};
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 use super::{locks::DisclosureLocks, private_terms::PrivateTerms};
 use colloquy_core::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, EnumString)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum TurnStatus {
     /// The model finished.
     Completed,
@@ -23,24 +25,19 @@ impl TurnStatus {
     /// The name on the wire and in the ledger.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Interrupted => "interrupted",
-            Self::Failed => "failed",
-        }
+        self.into_str()
     }
     /// The inverse of [`Self::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Completed, Self::Interrupted, Self::Failed]
-            .into_iter()
-            .find(|status| status.as_str() == text)
+        text.parse().ok()
     }
 }
 
 /// What the player's line asks about (docs/algorithms.md#intent-and-follow-ups).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, VariantArray)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Intent {
     Chat,
     Memory,
@@ -50,26 +47,20 @@ pub enum Intent {
 }
 
 impl Intent {
-    pub const ALL: [Self; 5] = [Self::Chat, Self::Memory, Self::Scenario, Self::World, Self::Overheard];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// The name in prompts, traces and the ledger.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Chat => "chat",
-            Self::Memory => "memory",
-            Self::Scenario => "scenario",
-            Self::World => "world",
-            Self::Overheard => "overheard",
-        }
+        self.into_str()
     }
     /// The first intent named in a classifier's answer, if any.
     #[must_use]
     pub fn find_in(answer: &str) -> Option<Self> {
         let answer = answer.to_lowercase();
-        Self::ALL
-            .into_iter()
-            .filter_map(|intent| answer.find(intent.as_str()).map(|at| (at, intent)))
+        let named = Self::ALL.iter().copied();
+        named
+            .filter_map(|intent| Some((answer.find(intent.as_str())?, intent)))
             .min_by_key(|(at, _)| *at)
             .map(|(_, intent)| intent)
     }

@@ -71,6 +71,17 @@ pub struct AuthSettings {
     pub tenant_cache_s: u64,
 }
 
+impl AuthSettings {
+    /// True if no key for checking tokens is configured, so that a secret must be generated.
+    #[must_use]
+    pub fn needs_secret(&self) -> bool {
+        self.hs256_secret.is_none()
+            && self.public_key_file.is_none()
+            && self.jwks_file.is_none()
+            && self.issuers.is_empty()
+    }
+}
+
 /// Longest `sub` and `jti` of a token, in characters. Every audit row contains the `sub`.
 const MAX_SUBJECT_CHARS: usize = 256;
 /// Maximum revocations of one tenant at once: every node keeps all revocations in memory.

@@ -370,7 +370,7 @@ impl EvalTrial {
         let mut services = self.services.clone();
         if let Some(weights) = by.recall_weights() {
             let mut settings = (*services.settings).clone();
-            settings.recall.weights = weights;
+            (settings.recall.preset, settings.recall.weights) = (None, weights);
             services.settings = Arc::new(settings);
         }
         let viewpoint = Viewpoint {

@@ -67,8 +67,10 @@ fn settings() -> DialogueSettings {
             state_chars: 1_500,
             state_block: true,
             ask_for_state: true,
+            templates_dir: None,
         },
         recall: RecallSettings {
+            preset: None,
             diversity: 0.0,
             weights: RecallWeights::FOUR_FACTOR,
             recency_lambda_per_day: 0.002,
@@ -80,6 +82,7 @@ fn settings() -> DialogueSettings {
             near_duplicate_cosine: 0.95,
             min_score: 0.05,
             speculative: true,
+            body_cache: 1_000,
         },
         scenarios: ScenarioSettings {
             top_k: 3,

@@ -30,7 +30,7 @@ use colloquy_transport as transport;
 
 /// Limits of the sockets. A section of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct SocketSettings {
     /// Sockets open at once on a node; 20,000.
     pub max_open: usize,
@@ -46,20 +46,6 @@ pub struct SocketSettings {
     pub silence_s: u64,
     /// Milliseconds between the last message and the close frame; 50.
     pub close_delay_ms: u64,
-}
-
-impl Default for SocketSettings {
-    fn default() -> Self {
-        Self {
-            max_open: 20_000,
-            max_message_bytes: 16 * 1024,
-            max_queued: 512,
-            max_queued_bytes: 1024 * 1024,
-            ping_s: 15,
-            silence_s: 30,
-            close_delay_ms: 50,
-        }
-    }
 }
 
 /// Close codes (docs/protocol.md#close-codes).

@@ -30,6 +30,20 @@ use colloquy_ports::clock::SystemClock;
 use colloquy_transport as transport;
 use colloquy_transport::{ConnectionLimits, ConnectionRegistry};
 
+impl Default for SocketSettings {
+    fn default() -> Self {
+        Self {
+            max_open: 20_000,
+            max_message_bytes: 16 * 1024,
+            max_queued: 512,
+            max_queued_bytes: 1024 * 1024,
+            ping_s: 15,
+            silence_s: 30,
+            close_delay_ms: 50,
+        }
+    }
+}
+
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_mins(1);
 

@@ -1,11 +1,13 @@
 //! Why facts end.
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr};
 use utoipa::ToSchema;
 
 /// Why a fact stopped being valid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, EnumString)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum InvalidReason {
     /// A newer fact says the same. The view folds the two facts.
     Duplicate,
@@ -39,37 +41,11 @@ impl InvalidReason {
     /// The name on the wire and in the ledger.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Duplicate => "duplicate",
-            Self::Superseded => "superseded",
-            Self::Forgotten => "forgotten",
-            Self::Unsaid => "unsaid",
-            Self::Echo => "echo",
-            Self::Removed => "removed",
-            Self::PremiseGone => "premise_gone",
-            Self::Expired => "expired",
-            Self::Fulfilled => "fulfilled",
-            Self::GivenUp => "given_up",
-            Self::Overdue => "overdue",
-        }
+        self.into_str()
     }
     /// The inverse of [`Self::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [
-            Self::Duplicate,
-            Self::Superseded,
-            Self::Forgotten,
-            Self::Unsaid,
-            Self::Echo,
-            Self::Removed,
-            Self::PremiseGone,
-            Self::Expired,
-            Self::Fulfilled,
-            Self::GivenUp,
-            Self::Overdue,
-        ]
-        .into_iter()
-        .find(|reason| reason.as_str() == text)
+        text.parse().ok()
     }
 }

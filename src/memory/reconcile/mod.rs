@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use strum::{EnumString, IntoStaticStr};
 
 use super::{
     agreement,
@@ -18,8 +19,9 @@ pub use safety::boost_if_vital;
 pub use topic::StatementTopic;
 
 /// A judge's answer about an older and a newer statement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr, EnumString)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum JudgeVerdict {
     Same,
     Contradicts,
@@ -30,18 +32,12 @@ impl JudgeVerdict {
     /// The name in prompts and in the ledger.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Same => "same",
-            Self::Contradicts => "contradicts",
-            Self::Independent => "independent",
-        }
+        self.into_str()
     }
     /// The inverse of [`Self::as_str`].
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Same, Self::Contradicts, Self::Independent]
-            .into_iter()
-            .find(|verdict| verdict.as_str() == text)
+        text.parse().ok()
     }
 }
 

@@ -108,7 +108,7 @@ fn statements_are_attributed_to_their_speaker() {
         };
         assert_eq!(said, format!("{attribution}{about}{content}"), "{row}");
 
-        for kind in FactKind::ALL.into_iter().filter(|kind| kind.is_mutable_state()) {
+        for kind in FactKind::ALL.iter().copied().filter(|kind| kind.is_mutable_state()) {
             let mut entry = fact(2, kind, content, false);
             (entry.statement.subject, entry.statement.speaker) = (subject.to_owned(), speaker.to_owned());
             entry.authored = speaker == "author";

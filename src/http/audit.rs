@@ -17,36 +17,6 @@ use colloquy_core::{
 };
 use colloquy_ports::ledger::audit::AuditRow;
 
-/// A line of the audit log. Objects are named by their ids; a line contains no texts.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct AuditView {
-    #[schema(value_type = String)]
-    id: AuditId,
-    at: DateTime<Utc>,
-    subject: String,
-    role: Role,
-    /// The player of the token, or the player named by a backend.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>, nullable = false)]
-    player_id: Option<PlayerId>,
-    action: String,
-    object: String,
-}
-
-impl From<AuditRow> for AuditView {
-    fn from(row: AuditRow) -> Self {
-        Self {
-            id: row.id,
-            at: row.at,
-            subject: row.subject,
-            role: row.role,
-            player_id: row.player,
-            action: row.action,
-            object: row.object,
-        }
-    }
-}
-
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -61,7 +31,7 @@ pub struct AuditQuery {
 #[utoipa::path(
     tag = "operation",
     params(AuditQuery),
-    responses((status = 200, body = Items<AuditView>)),
+    responses((status = 200, body = Items<AuditRow>)),
     extensions(("x-roles" = json!(["admin"]))),
 )]
 #[get("/v1/audit")]
@@ -77,5 +47,5 @@ pub async fn list_audit(
         .audit
         .list_audit_rows(&caller.scope, &page)
         .await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, AuditView::from)))
+    Ok(HttpResponse::Ok().json(Items::from(found)))
 }

@@ -22,22 +22,6 @@ use colloquy_ports::ledger::{
     jobs::{JobKind, JobStatus},
 };
 
-/// Pending jobs of one kind.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CuratorQueueView {
-    kind: JobKind,
-    /// Jobs that could run now.
-    waiting: u64,
-    /// Jobs that a node runs, or holds to run them next.
-    running: u64,
-    /// Jobs that are due later: after a failure, or once the player has heard the reply.
-    delayed: u64,
-    /// Of `waiting`: jobs whose node ended, or which ran longer than their lease. Another attempt follows.
-    lease_expired: u64,
-    /// When the oldest of these jobs was created; null without a job.
-    oldest_at: Option<DateTime<Utc>>,
-}
-
 /// A job that has ended.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CuratorPassView {
@@ -107,7 +91,7 @@ pub struct CuratorNodeView {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CuratorView {
     /// All kinds of jobs.
-    queue: Vec<CuratorQueueView>,
+    queue: Vec<KindQueue>,
     /// False if the tenant has more pending jobs than the 10,000 that are counted.
     queue_complete: bool,
     /// The last ended jobs, at most 10 of each kind, newest first.
@@ -116,19 +100,6 @@ pub struct CuratorView {
     failures: Vec<CuratorFailureView>,
     summaries: CuratorSummariesView,
     this_node: CuratorNodeView,
-}
-
-impl From<KindQueue> for CuratorQueueView {
-    fn from(queue: KindQueue) -> Self {
-        Self {
-            kind: queue.kind,
-            waiting: queue.waiting,
-            running: queue.running,
-            delayed: queue.delayed,
-            lease_expired: queue.lease_expired,
-            oldest_at: queue.oldest_at,
-        }
-    }
 }
 
 impl From<JobPass> for CuratorPassView {
@@ -184,7 +155,7 @@ impl CuratorView {
     /// `after`: the silence that makes a summary due; `None`: no silence does.
     fn new(report: CuratorReport, after: Option<Duration>, this_node: NodeCurator) -> Self {
         Self {
-            queue: report.queue.into_iter().map(CuratorQueueView::from).collect(),
+            queue: report.queue,
             queue_complete: report.queue_is_complete,
             last_passes: report.passes.into_iter().map(CuratorPassView::from).collect(),
             failures: report.failures.into_iter().map(CuratorFailureView::from).collect(),
@@ -232,11 +203,8 @@ async fn show_curator(state: &AppState, scope: &TenantScope) -> Result<HttpRespo
     let now = services.clock.now();
     let after = services.settings.summaries.rules().after_silence;
     let silent_until = now - after.unwrap_or_default();
-    let report = services
-        .ledger
-        .curator
-        .load_curator_report(scope, now, silent_until)
-        .await?;
+    let curator = &services.ledger.curator;
+    let report = curator.load_curator_report(scope, now, silent_until).await?;
     let this_node = state.sessions.describe_curator(scope).await;
     Ok(HttpResponse::Ok().json(CuratorView::new(report, after, this_node)))
 }

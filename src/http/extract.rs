@@ -32,6 +32,7 @@ use colloquy_core::{
     ids::PlayerId,
     scope::{Principal, Role, TenantScope},
 };
+use colloquy_ports::ledger::audit::Edit;
 use colloquy_tenancy::auth::AuthError;
 use colloquy_transport::network_of;
 
@@ -116,6 +117,11 @@ impl RateLimitScope {
 }
 
 impl<A> Authorized<A> {
+    /// An edit by the caller, made now, for the audit log.
+    pub fn new_edit(&self, state: &AppState, action: &'static str, object: impl ToString) -> Edit {
+        let (ids, now) = (&state.services.ids, state.services.clock.now());
+        Edit::made_by(&self.principal, ids, now, action, object)
+    }
     /// Counts a turn of `player`.
     ///
     /// # Errors

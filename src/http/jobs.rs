@@ -1,9 +1,8 @@
 //! `/v1/jobs`: the jobs after turns, mainly to list and retry failed jobs.
 
 use actix_web::{HttpResponse, get, post, web};
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
     AppState,
@@ -12,42 +11,8 @@ use super::{
     pagination::{self, Items},
     run_uncancelled,
 };
-use colloquy_core::ids::{DialogueId, JobId, TurnId};
-use colloquy_ports::ledger::{
-    audit::Edit,
-    jobs::{JobKind, JobRetry, JobRow, JobStatus},
-};
-
-/// A job.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct JobView {
-    #[schema(value_type = String)]
-    id: JobId,
-    kind: JobKind,
-    #[schema(value_type = String)]
-    dialogue_id: DialogueId,
-    #[schema(value_type = String)]
-    turn_id: TurnId,
-    status: JobStatus,
-    attempts: u32,
-    last_error: Option<String>,
-    created_at: DateTime<Utc>,
-}
-
-impl From<JobRow> for JobView {
-    fn from(job: JobRow) -> Self {
-        Self {
-            id: job.id,
-            kind: job.kind,
-            dialogue_id: job.dialogue,
-            turn_id: job.turn,
-            status: job.status,
-            attempts: job.attempts,
-            last_error: job.last_error,
-            created_at: job.created_at,
-        }
-    }
-}
+use colloquy_core::ids::JobId;
+use colloquy_ports::ledger::jobs::{JobRetry, JobRow, JobStatus};
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -65,7 +30,7 @@ pub struct JobsQuery {
 #[utoipa::path(
     tag = "operation",
     params(JobsQuery),
-    responses((status = 200, body = Items<JobView>)),
+    responses((status = 200, body = Items<JobRow>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/jobs")]
@@ -77,7 +42,7 @@ pub async fn list_jobs(
     let page = pagination::parse_page::<JobId>(&state, query.0.limit, query.0.after)?;
     let store = &state.services.ledger.jobs;
     let found = store.list_jobs(&caller.scope, query.0.status, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, JobView::from)))
+    Ok(HttpResponse::Ok().json(Items::from(found)))
 }
 
 /// Retries a job that was given up.
@@ -87,7 +52,7 @@ pub async fn list_jobs(
     tag = "operation",
     params(("job" = String, Path)),
     request_body = NoOptions,
-    responses((status = 200, body = JobView), (status = 409, description = "The job is pending or done")),
+    responses((status = 200, body = JobRow), (status = 409, description = "The job is pending or done")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/jobs/{job}:retry")]
@@ -98,21 +63,10 @@ pub async fn retry_job(
     _: OptionalBody<NoOptions>,
 ) -> Result<HttpResponse, Problem> {
     run_uncancelled(async move {
-        let services = &state.services;
-        let edit = Edit::made_by(
-            &caller.principal,
-            &services.ids,
-            services.clock.now(),
-            "job.retry",
-            path.0,
-        );
-        match services
-            .ledger
-            .jobs
-            .retry_dead_job(&caller.scope, path.0, &edit)
-            .await?
-        {
-            JobRetry::Done(job) => Ok(HttpResponse::Ok().json(JobView::from(job))),
+        let edit = caller.new_edit(&state, "job.retry", path.0);
+        let jobs = &state.services.ledger.jobs;
+        match jobs.retry_dead_job(&caller.scope, path.0, &edit).await? {
+            JobRetry::Done(job) => Ok(HttpResponse::Ok().json(job)),
             JobRetry::NotDead(status) => {
                 let status = match status {
                     JobStatus::Pending => "pending",

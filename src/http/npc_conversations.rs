@@ -16,7 +16,7 @@ use super::{
     rewinds::{InterruptBody, InterruptView},
     run_uncancelled,
     sessions::{NewSessionView, page_of_dialogues},
-    summaries::SummaryView,
+    summaries::respond_with_summaries,
     turns::{self, TurnView, TurnsQuery},
     validate::visible_text,
 };
@@ -26,6 +26,7 @@ use colloquy_core::{
     scope::{Principal, Role},
 };
 use colloquy_dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS};
+use colloquy_memory::summary::Summary;
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker};
 
 /// A new conversation.
@@ -205,11 +206,8 @@ pub async fn interruptible_conversation(
     id: DialogueId,
 ) -> Result<Dialogue, Problem> {
     let dialogue = reachable_conversation(state, who, id).await?;
-    if who
-        .player
-        .as_ref()
-        .is_some_and(|player| !dialogue.options.may_interrupt(player))
-    {
+    let may_not = |player: &PlayerId| !dialogue.options.may_interrupt(player);
+    if who.player.as_ref().is_some_and(may_not) {
         return Err(Problem::new(
             Code::Forbidden,
             "this player may watch this conversation, and not cut into it, join it or resume it (`interrupters`)",
@@ -263,11 +261,8 @@ pub async fn create_conversation(
     let work = {
         let (state, who) = (state.clone(), caller.principal.clone());
         async move {
-            let created = state
-                .sessions
-                .npc_conversations()
-                .create_conversation(&who.scope(), new)
-                .await?;
+            let conversations = state.sessions.npc_conversations();
+            let created = conversations.create_conversation(&who.scope(), new).await?;
             let location = format!("/v1/npc-conversations/{}", created.id);
             IdempotentResponse::created(&ConversationView::for_caller(&state, created, &who), location)
         }
@@ -311,16 +306,9 @@ pub async fn list_conversations(
 ) -> Result<HttpResponse, Problem> {
     let kind = DialogueKind::NpcConversation;
     let who = &caller.principal;
-    if query
-        .0
-        .world_id
-        .as_ref()
-        .is_some_and(|world| !who.can_access_world(world))
-    {
-        return Ok(HttpResponse::Ok().json(Items::<ConversationView> {
-            items: Vec::new(),
-            next: None,
-        }));
+    let world = query.0.world_id.as_ref();
+    if world.is_some_and(|world| !who.can_access_world(world)) {
+        return Ok(HttpResponse::Ok().json(Items::<ConversationView>::only_page([])));
     }
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(who, dialogue);
     let page = page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
@@ -358,11 +346,8 @@ pub async fn get_conversation(
     // A viewer changes no state.
     let may_wake = caller.principal.role != Role::Viewer;
     if may_wake && dialogue.status == DialogueStatus::Open && dialogue.options.auto && !dialogue.options.paused {
-        state
-            .sessions
-            .npc_conversations()
-            .wake_conversation(&caller.scope, path.0)
-            .await;
+        let conversations = state.sessions.npc_conversations();
+        conversations.wake_conversation(&caller.scope, path.0).await;
     }
     Ok(HttpResponse::Ok().json(ConversationView::for_caller(&state, dialogue, &caller.principal)))
 }
@@ -389,7 +374,7 @@ pub async fn list_lines(
 #[utoipa::path(
     tag = "npc-conversations",
     params(("conversation" = String, Path)),
-    responses((status = 200, body = Items<SummaryView>)),
+    responses((status = 200, body = Items<Summary>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/npc-conversations/{conversation}/summaries")]
@@ -399,16 +384,7 @@ pub async fn list_conversation_summaries(
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
     reachable_conversation(&state, &caller.principal, path.0).await?;
-    let kept = state
-        .services
-        .ledger
-        .summaries
-        .load_summaries(&caller.scope, path.0)
-        .await?;
-    Ok(HttpResponse::Ok().json(Items {
-        items: kept.into_iter().map(SummaryView::from).collect(),
-        next: None,
-    }))
+    respond_with_summaries(&state, &caller.scope, path.0).await
 }
 
 /// Generates the next line now, and returns the line. The body may be omitted.
@@ -430,11 +406,8 @@ pub async fn step_conversation(
     if reachable_conversation(&state, &caller.principal, path.0).await?.status == DialogueStatus::Closed {
         return Err(DialogueError::Ended.into());
     }
-    let said = state
-        .sessions
-        .npc_conversations()
-        .say_next_line(&caller.scope, path.0)
-        .await?;
+    let conversations = state.sessions.npc_conversations();
+    let said = conversations.say_next_line(&caller.scope, path.0).await?;
     let turn = turns::completed_turn(said.await)?;
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
@@ -552,11 +525,9 @@ pub async fn join_conversation(
         let (state, scope, who) = (state.clone(), caller.scope.clone(), caller.principal.clone());
         async move {
             interruptible_conversation(&state, &who, id).await?;
-            let created = state
-                .sessions
-                .npc_conversations()
-                .join_conversation(&scope, id, player, key.as_deref())
-                .await?;
+            let conversations = state.sessions.npc_conversations();
+            let joined = conversations.join_conversation(&scope, id, player, key.as_deref());
+            let created = joined.await?;
             NewSessionView::for_caller(created, &who).into_idempotent_response()
         }
     };
@@ -583,10 +554,8 @@ pub async fn delete_conversation(
         let dialogue = reachable_conversation(&state, &caller.principal, path.0).await?;
         if dialogue.status == DialogueStatus::Open {
             let conversations = state.sessions.npc_conversations();
-            match conversations
-                .close_dialogue(&caller.scope, path.0, "closed by request")
-                .await
-            {
+            let closed = conversations.close_dialogue(&caller.scope, path.0, "closed by request");
+            match closed.await {
                 // The conversation ended by itself meanwhile.
                 Ok(()) | Err(DialogueError::Ended) => {}
                 Err(error) => return Err(error.into()),

@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
@@ -18,7 +18,6 @@ use super::{
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 use colloquy_memory::authored::{Language, Npc, Persona, WorldSettings};
-use colloquy_ports::ledger::audit::Edit;
 
 /// An NPC as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -78,43 +77,6 @@ pub struct PersonaBody {
     greeting: String,
 }
 
-/// An NPC as it is stored.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct NpcView {
-    #[schema(value_type = String)]
-    world_id: WorldId,
-    #[schema(value_type = String)]
-    id: NpcId,
-    name: String,
-    persona: Persona,
-    language: Language,
-    #[schema(value_type = Vec<String>)]
-    factions: Vec<FactionId>,
-    model: Option<String>,
-    /// The NPC's own settings; the world's settings apply to the rest.
-    settings: WorldSettings,
-    /// The `ETag`, without its quotes.
-    version: u32,
-    updated_at: DateTime<Utc>,
-}
-
-impl From<Npc> for NpcView {
-    fn from(npc: Npc) -> Self {
-        Self {
-            world_id: npc.world,
-            id: npc.id,
-            name: npc.name,
-            persona: npc.persona,
-            language: npc.language,
-            factions: npc.factions,
-            model: npc.model,
-            settings: npc.settings,
-            version: npc.version,
-            updated_at: npc.updated_at,
-        }
-    }
-}
-
 impl NpcBody {
     fn into_npc(self, world: WorldId, id: NpcId, at: DateTime<Utc>) -> Result<Npc, Problem> {
         Ok(Npc {
@@ -146,7 +108,7 @@ impl NpcBody {
     tag = "npcs",
     params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
     request_body = NpcBody,
-    responses((status = 200, body = NpcView, description = "Replaced"), (status = 201, body = NpcView, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
+    responses((status = 200, body = Npc, description = "Replaced"), (status = 201, body = Npc, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[put("/v1/worlds/{world}/npcs/{npc}")]
@@ -167,31 +129,22 @@ pub async fn put_npc(
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {
-        return Err(Problem::invalid_field(
-            "model",
-            "is not one that the operator lets NPCs name",
-        ));
+        let why = "is not one that the operator lets NPCs name";
+        return Err(Problem::invalid_field("model", why));
     }
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
-        let object = format!("{world}/{id}");
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "npc.put", &object);
-        let outcome = store
-            .put_npc(&caller.scope, &npc, wanted.expected_version(), &edit)
-            .await?;
+        let edit = caller.new_edit(&state, "npc.put", format!("{world}/{id}"));
+        let version = wanted.expected_version();
+        let outcome = store.put_npc(&caller.scope, &npc, version, &edit).await?;
         let created = etag::created_by_put(outcome, wanted, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_npc(&state, &caller, &world, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{id}");
-        Ok(etag::respond_stored(
-            created,
-            &location,
-            stored.version,
-            &NpcView::from(stored),
-        ))
+        Ok(etag::respond_stored(created, &location, stored.version, &stored))
     })
     .await
 }
@@ -200,7 +153,7 @@ pub async fn put_npc(
 #[utoipa::path(
     tag = "npcs",
     params(("world" = String, Path), ("npc" = String, Path)),
-    responses((status = 200, body = NpcView), (status = 304, description = "If-None-Match names this version")),
+    responses((status = 200, body = Npc), (status = 304, description = "If-None-Match names this version")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}/npcs/{npc}")]
@@ -211,14 +164,14 @@ pub async fn get_npc(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let npc = find_npc(&state, &caller, &path.0.0, &path.0.1).await?;
-    Ok(etag::respond_found(&request, npc.version, &NpcView::from(npc)))
+    Ok(etag::respond_found(&request, npc.version, &npc))
 }
 
 /// Lists the NPCs of a world.
 #[utoipa::path(
     tag = "npcs",
     params(("world" = String, Path), PageQuery),
-    responses((status = 200, body = Items<NpcView>)),
+    responses((status = 200, body = Items<Npc>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}/npcs")]
@@ -230,13 +183,9 @@ pub async fn list_npcs(
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<NpcId>(&state, query.0.limit, query.0.after)?;
     worlds::find_world(&state, &caller, &path.0).await?;
-    let found = state
-        .services
-        .ledger
-        .authored
-        .list_npcs(&caller.scope, &path.0, &page)
-        .await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, NpcView::from)))
+    let authored = &state.services.ledger.authored;
+    let found = authored.list_npcs(&caller.scope, &path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(found)))
 }
 
 /// Hides an NPC and ends its dialogues.
@@ -258,13 +207,10 @@ pub async fn delete_npc(
     let (world, id) = path.0;
     let wanted = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
-        let at = state.services.clock.now();
-        let object = format!("{world}/{id}");
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "npc.delete", &object);
+        let edit = caller.new_edit(&state, "npc.delete", format!("{world}/{id}"));
         let store = &state.services.ledger.authored;
-        let outcome = store
-            .delete_npc(&caller.scope, &world, &id, wanted.expected_version(), &edit)
-            .await?;
+        let version = wanted.expected_version();
+        let outcome = store.delete_npc(&caller.scope, &world, &id, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         etag::respond_deleted(outcome, "NPC")
     })
@@ -278,11 +224,11 @@ pub async fn find_npc<A>(
     world: &WorldId,
     id: &NpcId,
 ) -> Result<Npc, Problem> {
-    state
+    let found = state
         .services
         .ledger
         .authored
         .load_npc(&caller.scope, world, id)
-        .await?
-        .ok_or_else(|| Problem::not_found("NPC"))
+        .await?;
+    found.ok_or_else(|| Problem::not_found("NPC"))
 }

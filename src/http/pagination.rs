@@ -31,10 +31,26 @@ pub struct Items<T> {
 }
 
 impl<T> Items<T> {
+    /// The only page of a short list.
+    pub fn only_page(items: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            items: items.into_iter().collect(),
+            next: None,
+        }
+    }
     /// Converts the items of a page to the wire form.
     pub fn from_page<S>(page: Page<S>, wire: impl FnMut(S) -> T) -> Self {
         Self {
             items: page.items.into_iter().map(wire).collect(),
+            next: page.next,
+        }
+    }
+}
+
+impl<T> From<Page<T>> for Items<T> {
+    fn from(page: Page<T>) -> Self {
+        Self {
+            items: page.items,
             next: page.next,
         }
     }

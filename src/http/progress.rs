@@ -17,7 +17,6 @@ use colloquy_memory::{
     authored::{Npc, World},
     progress::Progress,
 };
-use colloquy_ports::ledger::audit::Edit;
 
 /// The progress that the backend sets.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -111,9 +110,7 @@ pub async fn put_progress(
     run_uncancelled(async move {
         let (world_id, player, npc_id) = path.0;
         let of = find_world_and_npc(&state, &caller, &world_id, &npc_id).await?;
-        let at = state.services.clock.now();
-        let object = format!("{world_id}/{player}/{npc_id}");
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "progress.put", &object);
+        let edit = caller.new_edit(&state, "progress.put", format!("{world_id}/{player}/{npc_id}"));
         let to = Progress::new(body.value.progress).unwrap_or_default();
         scenarios::set_progress(&state.services, &caller.scope, (&of.0, &of.1), &player, to, &edit).await?;
         respond_with_progress(&state, &caller, of, player).await

@@ -13,10 +13,7 @@ use super::{
     open_streams, run_uncancelled,
 };
 use colloquy_core::ids::PlayerId;
-use colloquy_ports::ledger::{
-    audit::Edit,
-    revocations::{Revocation, Revoked},
-};
+use colloquy_ports::ledger::revocations::{Revocation, Revoked};
 
 /// The tokens to revoke: exactly one of `jti`, `subject` and `player_id`.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -90,8 +87,7 @@ pub async fn revoke_tokens(
     caller: Authorized<Administrator>,
     body: Body<RevokeRequest>,
 ) -> Result<HttpResponse, Problem> {
-    let services = &state.services;
-    let now = services.clock.now();
+    let now = state.services.clock.now();
     let (revoked, object, expires_at) = body.value.into_revoked(now)?;
     // A subject or a player counts as one revocation, and is therefore allowed at the limit.
     if matches!(revoked, Revoked::Token(_)) && !state.auth.has_room_to_revoke(caller.scope.tenant()) {
@@ -107,7 +103,7 @@ pub async fn revoke_tokens(
         matters_until: expires_at.map_or(last, |at| state.auth.believed_until(at).min(last)),
         at: now,
     };
-    let edit = Edit::made_by(&caller.principal, &services.ids, now, "token.revoke", object);
+    let edit = caller.new_edit(&state, "token.revoke", object);
     run_uncancelled(async move {
         let store = &state.services.ledger.revocations;
         store.add_revocation(&caller.scope, &revocation, &edit).await?;

@@ -164,10 +164,10 @@ pub async fn interrupt_turn(
 /// The client sent both lengths.
 pub(super) fn parse_heard(chars: Option<usize>, utf16: Option<usize>) -> Result<Option<HeardLength>, Problem> {
     match (chars, utf16) {
-        (Some(_), Some(_)) => Err(Problem::invalid_field(
-            "heard_utf16",
-            "does not go together with heard_chars",
-        )),
+        (Some(_), Some(_)) => {
+            let why = "does not go together with heard_chars";
+            Err(Problem::invalid_field("heard_utf16", why))
+        }
         (None, Some(units)) => Ok(Some(HeardLength::Utf16(units))),
         (chars, None) => Ok(chars.map(HeardLength::Chars)),
     }

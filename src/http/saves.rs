@@ -34,32 +34,6 @@ pub struct SaveBody {
     name: Option<String>,
 }
 
-/// A save.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SaveView {
-    #[schema(value_type = String)]
-    id: SaveId,
-    #[schema(value_type = String)]
-    world_id: WorldId,
-    /// Empty if the save has no name.
-    name: String,
-    created_at: DateTime<Utc>,
-    /// Number of the world's dialogues at that time, closed dialogues included.
-    dialogues: u32,
-}
-
-impl From<Save> for SaveView {
-    fn from(save: Save) -> Self {
-        Self {
-            id: save.id,
-            world_id: save.world,
-            name: save.name,
-            created_at: save.created_at,
-            dialogues: save.dialogues,
-        }
-    }
-}
-
 /// Creates a save: the heads of all dialogues of the world at one moment.
 ///
 /// Running replies are not saved. Content from other sources is not saved either: manual facts and corrections, and
@@ -68,7 +42,7 @@ impl From<Save> for SaveView {
     tag = "saves",
     params(("world" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Makes a retry safe")),
     request_body = SaveBody,
-    responses((status = 201, body = SaveView), (status = 409, description = "The world has as many saves as it may (`too_many_saves`), or the same request is being handled")),
+    responses((status = 201, body = Save), (status = 409, description = "The world has as many saves as it may (`too_many_saves`), or the same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/worlds/{world}/saves")]
@@ -88,13 +62,13 @@ pub async fn create_save(
             match saves::take_save(&state.services, &who, &world, name).await? {
                 SaveOutcome::Saved(save) => {
                     let location = format!("/v1/worlds/{world}/saves/{}", save.id);
-                    IdempotentResponse::created(&SaveView::from(save), location)
+                    IdempotentResponse::created(&save, location)
                 }
                 SaveOutcome::NoSuchWorld => Err(Problem::not_found("world")),
-                SaveOutcome::Full => Err(Problem::new(
-                    Code::TooManySaves,
-                    format!("a world may have {max} saves; delete one that nobody needs"),
-                )),
+                SaveOutcome::Full => {
+                    let why = format!("a world may have {max} saves; delete one that nobody needs");
+                    Err(Problem::new(Code::TooManySaves, why))
+                }
             }
         }
     };
@@ -105,7 +79,7 @@ pub async fn create_save(
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), PageQuery),
-    responses((status = 200, body = Items<SaveView>)),
+    responses((status = 200, body = Items<Save>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}/saves")]
@@ -117,20 +91,16 @@ pub async fn list_saves(
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<SaveId>(&state, query.0.limit, query.0.after)?;
     worlds::find_world(&state, &caller, &path.0).await?;
-    let found = state
-        .services
-        .ledger
-        .saves
-        .list_saves(&caller.scope, &path.0, &page)
-        .await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, SaveView::from)))
+    let saves = &state.services.ledger.saves;
+    let found = saves.list_saves(&caller.scope, &path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from(found)))
 }
 
 /// Returns a save.
 #[utoipa::path(
     tag = "saves",
     params(("world" = String, Path), ("save" = String, Path)),
-    responses((status = 200, body = SaveView)),
+    responses((status = 200, body = Save)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}/saves/{save}")]
@@ -142,7 +112,7 @@ pub async fn get_save(
     let (world, id) = path.0;
     let found = state.services.ledger.saves.load_save(&caller.scope, &world, id).await?;
     let save = found.ok_or_else(|| Problem::not_found("save"))?;
-    Ok(HttpResponse::Ok().json(SaveView::from(save)))
+    Ok(HttpResponse::Ok().json(save))
 }
 
 /// Deletes a save.
@@ -240,20 +210,16 @@ pub async fn restore_save(
     run_uncancelled(async move {
         let (world, save) = path.0;
         worlds::find_world(&state, &caller, &world).await?;
-        match state
-            .sessions
-            .restore_world(&caller.principal, &world, save, key)
-            .await?
-        {
+        let sessions = &state.sessions;
+        match sessions.restore_world(&caller.principal, &world, save, key).await? {
             RestoreOutcome::Done { restored, .. } | RestoreOutcome::Repeated(restored) => {
                 Ok(HttpResponse::Ok().json(RestoredView::from(restored)))
             }
             RestoreOutcome::NotFound => Err(Problem::not_found("save")),
-            RestoreOutcome::KeyTaken => Err(Problem::new(
-                Code::IdempotencyMismatch,
-                "this key was used to restore another save",
-            )
-            .with_param("key")),
+            RestoreOutcome::KeyTaken => {
+                let why = "this key was used to restore another save";
+                Err(Problem::new(Code::IdempotencyMismatch, why).with_param("key"))
+            }
         }
     })
     .await

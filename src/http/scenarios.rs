@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
@@ -19,7 +19,6 @@ use super::{
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 use colloquy_dialogue::scenarios;
 use colloquy_memory::{progress::Progress, scenario::Scenario};
-use colloquy_ports::ledger::audit::Edit;
 
 /// A scenario as its author writes it: a memory of an NPC's own past.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -50,42 +49,6 @@ pub struct ScenarioBody {
     required_progress: u32,
 }
 
-/// A scenario as it is stored: a memory of an NPC's own past.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ScenarioView {
-    #[schema(value_type = String)]
-    world_id: WorldId,
-    #[schema(value_type = String)]
-    npc_id: NpcId,
-    #[schema(value_type = String)]
-    id: ScenarioId,
-    title: String,
-    content: String,
-    keywords: Vec<String>,
-    synonyms: Vec<String>,
-    required_progress: u32,
-    /// The `ETag`, without its quotes.
-    version: u32,
-    updated_at: DateTime<Utc>,
-}
-
-impl From<Scenario> for ScenarioView {
-    fn from(scenario: Scenario) -> Self {
-        Self {
-            world_id: scenario.world,
-            npc_id: scenario.npc,
-            id: scenario.id,
-            title: scenario.title,
-            content: scenario.content,
-            keywords: scenario.keywords,
-            synonyms: scenario.synonyms,
-            required_progress: scenario.required_progress.get(),
-            version: scenario.version,
-            updated_at: scenario.updated_at,
-        }
-    }
-}
-
 impl ScenarioBody {
     fn into_scenario(self, world: WorldId, npc: NpcId, id: ScenarioId, at: DateTime<Utc>) -> Scenario {
         Scenario {
@@ -110,7 +73,7 @@ impl ScenarioBody {
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
     request_body = ScenarioBody,
-    responses((status = 200, body = ScenarioView, description = "Replaced"), (status = 201, body = ScenarioView, description = "Made"), (status = 409, description = "The NPC has as many as it may (`too_many_scenarios`)"), (status = 412, description = "Another version is stored, or one at all")),
+    responses((status = 200, body = Scenario, description = "Replaced"), (status = 201, body = Scenario, description = "Made"), (status = 409, description = "The NPC has as many as it may (`too_many_scenarios`)"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[put("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
@@ -131,29 +94,18 @@ pub async fn put_scenario(
         if wanted == IfMatch::MustExist && store.load_scenario(&caller.scope, &world, &npc, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
-        let at = state.services.clock.now();
-        let object = format!("{world}/{npc}/{id}");
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "scenario.put", &object);
-        let scenario = body.value.into_scenario(world.clone(), npc.clone(), id.clone(), at);
-        let outcome = scenarios::write_scenario(
-            &state.services,
-            &caller.scope,
-            &scenario,
-            wanted.expected_version(),
-            &edit,
-        )
-        .await?;
+        let edit = caller.new_edit(&state, "scenario.put", format!("{world}/{npc}/{id}"));
+        let scenario = body
+            .value
+            .into_scenario(world.clone(), npc.clone(), id.clone(), edit.at);
+        let version = wanted.expected_version();
+        let outcome = scenarios::write_scenario(&state.services, &caller.scope, &scenario, version, &edit).await?;
         let created = etag::created_by_put(outcome, wanted, "NPC")?;
         // The cached NPC stores whether the NPC has scenarios.
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let stored = find_scenario(&state, &caller, &world, &npc, &id).await?;
         let location = format!("/v1/worlds/{world}/npcs/{npc}/scenarios/{id}");
-        Ok(etag::respond_stored(
-            created,
-            &location,
-            stored.version,
-            &ScenarioView::from(stored),
-        ))
+        Ok(etag::respond_stored(created, &location, stored.version, &stored))
     })
     .await
 }
@@ -162,7 +114,7 @@ pub async fn put_scenario(
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path)),
-    responses((status = 200, body = ScenarioView), (status = 304, description = "If-None-Match names this version")),
+    responses((status = 200, body = Scenario), (status = 304, description = "If-None-Match names this version")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}")]
@@ -174,18 +126,14 @@ pub async fn get_scenario(
 ) -> Result<HttpResponse, Problem> {
     let (world, npc, id) = path.0;
     let scenario = find_scenario(&state, &caller, &world, &npc, &id).await?;
-    Ok(etag::respond_found(
-        &request,
-        scenario.version,
-        &ScenarioView::from(scenario),
-    ))
+    Ok(etag::respond_found(&request, scenario.version, &scenario))
 }
 
 /// Lists the scenarios of an NPC, locked or not.
 #[utoipa::path(
     tag = "scenarios",
     params(("world" = String, Path), ("npc" = String, Path), PageQuery),
-    responses((status = 200, body = Items<ScenarioView>)),
+    responses((status = 200, body = Items<Scenario>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}/npcs/{npc}/scenarios")]
@@ -200,7 +148,7 @@ pub async fn list_scenarios(
     npcs::find_npc(&state, &caller, &world, &npc).await?;
     let store = &state.services.ledger.scenarios;
     let found = store.list_scenarios(&caller.scope, &world, &npc, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, ScenarioView::from)))
+    Ok(HttpResponse::Ok().json(Items::from(found)))
 }
 
 /// Hides a scenario: from now on, the scenario is in no prompt.
@@ -220,12 +168,11 @@ pub async fn delete_scenario(
     let (world, npc, id) = path.0;
     let wanted = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
-        let at = state.services.clock.now();
-        let object = format!("{world}/{npc}/{id}");
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "scenario.delete", &object);
+        let edit = caller.new_edit(&state, "scenario.delete", format!("{world}/{npc}/{id}"));
         let store = &state.services.ledger.scenarios;
+        let version = wanted.expected_version();
         let outcome = store
-            .delete_scenario(&caller.scope, &world, &npc, &id, wanted.expected_version(), &edit)
+            .delete_scenario(&caller.scope, &world, &npc, &id, version, &edit)
             .await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         etag::respond_deleted(outcome, "scenario")

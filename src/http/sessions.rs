@@ -373,19 +373,15 @@ pub async fn page_of_dialogues(
     after: Option<String>,
 ) -> Result<PageRequest, Problem> {
     let page = pagination::parse_page::<DialogueId>(state, limit, after)?;
-    if let Some(id) = page
+    let cursor = page
         .after
         .as_deref()
-        .and_then(|cursor| cursor.parse::<DialogueId>().ok())
-        && !state
-            .services
-            .ledger
-            .dialogues
-            .load_dialogue(scope, id)
-            .await?
-            .is_some_and(|found| is_listed(&found))
-    {
-        return Err(pagination::invalid_cursor());
+        .and_then(|cursor| cursor.parse::<DialogueId>().ok());
+    if let Some(id) = cursor {
+        let found = state.services.ledger.dialogues.load_dialogue(scope, id).await?;
+        if !found.is_some_and(|found| is_listed(&found)) {
+            return Err(pagination::invalid_cursor());
+        }
     }
     Ok(page)
 }
@@ -412,10 +408,7 @@ pub async fn list_sessions(
     let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
     let other_world = who.world.is_some() && query.0.world_id.is_some() && who.world != query.0.world_id;
     if other_player || other_world {
-        return Ok(HttpResponse::Ok().json(Items::<SessionView> {
-            items: Vec::new(),
-            next: None,
-        }));
+        return Ok(HttpResponse::Ok().json(Items::<SessionView>::only_page([])));
     }
     let filter = DialogueFilter {
         kind: Some(DialogueKind::Session),
@@ -425,12 +418,8 @@ pub async fn list_sessions(
         status: query.0.status,
         heard_by: None,
     };
-    let found = state
-        .services
-        .ledger
-        .dialogues
-        .list_dialogues(&caller.scope, &filter, &page)
-        .await?;
+    let dialogues = &state.services.ledger.dialogues;
+    let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from_page(found, |dialogue| {
         SessionView::for_caller(dialogue, who)
     })))
@@ -471,8 +460,8 @@ pub async fn delete_session(
     run_uncancelled(async move {
         let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
         if dialogue.status == DialogueStatus::Open {
-            match state
-                .sessions
+            let sessions = &state.sessions;
+            match sessions
                 .close_dialogue(&caller.scope, path.0, "closed by request")
                 .await
             {

@@ -169,10 +169,6 @@ async fn refresh_budgets(state: &AppState) {
     }
 }
 
-fn tenant_not_found() -> Problem {
-    Problem::not_found("tenant")
-}
-
 /// Creates a tenant.
 #[utoipa::path(
     tag = "tenants",
@@ -250,13 +246,8 @@ pub async fn get_tenant(
     path: Path<TenantId>,
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
-    let tenant = state
-        .services
-        .ledger
-        .tenants
-        .load_tenant(&path.0)
-        .await?
-        .ok_or_else(tenant_not_found)?;
+    let found = state.services.ledger.tenants.load_tenant(&path.0).await?;
+    let tenant = found.ok_or_else(|| Problem::not_found("tenant"))?;
     Ok(etag::respond_found(&request, tenant.version, &TenantView::from(tenant)))
 }
 
@@ -293,30 +284,21 @@ pub async fn edit_tenant(
         ));
     }
     run_uncancelled(async move {
-        let services = &state.services;
         let action = match change.enabled {
             Some(true) => "tenant.enable",
             Some(false) => "tenant.disable",
             None => "tenant.edit",
         };
-        let edit = Edit::made_by(&caller.principal, &services.ids, services.clock.now(), action, &id);
-        match services
-            .ledger
-            .tenants
-            .change_tenant(&id, &change, wanted.expected_version(), &edit)
-            .await?
-        {
-            TenantEditOutcome::NotFound => Err(tenant_not_found()),
+        let edit = caller.new_edit(&state, action, &id);
+        let (tenants, version) = (&state.services.ledger.tenants, wanted.expected_version());
+        match tenants.change_tenant(&id, &change, version, &edit).await? {
+            TenantEditOutcome::NotFound => Err(Problem::not_found("tenant")),
             TenantEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
             TenantEditOutcome::Done(tenant) => {
                 refresh_budgets(&state).await;
                 open_streams::publish_tenant_change(&state, &id, tenant.enabled).await;
-                Ok(etag::respond_stored(
-                    false,
-                    "",
-                    tenant.version,
-                    &TenantView::from(tenant),
-                ))
+                let version = tenant.version;
+                Ok(etag::respond_stored(false, "", version, &TenantView::from(tenant)))
             }
         }
     })

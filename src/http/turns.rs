@@ -167,15 +167,12 @@ pub fn completed_turn<E>(
 }
 
 pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
-    request
-        .headers()
-        .get(header::ACCEPT)
+    let accept = request.headers().get(header::ACCEPT);
+    let mut accepted = accept
         .and_then(|value| value.to_str().ok())
-        .is_some_and(|accept| {
-            accept
-                .split(',')
-                .any(|part| part.trim().starts_with("text/event-stream"))
-        })
+        .unwrap_or_default()
+        .split(',');
+    accepted.any(|part| part.trim().starts_with("text/event-stream"))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -216,12 +213,8 @@ pub async fn page_of_turns(
     let page = pagination::parse_page::<u32>(state, query.limit, None)?;
     let from = query.after.unwrap_or(0).saturating_add(1);
     let to = from.saturating_add(page.limit - 1);
-    let turns = state
-        .services
-        .ledger
-        .dialogues
-        .load_turns(&who.scope(), dialogue.id, from, to)
-        .await?;
+    let dialogues = &state.services.ledger.dialogues;
+    let turns = dialogues.load_turns(&who.scope(), dialogue.id, from, to).await?;
     let next = turns
         .last()
         .map(|turn| turn.number)

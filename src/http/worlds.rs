@@ -25,7 +25,6 @@ use colloquy_memory::{
     state_block::MAX_NAME_CHARS,
     vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
 };
-use colloquy_ports::ledger::audit::Edit;
 
 /// A world as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -199,9 +198,8 @@ fn ascii_kind(word: &String, (): &()) -> garde::Result {
     if word.chars().all(plain) {
         Ok(())
     } else {
-        Err(garde::Error::new(
-            "must be of ASCII letters, digits, `_`, `-` and blanks",
-        ))
+        let rule = "must be of ASCII letters, digits, `_`, `-` and blanks";
+        Err(garde::Error::new(rule))
     }
 }
 
@@ -214,42 +212,11 @@ fn bounded_synonyms(words: &Option<BTreeMap<String, String>>, (): &()) -> garde:
     for word in words.flat_map(|(from, to)| [from, to]) {
         one_line_label(word, &())?;
         if word.chars().count() > MAX_WORD_CHARS {
-            return Err(garde::Error::new(format!(
-                "a word is longer than {MAX_WORD_CHARS} characters"
-            )));
+            let rule = format!("a word is longer than {MAX_WORD_CHARS} characters");
+            return Err(garde::Error::new(rule));
         }
     }
     Ok(())
-}
-
-/// A world as it is stored.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WorldView {
-    #[schema(value_type = String)]
-    id: WorldId,
-    name: String,
-    premise: String,
-    language: Language,
-    rules: Vec<String>,
-    settings: WorldSettings,
-    /// The `ETag`, without its quotes.
-    version: u32,
-    updated_at: DateTime<Utc>,
-}
-
-impl From<World> for WorldView {
-    fn from(world: World) -> Self {
-        Self {
-            id: world.id,
-            name: world.name,
-            premise: world.premise,
-            language: world.language,
-            rules: world.rules,
-            settings: world.settings,
-            version: world.version,
-            updated_at: world.updated_at,
-        }
-    }
 }
 
 /// A synonym for an unknown word would never apply, without any sign of the mistake.
@@ -288,7 +255,7 @@ impl WorldBody {
     tag = "worlds",
     params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
     request_body = WorldBody,
-    responses((status = 200, body = WorldView, description = "Replaced"), (status = 201, body = WorldView, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
+    responses((status = 200, body = World, description = "Replaced"), (status = 201, body = World, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[put("/v1/worlds/{world}")]
@@ -309,23 +276,16 @@ pub async fn put_world(
         if wanted == IfMatch::MustExist && store.load_world(&caller.scope, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
-        let at = state.services.clock.now();
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "world.put", &id);
-        let world = body.value.into_world(id.clone(), at);
+        let edit = caller.new_edit(&state, "world.put", &id);
+        let world = body.value.into_world(id.clone(), edit.at);
         check_synonyms(&world.settings)?;
-        let outcome = store
-            .put_world(&caller.scope, &world, wanted.expected_version(), &edit)
-            .await?;
+        let version = wanted.expected_version();
+        let outcome = store.put_world(&caller.scope, &world, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;
         let created = etag::created_by_put(outcome, wanted, "world")?;
         let stored = find_world(&state, &caller, &id).await?;
         let location = format!("/v1/worlds/{id}");
-        Ok(etag::respond_stored(
-            created,
-            &location,
-            stored.version,
-            &WorldView::from(stored),
-        ))
+        Ok(etag::respond_stored(created, &location, stored.version, &stored))
     })
     .await
 }
@@ -334,7 +294,7 @@ pub async fn put_world(
 #[utoipa::path(
     tag = "worlds",
     params(("world" = String, Path)),
-    responses((status = 200, body = WorldView), (status = 304, description = "If-None-Match names this version")),
+    responses((status = 200, body = World), (status = 304, description = "If-None-Match names this version")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds/{world}")]
@@ -345,14 +305,14 @@ pub async fn get_world(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let world = find_world(&state, &caller, &path.0).await?;
-    Ok(etag::respond_found(&request, world.version, &WorldView::from(world)))
+    Ok(etag::respond_found(&request, world.version, &world))
 }
 
 /// Lists the tenant's worlds.
 #[utoipa::path(
     tag = "worlds",
     params(PageQuery),
-    responses((status = 200, body = Items<WorldView>)),
+    responses((status = 200, body = Items<World>)),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/worlds")]
@@ -366,13 +326,10 @@ pub async fn list_worlds(
         // The only world of the token.
         let is_next = page.after.as_deref().is_none_or(|after| world.as_str() > after);
         let found = state.services.ledger.authored.load_world(&caller.scope, world).await?;
-        return Ok(HttpResponse::Ok().json(Items {
-            items: found.filter(|_| is_next).into_iter().map(WorldView::from).collect(),
-            next: None,
-        }));
+        return Ok(HttpResponse::Ok().json(Items::only_page(found.filter(|_| is_next))));
     }
     let found = state.services.ledger.authored.list_worlds(&caller.scope, &page).await?;
-    Ok(HttpResponse::Ok().json(Items::from_page(found, WorldView::from)))
+    Ok(HttpResponse::Ok().json(Items::from(found)))
 }
 
 /// Hides a world and its NPCs, and ends their dialogues.
@@ -393,12 +350,10 @@ pub async fn delete_world(
 ) -> Result<HttpResponse, Problem> {
     let wanted = IfMatch::from_request(&request)?;
     run_uncancelled(async move {
-        let at = state.services.clock.now();
-        let edit = Edit::made_by(&caller.principal, &state.services.ids, at, "world.delete", &path.0);
+        let edit = caller.new_edit(&state, "world.delete", &path.0);
         let store = &state.services.ledger.authored;
-        let outcome = store
-            .delete_world(&caller.scope, &path.0, wanted.expected_version(), &edit)
-            .await?;
+        let version = wanted.expected_version();
+        let outcome = store.delete_world(&caller.scope, &path.0, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &path.0).await;
         etag::respond_deleted(outcome, "world")
     })
@@ -407,11 +362,6 @@ pub async fn delete_world(
 
 /// Loads the world; 404 if missing.
 pub async fn find_world<A>(state: &AppState, caller: &Authorized<A>, id: &WorldId) -> Result<World, Problem> {
-    state
-        .services
-        .ledger
-        .authored
-        .load_world(&caller.scope, id)
-        .await?
-        .ok_or_else(|| Problem::not_found("world"))
+    let found = state.services.ledger.authored.load_world(&caller.scope, id).await?;
+    found.ok_or_else(|| Problem::not_found("world"))
 }

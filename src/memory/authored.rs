@@ -29,9 +29,11 @@ impl Language {
     }
 }
 
-/// One game, or one save universe.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A world as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = WorldView)]
 pub struct World {
+    #[schema(value_type = String)]
     pub id: WorldId,
     pub name: String,
     /// The common knowledge of the world; in every prompt. At most 4,000 characters.
@@ -40,7 +42,7 @@ pub struct World {
     /// Rules no NPC may break, one a line; at most 20 of 200 characters.
     pub rules: Vec<String>,
     pub settings: WorldSettings,
-    /// Rises with every edit; the `ETag` over REST.
+    /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,
 }
@@ -213,22 +215,29 @@ pub struct Persona {
     pub greeting: String,
 }
 
-/// An NPC.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// An NPC as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = NpcView)]
 pub struct Npc {
+    #[serde(rename = "world_id")]
+    #[schema(value_type = String)]
     pub world: WorldId,
+    #[schema(value_type = String)]
     pub id: NpcId,
     pub name: String,
     pub persona: Persona,
     pub language: Language,
+    #[schema(value_type = Vec<String>)]
     pub factions: Vec<FactionId>,
     /// Replaces the configured reply model.
     pub model: Option<String>,
-    /// Override the settings of the world.
+    /// The NPC's own settings; the world's settings apply to the rest.
     pub settings: WorldSettings,
     /// True if the NPC has scenarios. Otherwise no turn searches for scenarios. Read from the store; updates do not
     /// change it.
+    #[serde(skip)]
     pub has_scenarios: bool,
+    /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,
 }

@@ -19,11 +19,17 @@ use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 /// Most scenarios of one NPC.
 pub const MAX_SCENARIOS_PER_NPC: u32 = 500;
 
-/// An NPC's memory of its own past, as written by its author.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A scenario as it is stored: a memory of an NPC's own past.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = ScenarioView)]
 pub struct Scenario {
+    #[serde(rename = "world_id")]
+    #[schema(value_type = String)]
     pub world: WorldId,
+    #[serde(rename = "npc_id")]
+    #[schema(value_type = String)]
     pub npc: NpcId,
+    #[schema(value_type = String)]
     pub id: ScenarioId,
     pub title: String,
     pub content: String,
@@ -31,8 +37,9 @@ pub struct Scenario {
     /// Other words of players for the scenario.
     pub synonyms: Vec<String>,
     /// Locked for players with less progress.
+    #[schema(value_type = u32)]
     pub required_progress: Progress,
-    /// Rises with every edit; the `ETag` over REST.
+    /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,
 }

@@ -14,15 +14,19 @@ use super::{
 };
 use colloquy_core::ids::{DialogueId, SummaryId};
 
-/// A dated digest of turns `from_turn..=to_turn` of one dialogue.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// A dated digest of older turns.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[schema(as = SummaryView)]
 pub struct Summary {
+    #[schema(value_type = String)]
     pub id: SummaryId,
+    #[serde(skip)]
     pub dialogue: DialogueId,
     pub from_turn: u32,
     pub to_turn: u32,
     pub text: String,
     /// The importance after the standing decrements.
+    #[schema(value_type = u8, minimum = 1, maximum = 10)]
     pub importance: Importance,
     pub created_at: DateTime<Utc>,
 }

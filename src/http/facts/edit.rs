@@ -205,7 +205,7 @@ pub async fn edit_fact(
     let body = body.value;
     run_uncancelled(async move {
         find_fact(&state, &caller, path.0).await?;
-        let edit = audit_edit(&state, &caller, "fact.edit", path.0);
+        let edit = caller.new_edit(&state, "fact.edit", path.0);
         let correction = FactCorrection {
             content: body.content,
             keywords: body.keywords,
@@ -289,22 +289,17 @@ async fn apply_fact_action(
         let version = wanted.expected_version();
         let outcome = match to {
             FactAction::Remove => {
-                let edit = audit_edit(&state, &caller, "fact.remove", fact);
+                let edit = caller.new_edit(&state, "fact.remove", fact);
                 facts.remove_fact(&caller.scope, fact, version, &edit).await?
             }
             FactAction::Restore => {
-                let edit = audit_edit(&state, &caller, "fact.restore", fact);
+                let edit = caller.new_edit(&state, "fact.restore", fact);
                 facts.restore_fact(&caller.scope, fact, version, &edit).await?
             }
         };
         respond_to_edit(&state, outcome).await
     })
     .await
-}
-
-fn audit_edit(state: &AppState, caller: &Authorized<Author>, action: &'static str, fact: FactId) -> Edit {
-    let services = &state.services;
-    Edit::made_by(&caller.principal, &services.ids, services.clock.now(), action, fact)
 }
 
 async fn respond_to_edit(state: &AppState, outcome: FactEditOutcome) -> Result<HttpResponse, Problem> {

@@ -108,13 +108,10 @@ pub async fn list_facts(
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let (hits, _) =
             recall::search_facts(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
-        return Ok(HttpResponse::Ok().json(Items {
-            items: hits
-                .into_iter()
-                .map(|hit| FactView::from(hit.fact).with_score(hit.score))
-                .collect(),
-            next: None,
-        }));
+        let views = hits
+            .into_iter()
+            .map(|hit| FactView::from(hit.fact).with_score(hit.score));
+        return Ok(HttpResponse::Ok().json(Items::only_page(views)));
     }
     let filter = FactFilter {
         viewpoint,
@@ -233,5 +230,5 @@ pub async fn fact_history(
         .chain(replaced.iter().map(HistoryView::replacement_entry))
         .collect();
     items.sort_by_key(HistoryView::happened_at);
-    Ok(HttpResponse::Ok().json(Items { items, next: None }))
+    Ok(HttpResponse::Ok().json(Items::only_page(items)))
 }

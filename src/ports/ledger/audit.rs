@@ -52,14 +52,18 @@ impl Edit {
     }
 }
 
-/// A stored audit row.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A line of the audit log. Objects are named by their ids; a line contains no texts.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[schema(as = AuditView)]
 pub struct AuditRow {
+    #[schema(value_type = String)]
     pub id: AuditId,
     pub at: DateTime<Utc>,
     pub subject: String,
     pub role: Role,
-    /// The player of the token, or the player for whom a backend asked.
+    /// The player of the token, or the player named by a backend.
+    #[serde(rename = "player_id", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, nullable = false)]
     pub player: Option<PlayerId>,
     pub action: String,
     pub object: String,

@@ -46,18 +46,19 @@ pub enum SilenceOutcome {
 }
 
 /// Pending jobs of one kind.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = CuratorQueueView)]
 pub struct KindQueue {
     pub kind: JobKind,
-    /// Due jobs without a valid lease.
+    /// Jobs that could run now.
     pub waiting: u64,
-    /// Jobs under a valid lease.
+    /// Jobs that a node runs, or holds to run them next.
     pub running: u64,
-    /// Jobs that are due later: after a failure, or once the player has heard the turn.
+    /// Jobs that are due later: after a failure, or once the player has heard the reply.
     pub delayed: u64,
-    /// Of the waiting jobs, those whose lease ran out.
+    /// Of `waiting`: jobs whose node ended, or which ran longer than their lease. Another attempt follows.
     pub lease_expired: u64,
-    /// When the oldest of these jobs was created.
+    /// When the oldest of these jobs was created; null without a job.
     pub oldest_at: Option<DateTime<Utc>>,
 }
 

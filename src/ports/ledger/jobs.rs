@@ -182,12 +182,18 @@ pub enum JobStatus {
     Dead,
 }
 
-/// A job for display to a person.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// A job.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+#[schema(as = JobView)]
 pub struct JobRow {
+    #[schema(value_type = String)]
     pub id: JobId,
     pub kind: JobKind,
+    #[serde(rename = "dialogue_id")]
+    #[schema(value_type = String)]
     pub dialogue: DialogueId,
+    #[serde(rename = "turn_id")]
+    #[schema(value_type = String)]
     pub turn: TurnId,
     pub status: JobStatus,
     pub attempts: u32,

@@ -31,14 +31,19 @@ pub struct NewSave {
     pub edit: Edit,
 }
 
-/// A save without its dialogues.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A save.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = SaveView)]
 pub struct Save {
+    #[schema(value_type = String)]
     pub id: SaveId,
+    #[serde(rename = "world_id")]
+    #[schema(value_type = String)]
     pub world: WorldId,
+    /// Empty if the save has no name.
     pub name: String,
     pub created_at: DateTime<Utc>,
-    /// How many dialogues the world had.
+    /// Number of the world's dialogues at that time, closed dialogues included.
     pub dialogues: u32,
 }
 

@@ -9,7 +9,6 @@ use colloquy_ports::{
     llm::LlmError,
 };
 
-/// The pairs shipped with the server.
 const SHIPPED_PAIRS: &str = include_str!("../config/calibration/pairs.tsv");
 
 /// The reason why calibration failed.

@@ -10,7 +10,6 @@ use crate::{
 use colloquy_core::scope::Role;
 use colloquy_tenancy::auth::TokenClaims;
 
-/// The player of the demo token.
 pub(super) const DEMO_PLAYER: &str = "you";
 const DEMO_TOKEN_TTL: Duration = Duration::from_hours(24);
 

@@ -51,7 +51,6 @@ pub(super) struct EvalArgs {
     svg: Option<PathBuf>,
 }
 
-/// The set shipped with the server.
 const SHIPPED_SET: &str = include_str!("../../config/eval/memories.jsonl");
 const SHIPPED_NAME: &str = "config/eval/memories.jsonl";
 

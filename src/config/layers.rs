@@ -182,7 +182,6 @@ pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, Conf
     })
 }
 
-/// Reads a required file.
 fn read_toml_file(path: &std::path::Path) -> Result<figment::providers::Data<Toml>, ConfigFault> {
     std::fs::read_to_string(path).map_err(|e| ConfigFault {
         key: String::new(),

@@ -29,7 +29,6 @@ pub const ENV_PREFIX: &str = "COLLOQUY__";
 pub struct ConfigSources {
     /// A required file.
     pub file: Option<PathBuf>,
-    /// An optional file.
     pub optional_file: Option<PathBuf>,
     /// Environment variables; only `COLLOQUY__…` variables count.
     pub env: Vec<(String, String)>,

@@ -265,7 +265,6 @@ pub struct TasksSection {
 }
 
 impl TasksSection {
-    /// Returns all tasks with their names.
     #[must_use]
     pub fn named_tasks(&self) -> [(&'static str, &TaskSection); 6] {
         [

@@ -210,7 +210,6 @@ fn parse_ulid(text: &str, prefix: &str) -> Option<Ulid> {
     (ulid.to_string() == body).then_some(ulid)
 }
 
-/// The kind of a dialogue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DialogueKind {
@@ -233,7 +232,6 @@ impl DialogueId {
     pub fn new(kind: DialogueKind, ulid: Ulid) -> Self {
         Self { kind, ulid }
     }
-    /// Returns the kind of the dialogue.
     #[must_use]
     pub fn kind(self) -> DialogueKind {
         self.kind

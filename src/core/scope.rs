@@ -17,7 +17,6 @@ impl TenantScope {
     pub fn new(tenant: TenantId) -> Self {
         Self { tenant }
     }
-    /// The tenant.
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
         &self.tenant

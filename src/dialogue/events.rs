@@ -206,7 +206,6 @@ impl EventBody {
             _ => None,
         }
     }
-    /// Returns a `scenario.unlocked` event for each unlock.
     pub fn scenarios_unlocked(turn: u32, unlocked: Vec<ScenarioUnlock>) -> impl Iterator<Item = Self> {
         unlocked.into_iter().map(move |unlocked| Self::ScenarioUnlocked {
             turn,

@@ -52,11 +52,8 @@ pub(super) async fn cast_members(
         let name = if *id == said.npc.id {
             said.npc.name.clone()
         } else {
-            let npc = services
-                .ledger
-                .authored
-                .load_npc(scope, &said.dialogue.world, id)
-                .await?;
+            let authored = &services.ledger.authored;
+            let npc = authored.load_npc(scope, &said.dialogue.world, id).await?;
             npc.map_or_else(|| id.to_string(), |npc| npc.name)
         };
         cast.push(SceneMember { id: id.clone(), name });

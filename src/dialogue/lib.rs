@@ -31,12 +31,14 @@ pub mod turn;
 
 use std::sync::Arc;
 
+use colloquy_core::scope::TenantScope;
 use colloquy_ports::{
     buffer::BufferStore,
     clock::{Clock, IdSource},
     disabled_tenants::DisabledTenants,
-    embedder::Embedder,
+    embedder::{EmbedAs, Embedder},
     ledger::Ledger,
+    llm::LlmError,
     vectors::FactIndex,
 };
 
@@ -59,4 +61,17 @@ pub struct Services {
     pub disabled: DisabledTenants,
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<IdSource>,
+}
+
+impl Services {
+    /// Embeds texts to be found by searches, in the same order.
+    ///
+    /// # Errors
+    /// As for [`models::ModelRouter::embed_texts`].
+    pub async fn embed_passages(&self, scope: &TenantScope, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
+        let passages = self
+            .models
+            .embed_texts(scope, self.embedder.as_ref(), EmbedAs::Passage, texts);
+        passages.await.0
+    }
 }

@@ -304,7 +304,6 @@ impl ModelRouter {
         self.finish_trace(&mut trace, started, &attempts, result.as_ref().err());
         (result, trace)
     }
-    /// Returns the metrics of model calls.
     #[must_use]
     pub fn metrics(&self) -> &ModelMetrics {
         &self.meters
@@ -355,7 +354,6 @@ impl ModelRouter {
         let first = &self.routes.chain_for(task)[0];
         first.model.as_deref().unwrap_or_else(|| first.llm.model())
     }
-    /// Returns the token counter of the model `name`.
     pub fn counter_for_model(&self, name: &str) -> TokenCounter {
         TokenCounter::for_model(name).or_if_estimated(self.unknown)
     }

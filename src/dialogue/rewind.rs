@@ -34,7 +34,6 @@ use colloquy_ports::{
     },
 };
 
-/// The target of a rewind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewindTarget {
     /// This turn becomes the head; 0 means no turn. With `heard`, its reply ends there too. If no text was heard, the
@@ -153,7 +152,6 @@ impl RewindRequest {
     }
 }
 
-/// The response to a rewind request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RewindResponse {
     /// The head was moved.
@@ -164,7 +162,6 @@ pub enum RewindResponse {
     Unchanged,
 }
 
-/// A rewind that was applied.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AppliedRewind {
     pub rewound: Arc<RewindRecord>,

@@ -21,7 +21,6 @@ use colloquy_ports::{
 /// The number of buffers removed in parallel.
 const CONCURRENT_REMOVALS: usize = 16;
 
-/// The restore of a save, with its requester.
 #[derive(Debug, Clone)]
 pub struct RestoreRequest {
     pub scope: TenantScope,
@@ -61,11 +60,8 @@ pub async fn take_save(
 /// If the ledger cannot be reached. Nothing was written then.
 pub async fn delete_save(services: &Services, who: &Principal, world: &WorldId, save: SaveId) -> StoreResult<bool> {
     let edit = Edit::made_by(who, &services.ids, services.clock.now(), "save.delete", save);
-    services
-        .ledger
-        .saves
-        .delete_save(&who.scope(), world, save, &edit)
-        .await
+    let saves = &services.ledger.saves;
+    saves.delete_save(&who.scope(), world, save, &edit).await
 }
 
 /// Restores every dialogue of a world to its head in the save, and ends dialogues that began later. The restore is

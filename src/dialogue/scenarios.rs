@@ -34,7 +34,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    embedder::EmbedAs,
     ledger::{
         audit::Edit,
         authored::PutOutcome,
@@ -53,7 +52,6 @@ pub(super) fn can_tell_past(input: &TurnInput) -> bool {
     input.npc.has_scenarios && input.player.is_some() && !input.is_greeting()
 }
 
-/// Returns a player's progress with an NPC.
 pub async fn player_standing(
     services: &Services,
     scope: &TenantScope,
@@ -284,13 +282,9 @@ pub(super) async fn embed_scenarios(
     scenarios: &[Scenario],
 ) -> Result<Vec<Embedding>, LlmError> {
     let texts: Vec<String> = scenarios.iter().map(Scenario::embedded_text).collect();
-    let embedder = services.embedder.as_ref();
-    let (vectors, _) = services
-        .models
-        .embed_texts(scope, embedder, EmbedAs::Passage, &texts)
-        .await;
-    let model = &embedder.info().model;
-    let embeddings = vectors?.into_iter().map(|vector| Embedding {
+    let vectors = services.embed_passages(scope, &texts).await?;
+    let model = &services.embedder.info().model;
+    let embeddings = vectors.into_iter().map(|vector| Embedding {
         model: model.clone(),
         vector,
     });

@@ -105,7 +105,6 @@ pub(super) async fn summarise_turns(
 
 /// The turns of a dialogue without a summary, up to the turn of a job.
 struct Backlog {
-    /// The kept summaries.
     kept: Vec<Summary>,
     /// The last turn with a summary.
     through: u32,

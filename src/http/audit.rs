@@ -41,11 +41,7 @@ pub async fn list_audit(
     query: QueryParams<AuditQuery>,
 ) -> Result<HttpResponse, Problem> {
     let page = pagination::parse_page::<AuditId>(&state, query.0.limit, query.0.after)?;
-    let found = state
-        .services
-        .ledger
-        .audit
-        .list_audit_rows(&caller.scope, &page)
-        .await?;
+    let audit = &state.services.ledger.audit;
+    let found = audit.list_audit_rows(&caller.scope, &page).await?;
     Ok(HttpResponse::Ok().json(Items::from(found)))
 }

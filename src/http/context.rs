@@ -110,7 +110,6 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     Ok(response)
 }
 
-/// The body of a streamed answer.
 struct StreamedBody {
     body: BoxBody,
     _held: (Option<RequestGuard>, Option<RequestInFlight>),

@@ -36,7 +36,6 @@ macro_rules! codes {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $text,)+ }
             }
-            /// The HTTP status of the code.
             #[must_use]
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$name => StatusCode::$status,)+ }
@@ -166,7 +165,6 @@ impl Problem {
             owner: None,
         }
     }
-    /// A problem with one invalid field.
     #[must_use]
     pub fn invalid_field(param: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::invalid_fields(vec![FieldError {
@@ -174,7 +172,6 @@ impl Problem {
             detail: detail.into(),
         }])
     }
-    /// A problem with all invalid fields.
     #[must_use]
     pub fn invalid_fields(errors: Vec<FieldError>) -> Self {
         let detail = errors

@@ -83,7 +83,6 @@ pub fn configure_metrics(cfg: &mut ServiceConfig) {
     cfg.service(health::metrics).default_service(web::to(unmatched_route));
 }
 
-/// Registers the documented routes.
 fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
     cfg.service(health::healthz)
         .service(health::readyz)
@@ -164,15 +163,6 @@ async fn unmatched_route(request: HttpRequest) -> Result<HttpResponse, Problem> 
             ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
         },
     })
-}
-
-/// Answers a deletion.
-fn deleted_or_not_found(gone: bool, what: &str) -> Result<HttpResponse, Problem> {
-    if gone {
-        Ok(HttpResponse::NoContent().finish())
-    } else {
-        Err(Problem::not_found(what))
-    }
 }
 
 /// Runs `work` to its end even if the client hangs up: a write must not stop before its follow-up work.

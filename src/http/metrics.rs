@@ -4,7 +4,6 @@ use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, Opts, Reg
 
 use super::backlog::BacklogMetrics;
 
-/// Metrics of the HTTP surface.
 #[derive(Debug)]
 pub struct HttpMetrics {
     /// Requests by method, route pattern and status.

@@ -224,11 +224,7 @@ pub async fn find_npc<A>(
     world: &WorldId,
     id: &NpcId,
 ) -> Result<Npc, Problem> {
-    let found = state
-        .services
-        .ledger
-        .authored
-        .load_npc(&caller.scope, world, id)
-        .await?;
+    let authored = &state.services.ledger.authored;
+    let found = authored.load_npc(&caller.scope, world, id).await?;
     found.ok_or_else(|| Problem::not_found("NPC"))
 }

@@ -59,7 +59,6 @@ async fn respond_with_progress(
     }))
 }
 
-/// Loads the NPC and its world.
 async fn find_world_and_npc(
     state: &AppState,
     caller: &Authorized<Author>,

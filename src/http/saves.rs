@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    AppState, deleted_or_not_found,
+    AppState,
     errors::{Code, Problem},
     extract::{Author, Authorized, OptionalBody, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
@@ -132,8 +132,10 @@ pub async fn delete_save(
 ) -> Result<HttpResponse, Problem> {
     run_uncancelled(async move {
         let (world, id) = path.0;
-        let gone = saves::delete_save(&state.services, &caller.principal, &world, id).await?;
-        deleted_or_not_found(gone, "save")
+        if !saves::delete_save(&state.services, &caller.principal, &world, id).await? {
+            return Err(Problem::not_found("save"));
+        }
+        Ok(HttpResponse::NoContent().finish())
     })
     .await
 }

@@ -150,7 +150,6 @@ impl NewSessionView {
         }
     }
 
-    /// Adds the greeting turn.
     fn with_greeting(mut self, turn: &Turn, who: &Principal) -> Self {
         self.session.head_turn = turn.number;
         self.session.updated_at = turn.committed_at;

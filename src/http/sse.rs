@@ -1,13 +1,10 @@
 //! A turn as server-sent events: the same events as on the socket, until the turn is committed.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use actix_web::{HttpResponse, http::header, web};
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 
 use super::{
@@ -84,18 +81,6 @@ impl ClosableStream for SseStream {
     }
 }
 
-/// The response's body.
-struct SseBody {
-    lines: mpsc::Receiver<Bytes>,
-}
-
-impl futures_util::Stream for SseBody {
-    type Item = Result<Bytes, Problem>;
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.lines.poll_recv(cx).map(|line| line.map(Ok))
-    }
-}
-
 /// Streams the turn of a line. `say` speaks the line with the given mark. The listener is attached before the line is
 /// said, so no event is missed.
 pub async fn stream_turn<F>(
@@ -127,7 +112,8 @@ where
     let mark: Arc<str> = format!("sse_{:032x}", rand::random::<u128>()).into();
     let accepted = say(mark.clone()).await?;
 
-    let (out, lines) = mpsc::channel(16);
+    let (out, mut lines) = mpsc::channel(16);
+    let lines = stream::poll_fn(move |cx| lines.poll_recv(cx));
     let (state, who) = (state.clone(), who.clone());
     actix_web::rt::spawn(async move {
         let (caller, mut shut) = SseStream::with_shutdown(who);
@@ -150,7 +136,7 @@ where
         // Buffering proxies would hold the deltas back.
         .insert_header(("x-accel-buffering", "no"))
         .content_type("text/event-stream")
-        .streaming(SseBody { lines }))
+        .streaming(lines.map(Ok::<_, Problem>)))
 }
 
 type TurnReceiver = tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<colloquy_dialogue::turn::TurnError>>>;

@@ -68,7 +68,6 @@ pub struct TurnView {
 }
 
 impl TurnView {
-    /// The id of the turn.
     pub fn id(&self) -> TurnId {
         self.id
     }

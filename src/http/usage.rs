@@ -132,12 +132,8 @@ pub async fn get_usage(
             format!("must be at most {MAX_DAYS} days before `to`, and not after it"),
         ));
     }
-    let rows = state
-        .services
-        .ledger
-        .usage
-        .list_usage_between(&caller.scope, from, to)
-        .await?;
+    let usage = &state.services.ledger.usage;
+    let rows = usage.list_usage_between(&caller.scope, from, to).await?;
     let models = &state.services.models;
     let lines = models
         .budgets()

@@ -25,7 +25,6 @@ pub struct Milestones {
     players: BTreeMap<String, Arc<PlayerMilestones>>,
 }
 
-/// The milestones of one player.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PlayerMilestones {
     items: BTreeMap<NormalisedName, DateTime<Utc>>,

@@ -56,7 +56,6 @@ pub struct SpokenTurn {
     pub judge_share: JudgeBudgetShare,
 }
 
-/// The end of a promise or a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromiseEnd {
     pub fact: FactId,
@@ -178,7 +177,6 @@ impl PreparedTimeline {
     }
 }
 
-/// The events of a timeline, in order.
 #[derive(Clone, Copy)]
 enum TimelineEvent<'a> {
     Said { turn: TurnId, said: Option<&'a SpokenTurn> },
@@ -188,7 +186,6 @@ enum TimelineEvent<'a> {
 /// The state of a fact at the current moment of the replay.
 struct ReplayedFact<'a> {
     known: &'a KnownFact,
-    /// The ends that this replay decided.
     ends: Vec<DecidedEnd>,
     /// True once the replay reached the fact's turn.
     entered: bool,

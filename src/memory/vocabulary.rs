@@ -60,7 +60,6 @@ impl Vocabulary {
         self.first_named(&self.moods, &words::MOODS, text)
     }
 
-    /// The kind of relationship that `text` names.
     #[must_use]
     pub fn kind_named(&self, text: &str) -> Option<&str> {
         self.first_named(&self.kinds, &words::KINDS, text)
@@ -111,7 +110,6 @@ impl Vocabulary {
             .find_map(|at| self.listed_prefix(list, built_in, &said[at..]))
     }
 
-    /// The listed word that `said` begins with.
     fn listed_prefix<'a>(
         &'a self,
         list: &'a [String],

@@ -36,8 +36,10 @@ pub(super) enum Command {
 /// The conversation of NPCs to watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Watch {
-    /// A new one.
-    New { npcs: Vec<String>, topic: Option<String> },
+    New {
+        npcs: Vec<String>,
+        topic: Option<String>,
+    },
     /// One that already exists, by its id.
     Existing(String),
 }

@@ -15,7 +15,6 @@ const MARGIN: usize = 24;
 const FIRST_COLOUR: &str = "#1f5fa8";
 const SECOND_COLOUR: &str = "#d9822b";
 
-/// A row of the chart.
 enum ChartRow<'a> {
     Heading(&'static str),
     Bars {
@@ -85,14 +84,8 @@ fn draw_chart(out: &mut String, report: &EvalReport) -> std::fmt::Result {
          <title>{title}</title>\n<rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>",
         title = escape_xml(&title)
     )?;
-    draw_text(
-        out,
-        MARGIN,
-        28,
-        "#1a1a1a",
-        "font-size=\"16\" font-weight=\"bold\"",
-        &title,
-    )?;
+    let bold = "font-size=\"16\" font-weight=\"bold\"";
+    draw_text(out, MARGIN, 28, "#1a1a1a", bold, &title)?;
     draw_legend(out, report)?;
     for (panel, name) in panel_titles(report.k).into_iter().enumerate() {
         let x = panel_x(panel);
@@ -157,39 +150,22 @@ fn draw_bars(
     let label = format!("{name} ({})", first.questions);
     draw_text(out, MARGIN + 12, y + 17, "#1a1a1a", "", &label)?;
     let figures = |averages: &MetricAverages| [averages.recall, averages.hit, averages.mrr];
-    let second = second.map(figures);
-    for (panel, value) in figures(first).into_iter().enumerate() {
-        let x = panel_x(panel);
-        let Some(other) = second.map(|second| second[panel]) else {
-            draw_bar(out, x, y + 4, 17, FIRST_COLOUR, value)?;
-            draw_text(
-                out,
-                x + bar_length(value) + 6,
-                y + 17,
-                "#1a1a1a",
-                "",
-                &format!("{value:.3}"),
-            )?;
-            continue;
-        };
-        draw_bar(out, x, y + 2, 10, FIRST_COLOUR, value)?;
-        draw_bar(out, x, y + 13, 10, SECOND_COLOUR, other)?;
-        draw_text(
-            out,
-            x + bar_length(value) + 5,
-            y + 11,
-            FIRST_COLOUR,
-            "font-size=\"10\"",
-            &format!("{value:.3}"),
-        )?;
-        draw_text(
-            out,
-            x + bar_length(other) + 5,
-            y + 22,
-            "#a85f14",
-            "font-size=\"10\"",
-            &format!("{other:.3}"),
-        )?;
+    let small = "font-size=\"10\"";
+    // The colours of bar and number, the top and the height of the bar, and the base line and the style of the number.
+    let bars = match second {
+        None => vec![(figures(first), FIRST_COLOUR, "#1a1a1a", 4, 17, 17, "")],
+        Some(second) => vec![
+            (figures(first), FIRST_COLOUR, FIRST_COLOUR, 2, 10, 11, small),
+            (figures(second), SECOND_COLOUR, "#a85f14", 13, 10, 22, small),
+        ],
+    };
+    for (figures, colour, ink, top, height, base, style) in bars {
+        for (panel, value) in figures.into_iter().enumerate() {
+            let x = panel_x(panel);
+            draw_bar(out, x, y + top, height, colour, value)?;
+            let number = format!("{value:.3}");
+            draw_text(out, x + bar_length(value) + 6, y + base, ink, style, &number)?;
+        }
     }
     Ok(())
 }

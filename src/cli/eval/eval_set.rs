@@ -88,7 +88,6 @@ impl EvalSet {
     }
 }
 
-/// The faults of a set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) struct EvalSetFaults {
     /// The first faults.

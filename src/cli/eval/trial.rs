@@ -90,7 +90,6 @@ pub(super) struct RankedFact {
     pub score: ScoreParts,
 }
 
-/// The outcome of one question.
 #[derive(Debug, Clone)]
 pub(super) struct QuestionOutcome {
     /// The found facts, best first, at most K.
@@ -257,11 +256,8 @@ impl EvalTrial {
 
     async fn embed_batch(&self, kind: EmbedAs, texts: &[String]) -> anyhow::Result<Vec<Vec<f32>>> {
         let embedder = self.services.embedder.as_ref();
-        let (vectors, _) = self
-            .services
-            .models
-            .embed_texts(&self.scope, embedder, kind, texts)
-            .await;
+        let models = &self.services.models;
+        let (vectors, _) = models.embed_texts(&self.scope, embedder, kind, texts).await;
         let vectors = vectors.context("the embedder failed")?;
         anyhow::ensure!(
             vectors.len() == texts.len(),

@@ -69,7 +69,6 @@ pub(super) fn check_auth(config: &Config, fault: &mut impl FnMut(&str, String)) 
     }
 }
 
-/// Checks the previous secret of `section`.
 pub(super) fn check_previous_secret(
     section: &str,
     secret: Option<&SecretString>,

@@ -11,7 +11,7 @@ use colloquy_core::{
     ids::{FactId, TenantId},
     scope::TenantScope,
 };
-use colloquy_ports::{StoreResult, embedder::EmbedAs, ledger::priority::in_background, llm::LlmError};
+use colloquy_ports::{StoreResult, ledger::priority::in_background, llm::LlmError};
 
 /// The number of texts in one call.
 const EMBED_BATCH: u32 = 32;
@@ -84,12 +84,7 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
 /// Embeds texts in one call.
 async fn embed_batch(services: &Services, scope: &TenantScope, missing: &[(FactId, String)]) -> Result<u64, JobError> {
     let (ids, texts): (Vec<FactId>, Vec<String>) = missing.iter().cloned().unzip();
-    let embedder = services.embedder.as_ref();
-    let (vectors, _) = services
-        .models
-        .embed_texts(scope, embedder, EmbedAs::Passage, &texts)
-        .await;
-    let vectors = vectors?;
+    let vectors = services.embed_passages(scope, &texts).await?;
     if vectors.len() != ids.len() {
         let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
         return Err(LlmError::Broken(wrong).into());

@@ -38,7 +38,6 @@ const MAX_LAGGING_ROWS: u32 = 100_000;
 /// The differences between index and ledger. Facts in the outbox are on their way and do not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexDrift {
-    /// Facts that are missing in the index.
     pub missing: HashSet<FactId>,
     /// Facts whose point in the index differs from the ledger.
     pub stale: HashSet<FactId>,
@@ -258,11 +257,8 @@ async fn compare_with_ledger(
     let mut drift = IndexDrift::default();
     let mut after = None;
     loop {
-        let points = services
-            .ledger
-            .facts
-            .list_all_points(scope, after, POINTS_PER_PAGE)
-            .await?;
+        let facts = &services.ledger.facts;
+        let points = facts.list_all_points(scope, after, POINTS_PER_PAGE).await?;
         let Some(last) = points.last() else { break };
         after = Some(last.fact);
         let mut wrong = Vec::new();

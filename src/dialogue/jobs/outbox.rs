@@ -212,11 +212,8 @@ pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result
     let mut after = None;
     let mut expected = 0;
     loop {
-        let points = services
-            .ledger
-            .facts
-            .list_all_points(scope, after, POINTS_PER_PAGE)
-            .await?;
+        let facts = &services.ledger.facts;
+        let points = facts.list_all_points(scope, after, POINTS_PER_PAGE).await?;
         let Some(last) = points.last() else {
             return Ok(expected);
         };

@@ -55,7 +55,6 @@ impl ModelBreakers {
     }
 }
 
-/// The breaker of one model in one task.
 #[derive(Clone)]
 pub(super) struct ModelBreaker {
     pub share: AsyncRecloser,

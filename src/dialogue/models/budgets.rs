@@ -89,7 +89,6 @@ pub struct BudgetReservation {
 }
 
 impl BudgetReservation {
-    /// Marks the row as stored.
     pub fn mark_stored(mut self) {
         self.of = None;
     }

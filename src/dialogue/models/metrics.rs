@@ -218,7 +218,6 @@ impl ModelMetrics {
     pub(super) fn record_breaker_refusal(&self, task: &str, model: &str) {
         self.resting.with_label_values(&[task, self.label_of(model)]).set(1);
     }
-    /// Records the usage of an attempt.
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &str, model: &str, usage: Usage) {
         self.tenants.with_label(tenant, |tenant| {
             for (kind, count) in [

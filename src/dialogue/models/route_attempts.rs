@@ -62,7 +62,6 @@ impl AnswerMode for StreamedAnswer {
     }
 }
 
-/// Attempts on one route.
 pub(super) struct RouteAttempts<'a> {
     pub limits: &'a ModelLimits,
     pub breaker: &'a ModelBreaker,
@@ -74,7 +73,6 @@ pub(super) struct RouteAttempts<'a> {
     pub ended: &'a (dyn Fn(AttemptOutcome<'_>) + Sync),
 }
 
-/// The outcome of an attempt.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AttemptOutcome<'a> {
     Answered,

@@ -45,7 +45,6 @@ impl UsageBook {
             sums: Mutex::default(),
         }
     }
-    /// Records one attempt and its usage.
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
         self.meters.record_usage(tenant, task, model, usage);
         tally::tally_call(task, usage);

@@ -55,7 +55,6 @@ pub(super) const HEADING_TOKENS: u32 = 12;
 /// changes between turns then do not move the start of the history.
 const ROUND_TOKENS: u32 = 256;
 
-/// The material of a prompt.
 pub(crate) struct PromptMaterial<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
@@ -91,7 +90,6 @@ pub(crate) struct PromptMaterial<'a> {
 }
 
 impl PromptMaterial<'_> {
-    /// Returns the reader of this prompt.
     pub(super) fn reader(&self) -> PromptReader<'_> {
         PromptReader {
             language: self.npc.language,

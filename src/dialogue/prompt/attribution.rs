@@ -20,13 +20,11 @@ pub(super) enum Attribution<'a> {
     /// The player in this dialogue.
     Player,
     AnotherPlayer(&'a str),
-    /// The NPC itself.
     NpcItself,
     /// Another character.
     Character(&'a str),
 }
 
-/// The NPC that reads a prompt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PromptReader<'a> {
     pub language: Language,

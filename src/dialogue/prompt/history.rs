@@ -13,7 +13,6 @@ use colloquy_ports::llm::{ChatMessage, ChatRole};
 /// and the prompt's prefix stays the same in between.
 const TURNS_PER_BLOCK: u32 = 8;
 
-/// A turn rendered as messages.
 #[derive(Debug, Clone)]
 pub(super) struct RenderedTurn {
     number: u32,
@@ -108,7 +107,6 @@ impl HistoryWindow {
     fn lead_message(&self) -> Option<&(ChatMessage, u32)> {
         self.turns.first().and_then(|turn| turn.lead.as_ref())
     }
-    /// True if the turn with this number is included.
     pub(super) fn has_turn(&self, number: u32) -> bool {
         self.turns.iter().any(|turn| turn.number == number)
     }

@@ -117,7 +117,6 @@ impl PlayerIdentity {
         shrunk
     }
 
-    /// Returns the values for the template.
     pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
         if self.is_empty() {
             return Ok(Value::from(()));

@@ -97,7 +97,6 @@ impl ShownScenarios {
         true
     }
 
-    /// Returns the values for the template.
     pub(super) fn template_values(&self, material: &PromptMaterial<'_>) -> Value {
         if material.past.is_none() || !self.is_there {
             return Value::from(());

@@ -26,7 +26,6 @@ const FRAME_CHARS: usize = 16;
 /// One in this many characters of the state block is reserved for promises and goals.
 const PROMISE_SHARE: usize = 3;
 
-/// A section of the state block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StateSection {
     /// Statements of the authors and of the game.
@@ -61,7 +60,6 @@ impl StateEntry {
     }
 }
 
-/// The selected standing facts.
 #[derive(Default)]
 pub(super) struct StandingFacts {
     pinned: Vec<PinnedItem>,

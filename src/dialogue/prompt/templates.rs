@@ -23,46 +23,12 @@ pub struct TemplateError {
     pub message: String,
 }
 
-/// The templates. Each has one file per language.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Template {
-    ReplySystem,
-    ReplyMemory,
-    ReplyContext,
-    ReplyWorld,
-    ReplyLine,
-    /// Replaces the player's line if the NPC speaks first.
-    ReplyGreeting,
-    ReplyCameUp,
-    /// Asks for the continuation of a cut reply.
-    ReplyGoOn,
-    /// The same as `ReplySystem`, for NPC conversations.
-    ConversationSystem,
-    /// A line of another NPC.
-    ConversationLine,
-    /// Asks an NPC for its next line.
-    ConversationCue,
-    /// Asks for the next speaker.
-    ConversationNext,
-    ConversationExtraction,
-    ConversationSummary,
-    /// A fact about a player who is not in the dialogue.
-    AboutAnother,
-    /// The attribution of a statement.
-    Claimed,
-    /// A scenario of an NPC, for a model in another role.
-    Past,
-    /// The age of a statement.
-    Ago,
-    Intent,
-    Extraction,
-    Judge,
-    Summary,
-    State,
-}
+macro_rules! templates {
+    ($($(#[$doc:meta])* $template:ident = $file:literal,)+) => {
+        /// The templates. Each has one file per language.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Template { $($(#[$doc])* $template,)+ }
 
-macro_rules! shipped {
-    ($($template:ident = $file:literal),+ $(,)?) => {
         /// All templates with their file names and their English and Korean texts.
         const SHIPPED: &[(Template, &str, &str, &str)] = &[$((
             Template::$template,
@@ -73,24 +39,34 @@ macro_rules! shipped {
     };
 }
 
-shipped! {
+templates! {
     ReplySystem = "reply_system.j2",
     ReplyMemory = "reply_memory.j2",
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
     ReplyLine = "reply_line.j2",
+    /// Replaces the player's line if the NPC speaks first.
     ReplyGreeting = "reply_greeting.j2",
     ReplyCameUp = "reply_came_up.j2",
+    /// Asks for the continuation of a cut reply.
     ReplyGoOn = "reply_go_on.j2",
+    /// The same as `ReplySystem`, for NPC conversations.
     ConversationSystem = "conversation_system.j2",
+    /// A line of another NPC.
     ConversationLine = "conversation_line.j2",
+    /// Asks an NPC for its next line.
     ConversationCue = "conversation_cue.j2",
+    /// Asks for the next speaker.
     ConversationNext = "conversation_next.j2",
     ConversationExtraction = "conversation_extraction.j2",
     ConversationSummary = "conversation_summary.j2",
+    /// A fact about a player who is not in the dialogue.
     AboutAnother = "about_another.j2",
+    /// The attribution of a statement.
     Claimed = "claimed.j2",
+    /// A scenario of an NPC, for a model in another role.
     Past = "past.j2",
+    /// The age of a statement.
     Ago = "ago.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",

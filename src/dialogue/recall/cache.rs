@@ -38,7 +38,6 @@ pub struct MemoryCache {
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<FoldedState>>>,
     /// Orders this node's writes to an NPC's memory. Concurrent writers would only make each other plan again.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
-    /// The relay of the outbox on this node.
     pub(crate) relays: OutboxRelay,
 }
 

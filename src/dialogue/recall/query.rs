@@ -17,7 +17,6 @@ const CONTEXT_TURNS: usize = 2;
 /// The weight of context words, relative to words of the line.
 const CONTEXT_WEIGHT: f32 = 0.5;
 
-/// A search query.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SearchQuery {
     /// The text to embed. Empty if the line is empty.

@@ -30,7 +30,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
-    embedder::EmbedAs,
     llm::{JsonSchema, Task},
 };
 
@@ -206,32 +205,21 @@ async fn render_prompt(
         .iter()
         .flat_map(|turn| lines_of(turn, &scene, npc.language))
         .collect();
-    let (template, values) = if turn.player.is_some() {
-        let values = context! {
-            npc_name => npc.name.as_str(),
-            line => escape_untrusted(&turn.player_text),
-            reply,
-            known => &injected.texts,
-            open => injected.open_promises(),
-            subjects => &injected.subjects,
-            before,
-            date,
-            weekday,
-        };
-        (Template::Extraction, values)
-    } else {
-        let values = context! {
-            npc_name => npc.name.as_str(),
-            listeners => scene.other_names(&npc.id),
-            before,
-            reply,
-            known => &injected.texts,
-            open => injected.open_promises(),
-            subjects => &injected.subjects,
-            date,
-            weekday,
-        };
-        (Template::ConversationExtraction, values)
+    let template = match turn.player {
+        Some(_) => Template::Extraction,
+        None => Template::ConversationExtraction,
+    };
+    let values = context! {
+        npc_name => npc.name.as_str(),
+        line => escape_untrusted(&turn.player_text),
+        listeners => scene.other_names(&npc.id),
+        reply,
+        known => &injected.texts,
+        open => injected.open_promises(),
+        subjects => &injected.subjects,
+        before,
+        date,
+        weekday,
     };
     Ok(services.prompts.render(npc.language, template, values)?)
 }
@@ -261,18 +249,11 @@ fn spoken_line(name: &str, text: &str) -> String {
 /// Returns the weekday in the language of the prompt, because small models compute weekdays wrongly from a date.
 pub(crate) fn weekday_name(language: Language, at: DateTime<Utc>) -> &'static str {
     let names = match language {
-        Language::En => [
-            "Monday",
-            "Tuesday",
-            "Wednesday",
-            "Thursday",
-            "Friday",
-            "Saturday",
-            "Sunday",
-        ],
-        Language::Ko => ["월요일", "화요일", "수요일", "목요일", "금요일", "토요일", "일요일"],
+        Language::En => "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+        Language::Ko => "월요일 화요일 수요일 목요일 금요일 토요일 일요일",
     };
-    names[at.weekday().num_days_from_monday() as usize % names.len()]
+    let day = at.weekday().num_days_from_monday() as usize;
+    names.split(' ').nth(day).unwrap_or_default()
 }
 
 /// Embeds statements. Of two statements that say the same, the first stays.
@@ -285,13 +266,10 @@ async fn embed_statements(
         return Ok(Vec::new());
     }
     let texts: Vec<String> = statements.iter().map(Statement::embedded_text).collect();
-    let (vectors, _) = services
-        .models
-        .embed_texts(scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
-        .await;
+    let vectors = services.embed_passages(scope, &texts).await?;
     let calibration = services.embedder.info().calibration;
     let mut fresh: Vec<FreshFact> = Vec::new();
-    for (statement, embedding) in statements.into_iter().zip(vectors?) {
+    for (statement, embedding) in statements.into_iter().zip(vectors) {
         let key = party::subject_key(&statement.subject);
         let same = |other: &FreshFact| {
             party::subject_key(&other.statement.subject) == key

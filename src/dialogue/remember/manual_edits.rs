@@ -15,7 +15,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError,
-    embedder::EmbedAs,
     ledger::{
         audit::Edit,
         facts::{FactEditOutcome, FactHistoryEntry, FactPatch},
@@ -215,11 +214,8 @@ async fn own_text_of(
 }
 
 async fn embed_text(services: &Services, scope: &TenantScope, text: String) -> Result<Vec<f32>, ManualEditError> {
-    let (vectors, _) = services
-        .models
-        .embed_texts(scope, services.embedder.as_ref(), EmbedAs::Passage, &[text])
-        .await;
-    vectors?
+    let mut vectors = services.embed_passages(scope, &[text]).await?;
+    vectors
         .pop()
         .ok_or_else(|| LlmError::Broken("no vector came back".to_owned()).into())
 }

@@ -16,7 +16,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    embedder::EmbedAs,
     ledger::facts::{Extraction, TimelineRows},
     vectors::{Candidate, MemoryScope, SimilarFactsQuery},
 };
@@ -335,12 +334,8 @@ impl AudienceMemory<'_> {
         texts: Vec<String>,
         requests: &mut RequestVectors,
     ) -> Result<(), JobError> {
-        let services = self.services;
-        let (vectors, _) = services
-            .models
-            .embed_texts(self.scope, services.embedder.as_ref(), EmbedAs::Passage, &texts)
-            .await;
-        requests.extend(texts.into_iter().zip(vectors?));
+        let vectors = self.services.embed_passages(self.scope, &texts).await?;
+        requests.extend(texts.into_iter().zip(vectors));
         Ok(())
     }
 }

@@ -37,7 +37,6 @@ use colloquy_ports::{
 /// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
 pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
-/// The source of the intent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum IntentSource {
     /// The classifier model.
@@ -56,7 +55,6 @@ impl IntentSource {
     }
 }
 
-/// The gathered context of a turn.
 pub(crate) struct GatheredContext {
     pub intent: ClassifiedIntent,
     pub query: String,

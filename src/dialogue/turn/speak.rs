@@ -43,7 +43,6 @@ pub(super) struct Reply {
     pub notes: Vec<String>,
 }
 
-/// The request for a reply.
 pub(super) struct ReplyRequest<'a> {
     pub messages: Vec<ChatMessage>,
     pub prompt_tokens: u32,

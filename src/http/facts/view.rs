@@ -179,7 +179,6 @@ impl FactView {
         self.contradicted_by = by.into_iter().map(view).collect();
         self
     }
-    /// Adds the parts of the score.
     pub fn with_score(mut self, score: ScoreParts) -> Self {
         self.score = Some(score);
         self

@@ -251,7 +251,6 @@ impl NodeClient {
         own
     }
 
-    /// Returns a random living node other than `last`.
     async fn random_other_node(&self, last: NodeId) -> Option<NodeId> {
         let mut others = self.neighbours.refresh_others().await.ok()?;
         others.retain(|node| node.id != last);

@@ -27,7 +27,6 @@ const REPLAY_WINDOW: Duration = Duration::from_secs(3 * TOKEN_TTL_S as u64);
 /// Separates forward tokens from all other tokens, in case a secret is used twice.
 const NODE_AUDIENCE: &str = "colloquy-nodes";
 
-/// The content of a forward token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ForwardToken {
     pub from: NodeId,

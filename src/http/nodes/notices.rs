@@ -158,20 +158,15 @@ async fn handle_notice(
     let notice: Notice = read_json_body(&request, body).await?;
     run_uncancelled(async move {
         let own_index = state.nodes.as_ref().and_then(|nodes| nodes.index.as_ref());
+        let actors = &state.sessions;
         match notice {
             Notice::Restored { tenant, dialogues } => {
-                state
-                    .sessions
-                    .on_world_restored(&TenantScope::new(tenant), dialogues)
-                    .await;
+                actors.on_world_restored(&TenantScope::new(tenant), dialogues).await;
             }
             Notice::Closed { tenant, sessions } => {
-                state
-                    .sessions
-                    .on_sessions_closed(&TenantScope::new(tenant), sessions)
-                    .await;
+                actors.on_sessions_closed(&TenantScope::new(tenant), sessions).await;
             }
-            Notice::Authored { tenant, world } => state.sessions.forget_authored(&TenantScope::new(tenant), &world),
+            Notice::Authored { tenant, world } => actors.forget_authored(&TenantScope::new(tenant), &world),
             Notice::Indexed { tenant, facts } => {
                 if let Some(index) = own_index {
                     index.refresh_facts(&TenantScope::new(tenant), &facts).await?;

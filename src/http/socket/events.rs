@@ -173,7 +173,6 @@ pub struct ErrorBody<'a> {
     pub errors: &'a [FieldError],
 }
 
-/// Writes an `error` event.
 #[must_use]
 pub fn error_event(problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) -> String {
     let event = ErrorEvent {

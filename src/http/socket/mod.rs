@@ -103,7 +103,6 @@ fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Pr
     }
 }
 
-/// The caller of an admitted socket.
 struct AdmittedSocket {
     principal: Principal,
     /// The socket's seat among the sockets of its player.

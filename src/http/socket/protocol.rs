@@ -273,11 +273,8 @@ impl SocketState {
         re: Option<&str>,
         dialogue: Option<DialogueId>,
     ) {
-        self.state
-            .metrics
-            .errors
-            .with_label_values(&[problem.code.as_str()])
-            .inc();
+        let errors = &self.state.metrics.errors;
+        errors.with_label_values(&[problem.code.as_str()]).inc();
         // A connection that is gone needs no error.
         let _ = connection.send_text(events::error_event(problem, re, dialogue));
     }

@@ -15,7 +15,6 @@ use super::{
     text::{WordList, word_list},
 };
 
-/// The compared parts of a statement.
 #[derive(Debug, Clone, Copy)]
 pub struct ComparedStatement<'a> {
     pub object: &'a str,

@@ -66,7 +66,6 @@ pub struct TermStatistics {
 }
 
 impl TermStatistics {
-    /// Counts the query's terms in facts.
     #[must_use]
     pub fn count_terms<'a>(query: &TermWeights, facts: impl IntoIterator<Item = &'a TermWeights>) -> Self {
         let mut counted = Self::default();

@@ -96,7 +96,6 @@ impl StatementFeatures {
         }
     }
 
-    /// The first named topic.
     #[must_use]
     pub fn first_topic(&self) -> Option<StatementTopic> {
         self.topics.first_named()

@@ -96,7 +96,6 @@ enum PhraseCertainty {
     Empty,
 }
 
-/// A phrase with its topic and certainty.
 type TopicPhrase = (StatementTopic, &'static str, PhraseCertainty);
 
 /// The phrases of all topics, found in one pass over a text.

@@ -4,7 +4,6 @@
 /// Deepest parsed nesting; deeper values are read as text.
 const MAX_DEPTH: usize = 4;
 
-/// A value of a block.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum BlockValue {
     Text(String),

@@ -134,7 +134,6 @@ impl PreparedTimeline {
         self.timeline.known
     }
 
-    /// The features of a fact for the rules.
     pub(super) fn features_of(&self, fact: usize) -> &StatementFeatures {
         features_once(&self.timeline.known, &self.gists, fact)
     }

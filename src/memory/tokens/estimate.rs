@@ -24,7 +24,6 @@ const SYLLABLE_QUARTERS: usize = 6;
 /// Quarters of a token for a Chinese character: rarer characters of traditional texts take two tokens or more.
 const HAN_QUARTERS: usize = 8;
 
-/// Tokens of `text`.
 pub(super) fn estimate_tokens(text: &str) -> usize {
     let same = |a: &u8, b: &u8| class_of(*a) == class_of(*b);
     let runs = text.as_bytes().chunk_by(same);

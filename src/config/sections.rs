@@ -345,7 +345,6 @@ pub struct EmbedderSection {
     pub query_prefix: String,
     pub passage_prefix: String,
     /// Replaces the preset of a known model.
-    #[serde(default)]
     pub calibration: Option<Calibration>,
 }
 

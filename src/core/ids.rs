@@ -82,12 +82,10 @@ authored_ids! {
 
 fn is_slug(text: &str) -> bool {
     let bytes = text.as_bytes();
+    let is_first = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     (1..=64).contains(&bytes.len())
-        && bytes[0].is_ascii_alphanumeric()
-        && bytes
-            .iter()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
-        && !bytes[0].is_ascii_uppercase()
+        && is_first(&bytes[0])
+        && bytes.iter().all(|b| is_first(b) || matches!(b, b'_' | b'-'))
 }
 
 /// A player, named by the game's own account system.
@@ -106,14 +104,10 @@ impl FromStr for PlayerId {
     type Err = InvalidId;
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let bytes = text.as_bytes();
-        let ok = (1..=128).contains(&bytes.len())
+        let is_valid = (1..=128).contains(&bytes.len())
             && bytes[0].is_ascii_alphanumeric()
             && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"._:@-".contains(b));
-        if ok {
-            Ok(Self(text.into()))
-        } else {
-            Err(InvalidId::Player)
-        }
+        is_valid.then(|| Self(text.into())).ok_or(InvalidId::Player)
     }
 }
 impl fmt::Display for PlayerId {
@@ -245,21 +239,12 @@ impl DialogueId {
 impl FromStr for DialogueId {
     type Err = InvalidId;
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        parse_ulid(text, "ses")
-            .map(|ulid| Self {
-                kind: DialogueKind::Session,
-                ulid,
-            })
-            .or_else(|| {
-                parse_ulid(text, "con").map(|ulid| Self {
-                    kind: DialogueKind::NpcConversation,
-                    ulid,
-                })
-            })
-            .ok_or(InvalidId::Generated {
-                what: "a dialogue id",
-                prefix: "ses_` or `con",
-            })
+        let kinds = [("ses", DialogueKind::Session), ("con", DialogueKind::NpcConversation)];
+        let parsed = kinds.map(|(prefix, kind)| Some(Self::new(kind, parse_ulid(text, prefix)?)));
+        parsed.into_iter().flatten().next().ok_or(InvalidId::Generated {
+            what: "a dialogue id",
+            prefix: "ses_` or `con",
+        })
     }
 }
 impl fmt::Display for DialogueId {

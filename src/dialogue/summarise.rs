@@ -37,7 +37,6 @@ const MAX_TURNS_COVERED: u32 = 60;
 #[derive(Deserialize)]
 struct SummaryAnswer {
     summary: String,
-    #[serde(default)]
     importance: Option<serde_json::Value>,
 }
 

@@ -14,12 +14,12 @@ use super::{
 };
 use colloquy_actors::curator::NodeCurator;
 use colloquy_core::{
-    ids::{DialogueId, JobId, NodeId, TenantId, TurnId},
+    ids::{DialogueId, NodeId, TenantId, TurnId},
     scope::TenantScope,
 };
 use colloquy_ports::ledger::{
     curator::{CuratorReport, FailedJob, JobPass, KindQueue, PassOutcome},
-    jobs::{JobKind, JobStatus},
+    jobs::JobKind,
 };
 
 /// A job that has ended.
@@ -37,29 +37,6 @@ pub struct CuratorPassView {
     /// Milliseconds from the creation of the job to its end, with all waits. For a job that a person retried, or whose
     /// turn stood again: from then on.
     took_ms: u64,
-}
-
-/// A job whose last attempt failed, or failed before the job succeeded.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct CuratorFailureView {
-    #[schema(value_type = String)]
-    job_id: JobId,
-    kind: JobKind,
-    #[schema(value_type = String)]
-    dialogue_id: DialogueId,
-    #[schema(value_type = String)]
-    turn_id: TurnId,
-    /// The number of the turn; null if the turn is not stored any more.
-    turn: Option<u32>,
-    /// `pending`: will be tried again. `dead`: given up. `done`: a later attempt succeeded.
-    status: JobStatus,
-    attempts: u32,
-    /// The error of the last failed attempt.
-    error: String,
-    /// When the last failed attempt ended.
-    at: DateTime<Utc>,
-    /// When a pending job is tried again; otherwise null.
-    retry_at: Option<DateTime<Utc>>,
 }
 
 /// Summaries after a silence (`summaries.after_silence_s`).
@@ -97,7 +74,7 @@ pub struct CuratorView {
     /// The last ended jobs, at most 10 of each kind, newest first.
     last_passes: Vec<CuratorPassView>,
     /// The last failures, at most 20, newest first.
-    failures: Vec<CuratorFailureView>,
+    failures: Vec<FailedJob>,
     summaries: CuratorSummariesView,
     this_node: CuratorNodeView,
 }
@@ -116,23 +93,6 @@ impl From<JobPass> for CuratorPassView {
                 .num_milliseconds()
                 .try_into()
                 .unwrap_or_default(),
-        }
-    }
-}
-
-impl From<FailedJob> for CuratorFailureView {
-    fn from(failed: FailedJob) -> Self {
-        Self {
-            job_id: failed.job,
-            kind: failed.kind,
-            dialogue_id: failed.dialogue,
-            turn_id: failed.turn,
-            turn: failed.turn_number,
-            status: failed.status,
-            attempts: failed.failed_attempts,
-            error: failed.error,
-            at: failed.failed_at,
-            retry_at: failed.retry_at,
         }
     }
 }
@@ -158,7 +118,7 @@ impl CuratorView {
             queue: report.queue,
             queue_complete: report.queue_is_complete,
             last_passes: report.passes.into_iter().map(CuratorPassView::from).collect(),
-            failures: report.failures.into_iter().map(CuratorFailureView::from).collect(),
+            failures: report.failures,
             summaries: CuratorSummariesView {
                 due: after.map_or(0, |_| report.silence_checks_due),
                 next_due_at: report.next_silence_check.zip(after).map(|(from, after)| from + after),

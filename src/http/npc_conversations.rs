@@ -41,12 +41,10 @@ pub struct ConversationBody {
     #[schema(value_type = Vec<String>, min_items = 2, max_items = 8)]
     npc_ids: Vec<NpcId>,
     /// The topic of the conversation.
-    #[serde(default)]
     #[garde(inner(length(chars, max = MAX_TOPIC_CHARS), custom(visible_text)))]
     #[schema(min_length = 1, max_length = 500)]
     topic: Option<String>,
     /// The conversation ends after this number of lines; unset: `conversation.max_turns`.
-    #[serde(default)]
     #[garde(inner(range(min = 1, max = MAX_TURNS)))]
     #[schema(minimum = 1, maximum = 100)]
     max_turns: Option<u32>,

@@ -17,7 +17,7 @@ use super::{
     worlds::{self, SettingsBody},
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
-use colloquy_memory::authored::{Language, Npc, Persona, WorldSettings};
+use colloquy_memory::authored::{Language, Npc, Persona};
 
 /// An NPC as its author writes it.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -40,7 +40,6 @@ pub struct NpcBody {
     factions: Vec<FactionId>,
     /// A reply model in place of the configured model. Allowed are the models that the operator lists in
     /// `llm.npc_models`.
-    #[serde(default)]
     #[garde(inner(length(chars, max = 200), custom(one_line_label)))]
     #[schema(min_length = 1, max_length = 200)]
     model: Option<String>,

@@ -21,25 +21,20 @@ use colloquy_ports::ledger::revocations::{Revocation, Revoked};
 #[serde(deny_unknown_fields)]
 pub struct RevokeRequest {
     /// Revokes the token with this `jti`.
-    #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 256)))]
     #[schema(min_length = 1, max_length = 256)]
     jti: Option<String>,
     /// With `jti`: the token's expiry (`exp`), if known. The revocation is stored until then.
-    #[serde(default)]
     expires_at: Option<DateTime<Utc>>,
     /// Revokes all tokens of this `sub`.
-    #[serde(default)]
     #[garde(inner(length(chars, max = 256)))]
     #[schema(max_length = 256)]
     subject: Option<String>,
     /// Revokes all tokens of this player (`pid`).
-    #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     player_id: Option<PlayerId>,
     /// With `subject` or `player_id`: revokes only tokens issued (`iat`) at this moment or before; default now. A token
     /// without `iat` counts as older.
-    #[serde(default)]
     before: Option<DateTime<Utc>>,
 }
 

@@ -182,12 +182,10 @@ pub struct RewindBody {
     turn: u32,
     /// Makes a retry safe: the same key gets the same result, and no turn is taken back twice. `Idempotency-Key` does
     /// the same.
-    #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,
     /// The last turn that the client knows; `stale_head` if the head is another turn.
-    #[serde(default)]
     if_head: Option<u32>,
 }
 

@@ -40,11 +40,9 @@ const GREETING_TIMEOUT: Duration = Duration::from_secs(45);
 #[serde(deny_unknown_fields)]
 pub struct SessionBody {
     // Optional, so that one error names all missing fields.
-    #[serde(default)]
     #[schema(value_type = String, required = true, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     pub world_id: Option<WorldId>,
     /// The NPC of the session, if there is only one.
-    #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     pub npc_id: Option<NpcId>,
     /// The NPCs of a session with several NPCs, in place of `npc_id`.
@@ -53,7 +51,6 @@ pub struct SessionBody {
     #[schema(value_type = Vec<String>, max_items = 8)]
     pub npc_ids: Vec<NpcId>,
     /// A player's token may omit this field; the token's player is used.
-    #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     pub player_id: Option<PlayerId>,
     /// NPCs that overhear the session and learn its facts.

@@ -58,22 +58,18 @@ impl From<Tenant> for TenantView {
 #[serde(deny_unknown_fields)]
 pub struct BudgetBody {
     /// Tokens of all model calls and embeddings of a day (UTC).
-    #[serde(default)]
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     tokens_per_day: Option<u64>,
     /// The cost of all calls of a day (UTC), in the currency of `llm.prices`.
-    #[serde(default)]
     #[garde(inner(range(min = 0.0, max = 1e12)))]
     #[schema(minimum = 0, maximum = 1_000_000_000_000u64)]
     cost_per_day: Option<f64>,
     /// Stored sessions and NPC conversations.
-    #[serde(default)]
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     dialogues: Option<u64>,
     /// Stored turns, including turns that were taken back.
-    #[serde(default)]
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     turns: Option<u64>,
@@ -83,17 +79,11 @@ const MAX_BUDGET: u64 = 1_000_000_000_000;
 
 impl From<TenantBudget> for BudgetBody {
     fn from(budget: TenantBudget) -> Self {
-        let TenantBudget {
-            tokens_per_day,
-            cost_per_day,
-            dialogues,
-            turns,
-        } = budget;
         Self {
-            tokens_per_day,
-            cost_per_day,
-            dialogues,
-            turns,
+            tokens_per_day: budget.tokens_per_day,
+            cost_per_day: budget.cost_per_day,
+            dialogues: budget.dialogues,
+            turns: budget.turns,
         }
     }
 }
@@ -127,15 +117,12 @@ pub struct TenantBody {
     #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     id: TenantId,
     /// One line; default: the id.
-    #[serde(default)]
     #[garde(inner(length(chars, max = 200), custom(display_name)))]
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
     /// Default true.
-    #[serde(default)]
     enabled: Option<bool>,
     /// Default: the budget of the configuration.
-    #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
     budget: Option<BudgetBody>,
@@ -147,15 +134,12 @@ pub struct TenantBody {
 #[serde(deny_unknown_fields)]
 pub struct TenantPatchBody {
     /// One line.
-    #[serde(default)]
     #[garde(inner(length(chars, max = 200), custom(display_name)))]
     #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
     /// False: the tenant's tokens are refused from now on. Open sockets and streams of the tenant close with 4401.
-    #[serde(default)]
     enabled: Option<bool>,
     /// Replaces the whole budget; `{}`: the budget of the configuration.
-    #[serde(default)]
     #[garde(dive)]
     #[schema(inline)]
     budget: Option<BudgetBody>,

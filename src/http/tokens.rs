@@ -27,11 +27,9 @@ pub struct TokenRequest {
     #[schema(value_type = String, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     player_id: PlayerId,
     /// The only world of the token. Unset: every world of the tenant, or the world of the caller's own token.
-    #[serde(default)]
     #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     world_id: Option<WorldId>,
     /// Life of the token in seconds.
-    #[serde(default)]
     #[garde(inner(range(min = 1)))]
     #[schema(minimum = 1)]
     ttl_s: Option<u64>,

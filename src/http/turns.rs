@@ -35,11 +35,9 @@ pub struct TurnBody {
     text: String,
     /// The NPC that answers, in a session with several NPCs. Unset: the NPC named in the line, otherwise the NPC that
     /// spoke last.
-    #[serde(default)]
     #[schema(value_type = Option<String>)]
     to: Option<NpcId>,
     /// Makes a retry safe: the same key is the same turn. `Idempotency-Key` does the same.
-    #[serde(default)]
     #[garde(inner(length(chars, min = 1, max = 128)))]
     #[schema(min_length = 1, max_length = 128)]
     key: Option<String>,

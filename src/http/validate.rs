@@ -388,13 +388,10 @@ mod tests {
         count: u32,
         #[serde(default)]
         on_busy: OnBusy,
-        #[serde(default)]
         inner: Option<NestedSample>,
         /// The schema does not describe the form of the id.
-        #[serde(default)]
         #[schema(value_type = Option<String>)]
         session_id: Option<DialogueId>,
-        #[serde(default)]
         #[garde(range(min = 1, max = 10))]
         #[schema(minimum = 1, maximum = 10)]
         level: Option<u8>,

@@ -162,7 +162,6 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
     /// The locked content in the prompts of the dialogue so far. `None`: unknown, in a row from an older build.
-    #[serde(default)]
     pub locks: Option<DisclosureLocks>,
     /// The part of `locks` that the dialogue may have told. Private facts and private summaries get only these locks.
     /// `None`: unknown, and they get all locks.

@@ -253,8 +253,8 @@ async fn job_that_panics_is_a_failed_attempt_and_runs_again() {
     let turn = world.say_and_wait(id, "1").await;
     wait_until("it runs", || world.fake.jobs.lock().len() == 1).await;
     let failure = failed_job(&world).await;
-    assert_eq!((failure.turn, failure.error.as_str()), (turn.id, "the job panicked"));
-    assert_eq!((failure.failed_attempts, failure.status), (1, JobStatus::Done));
+    assert_eq!((failure.turn_id, failure.error.as_str()), (turn.id, "the job panicked"));
+    assert_eq!((failure.attempts, failure.status), (1, JobStatus::Done));
     world.shut_down().await;
 }
 

@@ -23,17 +23,11 @@ pub(super) fn render_tables(report: &EvalReport) -> String {
 }
 
 fn write_tables(out: &mut String, report: &EvalReport) -> std::fmt::Result {
-    let EvalReport {
-        set,
-        facts,
-        questions,
-        memories,
-        k,
-        ..
-    } = report;
+    let k = report.k;
     writeln!(
         out,
-        "{set}: {facts} facts in {memories} memories, {questions} questions; K = {k}"
+        "{}: {} facts in {} memories, {} questions; K = {k}",
+        report.set, report.facts, report.memories, report.questions
     )?;
     writeln!(out, "{}", describe_settings(&report.settings))?;
     if let Some(against) = &report.against {
@@ -74,15 +68,10 @@ fn write_tables(out: &mut String, report: &EvalReport) -> std::fmt::Result {
 }
 
 fn describe_settings(settings: &EvalSettings) -> String {
-    let EvalSettings {
-        name,
-        embedder,
-        weights,
-        recency_lambda_per_day,
-    } = settings;
+    let (name, embedder, weights) = (&settings.name, &settings.embedder, settings.weights);
     format!(
-        "{name}: embedder {embedder}; weights: relevance {}, keyword {}, recency {}, importance {}; λ {recency_lambda_per_day} a day",
-        weights.relevance, weights.keyword, weights.recency, weights.importance
+        "{name}: embedder {embedder}; weights: relevance {}, keyword {}, recency {}, importance {}; λ {} a day",
+        weights.relevance, weights.keyword, weights.recency, weights.importance, settings.recency_lambda_per_day
     )
 }
 
@@ -92,12 +81,7 @@ fn write_row(
     averages: &MetricAverages,
     against: Option<&MetricAverages>,
 ) -> std::fmt::Result {
-    let MetricAverages {
-        questions,
-        recall,
-        hit,
-        mrr,
-    } = averages;
+    let (questions, recall, hit, mrr) = (averages.questions, averages.recall, averages.hit, averages.mrr);
     write!(out, "{name:<26}{questions:>10}{recall:>11.3}{hit:>9.3}{mrr:>8.3}")?;
     if let Some(other) = against {
         write!(out, "   {:+.3}  {:+.3}", recall - other.recall, mrr - other.mrr)?;

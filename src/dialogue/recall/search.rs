@@ -194,8 +194,8 @@ async fn read_valid_facts(
             limit: FACTS_PER_PAGE,
             after,
         };
-        let facts = &services.ledger.facts;
-        let page = facts.list_facts(sought.scope, &filter, &request).await?;
+        let store = &services.ledger.facts;
+        let page = store.list_facts(sought.scope, &filter, &request).await?;
         let open = locks::filter_open_facts(services, sought.scope, sought.world, sought.viewpoint, page.items).await?;
         facts.extend(open.into_iter().map(|fact| (fact.id, fact)));
         after = page.next;

@@ -57,7 +57,6 @@ pub struct FactBody {
     keywords: Vec<String>,
     kind: FactKind,
     /// 1 (trivial) to 10 (vital); default 5.
-    #[serde(default)]
     #[garde(range(min = 1, max = 10))]
     #[schema(minimum = 1, maximum = 10)]
     importance: Option<u8>,
@@ -65,16 +64,13 @@ pub struct FactBody {
     #[serde(default)]
     pinned: bool,
     /// Who may know the fact: `npc:<id>`, `faction:<id>` or `world`; default: this NPC.
-    #[serde(default)]
     #[garde(inner(length(min = 1, max = 64)))]
     #[schema(value_type = Option<Vec<String>>, min_items = 1, max_items = 64)]
     knowers: Option<BTreeSet<Knower>>,
     /// Used only in dialogues with this player.
-    #[serde(default)]
     #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
     private_to: Option<PlayerId>,
     /// Since when the fact holds; default now.
-    #[serde(default)]
     valid_at: Option<DateTime<Utc>>,
 }
 

@@ -62,7 +62,6 @@ impl SocketState {
             conversations.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&ConversationCreated {
-            kind: "npc_conversation.created",
             re,
             dialogue_id: id,
             seq: CREATED_SEQ,

@@ -91,7 +91,6 @@ impl SocketState {
             self.state.sessions.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&SessionCreated {
-            kind: "session.created",
             re,
             dialogue_id: id,
             seq: CREATED_SEQ,
@@ -142,7 +141,6 @@ impl SocketState {
             self.state.sessions.detach_listener(&scope, id, listener);
         }
         let _ = connection.send_text(events::write_event(&SessionResumed {
-            kind: "session.resumed",
             re,
             dialogue_id: id,
             head_seq: attached.head_seq,
@@ -380,7 +378,6 @@ pub(super) fn send_interrupt_outcome(
         InterruptOutcome::Idle { head_turn } => (false, *head_turn),
     };
     let _ = connection.send_text(events::write_event(&InterruptDone {
-        kind: "interrupt.done",
         re,
         dialogue_id: dialogue,
         interrupted,

@@ -4,7 +4,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::errors::{FieldError, Problem};
@@ -27,8 +27,12 @@ impl MessageSchema {
         let mut schemas = Vec::new();
         T::schemas(&mut schemas);
         let mut schema = serde_json::to_value(T::schema()).unwrap_or_default();
-        if let Some(name) = schema.pointer_mut("/properties/type") {
-            *name = serde_json::json!({"const": kind});
+        // The schema of a struct with a tag lacks the tag.
+        schema["properties"]["type"] = json!({"const": kind});
+        if let Some(required) = schema["required"].as_array_mut()
+            && !required.contains(&json!("type"))
+        {
+            required.insert(0, json!("type"));
         }
         Self {
             kind,
@@ -43,10 +47,8 @@ impl MessageSchema {
 
 /// `session.created`.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "session.created", deny_unknown_fields)]
 pub struct SessionCreated<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<&'a str>,
     #[schema(value_type = String)]
@@ -61,10 +63,8 @@ pub struct SessionCreated<'a> {
 
 /// `npc_conversation.created`: the watched conversation and its current state.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "npc_conversation.created", deny_unknown_fields)]
 pub struct ConversationCreated<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<&'a str>,
     #[schema(value_type = String)]
@@ -86,10 +86,8 @@ pub struct ConversationCreated<'a> {
 
 /// `session.resumed`: all missed events have been sent again.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "session.resumed", deny_unknown_fields)]
 pub struct SessionResumed<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<&'a str>,
     #[schema(value_type = String)]
@@ -102,10 +100,8 @@ pub struct SessionResumed<'a> {
 /// `interrupt.done`: the result of an interrupt that caused no event with its `re`. Sent only if the interrupt had an
 /// `event_id`.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "interrupt.done", deny_unknown_fields)]
 pub struct InterruptDone<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     pub re: &'a str,
     #[schema(value_type = String)]
     pub dialogue_id: DialogueId,
@@ -117,10 +113,8 @@ pub struct InterruptDone<'a> {
 
 /// `auth.refreshed`.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "auth.refreshed", deny_unknown_fields)]
 pub struct AuthRefreshed<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<&'a str>,
     pub expires_at: DateTime<Utc>,
@@ -128,10 +122,8 @@ pub struct AuthRefreshed<'a> {
 
 /// `pong`.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "pong", deny_unknown_fields)]
 pub struct Pong<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<&'a str>,
     #[schema(value_type = Option<f64>)]
@@ -140,10 +132,8 @@ pub struct Pong<'a> {
 
 /// `error`. Sent before a close, to explain the close.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "error", deny_unknown_fields)]
 pub struct ErrorEvent<'a> {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub re: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -176,7 +166,6 @@ pub struct ErrorBody<'a> {
 #[must_use]
 pub fn error_event(problem: &Problem, re: Option<&str>, dialogue: Option<DialogueId>) -> String {
     let event = ErrorEvent {
-        kind: "error",
         re,
         dialogue_id: dialogue,
         seq: None,
@@ -209,8 +198,6 @@ macro_rules! dialogue_events {
             #[serde(deny_unknown_fields)]
             #[allow(dead_code)]
             struct $name {
-                #[serde(rename = "type")]
-                kind: String,
                 dialogue_id: String,
                 /// `event_id` of the message that caused this event.
                 #[schema(nullable = false)]
@@ -345,10 +332,8 @@ struct TurnFailure {
 
 /// `server.draining`: the server shuts down.
 #[derive(Debug, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(tag = "type", rename = "server.draining", deny_unknown_fields)]
 pub struct ServerDraining {
-    #[serde(rename = "type")]
-    pub kind: &'static str,
     /// Seconds until the server closes its sockets.
     pub deadline_s: u64,
 }
@@ -357,7 +342,6 @@ pub struct ServerDraining {
 #[must_use]
 pub fn draining_event(deadline: std::time::Duration) -> String {
     write_event(&ServerDraining {
-        kind: "server.draining",
         deadline_s: deadline.as_secs(),
     })
 }
@@ -514,7 +498,6 @@ mod tests {
     #[test]
     fn server_events_match_their_schema() {
         check(&write_event(&SessionCreated {
-            kind: "session.created",
             re: Some("c1"),
             dialogue_id: dialogue(),
             seq: 1,
@@ -523,14 +506,12 @@ mod tests {
             head_turn: 0,
         }));
         check(&write_event(&InterruptDone {
-            kind: "interrupt.done",
             re: "c1",
             dialogue_id: dialogue(),
             interrupted: true,
             turn: 3,
         }));
         check(&write_event(&SessionResumed {
-            kind: "session.resumed",
             re: None,
             dialogue_id: dialogue(),
             head_seq: 44,
@@ -538,7 +519,6 @@ mod tests {
             replayed: 3,
         }));
         check(&write_event(&ConversationCreated {
-            kind: "npc_conversation.created",
             re: Some("c1"),
             dialogue_id: dialogue(),
             seq: 1,
@@ -551,12 +531,10 @@ mod tests {
             replayed: 0,
         }));
         check(&write_event(&AuthRefreshed {
-            kind: "auth.refreshed",
             re: None,
             expires_at: DateTime::UNIX_EPOCH,
         }));
         check(&write_event(&Pong {
-            kind: "pong",
             re: None,
             t: Some(&serde_json::Number::from(123)),
         }));

@@ -66,11 +66,9 @@ messages! {
     /// Opens a session. The answer is `session.created`.
     SessionCreate = "session.create" {
         // Optional, so that one error names all missing fields.
-        #[serde(default)]
         #[schema(value_type = String, required = true, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         world_id: Option<WorldId>,
         /// The NPC of the session, if there is only one.
-        #[serde(default)]
         #[schema(value_type = Option<String>, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         npc_id: Option<NpcId>,
         /// The NPCs of a session with several NPCs, in place of `npc_id`.
@@ -79,7 +77,6 @@ messages! {
         #[schema(value_type = Vec<String>, max_items = 8)]
         npc_ids: Vec<NpcId>,
         /// A player's token may omit this field; the token's player is used.
-        #[serde(default)]
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
         player_id: Option<PlayerId>,
         /// NPCs that overhear the session. Not for players.
@@ -107,10 +104,8 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// The server checks the token if it is given.
-        #[serde(default)]
         #[garde(length(max = 256))]
         resume_token: Option<String>,
-        #[serde(default)]
         last_seq: Option<u64>,
         /// Optional events to receive. Not for players.
         #[serde(default)]
@@ -123,11 +118,9 @@ messages! {
         text: String,
         /// The NPC that answers, in a session with several NPCs. Unset: the NPC named in the line, otherwise the NPC
         /// that spoke last.
-        #[serde(default)]
         #[schema(value_type = Option<String>)]
         to: Option<NpcId>,
         /// Makes a retry safe: the same key is the same turn.
-        #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
@@ -148,23 +141,18 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// The turn with the reply to cut; unset: the running turn.
-        #[serde(default)]
         #[garde(inner(range(min = 1)))]
         #[schema(minimum = 1)]
         turn: Option<u32>,
         /// The heard part in Unicode scalar values; unset: all text that was sent.
-        #[serde(default)]
         heard_chars: Option<usize>,
         /// The heard part in UTF-16 code units, as C# and JavaScript count. Not together with `heard_chars`.
-        #[serde(default)]
         heard_utf16: Option<usize>,
         /// Makes a retry safe: no turn is taken back twice.
-        #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
         /// The last turn that the client knows; `stale_head` if the head is another turn.
-        #[serde(default)]
         if_head: Option<u32>,
     }
     /// Takes the last turn back and answers its line again: `dialogue.rewound`, then the events of the new turn.
@@ -172,12 +160,10 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// Makes a retry safe; the new turn has this key.
-        #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
         /// The last turn that the client knows; `stale_head` if the head is another turn.
-        #[serde(default)]
         if_head: Option<u32>,
     }
     /// Resumes a reply that was cut a moment ago. A reply that was complete before the cut stands again, named in
@@ -187,7 +173,6 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         /// Makes a retry safe: the same key gets the same result.
-        #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
@@ -211,7 +196,6 @@ messages! {
         #[schema(value_type = String)]
         conversation_id: DialogueId,
         /// The events after this sequence number are sent again first.
-        #[serde(default)]
         last_seq: Option<u64>,
         /// Optional events to receive. Not for players.
         #[serde(default)]
@@ -231,30 +215,23 @@ messages! {
         conversation_id: DialogueId,
         /// The last line that is to stand; unset: the running line. To take all lines back, name line 1 with
         /// `heard_chars` 0.
-        #[serde(default)]
         #[garde(inner(range(min = 1)))]
         #[schema(minimum = 1)]
         turn: Option<u32>,
         /// The heard part in Unicode scalar values; unset: all text that was sent.
-        #[serde(default)]
         heard_chars: Option<usize>,
         /// The heard part in UTF-16 code units, as C# and JavaScript count. Only while watching.
-        #[serde(default)]
         heard_utf16: Option<usize>,
         /// Makes a retry safe: no line is taken back twice. With `text`, a retry gets the same session and turn again.
         /// A refused message changes nothing.
-        #[serde(default)]
         #[garde(length(chars, min = 1, max = 128))]
         #[schema(min_length = 1, max_length = 128)]
         key: Option<String>,
         /// The last line that the client knows; `stale_head` if the head is another line.
-        #[serde(default)]
         if_head: Option<u32>,
         /// The player's line.
-        #[serde(default)]
         text: Option<String>,
         /// The player who joins with `text`. A player's token may omit this field; the token's player is used.
-        #[serde(default)]
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
         player_id: Option<PlayerId>,
     }
@@ -266,7 +243,6 @@ messages! {
     /// Keeps the connection alive. The answer is `pong`.
     Ping = "ping" {
         /// Returned unchanged in `pong`.
-        #[serde(default)]
         #[schema(value_type = Option<f64>)]
         t: Option<serde_json::Number>,
     }

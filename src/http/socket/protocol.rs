@@ -442,7 +442,6 @@ impl SocketState {
             "ping" => {
                 let message: Ping = parse(text)?;
                 let _ = connection.send_text(events::write_event(&Pong {
-                    kind: "pong",
                     re,
                     t: message.t.as_ref(),
                 }));
@@ -495,11 +494,7 @@ impl SocketState {
             return Ok(());
         }
         self.send_to_owners(connection, text);
-        let _ = connection.send_text(events::write_event(&AuthRefreshed {
-            kind: "auth.refreshed",
-            re,
-            expires_at,
-        }));
+        let _ = connection.send_text(events::write_event(&AuthRefreshed { re, expires_at }));
         Ok(())
     }
 

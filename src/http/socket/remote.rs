@@ -26,9 +26,7 @@ const OPENING_MESSAGES: [&str; 3] = ["session.resume", "npc_conversation.watch",
 /// The dialogue of a message.
 #[derive(Deserialize)]
 struct MessageSubject {
-    #[serde(default)]
     session_id: Option<DialogueId>,
-    #[serde(default)]
     conversation_id: Option<DialogueId>,
 }
 
@@ -44,9 +42,7 @@ impl MessageSubject {
 struct RelayedEvent<'a> {
     #[serde(rename = "type")]
     kind: &'a str,
-    #[serde(default)]
     dialogue_id: Option<DialogueId>,
-    #[serde(default)]
     error: Option<RelayedError>,
 }
 

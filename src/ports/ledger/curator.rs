@@ -86,21 +86,27 @@ pub struct JobPass {
     pub ended_at: DateTime<Utc>,
 }
 
-/// The last failed attempt at a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A job whose last attempt failed, or failed before the job succeeded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = CuratorFailureView)]
 pub struct FailedJob {
-    pub job: JobId,
+    #[schema(value_type = String)]
+    pub job_id: JobId,
     pub kind: JobKind,
-    pub dialogue: DialogueId,
-    pub turn: TurnId,
-    /// The turn's number; `None` if the ledger has no row of the turn any more.
-    pub turn_number: Option<u32>,
-    /// `Done`: a later attempt succeeded.
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    #[schema(value_type = String)]
+    pub turn_id: TurnId,
+    /// The number of the turn; null if the turn is not stored any more.
+    pub turn: Option<u32>,
+    /// `pending`: will be tried again. `dead`: given up. `done`: a later attempt succeeded.
     pub status: JobStatus,
-    pub failed_attempts: u32,
+    pub attempts: u32,
+    /// The error of the last failed attempt.
     pub error: String,
-    pub failed_at: DateTime<Utc>,
-    /// When a pending job is tried again.
+    /// When the last failed attempt ended.
+    pub at: DateTime<Utc>,
+    /// When a pending job is tried again; otherwise null.
     pub retry_at: Option<DateTime<Utc>>,
 }
 

@@ -126,15 +126,15 @@ fn read_pass(columns: &mut Columns<'_>) -> StoreResult<JobPass> {
 
 fn read_failure(columns: &mut Columns<'_>) -> StoreResult<FailedJob> {
     let mut failed = FailedJob {
-        job: columns.id()?,
+        job_id: columns.id()?,
         kind: columns.parse_with(JobKind::parse)?,
-        dialogue: columns.id()?,
-        turn: columns.id()?,
-        turn_number: columns.maybe_number()?,
+        dialogue_id: columns.id()?,
+        turn_id: columns.id()?,
+        turn: columns.maybe_number()?,
         status: read_status(columns)?,
-        failed_attempts: columns.number()?,
+        attempts: columns.number()?,
         error: columns.next()?,
-        failed_at: columns.time()?,
+        at: columns.time()?,
         retry_at: Some(columns.time()?),
     };
     failed.retry_at.take_if(|_| failed.status != JobStatus::Pending);

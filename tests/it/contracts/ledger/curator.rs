@@ -245,15 +245,15 @@ pub async fn curator_report_shows_queue_ends_and_failures<S: LedgerSubject>(f: &
     assert_eq!((seen.queue[0].delayed, seen.queue[0].waiting), (1, 0));
     assert_eq!((seen.queue[2].waiting, seen.queue[2].lease_expired), (1, 1));
     let failure = FailedJob {
-        job: fence.job,
+        job_id: fence.job,
         kind: JobKind::ExtractFacts,
-        dialogue,
-        turn: fence.turn,
-        turn_number: Some(1),
+        dialogue_id: dialogue,
+        turn_id: fence.turn,
+        turn: Some(1),
         status: JobStatus::Pending,
-        failed_attempts: 1,
+        attempts: 1,
         error: "the model is down".to_owned(),
-        failed_at,
+        at: failed_at,
         retry_at: Some(retry_at),
     };
     assert_eq!(seen.failures, std::slice::from_ref(&failure));

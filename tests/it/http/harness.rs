@@ -103,7 +103,7 @@ impl Default for HttpTestOptions {
                 max_sessions_per_socket: 2,
                 sse_queue: 256,
             },
-            sockets: SocketSettings::default(),
+            sockets: colloquy::config::Config::embedded_defaults().socket,
             connections: ConnectionLimits::default(),
         }
     }

@@ -117,7 +117,7 @@ fn dialogue_settings() -> DialogueSettings {
             "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false},
         "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
             "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
-            "near_duplicate_cosine": 0.95, "min_score": 0.05, "diversity": 0.0, "speculative": true},
+            "near_duplicate_cosine": 0.95, "min_score": 0.05, "diversity": 0.0, "speculative": true, "body_cache": 1000},
         "scenarios": {"top_k": 3, "min_score": 0.15},
         "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600,
             "after_silence_s": 3600, "min_turns": 4, "force_turns": 30, "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},

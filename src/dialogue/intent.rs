@@ -79,15 +79,8 @@ pub(super) async fn classify_intent(
 
 /// Allows a single intent and no other text. Fits the classifier's few output tokens.
 fn intent_schema() -> JsonSchema {
-    JsonSchema {
-        name: "intent",
-        schema: serde_json::json!({
-            "type": "object",
-            "properties": { "intent": { "type": "string", "enum": Intent::ALL } },
-            "required": ["intent"],
-            "additionalProperties": false,
-        }),
-    }
+    let intent = serde_json::json!({ "type": "string", "enum": Intent::ALL });
+    JsonSchema::for_object("intent", serde_json::json!({ "intent": intent }))
 }
 
 #[cfg(test)]

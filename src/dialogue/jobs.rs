@@ -17,11 +17,13 @@ pub use self::{
     outcome::{JobError, JobReport},
 };
 use super::{Services, npc_conversation::SceneMember, remember, summarise};
-use colloquy_core::scope::TenantScope;
+use chrono::{DateTime, Utc};
+use colloquy_core::{ids::NodeId, scope::TenantScope};
+use colloquy_memory::turn::Turn;
 pub(super) use colloquy_ports::ledger::jobs::JobInput;
 use colloquy_ports::{
     StoreError,
-    ledger::jobs::{Job, JobKind},
+    ledger::jobs::{Job, JobKind, NewJob},
 };
 
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
@@ -39,6 +41,29 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
     };
     report.turn = said.turn.number;
     Ok(report)
+}
+
+/// Returns the jobs of a turn, leased from the start.
+pub(super) fn new_jobs(
+    services: &Services,
+    turn: &Turn,
+    created_at: DateTime<Utc>,
+    (leased_to, leased_until): (NodeId, DateTime<Utc>),
+    held_until: Option<DateTime<Utc>>,
+    kinds: impl IntoIterator<Item = JobKind>,
+) -> Vec<NewJob> {
+    let job = |kind| NewJob {
+        id: services.ids.next_id(),
+        kind,
+        dialogue: turn.dialogue,
+        turn: turn.id,
+        text_version: turn.text_version,
+        created_at,
+        leased_to,
+        leased_until,
+        held_until,
+    };
+    kinds.into_iter().map(job).collect()
 }
 
 /// Returns the participating NPCs of a job's turn by name, or by id if an NPC was deleted.

@@ -11,7 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{
     Services,
     heard::HeardLength,
-    jobs::{JobError, outbox::relay_or_log},
+    jobs::{JobError, new_jobs, outbox::relay_or_log},
     remember::reconcile_dirty_memories,
     requester::Requesters,
     turn::{PartialReply, grapheme_prefix},
@@ -26,7 +26,7 @@ use colloquy_ports::{
     buffer::{BufferHead, BufferedTurn},
     clock::IdSource,
     ledger::{
-        jobs::{JobKind, NewJob},
+        jobs::JobKind,
         rewinds::{
             InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult, RewindOrigin,
             RewindRecord,
@@ -340,33 +340,16 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
         cues: Vec::new(),
         ..of.clone()
     };
-    let job = |kind| NewJob {
-        id: services.ids.next_id(),
-        kind,
-        dialogue: turn.dialogue,
-        turn: turn.id,
-        text_version: turn.text_version,
-        created_at: now,
-        leased_to: node,
-        leased_until: now,
-        held_until: None,
-    };
+    let kinds = [
+        // A greeting teaches nothing, heard in part or in full.
+        (!of.is_greeting()).then_some(JobKind::ExtractFacts),
+        (had_block && services.settings.prompt.ask_for_state).then_some(JobKind::ExtractState),
+        Some(JobKind::Summarise),
+    ];
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     Replacement {
         of: of.id,
-        jobs: [
-            // A greeting teaches nothing, heard in part or in full.
-            (JobKind::ExtractFacts, !of.is_greeting()),
-            (
-                JobKind::ExtractState,
-                had_block && services.settings.prompt.ask_for_state,
-            ),
-            (JobKind::Summarise, true),
-        ]
-        .into_iter()
-        .filter(|(_, wanted)| *wanted)
-        .map(|(kind, _)| job(kind))
-        .collect(),
+        jobs: new_jobs(services, &turn, now, (node, now), None, kinds.into_iter().flatten()),
         sealed_reply: Some((of.reply_text.clone(), now + seal)),
         turn,
     }

@@ -216,18 +216,11 @@ async fn write_summary(
     let npc_name = said.npc.name.as_str();
     let values = context! { npc_name, listeners, turns => shown, previous, forgotten => left_out };
     let prompt = services.prompts.render(said.npc.language, template, values)?;
-    let schema = JsonSchema {
-        name: "summary",
-        schema: serde_json::json!({
-            "type": "object",
-            "properties": {
-                "summary": { "type": "string", "maxLength": MAX_SUMMARY_CHARS },
-                "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
-            },
-            "required": ["summary", "importance"],
-            "additionalProperties": false,
-        }),
-    };
+    let properties = serde_json::json!({
+        "summary": { "type": "string", "maxLength": MAX_SUMMARY_CHARS },
+        "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
+    });
+    let schema = JsonSchema::for_object("summary", properties);
     // A cut answer is requested again with more room. If the second answer is cut too, its whole sentences are used.
     let salvage = |text: &str| {
         Some(SummaryAnswer {

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tracing::{Instrument as _, debug_span};
 
 pub(super) use self::{
-    commit::{StateBlockContext, parse_state_block, state_rules_of},
+    commit::{StateBlockContext, new_state_changes, parse_state_block, state_rules_of},
     speak::grapheme_prefix,
 };
 use self::{

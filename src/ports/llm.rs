@@ -85,6 +85,27 @@ pub struct JsonSchema {
     pub schema: serde_json::Value,
 }
 
+impl JsonSchema {
+    /// An answer that is an object of exactly these properties.
+    #[must_use]
+    pub fn for_object(name: &'static str, properties: serde_json::Value) -> Self {
+        let schema = Self::object(properties);
+        Self { name, schema }
+    }
+    /// The schema of an object of exactly these properties. All are required, as strict endpoints demand.
+    #[must_use]
+    pub fn object(properties: serde_json::Value) -> serde_json::Value {
+        let required: Vec<_> = properties
+            .as_object()
+            .into_iter()
+            .flat_map(serde_json::Map::keys)
+            .collect();
+        let mut schema = serde_json::json!({ "type": "object", "required": required, "additionalProperties": false });
+        schema["properties"] = properties;
+        schema
+    }
+}
+
 /// One call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmRequest {

@@ -9,16 +9,15 @@ use crate::{
     models::tallied_usage,
     prompt::{Template, bind_player, escape_untrusted, state_bounds},
     scenarios::{self, UnlockTrigger},
-    turn::{StateBlockContext, parse_state_block, state_rules_of},
+    turn::{StateBlockContext, new_state_changes, parse_state_block, state_rules_of},
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::Language,
-    fact::Cause,
     state_block::{StateBlock, StateRules},
 };
 use colloquy_ports::{
-    ledger::{jobs::Job, state::NewStateChange},
+    ledger::jobs::Job,
     llm::{JsonSchema, Task},
 };
 
@@ -75,17 +74,7 @@ pub(super) async fn extract_state(
             bind_player(change, player);
         }
     }
-    let rows: Vec<NewStateChange> = changes
-        .iter()
-        .map(|change| NewStateChange {
-            id: services.ids.next_id(),
-            world: said.world.id.clone(),
-            dialogue: Some(turn.dialogue),
-            change: change.clone(),
-            cause: Cause::Turn(turn.id),
-            at: turn.committed_at,
-        })
-        .collect();
+    let rows = new_state_changes(services, &said.world.id, turn, &changes);
     let state = &services.ledger.state;
     if !state
         .commit_changes(scope, &job.fence(), &rows, &tallied_usage())
@@ -105,22 +94,19 @@ pub(super) async fn extract_state(
     })
 }
 
-/// Returns the schema of a state block. Endpoints with strict schemas require every key. An unchanged key is null.
+/// Returns the schema of a state block. An unchanged key is null.
 fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
     let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
     let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
     let maybe_name = || serde_json::json!({ "type": ["string", "null"], "maxLength": rules.max_name_chars });
     let list = |of| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": of });
-    let words = |of: Vec<&str>| serde_json::json!({ "type": "string", "enum": of });
+    let kinds = serde_json::json!({ "type": "string", "enum": rules.vocabulary.relationship_kinds() });
     let mut moods: Vec<Option<&str>> = rules.vocabulary.moods_in(language).into_iter().map(Some).collect();
     moods.push(None);
-    let kinds: Vec<&str> = rules
-        .vocabulary
-        .relationship_kinds()
-        .iter()
-        .map(String::as_str)
-        .collect();
     let texts = || list(serde_json::json!({ "type": "string", "maxLength": rules.max_text_chars }));
+    let relationship = JsonSchema::object(serde_json::json!({
+        "from": name(), "to": name(), "type": kinds, "delta": { "type": "integer" },
+    }));
     let properties = serde_json::json!({
         "location": maybe_name(),
         "location_moved": maybe("boolean"),
@@ -129,35 +115,12 @@ fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
         "items_lost": list(name()),
         "npc_met": list(name()),
         "npc_separated": list(name()),
-        "relationship_changes": {
-            "type": ["array", "null"],
-            "maxItems": rules.max_list,
-            "items": {
-                "type": "object",
-                "properties": { "from": name(), "to": name(), "type": words(kinds), "delta": { "type": "integer" } },
-                "required": ["from", "to", "type", "delta"],
-                "additionalProperties": false,
-            },
-        },
+        "relationship_changes": list(relationship),
         "mood": { "type": ["string", "null"], "enum": moods },
         "events": texts(),
         "notes": texts(),
     });
-    let required: Vec<&String> = properties
-        .as_object()
-        .into_iter()
-        .flatten()
-        .map(|(key, _)| key)
-        .collect();
-    JsonSchema {
-        name: "state",
-        schema: serde_json::json!({
-            "type": "object",
-            "required": required,
-            "additionalProperties": false,
-            "properties": properties,
-        }),
-    }
+    JsonSchema::for_object("state", properties)
 }
 
 #[cfg(test)]

@@ -120,15 +120,8 @@ fn parse_named_speaker(answer: &str, others: &[&SceneMember]) -> Option<NpcId> {
 /// Allows only the id of a possible speaker.
 fn speaker_schema(others: &[&SceneMember]) -> JsonSchema {
     let ids: Vec<&str> = others.iter().map(|member| member.id.as_str()).collect();
-    JsonSchema {
-        name: "next_speaker",
-        schema: serde_json::json!({
-            "type": "object",
-            "properties": { "next": { "type": "string", "enum": ids } },
-            "required": ["next"],
-            "additionalProperties": false,
-        }),
-    }
+    let next = serde_json::json!({ "type": "string", "enum": ids });
+    JsonSchema::for_object("next_speaker", serde_json::json!({ "next": next }))
 }
 
 #[cfg(test)]

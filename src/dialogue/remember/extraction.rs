@@ -384,52 +384,27 @@ fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
 fn facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
     let texts = |most: usize, max: usize| serde_json::json!({ "type": "array", "maxItems": most, "items": text(max) });
-    let hows = InvalidReason::ENDS_OF_PROMISES.map(InvalidReason::as_str);
-    let names: Vec<&str> = FactKind::ALL.iter().map(|kind| kind.as_str()).collect();
-    let fact = serde_json::json!({
-        "type": "object",
-        "properties": {
-            "subject": text(MAX_PART_CHARS), "predicate": text(MAX_PART_CHARS), "object": text(MAX_PART_CHARS),
-            "content": text(MAX_CONTENT_CHARS), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD_CHARS),
-            "speaker": text(MAX_PART_CHARS),
-            "kind": { "type": "string", "enum": names },
-            "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
-            "polarity": { "type": "string", "enum": ["positive", "negative"] },
-            "tense": { "type": "string", "enum": ["past", "present", "future"] },
-        },
-        "required": [
-            "subject", "predicate", "object", "content", "keywords", "speaker", "kind",
-            "importance", "polarity", "tense",
-        ],
-        "additionalProperties": false,
-    });
-    let end = serde_json::json!({
-        "type": "object",
-        "properties": {
-            "number": { "type": "integer", "minimum": 1, "maximum": MAX_PROMISES },
-            "how": { "type": "string", "enum": hows },
-        },
-        "required": ["number", "how"],
-        "additionalProperties": false,
-    });
+    let fact = JsonSchema::object(serde_json::json!({
+        "subject": text(MAX_PART_CHARS), "predicate": text(MAX_PART_CHARS), "object": text(MAX_PART_CHARS),
+        "content": text(MAX_CONTENT_CHARS), "keywords": texts(MAX_KEYWORDS, MAX_KEYWORD_CHARS),
+        "speaker": text(MAX_PART_CHARS),
+        "kind": { "type": "string", "enum": FactKind::ALL },
+        "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
+        "polarity": { "type": "string", "enum": ["positive", "negative"] },
+        "tense": { "type": "string", "enum": ["past", "present", "future"] },
+    }));
+    let end = JsonSchema::object(serde_json::json!({
+        "number": { "type": "integer", "minimum": 1, "maximum": MAX_PROMISES },
+        "how": { "type": "string", "enum": InvalidReason::ENDS_OF_PROMISES },
+    }));
     let mut properties = serde_json::json!({
         "facts": { "type": "array", "maxItems": MAX_FACTS, "items": fact },
         "ends": { "type": "array", "maxItems": MAX_PROMISES, "items": end },
     });
-    let mut required = vec!["facts", "ends"];
     if by_player {
         properties["forget"] = texts(MAX_FACTS, MAX_CONTENT_CHARS);
-        required.push("forget");
     }
-    JsonSchema {
-        name: "facts",
-        schema: serde_json::json!({
-            "type": "object",
-            "properties": properties,
-            "required": required,
-            "additionalProperties": false,
-        }),
-    }
+    JsonSchema::for_object("facts", properties)
 }
 
 #[cfg(test)]

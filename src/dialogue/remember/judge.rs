@@ -264,23 +264,12 @@ async fn ask_model(
             }
         })
         .collect();
-    let schema = JsonSchema {
-        name: "verdicts",
-        schema: serde_json::json!({
-            "type": "object",
-            "properties": { "verdicts": { "type": "array", "items": {
-                "type": "object",
-                "properties": {
-                    "pair": { "type": "integer" },
-                    "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] },
-                },
-                "required": ["pair", "verdict"],
-                "additionalProperties": false,
-            } } },
-            "required": ["verdicts"],
-            "additionalProperties": false,
-        }),
-    };
+    let verdict = JsonSchema::object(serde_json::json!({
+        "pair": { "type": "integer" },
+        "verdict": { "type": "string", "enum": ["same", "contradicts", "independent"] },
+    }));
+    let verdicts = serde_json::json!({ "verdicts": { "type": "array", "items": verdict } });
+    let schema = JsonSchema::for_object("verdicts", verdicts);
     let prompt = services.prompts.render(language, Template::Judge, context! { pairs })?;
     // The finished entries of a broken answer count.
     let salvage = |text: &str| {

@@ -8,11 +8,15 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
 use crate::{
     Services,
+    jobs::new_jobs,
     prompt::{self, Prompt},
     requester::Requester,
     scenarios::UnlockTrigger,
 };
-use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_core::{
+    ids::{PlayerId, WorldId},
+    scope::TenantScope,
+};
 use colloquy_memory::{
     authored::{Npc, World, WorldSettings},
     fact::Cause,
@@ -72,17 +76,7 @@ pub(super) async fn commit_reply(
     // An NPC that speaks first has heard nothing new, and already knew its own words.
     let extract_facts = !input.is_greeting();
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
-    let state: Vec<NewStateChange> = changes
-        .iter()
-        .map(|change| NewStateChange {
-            id: services.ids.next_id(),
-            world: input.world.id.clone(),
-            dialogue: Some(input.dialogue.id),
-            change: change.clone(),
-            cause: Cause::Turn(turn.id),
-            at: turn.committed_at,
-        })
-        .collect();
+    let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     let uncut = spoken.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &spoken.cuts);
@@ -123,6 +117,24 @@ pub(super) async fn commit_reply(
             .collect(),
         cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
+}
+
+/// Returns a row for each change that a turn made.
+pub(crate) fn new_state_changes(
+    services: &Services,
+    world: &WorldId,
+    turn: &Turn,
+    changes: &[StateChange],
+) -> Vec<NewStateChange> {
+    let row = |change: &StateChange| NewStateChange {
+        id: services.ids.next_id(),
+        world: world.clone(),
+        dialogue: Some(turn.dialogue),
+        change: change.clone(),
+        cause: Cause::Turn(turn.id),
+        at: turn.committed_at,
+    };
+    changes.iter().map(row).collect()
 }
 
 /// Returns a row for each requester of the cut.
@@ -357,25 +369,13 @@ fn jobs_of(
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
     let held_until = needs_playback_ack(input.dialogue.options.playback, cut)
         .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
-    [
-        (JobKind::ExtractFacts, extract_facts),
-        (JobKind::ExtractState, extract_state),
-        (JobKind::Summarise, summarise),
-    ]
-    .into_iter()
-    .filter(|(_, wanted)| *wanted)
-    .map(|(kind, _)| NewJob {
-        id: services.ids.next_id(),
-        kind,
-        dialogue: turn.dialogue,
-        turn: turn.id,
-        text_version: turn.text_version,
-        created_at: turn.committed_at,
-        leased_to: input.node,
-        leased_until: turn.committed_at + lease,
-        held_until,
-    })
-    .collect()
+    let wanted = [
+        extract_facts.then_some(JobKind::ExtractFacts),
+        extract_state.then_some(JobKind::ExtractState),
+        summarise.then_some(JobKind::Summarise),
+    ];
+    let (at, kinds) = (turn.committed_at, wanted.into_iter().flatten());
+    new_jobs(services, turn, at, (input.node, at + lease), held_until, kinds)
 }
 
 /// True if the jobs wait for the client's playback acknowledgement. Unheard text teaches nothing, and only the

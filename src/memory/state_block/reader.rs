@@ -1,5 +1,7 @@
 //! Reads a state block and turns it into bounded state changes.
 
+use std::collections::HashMap;
+
 use super::{
     MAX_BLOCK_BYTES,
     flow::{self, BlockValue},
@@ -125,7 +127,7 @@ fn read_block(
         speaker: speaker_npc,
         rules,
         out: ParsedStateBlock::default(),
-        counts: Vec::new(),
+        counts: HashMap::new(),
     };
     if !closed {
         reader.add_rejection(match lost {
@@ -153,7 +155,7 @@ struct StateBlockReader<'a> {
     rules: &'a StateRules,
     out: ParsedStateBlock,
     /// The counts of each item, gained and lost, so far.
-    counts: Vec<((String, bool), u32)>,
+    counts: HashMap<(String, bool), u32>,
 }
 
 impl StateBlockReader<'_> {
@@ -196,26 +198,21 @@ impl StateBlockReader<'_> {
 
     fn single_text<'v>(&mut self, key: &str, value: &'v BlockValue) -> Option<&'v str> {
         match value {
-            BlockValue::Text(text) => Some(text.as_str()),
-            BlockValue::List(items) => match items.as_slice() {
-                [BlockValue::Text(text)] => Some(text),
-                [] => Some(""),
-                _ => {
-                    self.add_rejection(format!("`{key}` must be one text"));
-                    None
-                }
+            BlockValue::Text(text) => return Some(text),
+            BlockValue::List(items) => match &items[..] {
+                [BlockValue::Text(text)] => return Some(text),
+                [] => return Some(""),
+                _ => {}
             },
-            BlockValue::Map(_) => {
-                self.add_rejection(format!("`{key}` must be one text"));
-                None
-            }
+            BlockValue::Map(_) => {}
         }
+        self.add_rejection(format!("`{key}` must be one text"));
+        None
     }
 
     fn read_location(&mut self, key: &str, value: &BlockValue) {
-        let named = self
-            .single_text(key, value)
-            .and_then(|text| self.checked_name(key, text));
+        let text = self.single_text(key, value);
+        let named = text.and_then(|text| self.checked_name(key, text));
         if let Some(to) = named.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) {
             let who = self.subject_name();
             self.out.changes.push(StateChange::Location { who, to });
@@ -225,11 +222,8 @@ impl StateBlockReader<'_> {
     /// Reads a listed mood and ignores all other words. Free words would show all players the private words of one
     /// player.
     fn read_mood(&mut self, key: &str, value: &BlockValue) {
-        let Some(text) = self
-            .single_text(key, value)
-            .map(clean_line)
-            .filter(|text| !is_nothing(text))
-        else {
+        let text = self.single_text(key, value).map(clean_line);
+        let Some(text) = text.filter(|text| !is_nothing(text)) else {
             return;
         };
         let rules = self.rules;
@@ -248,10 +242,8 @@ impl StateBlockReader<'_> {
         let wanted = normalise_text(&name);
         let found = list.iter().find(|listed| normalise_text(listed) == wanted).cloned();
         if found.is_none() {
-            self.add_rejection(format!(
-                "`{}` in `{key}` is not listed in this world",
-                clip_chars(&name, 64)
-            ));
+            let name = clip_chars(&name, 64);
+            self.add_rejection(format!("`{name}` in `{key}` is not listed in this world"));
         }
         found
     }
@@ -311,22 +303,12 @@ impl StateBlockReader<'_> {
     /// The allowed part of `count`: one turn may give or take only so many of one item, over all entries of a block.
     fn cap_item_count(&mut self, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
         let of = (normalise_text(item), gained);
-        let at = self
-            .counts
-            .iter()
-            .position(|(known, _)| *known == of)
-            .unwrap_or_else(|| {
-                self.counts.push((of, 0));
-                self.counts.len() - 1
-            });
-        let left = self.rules.max_item_delta.saturating_sub(self.counts[at].1);
-        let taken = count.min(left);
-        self.counts[at].1 += taken;
+        let counted = self.counts.entry(of).or_default();
+        let taken = count.min(self.rules.max_item_delta.saturating_sub(*counted));
+        *counted += taken;
         if taken < count {
-            self.add_rejection(format!(
-                "{count} of `{}` in `{key}` were cut to {taken}",
-                clip_chars(item, 64)
-            ));
+            let item = clip_chars(item, 64);
+            self.add_rejection(format!("{count} of `{item}` in `{key}` were cut to {taken}"));
         }
         (taken > 0).then_some(taken)
     }
@@ -356,7 +338,7 @@ impl StateBlockReader<'_> {
             self.list_items(KEY, value)
         };
         // The limit holds per relationship and turn, over all entries of a block.
-        let mut spent: Vec<((String, String, String), i32)> = Vec::new();
+        let mut spent: HashMap<(String, String, String), i32> = HashMap::new();
         for change in listed {
             let BlockValue::Map(map) = change else {
                 if !matches!(&change, BlockValue::Text(text) if is_nothing(text)) {
@@ -391,17 +373,10 @@ impl StateBlockReader<'_> {
                 continue;
             }
             let key = (from, to, kind);
-            let at = spent.iter().position(|entry| entry.0 == key).unwrap_or_else(|| {
-                spent.push((key.clone(), 0));
-                spent.len() - 1
-            });
-            let before = spent[at].1;
-            let after = self.clamp_and_report(
-                "delta",
-                before.saturating_add(wanted),
-                self.rules.max_relationship_delta,
-            );
-            spent[at].1 = after;
+            let before = spent.get(&key).copied().unwrap_or_default();
+            let wanted = before.saturating_add(wanted);
+            let after = self.clamp_and_report("delta", wanted, self.rules.max_relationship_delta);
+            spent.insert(key.clone(), after);
             if after != before {
                 let (from, to, kind) = key;
                 self.out.changes.push(StateChange::Relationship {
@@ -442,13 +417,10 @@ impl StateBlockReader<'_> {
                 .map(|item| BlockValue::Text(item.trim().to_owned()))
                 .collect(),
         };
-        if items.len() > self.rules.max_list {
-            self.add_rejection(format!(
-                "`{key}` has {} entries, the first {} count",
-                items.len(),
-                self.rules.max_list
-            ));
-            items.truncate(self.rules.max_list);
+        let (count, most) = (items.len(), self.rules.max_list);
+        if count > most {
+            self.add_rejection(format!("`{key}` has {count} entries, the first {most} count"));
+            items.truncate(most);
         }
         items
     }
@@ -458,11 +430,9 @@ impl StateBlockReader<'_> {
         if is_nothing(&name) {
             return None;
         }
-        if name.chars().count() > self.rules.max_name_chars {
-            self.add_rejection(format!(
-                "a text in `{key}` is longer than {} characters",
-                self.rules.max_name_chars
-            ));
+        let most = self.rules.max_name_chars;
+        if name.chars().count() > most {
+            self.add_rejection(format!("a text in `{key}` is longer than {most} characters"));
             return None;
         }
         Some(name)
@@ -491,10 +461,8 @@ impl StateBlockReader<'_> {
         }
         // A world's state separates players by this prefix. A block may mention only its own player.
         if lower.starts_with("player:") {
-            self.add_rejection(format!(
-                "`{}` in `{key}` is not for a block to name",
-                clip_chars(&name, 64)
-            ));
+            let name = clip_chars(&name, 64);
+            self.add_rejection(format!("`{name}` in `{key}` is not for a block to name"));
             return None;
         }
         let known = &self.rules.known_names;

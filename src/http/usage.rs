@@ -121,31 +121,22 @@ pub async fn get_usage(
     query: QueryParams<UsageQuery>,
 ) -> Result<HttpResponse, Problem> {
     let to = query.0.to.unwrap_or_else(|| state.services.clock.now().date_naive());
-    let from = query
-        .0
-        .from
-        .unwrap_or_else(|| to.checked_sub_days(Days::new(30)).unwrap_or(to));
+    let month_before = || to.checked_sub_days(Days::new(30)).unwrap_or(to);
+    let from = query.0.from.unwrap_or_else(month_before);
     let span = to.signed_duration_since(from).num_days();
     if !(0..=MAX_DAYS).contains(&span) {
-        return Err(Problem::invalid_field(
-            "from",
-            format!("must be at most {MAX_DAYS} days before `to`, and not after it"),
-        ));
+        let why = format!("must be at most {MAX_DAYS} days before `to`, and not after it");
+        return Err(Problem::invalid_field("from", why));
     }
     let usage = &state.services.ledger.usage;
     let rows = usage.list_usage_between(&caller.scope, from, to).await?;
     let models = &state.services.models;
-    let lines = models
-        .budgets()
-        .budget_lines(&state.services.ledger, &caller.scope)
-        .await?;
-    let tomorrow = models.budgets().next_day_start();
+    let budgets = models.budgets();
+    let lines = budgets.budget_lines(&state.services.ledger, &caller.scope).await?;
+    let (lines, tomorrow) = (lines.into_iter(), budgets.next_day_start());
     Ok(HttpResponse::Ok().json(UsageReport {
         items: rows.into_iter().map(|row| UsageView::from_row(row, models)).collect(),
         next: None,
-        budgets: lines
-            .into_iter()
-            .map(|line| BudgetView::from_line(line, tomorrow))
-            .collect(),
+        budgets: lines.map(|line| BudgetView::from_line(line, tomorrow)).collect(),
     }))
 }

@@ -17,32 +17,14 @@ use super::{
 /// Predicates that name a subject, in each language: `object` is its name.
 pub const NAMING_PREDICATES: [&str; 2] = ["be named", "이름이다"];
 /// Other spellings of the predicates in the output of models.
-const PREDICATE_SPELLINGS: [(&str, &[&str]); 2] = [
+const PREDICATE_SPELLINGS: [(&str, &str); 2] = [
     (
         NAMING_PREDICATES[0],
-        &[
-            "named",
-            "is named",
-            "be called",
-            "is called",
-            "be known as",
-            "is known as",
-            "go by",
-            "be the same as",
-            "name is",
-            "have name",
-        ],
+        "named, is named, be called, is called, be known as, is known as, go by, be the same as, name is, have name",
     ),
     (
         NAMING_PREDICATES[1],
-        &[
-            "이름은",
-            "불리다",
-            "라고 불리다",
-            "이라고 불리다",
-            "이름",
-            "같은 사람이다",
-        ],
+        "이름은, 불리다, 라고 불리다, 이라고 불리다, 이름, 같은 사람이다",
     ),
 ];
 /// Most words of a name. A longer text is a description.
@@ -54,7 +36,7 @@ pub fn canonical_predicate(predicate: String) -> String {
     let lower = predicate.to_lowercase();
     PREDICATE_SPELLINGS
         .iter()
-        .find(|(_, spellings)| spellings.contains(&lower.as_str()))
+        .find(|(_, spellings)| spellings.split(", ").any(|spelling| spelling == lower))
         .map_or(predicate, |(kept, _)| (*kept).to_owned())
 }
 

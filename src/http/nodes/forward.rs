@@ -33,28 +33,11 @@ use colloquy_core::{
 pub struct RawBody(pub Bytes);
 
 /// Request headers that influence the answer.
-const FORWARDED_HEADERS: [&str; 8] = [
-    "accept",
-    "content-type",
-    "idempotency-key",
-    "if-match",
-    "if-none-match",
-    "traceparent",
-    "tracestate",
-    "x-request-id",
-];
+const FORWARDED_HEADERS: &str =
+    "accept content-type idempotency-key if-match if-none-match traceparent tracestate x-request-id";
 /// Answer headers that belong to this connection, or that this node sets.
-const UNRELAYED_HEADERS: [&str; 9] = [
-    "connection",
-    "content-length",
-    "date",
-    "keep-alive",
-    "server",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-    "x-request-id",
-];
+const UNRELAYED_HEADERS: &str =
+    "connection content-length date keep-alive server trailer transfer-encoding upgrade x-request-id";
 
 /// Names the ledger's owner of the dialogue, as known to the refusing node. Set only on refusals between nodes.
 const OWNER_HEADER: HeaderName = HeaderName::from_static("x-colloquy-owner");
@@ -176,7 +159,7 @@ impl NodeClient {
             .signed_request(owner, method, path, Some(who), body.unwrap_or_default())
             .await;
         let mut sent = sent.map_err(NodeSendError::NotSent)?;
-        for name in FORWARDED_HEADERS {
+        for name in FORWARDED_HEADERS.split(' ') {
             if let Some(value) = request.headers().get(name) {
                 sent = sent.header(name, value.as_bytes());
             }
@@ -192,7 +175,7 @@ impl NodeClient {
         let status = StatusCode::from_u16(answer.status().as_u16()).map_err(|error| Problem::internal_error(&error))?;
         let mut response = HttpResponseBuilder::new(status);
         for (name, value) in answer.headers() {
-            if !UNRELAYED_HEADERS.contains(&name.as_str())
+            if !UNRELAYED_HEADERS.split(' ').any(|header| header == name.as_str())
                 && let Ok(name) = HeaderName::from_bytes(name.as_str().as_bytes())
             {
                 response.append_header((name, value.as_bytes()));

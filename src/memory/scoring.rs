@@ -54,29 +54,6 @@ impl RecallWeights {
         relevance: 0.7,
         keyword: 0.0,
     };
-
-    /// Checks that each weight is in [0, 1] and the sum is 1 (± 0.001).
-    ///
-    /// # Errors
-    /// Names the wrong weight, in words fit for a configuration error.
-    pub fn validate(&self) -> Result<(), String> {
-        let parts = [
-            ("recency", self.recency),
-            ("importance", self.importance),
-            ("relevance", self.relevance),
-            ("keyword", self.keyword),
-        ];
-        for (name, value) in parts {
-            if !(0.0..=1.0).contains(&value) {
-                return Err(format!("recall weight `{name}` must be between 0 and 1, not {value}"));
-            }
-        }
-        let sum: f64 = parts.iter().map(|part| part.1).sum();
-        if (sum - 1.0).abs() > 0.001 {
-            return Err(format!("recall weights must add up to 1, not {sum:.3}"));
-        }
-        Ok(())
-    }
 }
 
 /// Scores one confirmed fact for one query. Every part except `cosine` is in [0, 1]; NaN counts as 0.
@@ -312,25 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_validated() {
-        assert_eq!(RecallWeights::FOUR_FACTOR.validate(), Ok(()));
-        assert_eq!(RecallWeights::RAG.validate(), Ok(()));
-        for wrong in [
-            RecallWeights {
-                recency: -0.15,
-                relevance: 0.8,
-                ..RecallWeights::FOUR_FACTOR
-            },
-            RecallWeights {
-                keyword: 0.3,
-                ..RecallWeights::FOUR_FACTOR
-            },
-            RecallWeights {
-                relevance: f64::NAN,
-                ..RecallWeights::FOUR_FACTOR
-            },
-        ] {
-            assert!(wrong.validate().is_err(), "{wrong:?}");
+    fn weights_of_presets_sum_to_one() {
+        for preset in [RecallPreset::FourFactor, RecallPreset::Rag] {
+            let weights = preset.weights();
+            let sum = weights.recency + weights.importance + weights.relevance + weights.keyword;
+            assert!((sum - 1.0).abs() < 1e-9, "{preset:?}");
         }
     }
 

@@ -29,11 +29,9 @@ impl MessageSchema {
         let mut schema = serde_json::to_value(T::schema()).unwrap_or_default();
         // The schema of a struct with a tag lacks the tag.
         schema["properties"]["type"] = json!({"const": kind});
-        if let Some(required) = schema["required"].as_array_mut()
-            && !required.contains(&json!("type"))
-        {
-            required.insert(0, json!("type"));
-        }
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        let others = required.into_iter().filter(|name| *name != "type");
+        schema["required"] = [json!("type")].into_iter().chain(others).collect();
         Self {
             kind,
             schema,

@@ -378,13 +378,13 @@ impl SocketHub {
             sockets: Mutex::default(),
             closed: Mutex::default(),
         });
-        let theirs = Arc::downgrade(&hub);
+        let weak_hub = Arc::downgrade(&hub);
         tokio::spawn(async move {
             let mut beats = tokio::time::interval(HEARTBEAT_INTERVAL);
             beats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
             loop {
                 beats.tick().await;
-                let Some(hub) = theirs.upgrade() else { break };
+                let Some(hub) = weak_hub.upgrade() else { break };
                 let now_ms = hub.now_ms();
                 for connection in hub.open_connections() {
                     connection.check_heartbeat(now_ms);

@@ -49,14 +49,14 @@ impl SocketState {
         }
         let scope = who.scope();
         let before = self.subscription_of(id);
-        let heard_by = before.as_ref().map(|(_, ear)| ear.clone());
-        let ear =
+        let heard_by = before.as_ref().map(|(_, earlier)| earlier.clone());
+        let subscription =
             Arc::new(DialogueSubscription::new(connection.clone(), who.role, include).replacing_earlier(heard_by));
         let conversations = self.state.sessions.npc_conversations();
         // A viewer changes no state and spends no tokens.
         let wakes = who.role != Role::Viewer;
         let attached = conversations
-            .attach_listener(&scope, id, ear.clone(), message.last_seq, wakes)
+            .attach_listener(&scope, id, subscription.clone(), message.last_seq, wakes)
             .await?;
         if let Some((listener, _)) = before {
             conversations.detach_listener(&scope, id, listener);
@@ -73,7 +73,7 @@ impl SocketState {
             head_seq: attached.head_seq,
             replayed: attached.replayed,
         }));
-        self.record_subscription(connection, who, id, attached.listener, ear, None);
+        self.record_subscription(connection, who, id, attached.listener, subscription, None);
         Ok(())
     }
 
@@ -131,7 +131,7 @@ impl SocketState {
         };
         let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
         let player = speaks.as_ref().map(|(player, _)| player.clone());
-        let wish = InterruptCommand {
+        let command = InterruptCommand {
             turn: message.turn,
             heard,
             key: key.clone(),
@@ -141,7 +141,7 @@ impl SocketState {
                 ..who.clone()
             },
         };
-        let done = conversations.interrupt_dialogue(&scope, id, wish).await?;
+        let done = conversations.interrupt_dialogue(&scope, id, command).await?;
         send_interrupt_outcome(connection, who, id, &done, re);
         let Some((player, text)) = speaks else {
             return Ok(());

@@ -80,12 +80,13 @@ impl SocketState {
         if before.is_none() {
             self.check_session_limit()?;
         }
-        let ear = DialogueSubscription::new(connection.clone(), who.role, include).owned_by(self, id);
-        let ear = Arc::new(ear.replacing_earlier(before.as_ref().map(|(_, ear)| ear.clone())));
+        let subscription = DialogueSubscription::new(connection.clone(), who.role, include).owned_by(self, id);
+        let subscription =
+            Arc::new(subscription.replacing_earlier(before.as_ref().map(|(_, earlier)| earlier.clone())));
         let attached = self
             .state
             .sessions
-            .attach_listener(&scope, id, ear.clone(), None)
+            .attach_listener(&scope, id, subscription.clone(), None)
             .await?;
         if let Some((listener, _)) = before {
             self.state.sessions.detach_listener(&scope, id, listener);
@@ -98,7 +99,14 @@ impl SocketState {
             resume_token: &created.resume_token,
             head_turn: attached.head_turn,
         }));
-        self.record_subscription(connection, who, id, attached.listener, ear, created.dialogue.player);
+        self.record_subscription(
+            connection,
+            who,
+            id,
+            attached.listener,
+            subscription,
+            created.dialogue.player,
+        );
         Ok(())
     }
 
@@ -115,7 +123,7 @@ impl SocketState {
         }
         let include = allowed_includes(who, &message.include)?;
         let dialogue = reachable_session(&self.state, who, id).await?;
-        let mut ear = DialogueSubscription::new(connection.clone(), who.role, include);
+        let mut subscription = DialogueSubscription::new(connection.clone(), who.role, include);
         if let Some(token) = &message.resume_token {
             if who.role == Role::Viewer {
                 let problem = Problem::new(Code::Forbidden, "a viewer watches a session and does not take it over");
@@ -126,16 +134,17 @@ impl SocketState {
                     Problem::new(Code::WrongResumeToken, "the resume token is wrong").with_param("resume_token")
                 );
             }
-            ear = ear.owned_by(self, id);
+            subscription = subscription.owned_by(self, id);
         }
         let scope = who.scope();
         // Two subscriptions would deliver each event twice. If the resume fails, the earlier subscription stays.
         let before = self.subscription_of(id);
-        let ear = Arc::new(ear.replacing_earlier(before.as_ref().map(|(_, ear)| ear.clone())));
+        let subscription =
+            Arc::new(subscription.replacing_earlier(before.as_ref().map(|(_, earlier)| earlier.clone())));
         let attached = self
             .state
             .sessions
-            .attach_listener(&scope, id, ear.clone(), message.last_seq)
+            .attach_listener(&scope, id, subscription.clone(), message.last_seq)
             .await?;
         if let Some((listener, _)) = before {
             self.state.sessions.detach_listener(&scope, id, listener);
@@ -147,7 +156,7 @@ impl SocketState {
             head_turn: attached.head_turn,
             replayed: attached.replayed,
         }));
-        self.record_subscription(connection, who, id, attached.listener, ear, dialogue.player);
+        self.record_subscription(connection, who, id, attached.listener, subscription, dialogue.player);
         Ok(())
     }
 
@@ -176,21 +185,21 @@ impl SocketState {
         who: &Principal,
         id: DialogueId,
         listener: u64,
-        ear: Arc<DialogueSubscription>,
+        subscription: Arc<DialogueSubscription>,
         player: Option<PlayerId>,
     ) {
-        let lost = ear.clone();
+        let attached = subscription.clone();
         self.open.lock().insert(
             id,
             OpenedDialogue {
                 listener,
-                subscription: ear,
+                subscription,
                 player,
             },
         );
         // Meanwhile the socket may have closed, or a newer socket may have replaced it. The cleanup of both cases ran
         // before this entry existed.
-        if connection.is_gone() || lost.is_replaced() {
+        if connection.is_gone() || attached.is_replaced() {
             let opened = self.open.lock().remove(&id);
             if let Some(opened) = opened {
                 self.state.sessions.detach_listener(&who.scope(), id, opened.listener);
@@ -203,13 +212,13 @@ impl SocketState {
         &self,
         connection: &SocketConnection,
         id: DialogueId,
-        ear: &DialogueSubscription,
+        subscription: &DialogueSubscription,
     ) {
         let last = {
             let mut open = self.open.lock();
             if open
                 .get(&id)
-                .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.subscription), ear))
+                .is_some_and(|opened| std::ptr::eq(Arc::as_ptr(&opened.subscription), subscription))
             {
                 open.remove(&id);
             }
@@ -261,14 +270,19 @@ impl SocketState {
         let id = message.session_id;
         self.with_open(id, |_| ())?;
         let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
-        let wish = InterruptCommand {
+        let command = InterruptCommand {
             turn: message.turn,
             heard,
             key: message.key,
             if_head: message.if_head,
             who: who.clone(),
         };
-        match self.state.sessions.interrupt_dialogue(&who.scope(), id, wish).await? {
+        match self
+            .state
+            .sessions
+            .interrupt_dialogue(&who.scope(), id, command)
+            .await?
+        {
             InterruptOutcome::Idle { head_turn } => Err(Problem::new(
                 Code::TurnNotRunning,
                 format!("no reply is running; the last turn is {head_turn}"),
@@ -319,13 +333,13 @@ impl SocketState {
     ) -> Result<(), Problem> {
         let id = message.session_id;
         self.with_open(id, |_| ())?;
-        let wish = ResumeCommand {
+        let command = ResumeCommand {
             key: message.key,
             re: re.map(Arc::from),
             who: who.clone(),
         };
         // `dialogue.rewound` carries the result.
-        self.state.sessions.resume_dialogue(&who.scope(), id, wish).await?;
+        self.state.sessions.resume_dialogue(&who.scope(), id, command).await?;
         Ok(())
     }
 
@@ -394,8 +408,8 @@ pub(super) fn send_if_repeated(
 ) {
     if let AcceptedLine::Repeated(turn) = accepted {
         for event in events_of_turn(&turn, re) {
-            let told = redact_for_player(&PublishedEvent::new(event), who.role == Role::Player);
-            let _ = connection.deliver_event(&told);
+            let event = redact_for_player(&PublishedEvent::new(event), who.role == Role::Player);
+            let _ = connection.deliver_event(&event);
         }
     }
 }

@@ -123,7 +123,7 @@ impl Socket {
         principal: Principal,
         seat: Option<SocketSeat>,
         coalesce_ms: u64,
-        came_by_hop: bool,
+        is_forwarded: bool,
     ) -> Self {
         let limit = state.limits.new_socket_limit();
         Self(Arc::new(SocketState {
@@ -137,7 +137,7 @@ impl Socket {
             expiry: Mutex::default(),
             tunnels: Mutex::default(),
             coalesce_ms,
-            is_forwarded: came_by_hop,
+            is_forwarded,
         }))
     }
 }
@@ -318,9 +318,9 @@ impl SocketState {
             return;
         };
         let (mut problem, dialogue) = *failed;
-        if let Some(there) = self.remote_owner(&envelope.kind, text, &problem) {
+        if let Some(remote_owner) = self.remote_owner(&envelope.kind, text, &problem) {
             match self
-                .send_to_owner(connection, &self.current_principal(), there, text)
+                .send_to_owner(connection, &self.current_principal(), remote_owner, text)
                 .await
             {
                 Ok(()) => return,
@@ -355,11 +355,11 @@ impl SocketState {
             let problem = Problem::new(Code::Forbidden, "a viewer watches and changes nothing");
             return Err(global_error(problem));
         }
-        if let Some(there) = self.routed_owner(text) {
+        if let Some(remote_owner) = self.routed_owner(text) {
             return self
-                .send_to_owner(connection, &who, there, text)
+                .send_to_owner(connection, &who, remote_owner, text)
                 .await
-                .map_err(error_for(there.0));
+                .map_err(error_for(remote_owner.0));
         }
         self.perform_message(connection, &who, kind, re, text).await
     }

@@ -32,8 +32,8 @@ struct MessageSubject {
 
 impl MessageSubject {
     fn dialogue_of_message(text: &str) -> Option<DialogueId> {
-        let about: Self = serde_json::from_str(text).ok()?;
-        about.session_id.or(about.conversation_id)
+        let target: Self = serde_json::from_str(text).ok()?;
+        target.session_id.or(target.conversation_id)
     }
 }
 
@@ -58,8 +58,8 @@ impl SocketState {
         if tunnels.routes.is_empty() {
             return None;
         }
-        let about = MessageSubject::dialogue_of_message(text)?;
-        tunnels.routes.get(&about).map(|owner| (about, *owner))
+        let dialogue = MessageSubject::dialogue_of_message(text)?;
+        tunnels.routes.get(&dialogue).map(|owner| (dialogue, *owner))
     }
 
     /// Returns the owner for a message that failed here because another node owns the dialogue.
@@ -121,21 +121,23 @@ impl SocketState {
         owner: NodeId,
     ) -> Result<Tunnel, Problem> {
         let who = without_expiry(who);
-        let (hearing, ending) = (Arc::downgrade(self), Arc::downgrade(self));
-        let (speaking, closing) = (connection.clone(), connection.clone());
-        let hear = move |text: &str| {
-            if let Some(inner) = hearing.upgrade() {
+        let (for_messages, for_end) = (Arc::downgrade(self), Arc::downgrade(self));
+        let (for_text, for_close) = (connection.clone(), connection.clone());
+        let on_message = move |text: &str| {
+            if let Some(inner) = for_messages.upgrade() {
                 inner.on_owner_message(owner, text);
             }
             // A connection that is gone drops its tunnels.
-            let _ = speaking.send_text(text.to_owned());
+            let _ = for_text.send_text(text.to_owned());
         };
-        let ended = move |end| match (ending.upgrade(), end) {
-            (Some(inner), TunnelEnd::Refused) => inner.on_owner_refusal(closing, owner),
-            (Some(inner), end) => inner.on_tunnel_ended(&closing, owner, end),
+        let on_end = move |end| match (for_end.upgrade(), end) {
+            (Some(inner), TunnelEnd::Refused) => inner.on_owner_refusal(for_close, owner),
+            (Some(inner), end) => inner.on_tunnel_ended(&for_close, owner, end),
             (None, _) => {}
         };
-        nodes.open_tunnel(owner, &who, self.coalesce_ms, hear, ended).await
+        nodes
+            .open_tunnel(owner, &who, self.coalesce_ms, on_message, on_end)
+            .await
     }
 
     /// Sends a message about the whole socket to every owner.
@@ -161,19 +163,15 @@ impl SocketState {
         if !text.contains("session.created") && !text.contains("wrong_node") {
             return;
         }
-        let Ok(passing) = serde_json::from_str::<RelayedEvent<'_>>(text) else {
+        let Ok(event) = serde_json::from_str::<RelayedEvent<'_>>(text) else {
             return;
         };
-        let Some(dialogue) = passing.dialogue_id else { return };
-        match passing.kind {
+        let Some(dialogue) = event.dialogue_id else { return };
+        match event.kind {
             "session.created" => {
                 self.tunnels.lock().routes.insert(dialogue, owner);
             }
-            "error"
-                if passing
-                    .error
-                    .is_some_and(|error| error.code == Code::WrongNode.as_str()) =>
-            {
+            "error" if event.error.is_some_and(|error| error.code == Code::WrongNode.as_str()) => {
                 self.tunnels.lock().routes.remove(&dialogue);
             }
             _ => {}

@@ -61,7 +61,7 @@ pub struct DialogueSubscription {
     connection: Arc<SocketConnection>,
     share: EventFilter,
     /// The socket and its own session; unset for a subscription that only watches.
-    own: Option<(Weak<SocketState>, DialogueId)>,
+    owner: Option<(Weak<SocketState>, DialogueId)>,
     /// True after another subscription took this subscription's place.
     replaced: AtomicBool,
     /// An earlier subscription of the same socket, replaced by this subscription.
@@ -73,21 +73,21 @@ impl DialogueSubscription {
         Self {
             connection,
             share: EventFilter::new(role, include),
-            own: None,
+            owner: None,
             replaced: AtomicBool::new(false),
             replaces: Mutex::default(),
         }
     }
     /// Makes this the subscription of the session's own client.
     pub fn owned_by(mut self, socket: &Arc<SocketState>, session: DialogueId) -> Self {
-        self.own = Some((Arc::downgrade(socket), session));
+        self.owner = Some((Arc::downgrade(socket), session));
         self
     }
     /// Once this subscription is attached, `before` delivers no more events. Ownership moves from `before` to this
     /// subscription.
     pub fn replacing_earlier(mut self, before: Option<Arc<Self>>) -> Self {
-        let owned = before.as_ref().and_then(|ear| ear.own.clone());
-        self.own = self.own.or(owned);
+        let owned = before.as_ref().and_then(|earlier| earlier.owner.clone());
+        self.owner = self.owner.or(owned);
         self.replaces = Mutex::new(before);
         self
     }
@@ -108,15 +108,15 @@ impl Listener for DialogueSubscription {
             return Err(ListenerGone);
         }
         let delivered = match self.share.filter_event(event) {
-            Some(told) => self.connection.deliver_event(&told),
+            Some(shown) => self.connection.deliver_event(&shown),
             None => Ok(()),
         };
         if event.body.has_moved() {
             // No more events come from this node. A client that reconnects reaches the new owner.
-            let told = remote::dialogue_moved_error();
+            let shown = remote::dialogue_moved_error();
             let _ = self
                 .connection
-                .send_text(events::error_event(&told, None, Some(event.dialogue_id)));
+                .send_text(events::error_event(&shown, None, Some(event.dialogue_id)));
             self.connection
                 .close_after_flush(close_code::DRAINING, remote::MOVED_CLOSE_REASON);
         }
@@ -129,11 +129,11 @@ impl Listener for DialogueSubscription {
         self.is_replaced() || self.connection.is_gone()
     }
     fn is_owner(&self) -> bool {
-        self.own.is_some()
+        self.owner.is_some()
     }
     fn on_replaced(&self) {
         self.replaced.store(true, Relaxed);
-        let Some((socket, session)) = &self.own else { return };
+        let Some((socket, session)) = &self.owner else { return };
         if let Some(socket) = socket.upgrade() {
             socket.on_session_replaced(&self.connection, *session, self);
         }
@@ -174,12 +174,12 @@ mod tests {
                 body: EventBody::reply_done(kind, done),
             });
             for (role, prompt, cached) in [(Role::Backend, 900, 800), (Role::Player, 0, 0)] {
-                let told = EventFilter::new(role, &[]).filter_event(&event).unwrap();
-                let text: serde_json::Value = serde_json::from_str(told.text()).unwrap();
+                let shown = EventFilter::new(role, &[]).filter_event(&event).unwrap();
+                let text: serde_json::Value = serde_json::from_str(shown.text()).unwrap();
                 let counts =
                     serde_json::json!({"prompt_tokens": prompt, "cached_tokens": cached, "completion_tokens": 7});
                 assert_eq!(text["usage"], counts, "{role:?}");
-                assert_eq!((&text["text"], told.seq), (&"Grapes.".into(), Some(4)));
+                assert_eq!((&text["text"], shown.seq), (&"Grapes.".into(), Some(4)));
             }
         }
     }
@@ -208,9 +208,9 @@ mod tests {
             (Role::Admin, &[Include::State][..], 1),
             (Role::Player, &[][..], 0),
         ] {
-            let told = EventFilter::new(role, include).filter_event(&event).unwrap();
-            assert_eq!((told.seq, told.re.as_deref()), (Some(4), Some("c1")));
-            let text: serde_json::Value = serde_json::from_str(told.text()).unwrap();
+            let shown = EventFilter::new(role, include).filter_event(&event).unwrap();
+            assert_eq!((shown.seq, shown.re.as_deref()), (Some(4), Some("c1")));
+            let text: serde_json::Value = serde_json::from_str(shown.text()).unwrap();
             assert_eq!(text["quoted_in"].as_array().unwrap().len(), places, "{role:?}: {text}");
         }
     }

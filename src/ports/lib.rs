@@ -40,6 +40,11 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    #[must_use]
+    pub fn ledger_closed() -> Self {
+        Self::Unavailable("the ledger is closed".to_owned())
+    }
+
     /// True if the same request may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {

@@ -133,7 +133,7 @@ impl Engine {
         F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Clone + Send + 'static,
     {
         if self.pool.is_closed() {
-            return Err(super::pool::ledger_closed_error());
+            return Err(StoreError::ledger_closed());
         }
         let marker: Arc<str> = tenant_marker(reach).into();
         let Ok(_queued) = self.queue.acquire_share(&marker) else {

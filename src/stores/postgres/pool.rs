@@ -272,11 +272,11 @@ impl Pool {
         .await;
         let permit = permit.map_err(|_| busy(self.size, self.patience))?;
         Ok(ConnectionPermit {
-            _connection: permit.ok_or_else(ledger_closed_error)?,
+            _connection: permit.ok_or_else(StoreError::ledger_closed)?,
             _background: background
-                .map(|place| place.ok_or_else(ledger_closed_error))
+                .map(|place| place.ok_or_else(StoreError::ledger_closed))
                 .transpose()?,
-            _ready: ready.transpose().map_err(|_| ledger_closed_error())?,
+            _ready: ready.transpose().map_err(|_| StoreError::ledger_closed())?,
         })
     }
 
@@ -377,7 +377,7 @@ impl Pool {
             }),
             Ok(Ok(Err(error))) => Err(connect_error(error)),
             Ok(Err(_)) => Err(self.no_answer_error()),
-            Err(_) => Err(ledger_closed_error()),
+            Err(_) => Err(StoreError::ledger_closed()),
         }
     }
 
@@ -398,10 +398,6 @@ struct ConnectionPermit {
     _connection: FairPermit<Arc<str>>,
     _background: Option<FairPermit<Arc<str>>>,
     _ready: Option<OwnedSemaphorePermit>,
-}
-
-pub(super) fn ledger_closed_error() -> StoreError {
-    StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
 /// A borrowed connection.

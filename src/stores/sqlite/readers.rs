@@ -49,9 +49,9 @@ impl Readers {
             .places
             .acquire_permit(holder, PermitPriority::First)
             .await
-            .ok_or_else(ledger_closed_error)?;
+            .ok_or_else(StoreError::ledger_closed)?;
         waited.observe_duration();
-        let connection = self.free.lock().pop().ok_or_else(ledger_closed_error)?;
+        let connection = self.free.lock().pop().ok_or_else(StoreError::ledger_closed)?;
         Ok(ReadConnection {
             connection: Some(connection),
             readers: self,
@@ -70,10 +70,6 @@ impl Readers {
             }
         }
     }
-}
-
-fn ledger_closed_error() -> StoreError {
-    StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
 /// A borrowed connection; dropping it returns the connection.

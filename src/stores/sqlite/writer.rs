@@ -150,9 +150,9 @@ impl Writer {
                 self.metrics.writes_refused.inc();
                 StoreError::Unavailable("too many writes are waiting".to_owned())
             }
-            NotQueued::Closed => ledger_closed_error(),
+            NotQueued::Closed => StoreError::ledger_closed(),
         })?;
-        answer.await.unwrap_or_else(|_| Err(ledger_closed_error()))
+        answer.await.unwrap_or_else(|_| Err(StoreError::ledger_closed()))
     }
 
     /// Finishes the queued writes and closes the connection. Later writes fail.
@@ -166,10 +166,6 @@ impl Writer {
             tracing::error!("the ledger's writer thread panicked");
         }
     }
-}
-
-fn ledger_closed_error() -> StoreError {
-    StoreError::Unavailable("the ledger is closed".to_owned())
 }
 
 async fn write_and_checkpoint(connections: WriterConnections, queue: &WriteQueue, meters: &LedgerMetrics) {

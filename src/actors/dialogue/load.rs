@@ -14,11 +14,7 @@ use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId, TurnId},
     scope::TenantScope,
 };
-use colloquy_memory::{
-    fact::Cause,
-    summary::Summary,
-    turn::{Checkpoint, Turn},
-};
+use colloquy_memory::{fact::Cause, summary::Summary, turn::Checkpoint};
 use colloquy_ports::{
     StoreError, StoreResult,
     buffer::{BufferHead, BufferSnapshot, BufferedTurn},
@@ -276,7 +272,7 @@ async fn load_history(node: &Node, (scope, id): &DialogueKey, open: &OpenDialogu
         .await?;
     let snapshot = BufferSnapshot {
         head,
-        turns: turns.iter().map(to_buffered).collect(),
+        turns: turns.iter().map(BufferedTurn::from).collect(),
     };
     if let Err(error) = buffers.replace_buffer(scope, *id, &snapshot).await {
         tracing::warn!(dialogue = %id, %error, "the buffer could not be written");
@@ -313,11 +309,6 @@ fn has_full_history(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
     turns
         .first()
         .map_or(from > open.dialogue.head_turn, |first| first.number <= from)
-}
-
-/// Converts a turn to the form of the buffer.
-pub(crate) fn to_buffered(turn: &Turn) -> BufferedTurn {
-    turn.into()
 }
 
 /// Extends ownership. `false`: the node has lost the dialogue.
@@ -363,11 +354,6 @@ pub(crate) async fn release_ownership(node: Arc<Node>, (scope, id): DialogueKey,
     {
         tracing::warn!(dialogue = %id, %error, "ownership could not be given up");
     }
-}
-
-/// Reads the summaries again after a summary job.
-pub(crate) async fn reload_summaries(node: Arc<Node>, (scope, id): DialogueKey) -> StoreResult<Vec<Summary>> {
-    node.ports.ledger.summaries.load_summaries(&scope, id).await
 }
 
 impl LoadedDialogue {

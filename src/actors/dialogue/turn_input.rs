@@ -79,7 +79,7 @@ impl load::LoadedDialogue {
         dialogue.updated_at = turn.committed_at;
         let summarised = std::mem::replace(&mut self.checkpoint, checkpoint);
         self.merge_summary_progress(&summarised);
-        Arc::make_mut(&mut self.history).push(load::to_buffered(turn));
+        Arc::make_mut(&mut self.history).push(turn.into());
         self.trim_history();
     }
 

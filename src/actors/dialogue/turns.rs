@@ -9,7 +9,6 @@ use tracing::Span;
 use super::{
     actor::DialogueActor,
     kind::{CommitSummary, DialogueBehaviour},
-    load,
 };
 use crate::{
     DialogueError,
@@ -244,7 +243,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     fn reload_summaries(&self, epoch: u64, ctx: &mut Context<Self>) {
         let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
-        let read = load::reload_summaries(Arc::clone(&self.node), self.key.clone());
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let read = async move { ports.ledger.summaries.load_summaries(&scope, id).await };
         ctx.spawn(read.into_actor(self).map(move |read, actor, _| {
             let loaded = match actor.state.loaded_mut() {
                 // Summaries read before a rewind may be gone; the actor reads them again after the rewind.

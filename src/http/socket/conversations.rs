@@ -49,9 +49,8 @@ impl SocketState {
         }
         let scope = who.scope();
         let before = self.subscription_of(id);
-        let heard_by = before.as_ref().map(|(_, earlier)| earlier.clone());
-        let subscription =
-            Arc::new(DialogueSubscription::new(connection.clone(), who.role, include).replacing_earlier(heard_by));
+        let subscription = DialogueSubscription::new(connection.clone(), who.role, include);
+        let subscription = Arc::new(subscription.replacing_earlier(before.as_ref()));
         let conversations = self.state.sessions.npc_conversations();
         // A viewer changes no state and spends no tokens.
         let wakes = who.role != Role::Viewer;

@@ -81,8 +81,7 @@ impl SocketState {
             self.check_session_limit()?;
         }
         let subscription = DialogueSubscription::new(connection.clone(), who.role, include).owned_by(self, id);
-        let subscription =
-            Arc::new(subscription.replacing_earlier(before.as_ref().map(|(_, earlier)| earlier.clone())));
+        let subscription = Arc::new(subscription.replacing_earlier(before.as_ref()));
         let attached = self
             .state
             .sessions
@@ -139,8 +138,7 @@ impl SocketState {
         let scope = who.scope();
         // Two subscriptions would deliver each event twice. If the resume fails, the earlier subscription stays.
         let before = self.subscription_of(id);
-        let subscription =
-            Arc::new(subscription.replacing_earlier(before.as_ref().map(|(_, earlier)| earlier.clone())));
+        let subscription = Arc::new(subscription.replacing_earlier(before.as_ref()));
         let attached = self
             .state
             .sessions

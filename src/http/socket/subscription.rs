@@ -85,10 +85,11 @@ impl DialogueSubscription {
     }
     /// Once this subscription is attached, `before` delivers no more events. Ownership moves from `before` to this
     /// subscription.
-    pub fn replacing_earlier(mut self, before: Option<Arc<Self>>) -> Self {
-        let owned = before.as_ref().and_then(|earlier| earlier.owner.clone());
+    pub fn replacing_earlier(mut self, before: Option<&(u64, Arc<Self>)>) -> Self {
+        let before = before.map(|(_, earlier)| earlier);
+        let owned = before.and_then(|earlier| earlier.owner.clone());
         self.owner = self.owner.or(owned);
-        self.replaces = Mutex::new(before);
+        self.replaces = Mutex::new(before.cloned());
         self
     }
     /// True if this subscription delivers no more events.

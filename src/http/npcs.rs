@@ -123,8 +123,8 @@ pub async fn put_npc(
         .parse()
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
     let wanted = IfMatch::from_put_request(&request)?;
-    let at = state.services.clock.now();
-    let npc = body.value.into_npc(world.clone(), id.clone(), at)?;
+    let edit = caller.new_edit(&state, "npc.put", format!("{world}/{id}"));
+    let npc = body.value.into_npc(world.clone(), id.clone(), edit.at)?;
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {
@@ -136,7 +136,6 @@ pub async fn put_npc(
         if wanted == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
-        let edit = caller.new_edit(&state, "npc.put", format!("{world}/{id}"));
         let version = wanted.expected_version();
         let outcome = store.put_npc(&caller.scope, &npc, version, &edit).await?;
         let created = etag::created_by_put(outcome, wanted, "world")?;

@@ -92,13 +92,13 @@ pub async fn revoke_tokens(
         ));
     }
     let last = state.auth.max_revocation_end(now);
+    let edit = caller.new_edit(&state, "token.revoke", object);
     let revocation = Revocation {
         tenant: caller.scope.tenant().clone(),
         revoked,
         matters_until: expires_at.map_or(last, |at| state.auth.believed_until(at).min(last)),
-        at: now,
+        at: edit.at,
     };
-    let edit = caller.new_edit(&state, "token.revoke", object);
     run_uncancelled(async move {
         let store = &state.services.ledger.revocations;
         store.add_revocation(&caller.scope, &revocation, &edit).await?;

@@ -215,13 +215,10 @@ pub(crate) async fn reread_after_rewind(
         taken_from: None,
     };
     let history = load_history(&node, &key, &open).await?;
+    let now = node.ports.clock.now();
     let awaited = match head {
-        Some(turn) => {
-            let now = node.ports.clock.now();
-            let extracting = ledger.jobs.is_extraction_pending(&scope, id, turn, now).await?;
-            head.filter(|_| extracting)
-        }
-        None => None,
+        Some(turn) if ledger.jobs.is_extraction_pending(&scope, id, turn, now).await? => head,
+        _ => None,
     };
     let npc = last_speaker(&node, &scope, &open.dialogue, &history).await?;
     Ok(RereadDialogue {

@@ -188,12 +188,6 @@ impl MemoryCache {
     }
 }
 
-impl std::fmt::Debug for MemoryCache {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MemoryCache").finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -303,17 +303,4 @@ mod tests {
         assert_eq!(hits, [4, 8, 12]);
         assert!(!fault.hits_call(CallKind::Embedding, 4));
     }
-
-    #[test]
-    fn command_line_and_tests_share_the_same_defaults() {
-        #[derive(clap::Parser)]
-        struct Line {
-            #[command(flatten)]
-            options: MockOptions,
-        }
-        let line = <Line as clap::Parser>::try_parse_from(["mock-llm"]).unwrap();
-        let defaults = MockOptions::default();
-        let listen = defaults.listen;
-        assert_eq!(MockOptions { listen, ..line.options }, defaults);
-    }
 }

@@ -8,7 +8,7 @@ use sqlx::QueryBuilder;
 
 use super::{
     Db, Engine, LedgerLock, acquire_lock, meetings,
-    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, unreadable_json_error, without_nul},
     statements::{execute, fetch_optional},
     store_error, turns,
 };
@@ -24,7 +24,7 @@ use colloquy_memory::{
     turn::{Checkpoint, Turn},
 };
 use colloquy_ports::{
-    Page, PageRequest, StoreError, StoreResult,
+    Page, PageRequest, StoreResult,
     ledger::dialogues::{
         Dialogue, DialogueFilter, DialogueOptions, DialogueStatus, DialogueStore, KeyedTurn, OverheardConversation,
     },
@@ -119,7 +119,7 @@ pub(super) fn read_dialogue(columns: &mut Columns<'_>) -> StoreResult<Dialogue> 
 pub(super) fn parse_checkpoint(body: Option<&str>) -> StoreResult<Checkpoint> {
     body.map_or_else(
         || Ok(Checkpoint::default()),
-        |body| serde_json::from_str(body).map_err(|error| StoreError::Corrupt(error.to_string())),
+        |body| serde_json::from_str(body).map_err(unreadable_json_error),
     )
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::fact::Cause;
-use colloquy_ports::{Page, PageRequest, StoreError, StoreResult};
+use colloquy_ports::{Page, PageRequest, StoreError, StoreResult, redaction::describe_json_error};
 
 pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
     at.timestamp_micros()
@@ -147,11 +147,11 @@ impl<'r> Columns<'r> {
         self.next::<Option<&str>>()?.map(parse_text).transpose()
     }
     pub(super) fn json<T: DeserializeOwned>(&mut self) -> StoreResult<T> {
-        serde_json::from_str(self.next()?).map_err(|error| StoreError::Corrupt(error.to_string()))
+        serde_json::from_str(self.next()?).map_err(unreadable_json_error)
     }
     pub(super) fn maybe_json<T: DeserializeOwned>(&mut self) -> StoreResult<Option<T>> {
         let json = self.next::<Option<&str>>()?.map(serde_json::from_str);
-        json.transpose().map_err(|error| StoreError::Corrupt(error.to_string()))
+        json.transpose().map_err(unreadable_json_error)
     }
     /// Reads an embedding; empty if there is none.
     pub(super) fn maybe_vector(&mut self) -> StoreResult<Vec<f32>> {
@@ -194,6 +194,12 @@ fn to_unsigned<T: TryFrom<i64>>(value: i64) -> StoreResult<T> {
     T::try_from(value).map_err(|_| StoreError::Corrupt(format!("{value} is out of range")))
 }
 
+/// Says where the JSON of a row differs from the expected shape; backends and operators see the text.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(super) fn unreadable_json_error(error: serde_json::Error) -> StoreError {
+    StoreError::Corrupt(describe_json_error(&error))
+}
+
 pub(super) fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
     text.parse()
         .map_err(|_| StoreError::Corrupt(format!("`{text}` does not parse")))
@@ -217,6 +223,16 @@ mod tests {
         assert_eq!(
             to_json(&["a\0b\0\0c", "\\u0000", "\\\0"]).unwrap(),
             r#"["abc","\\u0000","\\"]"#
+        );
+    }
+
+    #[test]
+    fn unreadable_json_is_described_without_its_values() {
+        let error = serde_json::from_str::<u32>(r#""a confidence""#).unwrap_err();
+        let described = unreadable_json_error(error).to_string();
+        assert!(
+            described.contains("expected u32") && !described.contains("confidence"),
+            "{described}"
         );
     }
 

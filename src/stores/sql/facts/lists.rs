@@ -163,24 +163,23 @@ impl FactListStore for SqlFactStore {
     }
     async fn load_history(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<FactHistoryEntry>> {
         let tenant = scope.tenant();
-        let query = |statement| bind!(statement; tenant, id);
-        let ends = self
-            .0
-            .fetch_all(scope, query(INVALIDATIONS_OF), read_invalidation)
-            .await?;
-        let mut entries: Vec<_> = ends
-            .into_iter()
-            .map(|end| (end.at, FactHistoryEntry::Invalidated(end)))
-            .collect();
-        entries.extend(self.0.fetch_all(scope, query(EDITS_OF), read_edit).await?);
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let ends = fetch_all!(connection, INVALIDATIONS_OF; tenant, id).await?;
+        let edits = fetch_all!(connection, EDITS_OF; tenant, id).await?;
+        let ended = fetch_all!(connection, INVALIDATED_BY; tenant, id).await?;
+        let flags = fetch_all!(connection, FLAGS_OF; tenant, id).await?;
+        drop(connection);
+        let ends = Columns::read_rows(&ends, read_invalidation)?.into_iter();
+        let mut entries: Vec<_> = ends.map(|end| (end.at, FactHistoryEntry::Invalidated(end))).collect();
+        entries.extend(Columns::read_rows(&edits, read_edit)?);
         let mut merged = HashSet::new();
-        for by in self.list_invalidated_by(scope, id).await? {
+        for by in Columns::read_rows(&ended, read_invalidation)? {
             if by.reason == InvalidReason::Duplicate && by.lifted_at.is_none() && merged.insert(by.fact) {
                 let (from, at) = (by.fact, by.at);
                 entries.push((at, FactHistoryEntry::Merged { from, at }));
             }
         }
-        entries.extend(self.0.fetch_all(scope, query(FLAGS_OF), read_flag).await?);
+        entries.extend(Columns::read_rows(&flags, read_flag)?);
         entries.sort_by_key(|(at, _)| *at);
         Ok(entries.into_iter().map(|(_, entry)| entry).collect())
     }

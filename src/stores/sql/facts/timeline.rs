@@ -7,7 +7,10 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    super::rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+    super::{
+        rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+        statements::fetch_all,
+    },
     SqlFactStore, fact_columns, read_fact,
     reconciliation::{guarding_memories, reconcile_memory},
     verdicts,
@@ -268,14 +271,19 @@ impl ReconciliationStore for SqlFactStore {
         ids: &[FactId],
     ) -> StoreResult<TimelineRows> {
         let (tenant, audience, since) = (scope.tenant(), audience.audience_key(), to_micros(since));
-        let facts = bind!(TIMELINE_FACTS; tenant, world, audience, since, json_list(ids), self.0.embedding_model);
-        let extractions = bind!(TIMELINE_EXTRACTIONS; tenant, world, audience, since);
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let listed = json_list(ids);
+        let facts =
+            fetch_all!(connection, TIMELINE_FACTS; tenant, world, audience, since, listed, self.0.embedding_model)
+                .await?;
+        let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, since).await?;
+        drop(connection);
         let mut rows = TimelineRows {
             known: Vec::new(),
             foreign_facts: HashMap::new(),
-            extractions: self.0.fetch_all(scope, extractions, read_extraction).await?,
+            extractions: Columns::read_rows(&extractions, read_extraction)?,
         };
-        for (here, fact) in self.0.fetch_all(scope, facts, read_known_fact).await? {
+        for (here, fact) in Columns::read_rows(&facts, read_known_fact)? {
             if here {
                 rows.known.push(fact);
                 continue;

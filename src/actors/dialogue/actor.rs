@@ -256,8 +256,6 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         }
     }
 
-    // --- the next step ---
-
     /// Takes the next steps, until the actor has to wait for a message or a result.
     pub fn run_next_steps(&mut self, ctx: &mut Context<Self>) {
         loop {

@@ -7,10 +7,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    super::{
-        rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
-        statements::fetch_all,
-    },
+    super::rows::{Columns, from_micros, json_list, to_micros, vector_from_bytes},
+    super::statements::fetch_all,
     SqlFactStore, fact_columns, read_fact,
     reconciliation::{guarding_memories, reconcile_memory},
     verdicts,

@@ -379,16 +379,16 @@ impl TurnBench {
     }
 }
 
-fn build_runtime() -> tokio::runtime::Runtime {
+fn build_runtime(threads: usize) -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(threads)
         .enable_all()
         .build()
         .unwrap()
 }
 
 fn bench_turns(criterion: &mut Criterion) {
-    let runtime = build_runtime();
+    let runtime = build_runtime(2);
     let mut stage = runtime.block_on(TurnBench::with_facts(1_000));
     runtime.block_on(async {
         for _ in 0..20 {
@@ -407,7 +407,7 @@ fn bench_turns(criterion: &mut Criterion) {
 }
 
 fn recall_percentiles() {
-    let runtime = build_runtime();
+    let runtime = build_runtime(2);
     let most: u32 = std::env::var("RECALL_FACTS")
         .ok()
         .and_then(|n| n.parse().ok())
@@ -433,12 +433,7 @@ fn recall_percentiles() {
 fn concurrent_recalls_of_one_npc() {
     const CALLERS: u32 = 64;
     const ROUNDS: u32 = 30;
-    let callers = build_runtime();
-    let single = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let (callers, single) = (build_runtime(2), build_runtime(1));
     let mut stage = callers.block_on(TurnBench::with_facts(1_000));
     callers.block_on(stage.recall_millis(40)); // reads the partition and warms the caches
     let stage = Arc::new(stage);

@@ -49,6 +49,8 @@ pub(crate) struct Rewinds<K: DialogueBehaviour> {
     /// True if only the ledger knows the outcome of a rewind. The running turn ends first; then the whole state is
     /// loaded again.
     pub in_doubt: bool,
+    /// True if a rewind in doubt takes turns back. Lines that were queued before do not outlive such a rewind.
+    pub in_doubt_takes_back: bool,
 }
 
 /// The rewind that is running in the ledger.
@@ -73,6 +75,7 @@ impl<K: DialogueBehaviour> Default for Rewinds<K> {
             applied: None,
             reinstating: None,
             in_doubt: false,
+            in_doubt_takes_back: false,
         }
     }
 }
@@ -291,6 +294,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         }
         // The running turn and further rewinds end first.
         self.rewinds.in_doubt |= in_doubt || in_flight.load_after;
+        self.rewinds.in_doubt_takes_back |= in_doubt && in_flight.takes_turns_back;
         if let Some(result) = in_flight.turn_result {
             self.on_turn_ended(*result, ctx);
         }
@@ -311,6 +315,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         loaded.epoch = rewound.epoch;
         // The answer has the epoch that an earlier rewind would have raised.
         self.rewinds.in_doubt = false;
+        self.rewinds.in_doubt_takes_back = false;
         self.rewinds.reinstating = None;
         self.log.set_epoch(rewound.epoch);
         let old_head = std::mem::replace(&mut loaded.head, rewound.head);

@@ -173,7 +173,9 @@ impl DialogueBehaviour for SessionKind {
         let by_others = session.rewinds.reinstating.is_none();
         let changed =
             |rewound: &RewindRecord| !rewound.removed.is_empty() || (by_others && !rewound.reinstated.is_empty());
-        if missed.iter().any(changed) {
+        // A rewind to the head removes no turn, but takes the running turn back, and the lines behind the turn.
+        let own = std::mem::take(&mut session.rewinds.in_doubt_takes_back) && !missed.is_empty();
+        if own || missed.iter().any(changed) {
             session.unsay_queued_lines();
         }
         if std::mem::take(&mut session.kind.has_fenced_turn) {

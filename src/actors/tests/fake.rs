@@ -84,6 +84,8 @@ pub struct FakeUseCases {
     pub hold_rewinds: Mutex<bool>,
     /// Makes the answers of rewinds wait for a permit of `rewind_go`, when the ledger has the rewinds.
     pub hold_rewind_answers: Mutex<bool>,
+    /// Makes rewinds fail when the ledger has them: only the next load tells their outcome.
+    pub lose_rewind_answers: Mutex<bool>,
     pub durable_rewinds: AtomicUsize,
     pub rewind_go: Semaphore,
     pub settled: AtomicUsize,
@@ -474,6 +476,9 @@ impl UseCases for FakeUseCases {
         self.durable_rewinds.fetch_add(1, Relaxed);
         if *self.hold_rewind_answers.lock() {
             self.rewind_go.acquire().await.unwrap().forget();
+        }
+        if *self.lose_rewind_answers.lock() {
+            return Err(StoreError::Disconnected("a test asked for it".to_owned()).into());
         }
         match committed {
             RewindCommitResult::Done(rewound) => Ok(RewindResponse::Done(Box::new(AppliedRewind {

@@ -162,6 +162,35 @@ async fn queued_lines_are_cancelled_with_the_turn_they_followed() {
 }
 
 #[actix::test]
+async fn queued_lines_end_with_the_running_turn_when_the_answer_of_its_rewind_is_lost() {
+    for turn_fails in [false, true] {
+        let world = TestWorld::new().await;
+        let id = session_with_turns(&world, 2).await;
+        let held = world.say_line(id, "hold").await;
+        world.wait_for_begun(3).await;
+        let line = world
+            .say_line_with(id, "after that", Some("waits"), OnBusy::Queue)
+            .await;
+        *world.fake.lose_rewind_answers.lock() = true;
+        // The head is turn 2: the rewind removes no turn of the ledger, but the running turn.
+        world.rewind_to(id, 2).await.unwrap_err();
+        *world.fake.lose_rewind_answers.lock() = false;
+        *world.fake.fail_turns.lock() = turn_fails;
+        world.fake.go.add_permits(1);
+        wait_for_turn(held).await.unwrap_err();
+        let ended = wait_for_turn(line).await.unwrap_err();
+        assert!(matches!(*ended, TurnError::Unsaid), "{turn_fails}: {ended:?}");
+        let again = world
+            .say_line_with(id, "after that", Some("waits"), OnBusy::Queue)
+            .await;
+        assert!(matches!(again, Err(DialogueError::TurnUnsaid)), "{turn_fails}");
+        *world.fake.fail_turns.lock() = false;
+        assert_eq!(world.say_and_wait(id, "and now?").await.number, 3);
+        world.shut_down().await;
+    }
+}
+
+#[actix::test]
 async fn line_rewound_before_it_was_a_turn_is_not_said_on_retry() {
     let world = TestWorld::new().await;
     let id = session_with_turns(&world, 2).await;

@@ -214,6 +214,7 @@ impl TestWorld {
             rewinds: Mutex::default(),
             hold_rewinds: Mutex::new(false),
             hold_rewind_answers: Mutex::new(false),
+            lose_rewind_answers: Mutex::new(false),
             durable_rewinds: AtomicUsize::new(0),
             rewind_go: Semaphore::new(0),
             settled: AtomicUsize::new(0),

@@ -55,7 +55,7 @@ fn quarters_of(run: &[u8]) -> usize {
 }
 
 /// The class of each byte. The bytes of several-byte characters are in the last class.
-const BYTE_CLASSES: [ByteClass; 256] = {
+static BYTE_CLASSES: [ByteClass; 256] = {
     let mut classes = [ByteClass::Other; 256];
     let mut byte = 0;
     while byte < 128 {

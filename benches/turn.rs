@@ -428,8 +428,9 @@ fn recall_percentiles() {
     }
 }
 
-/// Compares the threads on which the prompts of one NPC are made: those of the callers, or a single thread, as in an
-/// actor that owns the NPC's memory (docs/decisions.md#the-memory-of-an-npc-is-shared-structures-not-an-actors-state).
+/// Compares two ways to make the prompts of one NPC: on the threads of the callers, or on a single thread. A single
+/// thread is like an actor that owns the NPC's memory
+/// (docs/decisions.md#the-memory-of-an-npc-is-shared-structures-not-an-actors-state).
 fn concurrent_recalls_of_one_npc() {
     const CALLERS: u32 = 64;
     const ROUNDS: u32 = 30;

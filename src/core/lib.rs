@@ -1,4 +1,4 @@
-//! Ids, tenant scopes, shares of a node, and failpoints: what every crate of the server names.
+//! Ids, tenant scopes, shares of a node, and failpoints: the names that every crate of the server uses.
 
 pub mod failpoint;
 pub mod ids;

@@ -1,4 +1,4 @@
-//! The preview of a prompt: what a line would send to the model.
+//! The preview of a prompt: the messages that a line would send to the model.
 
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -42,7 +42,7 @@ use colloquy_ports::ledger::priority::{with_interactive_priority, with_urgent_pr
 
 /// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
 ///
-/// - Before it returns, `run_turn` calls [`TurnFeed::send_done`] exactly once, whatever happens
+/// - Before it returns, `run_turn` calls [`TurnFeed::send_done`] exactly once, in every case
 ///   (docs/design.md#one-turn, docs/protocol.md#events-of-the-server).
 /// - A turn that fails before the commit leaves nothing behind.
 /// - If the commit fails, the client already has the reply. The error then tells that the turn does not stand.

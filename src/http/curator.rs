@@ -1,4 +1,4 @@
-//! `GET /v1/curator`: what the tenant's jobs are doing, and which summaries a silence will make due.
+//! `GET /v1/curator`: the tenant's jobs, and the summaries that a silence will make due.
 
 use std::time::Duration;
 

@@ -478,7 +478,7 @@ impl Fact {
             && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
             && self.expires_at.is_none_or(|end| end > at)
     }
-    /// True if authors wrote the fact or the game reported it, whoever the stated speaker is.
+    /// True if authors wrote the fact or the game reported it, for any stated speaker.
     #[must_use]
     pub const fn is_canon(&self) -> bool {
         is_canon(self.authored, &self.cause)

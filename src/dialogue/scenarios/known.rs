@@ -1,4 +1,4 @@
-//! What a turn knows of scenarios before the line is classified, and what it may tell.
+//! A turn's knowledge of scenarios before the line is classified, and the scenarios that the turn may tell.
 
 use chrono::{DateTime, Utc};
 

@@ -1,4 +1,5 @@
-//! The disclosure locks of a turn's prompt: what the prompts of the dialogue had, and what the reply may have disclosed.
+//! The disclosure locks of a turn's prompt: the content of the dialogue's prompts, and the possible disclosures of the
+//! reply.
 
 use std::collections::HashMap;
 

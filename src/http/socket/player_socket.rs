@@ -33,7 +33,7 @@ pub trait SocketProtocol: Send + Sync {
     fn on_open(&self, connection: &Arc<SocketConnection>);
     /// Called with a whole text message, at most `max_message_bytes` long.
     fn on_text(&self, connection: &Arc<SocketConnection>, text: ByteString);
-    /// Called exactly once when the connection ends, for whatever reason; detach listeners here.
+    /// Called exactly once when the connection ends, for any reason. Implementations detach listeners here.
     fn on_close(&self, connection: &Arc<SocketConnection>);
 }
 
@@ -91,7 +91,7 @@ impl From<NoCapacity> for UpgradeError {
 const UNREAD_SLACK: usize = 64 * 1024;
 
 /// The bytes of a connection on their way to the frame decoder. The decoder buffers every byte of a frame until the
-/// last byte has come, whatever length the frame declares.
+/// last byte has come, for any declared length of the frame.
 struct FrameByteStream {
     payload: Payload,
     connection: Arc<SocketConnection>,

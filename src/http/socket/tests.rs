@@ -44,7 +44,7 @@ impl Default for SocketSettings {
     }
 }
 
-/// How long a test waits for what must come.
+/// How long a test waits for an expected message.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 async fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

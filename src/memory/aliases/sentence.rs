@@ -9,7 +9,7 @@ const SUBJECT_MARK: &str = "\u{1}";
 const PARTICLE_FORMS: [(&str, &str); 5] = [("은", "는"), ("이", "가"), ("을", "를"), ("과", "와"), ("으로", "로")];
 
 impl NameAliases {
-    /// A [`keywords::sentence_key`] in which all names of the subject are equal: "Anna lives in Thornwick" and "The
+    /// A [`keywords::sentence_key`] in which all names of the subject are equal. "Anna lives in Thornwick" and "The
     /// player's sister lives in Thornwick" give the same key.
     #[must_use]
     pub fn sentence_key_for(&self, subject: &str, text: &str) -> String {

@@ -91,7 +91,7 @@ pub fn compare_statements(
         return Relation::Same;
     }
     let happened = |statement: &Statement| statement.kind == FactKind::Event && statement.tense == Tense::Past;
-    // An event stays true whatever happens later. But the last of two moves tells the present home.
+    // An event stays true after any later event. But the last of two moves tells the present home.
     let both_happened = happened(new) && happened(old);
     let comparable = || rules::may_hide_change(new.kind, old.kind) && common().topic.is_some();
     if same || new.kind == old.kind && !both_happened || comparable() {
@@ -132,7 +132,7 @@ pub fn decide_about_old(
         {
             Decision::KeepBoth
         }
-        // Opposite statements are never one fact, whatever the verdict.
+        // Opposite statements are never one fact, with any verdict.
         Some(JudgeVerdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
         Some(JudgeVerdict::Same) if protected => Decision::FoldNewIntoOld,
         Some(JudgeVerdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),

@@ -71,7 +71,7 @@ pub(super) struct ParsedClaim {
 }
 
 impl ParsedClaim {
-    /// True if both claims state the same, in whatever words.
+    /// True if both claims state the same, even in different words.
     pub fn says_same(&self, other: &Self) -> bool {
         self.class == other.class
             && self.subject == other.subject

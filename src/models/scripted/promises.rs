@@ -64,7 +64,7 @@ pub(super) fn shown_promises(prompt: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the things that a sentence names, in listed forms.
 fn promise_terms(lexicon: &Lexicon, sentence: &str) -> Vec<String> {
-    /// Words of promises in general, whatever the promise.
+    /// Words of every promise.
     const OF_PROMISES: [&str; 13] = [
         "player",
         "promise",

@@ -1,4 +1,4 @@
-//! What a tenant's curator looks for, and what the ledger knows of its work.
+//! The queries of a tenant's curator, and the ledger's view of its work.
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};

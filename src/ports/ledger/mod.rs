@@ -56,7 +56,7 @@ pub struct Ledger {
 /// The age limits of [`Maintenance::prune_expired`]. Rows from before a limit may be deleted; `None` deletes no row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PruneBefore {
-    /// For jobs, by their end. Unfinished jobs stay, whatever their age.
+    /// For jobs, by their end. Unfinished jobs of any age stay.
     pub done_jobs: Option<DateTime<Utc>>,
     /// For traces, by the beginning of the turn.
     pub traces: Option<DateTime<Utc>>,

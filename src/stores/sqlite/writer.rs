@@ -51,7 +51,7 @@ type WriteQueue = FairQueue<FairnessKey, Box<dyn QueuedWrite>>;
 trait QueuedWrite: Send {
     /// Runs the write inside the open savepoint. `false`: undo the savepoint.
     fn run<'c>(&'c mut self, connection: &'c mut SqliteConnection) -> BoxFuture<'c, bool>;
-    /// Sends the result to the caller. `lost` means that the transaction failed, whatever the write itself returned.
+    /// Sends the result to the caller. `lost` means that the transaction failed, even if the write itself succeeded.
     fn acknowledge_caller(self: Box<Self>, lost: Option<&StoreError>);
 }
 

@@ -561,7 +561,7 @@ async fn points_without_a_vector_are_found_by_other_sources(
     assert_eq!(candidate_numbers(&similar), [1]);
 }
 
-/// Counts each fact that the viewpoint sees once, whatever else is in the index.
+/// Counts each fact that the viewpoint sees once, beside any other points of the index.
 async fn words_are_counted_in_one_memory(index: impl AsyncFn(Vec<IndexPoint>) -> Arc<dyn FactIndex>) {
     let with = |n: u128, audience: Audience, terms: &[u64]| IndexPoint {
         terms: TermWeights(terms.iter().map(|term| (*term, 0.7)).collect()),

@@ -1,4 +1,4 @@
-//! Faults of stores and models, and what is lost by them.
+//! Faults of stores and models, and the losses that they cause.
 
 use std::sync::{Arc, atomic::AtomicBool};
 

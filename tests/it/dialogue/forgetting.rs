@@ -1,4 +1,4 @@
-//! Requests to forget: which facts end, whose facts, and what happens to late jobs.
+//! Requests to forget: which facts end, whose facts, and the fate of late jobs.
 
 use std::time::Duration;
 

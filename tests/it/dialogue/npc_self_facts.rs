@@ -1,4 +1,4 @@
-//! What an NPC tells one player about itself, and which other players hear the fact.
+//! An NPC's statements to one player about itself, and the other players who hear these facts.
 
 use colloquy::{
     dialogue::scenarios,

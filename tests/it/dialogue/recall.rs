@@ -1,4 +1,4 @@
-//! Recall gives the same results whatever hints the index has, and however much of the index is read.
+//! Recall gives the same results for any hints of the index, and for any part of the index that is read.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Summaries after an hour of silence, and what a rewind leaves of them.
+//! Summaries after an hour of silence, and their rewinds.
 
 use std::time::Duration;
 

@@ -12,7 +12,7 @@ use colloquy::mock_llm::{self, MockOptions};
 use super::fresh;
 use crate::support::{TestServer, run};
 
-/// Runs `colloquy chat` with all lines at once, directly followed by the end of input. Returns what it printed.
+/// Runs `colloquy chat` with all lines at once, directly followed by the end of input. Returns the output.
 fn chat(server: &TestServer, args: &[&str], lines: &str) -> (Output, String) {
     let mut chat = server
         .data

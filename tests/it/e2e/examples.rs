@@ -19,7 +19,7 @@ mod chat;
 const SLOW_REPLY: &str = "Grapes are for those who have the time to tread them, and I have beds to make, a cellar to sweep and \
      a roof that lets in more of the night than I would like, so you will have to ask somebody else about that.";
 
-/// Where an example connects, as whom.
+/// Returns the address to which an example connects.
 fn url(server: &TestServer) -> String {
     format!("ws://{}/v1/ws", server.address)
 }
@@ -35,7 +35,8 @@ fn find<'a>(printed: &'a str, pattern: &str) -> &'a str {
     found.get(1).unwrap().as_str()
 }
 
-/// A streamed reply, a cut and a resume were printed, and the ledger has what was printed. The event that told of the cut.
+/// Asserts that a streamed reply, a cut and a resume were printed, and that the ledger has the printed texts. Returns
+/// the event of the cut.
 fn assert_conversation_was_held(server: &TestServer, printed: &str) -> String {
     let pieces: u32 = find(printed, r"(?m)^mira> .+ \((\d+) pieces\)$").parse().unwrap();
     assert!(pieces > 2, "{printed}");
@@ -73,7 +74,7 @@ fn assert_client_holds_a_conversation(chat: impl Fn(&TestServer) -> String) {
     assert_eq!(assert_conversation_was_held(&server, &chat(&server)), "interrupt.done");
 }
 
-/// What a program prints that ends well.
+/// Runs a program, asserts its success, and returns its output.
 fn printed_by(command: &mut Command, server: &TestServer) -> String {
     let output = command
         .env("COLLOQUY_URL", url(server))

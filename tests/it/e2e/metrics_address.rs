@@ -28,7 +28,7 @@ fn metrics_are_served_only_at_their_own_address() {
         // The first digits of the SHA-256 of `demo`.
         assert!(text.contains("tenant=\"2a97516c354b\""), "{text}");
         assert!(!text.contains("tenant=\"demo\""), "{text}");
-        // The address serves no other path, whatever the token.
+        // The address serves no other path, for any token.
         let admin = RestClient::new(free, server.token("demo", Role::Admin, None));
         for path in ["/v1/worlds", "/healthz", "/readyz", "/docs"] {
             let refused = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED];

@@ -1,4 +1,4 @@
-//! Interrupts and rewinds over real sockets: a cut part never happened, whatever was in flight.
+//! Interrupts and rewinds over real sockets: a cut part never happened, with any work in flight.
 
 use colloquy::{
     mock_llm::{self, MockHandle, MockOptions},

@@ -158,7 +158,7 @@ fn saves_older_then_newer_are_restored_whole() {
             !answer.text.contains("figs") && !answer.text.contains("plums"),
             "{answer:?}"
         );
-        // The save is restored whole again, whatever was said after it.
+        // The save is restored whole again, after any later turns.
         restore_save(&rest, &older).await;
         assert_eq!(
             observe_when_idle(&rest, &[&first], &[talk]).await,

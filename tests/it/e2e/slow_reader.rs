@@ -34,7 +34,7 @@ fn slow_client_is_dropped_and_costs_others_nothing() {
                 .await
                 .contains("colloquy_sockets_closed_total{code=\"4430\"} 1")
         };
-        // The client never reads. Its lines come over REST, whatever the state of its socket.
+        // The client never reads. Its lines come over REST, in any state of its socket.
         eventually("the slow client to be dropped", || {
             said += 1;
             let body = json!({"text": format!("Tell me story number {said}.")});

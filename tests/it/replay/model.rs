@@ -35,7 +35,7 @@ const NAMED: &str = "named";
 /// The marks and words of an NPC's own past.
 const PAST_MARKS: (char, char) = ('⟦', '⟧');
 const PAST: (&str, &str) = ("There were ", "(scenario ");
-/// A reply of this many words repeats the told past, whatever the question.
+/// A reply of this many words repeats the told past, for any question.
 const TELLS_AGAIN: u8 = 5;
 
 /// Plays a history: replies and extractions follow the history's line.

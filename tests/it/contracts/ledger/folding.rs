@@ -160,7 +160,7 @@ pub async fn late_duplicate_does_not_override_with_older_words<S: LedgerSubject>
     let first = f.learn_fact(first, &[(third, InvalidReason::Duplicate)]).await;
     assert_eq!(f.fact(first).await.view.content, "lives in Vale by the mill");
 
-    // The same with several facts folded into one: the newest wording stays, whatever is folded in later.
+    // The same with several facts folded into one: the newest wording stays after every later fold.
     let mut base = fact_with_wording(f, "base", "a", 5);
     base.valid_at = said_first;
     let base = f.learn_fact(base, &[]).await;

@@ -1,4 +1,4 @@
-//! The disclosure locks of facts: what a fact rests on and not every player may hear.
+//! The disclosure locks of facts: the sources of a fact that not every player may hear.
 
 use colloquy::{
     ids::{FactId, NpcId, ScenarioId},

@@ -77,7 +77,7 @@ pub async fn closed_fence_rejects_all_writes<S: LedgerSubject>(f: &Fixture<S>) {
     assert!(f.drain_outbox().await.is_empty());
 
     f.reconcile_plan(&plan).await;
-    // The same job runs again, whatever the memory version.
+    // The same job runs again, with any memory version.
     assert_eq!(reconcile_outcome(f, &plan).await, ReconcileOutcome::Fenced);
     assert_eq!(f.drain_outbox().await.len(), 1);
 }

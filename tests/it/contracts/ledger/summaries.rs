@@ -45,7 +45,7 @@ pub async fn summaries_are_stored_faded_and_evicted<S: LedgerSubject>(f: &Fixtur
         std::slice::from_ref(&later.summary)
     );
 
-    // Summaries come in time order, whatever the order of writing.
+    // Summaries come in time order, for any order of writing.
     let (_, fence) = f.sample_job_fence(JobKind::Summarise).await;
     let earlier = landing_summary(f, fence, dialogue, (1, 10));
     assert!(summaries.commit_summary(&f.scope, &earlier).await.unwrap());

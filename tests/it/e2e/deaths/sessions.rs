@@ -247,7 +247,7 @@ fn death_during_a_cut_leaves_the_state_before_or_after_it() {
         let [_, after] = assert_deaths_at_all_points(&prepared, &BARGE_IN).await;
         let cut = &after["sessions"][0]["turns"]["items"][1];
         assert_eq!(cut["status"], "interrupted", "{after}");
-        // The heard part is the first word, whatever was streamed by then.
+        // The heard part is the first word, even if more was streamed by then.
         assert_eq!(cut["reply_text"], "The", "{cut}");
         assert!(after["facts"].to_string().contains("plums"), "{after}");
     });

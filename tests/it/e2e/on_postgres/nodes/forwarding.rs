@@ -220,7 +220,7 @@ fn forward_token_not_signed_by_a_node_is_rejected() {
             let answer = request.body(session.to_string()).send().await.unwrap();
             assert_eq!(answer.status(), status, "signed for {signed}");
         }
-        // Notices between nodes are closed to everyone else, whatever the token.
+        // Notices between nodes are closed to everyone else, with any token.
         let admin = server.rest(Role::Admin);
         let notice = json!({"what": "authored", "tenant": "demo", "world": "vale"});
         let told = admin.call(Method::POST, "/internal/v1/notices", Some(&notice)).await;

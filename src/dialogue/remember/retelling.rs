@@ -1,6 +1,6 @@
-//! Detects players who retell locked content. A player's statement about itself belongs to the player, even
-//! if the prompt had locked content. But if a world shares facts, a player could pass an NPC's past on to other players ("I know that your
-//! brother drowned").
+//! Detects players who retell locked content. A player's statement about itself belongs to the player, even if the
+//! prompt had locked content. But if a world shares facts, a player could pass an NPC's past on to other players ("I
+//! know that your brother drowned").
 //!
 //! In such a world, the statement is as locked as the prompt in two cases:
 //! - It names the NPC of the locked past.

@@ -59,7 +59,8 @@ fn assert_conversation_was_held(server: &TestServer, printed: &str) -> String {
     find(printed, r#"(?m)^cut: .* \("?([a-z.]+)"?\)$"#).to_owned()
 }
 
-/// What `chat` prints for a server, checked: once with replies that end at once, once with a reply that is cut while it is said.
+/// Checks the output of `chat` for two servers: one with replies that end at once, and one with a reply that is cut
+/// mid-stream.
 fn assert_client_holds_a_conversation(chat: impl Fn(&TestServer) -> String) {
     let server = fresh(&[]).start();
     assert_conversation_was_held(&server, &chat(&server));

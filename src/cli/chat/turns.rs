@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::client::{ChatClient, Session, error_text, event_type};
+use super::{
+    client::{ChatClient, Session, error_text, event_type},
+    watch::Conversation,
+};
 
 /// The `event_id` of Ctrl-C.
 const INTERRUPT_EVENT_ID: &str = "cut";
@@ -13,14 +16,13 @@ const MAX_WAITS: usize = 20;
 const MAX_WAIT: Duration = Duration::from_mins(1);
 
 /// What a message leads to.
-#[derive(Clone, Copy)]
 pub(super) enum Goal<'a> {
     /// A reply in the current session.
     Reply,
     /// A rewind of the current session.
     Rewind,
-    /// A session with these NPCs, and a reply there.
-    Join(&'a [String]),
+    /// A session with the NPCs of this conversation, and a reply there.
+    Join(&'a mut Conversation),
 }
 
 /// The outcome of a message.
@@ -49,12 +51,12 @@ impl ChatClient {
 
     /// Sends a message, and sends it again when the server asks to wait. Shows what follows. Returns true if the goal
     /// was reached.
-    pub(super) async fn send_until_done(&mut self, mut message: Value, goal: Goal<'_>) -> anyhow::Result<bool> {
+    pub(super) async fn send_until_done(&mut self, mut message: Value, mut goal: Goal<'_>) -> anyhow::Result<bool> {
         for _ in 0..MAX_WAITS {
             let re = self.next_event_id();
             message["event_id"] = json!(re);
             self.socket.send_event(&message).await?;
-            match self.follow_events(&re, goal).await? {
+            match self.follow_events(&re, &mut goal).await? {
                 Outcome::Ended(reached) => return Ok(reached),
                 Outcome::TooSoon(wait) => {
                     let seconds = wait.as_secs_f64();
@@ -69,7 +71,7 @@ impl ChatClient {
     }
 
     /// Shows the events that the message `re` causes, a reply as it streams and until its commit.
-    async fn follow_events(&mut self, re: &str, goal: Goal<'_>) -> anyhow::Result<Outcome> {
+    async fn follow_events(&mut self, re: &str, goal: &mut Goal<'_>) -> anyhow::Result<Outcome> {
         let mut reply = ShownReply::default();
         self.show_thinking(goal)?;
         loop {
@@ -90,8 +92,11 @@ impl ChatClient {
                 }
             };
             let (caused, here) = (event["re"] == re, event["dialogue_id"] == self.session().id.as_str());
+            if let Goal::Join(watched) = goal {
+                watched.on_event(&event, caused);
+            }
             match event_type(&event) {
-                "turn.started" if here => self.show_thinking(Goal::Reply)?,
+                "turn.started" if here => self.show_thinking(&Goal::Reply)?,
                 "reply.delta" if here => {
                     let text = event["text"].as_str().unwrap_or_default();
                     self.show_piece(&event, text)?;
@@ -109,8 +114,8 @@ impl ChatClient {
                     return Ok(Outcome::Ended(reply.completed));
                 }
                 "session.created" if caused => {
-                    if let Goal::Join(npcs) = goal {
-                        let session = Session::from_event(&event, npcs.to_vec())?;
+                    if let Goal::Join(watched) = goal {
+                        let session = Session::from_event(&event, watched.npcs.clone())?;
                         self.enter_joined_session(session).await?;
                     }
                 }
@@ -152,7 +157,7 @@ impl ChatClient {
         }
     }
 
-    fn show_thinking(&mut self, goal: Goal<'_>) -> std::io::Result<()> {
+    fn show_thinking(&mut self, goal: &Goal<'_>) -> std::io::Result<()> {
         let npcs = &self.session().npcs;
         match (goal, &npcs[..]) {
             (Goal::Rewind, _) => Ok(()),

@@ -30,9 +30,25 @@ pub(super) enum WatchEnd {
 }
 
 /// A watched conversation.
-struct Conversation {
+pub(super) struct Conversation {
     id: String,
-    npcs: Vec<String>,
+    pub npcs: Vec<String>,
+    playback: Playback,
+    /// True if the player has interrupted it.
+    cut: bool,
+}
+
+impl Conversation {
+    /// Takes in an event, if it is one of the conversation. `caused`: the player's line caused it. Returns false for
+    /// another dialogue.
+    pub(super) fn on_event(&mut self, event: &Value, caused: bool) -> bool {
+        let of_this = event["dialogue_id"] == self.id.as_str();
+        if of_this {
+            self.playback.on_event(event);
+            self.cut |= caused && matches!(event_type(event), "dialogue.rewound" | "interrupt.done");
+        }
+        of_this
+    }
 }
 
 /// What ends the wait while NPCs talk.
@@ -78,8 +94,7 @@ impl ChatClient {
             }
         };
         let last_seq = matches!(watch, Watch::New { .. }).then_some(CREATED_SEQ);
-        let mut playback = Playback::default();
-        let Some(conversation) = self.begin_watching(id, last_seq, &mut playback).await? else {
+        let Some(mut conversation) = self.begin_watching(id, last_seq).await? else {
             return Ok(WatchEnd::Failed);
         };
         let how = if self.input.interactive {
@@ -89,7 +104,7 @@ impl ChatClient {
         };
         let npcs = conversation.npcs.join(" and ");
         self.screen.show_note(&format!("{npcs} talk with each other{how}"))?;
-        let ended = self.show_conversation(&conversation, playback).await?;
+        let ended = self.show_conversation(&mut conversation).await?;
         let unwatch =
             json!({"type": "npc_conversation.unwatch", "event_id": "unwatch", "conversation_id": conversation.id});
         self.socket.send_event(&unwatch).await?;
@@ -116,50 +131,50 @@ impl ChatClient {
         Ok(id.to_owned())
     }
 
-    async fn begin_watching(
-        &mut self,
-        id: String,
-        last_seq: Option<u64>,
-        playback: &mut Playback,
-    ) -> anyhow::Result<Option<Conversation>> {
+    async fn begin_watching(&mut self, id: String, last_seq: Option<u64>) -> anyhow::Result<Option<Conversation>> {
         let re = self.next_event_id();
         let watch =
             json!({"type": "npc_conversation.watch", "event_id": re, "conversation_id": id, "last_seq": last_seq});
         self.socket.send_event(&watch).await?;
+        let mut watched = Conversation {
+            id,
+            npcs: Vec::new(),
+            playback: Playback::default(),
+            cut: false,
+        };
         loop {
             let event = self.socket.next_event().await?;
+            watched.on_event(&event, false);
             match event_type(&event) {
                 "npc_conversation.created" if event["re"] == re.as_str() => {
-                    playback.on_event(&event);
-                    let npcs = serde_json::from_value(event["npc_ids"].clone()).unwrap_or_default();
-                    return Ok(Some(Conversation { id, npcs }));
+                    watched.npcs = serde_json::from_value(event["npc_ids"].clone()).unwrap_or_default();
+                    return Ok(Some(watched));
                 }
                 "error" if event["re"] == re.as_str() => {
                     self.screen.show_fault(&error_text(&event["error"]))?;
                     return Ok(None);
                 }
-                _ if event["dialogue_id"] == id.as_str() => playback.on_event(&event),
                 _ => {}
             }
         }
     }
 
     /// Shows the lines word by word.
-    async fn show_conversation(&mut self, watched: &Conversation, mut playback: Playback) -> anyhow::Result<WatchEnd> {
+    async fn show_conversation(&mut self, watched: &mut Conversation) -> anyhow::Result<WatchEnd> {
         let keys = KeyMode::of_input(&self.input);
         keys.read_keys();
         let mut pause = pin!(sleep(Duration::ZERO));
         let (mut input_ended, mut refused) = (false, false);
         let typed = self.input.interactive;
         loop {
-            if let Some(end) = playback.end() {
+            if let Some(end) = watched.playback.end() {
                 self.screen.show_note(end)?;
                 return Ok(if refused { WatchEnd::Failed } else { WatchEnd::Ended });
             }
-            let may_read = !input_ended && (typed || playback.is_under_way());
+            let may_read = !input_ended && (typed || watched.playback.is_under_way());
             let happening = tokio::select! {
                 event = self.socket.next_event() => Happening::Event(event?),
-                () = &mut pause, if playback.has_word() => Happening::Word,
+                () = &mut pause, if watched.playback.has_word() => Happening::Word,
                 bytes = self.input.peek(), if may_read => Happening::Input(PeekedInput::from_bytes(bytes?, typed)),
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
@@ -168,15 +183,15 @@ impl ChatClient {
             };
             match happening {
                 Happening::Event(event) => {
-                    self.on_watched_event(&event, watched, &mut playback).await?;
-                    if let Some(npc) = playback.thinking_npc() {
+                    self.on_watched_event(&event, watched).await?;
+                    if let Some(npc) = watched.playback.thinking_npc() {
                         let sign = format!("{npc} thinks …");
                         self.screen.show_sign(&sign)?;
                     }
                 }
                 Happening::Word => {
-                    if let Some(word) = playback.take_word() {
-                        self.show_word(&word, watched)?;
+                    if let Some(word) = watched.playback.take_word() {
+                        self.show_word(&word, &watched.npcs)?;
                         pause.set(sleep(self.speaking_time(&word)));
                     }
                 }
@@ -190,12 +205,12 @@ impl ChatClient {
                 Happening::Input(PeekedInput::Text(begun)) => {
                     keys.read_lines();
                     self.screen.break_npc_line()?;
-                    let Some(line) = self.read_begun_line(&begun, watched, &mut playback).await? else {
+                    let Some(line) = self.read_begun_line(&begun, watched).await? else {
                         return Ok(WatchEnd::Command(Command::Quit));
                     };
                     match Command::parse(&line) {
                         Command::Say(line) => {
-                            if let Some(end) = self.cut_in(watched, &playback, &line).await? {
+                            if let Some(end) = self.cut_in(watched, &line).await? {
                                 return Ok(end);
                             }
                             refused = true;
@@ -225,12 +240,7 @@ impl ChatClient {
     }
 
     /// Reads the line that the player has begun. The NPCs' words wait on the screen meanwhile.
-    async fn read_begun_line(
-        &mut self,
-        begun: &str,
-        watched: &Conversation,
-        playback: &mut Playback,
-    ) -> anyhow::Result<Option<String>> {
+    async fn read_begun_line(&mut self, begun: &str, watched: &mut Conversation) -> anyhow::Result<Option<String>> {
         if self.input.interactive && begun != "\n" {
             self.screen.show_prompt()?;
             self.screen.write_text(begun.trim_end_matches('\n'))?;
@@ -241,7 +251,7 @@ impl ChatClient {
         loop {
             tokio::select! {
                 line = self.input.next_line() => return self.take_line(line?),
-                event = self.socket.next_event() => self.on_watched_event(&event?, watched, playback).await?,
+                event = self.socket.next_event() => self.on_watched_event(&event?, watched).await?,
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
                     self.screen.end_line()?;
@@ -251,25 +261,18 @@ impl ChatClient {
         }
     }
 
-    async fn on_watched_event(
-        &mut self,
-        event: &Value,
-        watched: &Conversation,
-        playback: &mut Playback,
-    ) -> anyhow::Result<()> {
-        if event["dialogue_id"] == watched.id.as_str() {
-            playback.on_event(event);
-        } else {
+    async fn on_watched_event(&mut self, event: &Value, watched: &mut Conversation) -> anyhow::Result<()> {
+        if !watched.on_event(event, false) {
             self.on_idle_event(event).await?;
         }
         Ok(())
     }
 
-    fn show_word(&mut self, word: &SpokenWord, watched: &Conversation) -> std::io::Result<()> {
+    fn show_word(&mut self, word: &SpokenWord, npcs: &[String]) -> std::io::Result<()> {
         if word.begins {
             self.screen.break_npc_line()?;
         }
-        self.screen.show_npc_text(&word.npc, &watched.npcs, &word.text)?;
+        self.screen.show_npc_text(&word.npc, npcs, &word.text)?;
         if word.ends {
             self.screen.end_line()?;
         }
@@ -284,13 +287,8 @@ impl ChatClient {
 
     /// Interrupts the NPCs at the last word that was heard, and says the line to them. `None`: the server refused, and
     /// nothing was cut.
-    async fn cut_in(
-        &mut self,
-        watched: &Conversation,
-        playback: &Playback,
-        line: &str,
-    ) -> anyhow::Result<Option<WatchEnd>> {
-        let heard = playback.heard_part();
+    async fn cut_in(&mut self, watched: &mut Conversation, line: &str) -> anyhow::Result<Option<WatchEnd>> {
+        let heard = watched.playback.heard_part();
         let interrupt = json!({
             "type": "npc_conversation.interrupt",
             "conversation_id": watched.id,
@@ -300,13 +298,19 @@ impl ChatClient {
             "text": line,
         });
         let before = self.session().id.clone();
-        let answered = self.send_until_done(interrupt, Goal::Join(&watched.npcs)).await?;
+        let answered = self.send_until_done(interrupt, Goal::Join(watched)).await?;
         if self.leaving {
             return Ok(Some(WatchEnd::Ended));
         }
         if self.session().id == before {
-            self.screen.show_note("your line was not said")?;
-            return Ok(None);
+            // The server cuts first. The player's session may fail after that.
+            let told = if watched.cut {
+                "your line was not said, and their conversation is paused"
+            } else {
+                "your line was not said"
+            };
+            self.screen.show_note(told)?;
+            return Ok(watched.cut.then_some(WatchEnd::Failed));
         }
         let npcs = watched.npcs.join(" and ");
         self.screen

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use colloquy::mock_llm::{self, MockOptions};
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
 
 use super::fresh;
 use crate::support::{TestServer, run};
@@ -89,14 +89,19 @@ fn readme_tour_prints_what_the_readme_says() {
     );
 }
 
+/// Starts a model with one reply.
+fn start_model() -> MockHandle {
+    let options = MockOptions {
+        reply: "The silver key lies under the old mill.".to_owned(),
+        ..MockOptions::default()
+    };
+    mock_llm::start_on_thread(options).unwrap()
+}
+
 #[test]
 fn line_from_a_pipe_cuts_in_on_npcs_at_the_word_that_was_shown() {
     run(async {
-        let options = MockOptions {
-            reply: "The silver key lies under the old mill.".to_owned(),
-            ..MockOptions::default()
-        };
-        let mock = mock_llm::start_on_thread(options).unwrap();
+        let mock = start_model();
         let env = [
             ("COLLOQUY__CONVERSATION__PAUSE_MS", "50"),
             ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
@@ -154,6 +159,59 @@ fn line_from_a_pipe_cuts_in_on_npcs_at_the_word_that_was_shown() {
             "each line is a turn of its session: {sessions}"
         );
     });
+}
+
+/// The NPCs say their last lines while the chat waits for the rate limit.
+#[test]
+fn watched_npcs_talk_to_their_end_after_a_refused_line() {
+    let mock = start_model();
+    let env = [
+        ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "20"),
+        ("COLLOQUY__HTTP__MAX_SESSIONS_PER_SOCKET", "2"),
+        ("COLLOQUY__CONVERSATION__PAUSE_MS", "400"),
+        ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
+        ("COLLOQUY__CONVERSATION__MAX_TURNS", "4"),
+    ];
+    let server = fresh(&env).with_mock(&mock.base_url()).start();
+    let lines = "/again\n".repeat(20) + "/watch mira tom about the silver key\nWait, which key?\n";
+    let (output, printed) = chat(&server, &["--npc", "mira", "--ms-per-char", "8"], &lines);
+    assert!(!output.status.success(), "a line failed: {printed}");
+    assert_in_order(
+        &printed,
+        &[
+            "tom> The silver key —\nyou> Wait, which key?\n",
+            "[too_many_sessions])\n(your line was not said)\n",
+            "mira> The silver key lies under the old mill.\n",
+            "tom> The silver key lies under the old mill.\n",
+            "(their conversation has ended)\n",
+        ],
+    );
+}
+
+/// The budget has a place for the first session and the NPCs' conversation.
+#[test]
+fn chat_tells_that_npcs_were_cut_although_the_line_was_not_said() {
+    let mock = start_model();
+    let env = [
+        ("COLLOQUY__BUDGETS__DIALOGUES", "2"),
+        ("COLLOQUY__CONVERSATION__PAUSE_MS", "50"),
+        ("COLLOQUY__CONVERSATION__READING_MS_PER_CHAR", "0"),
+        ("COLLOQUY__CONVERSATION__MAX_TURNS", "100"),
+    ];
+    let server = fresh(&env).with_mock(&mock.base_url()).start();
+    let lines = "/watch mira tom about the silver key\nWait, which key?\nHello, Mira.\n";
+    let (output, printed) = chat(&server, &["--npc", "mira", "--ms-per-char", "8"], lines);
+    assert!(!output.status.success(), "a line failed: {printed}");
+    assert_in_order(
+        &printed,
+        &[
+            "tom> The silver key —\nyou> Wait, which key?\n",
+            "(taken back: the rest of line 2, line",
+            "; the last line is 2)\n",
+            "[budget_spent])\n(your line was not said, and their conversation is paused)\n",
+            "you> Hello, Mira.\nmira> ",
+        ],
+    );
 }
 
 #[test]

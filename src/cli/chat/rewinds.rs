@@ -4,6 +4,7 @@ use std::{fmt::Write, time::Duration};
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     client::{ChatClient, event_type},
@@ -11,7 +12,7 @@ use super::{
     turns::{Goal, new_key},
 };
 
-/// How long `/load` waits for the event of a restored session.
+/// How long to wait for a rewind that the server announces later.
 const REWIND_WAIT: Duration = Duration::from_secs(2);
 
 impl ChatClient {
@@ -88,6 +89,7 @@ impl ChatClient {
             .sessions_mut()
             .map(|session| (session.id.clone(), session.head_turn))
             .collect();
+        let mut moved = Vec::new();
         for (id, head_turn) in before {
             match self.rest.get_json(&format!("/v1/sessions/{id}"), &[]).await {
                 Ok(session) if session["status"] == "closed" => {
@@ -95,32 +97,33 @@ impl ChatClient {
                     self.on_session_closed(&closed).await?;
                 }
                 Ok(session) if session["head_turn"] != head_turn => {
-                    let head_turn = session["head_turn"].as_u64().unwrap_or_default();
-                    self.skip_rewind_of_load(&id, head_turn).await?;
+                    // The report of the restore has told it, so the event is not shown.
+                    for known in self.sessions_mut().filter(|known| known.id == id) {
+                        known.head_turn = session["head_turn"].as_u64().unwrap_or_default();
+                    }
+                    moved.push(id);
                 }
                 Ok(_) => {}
                 Err(error) => self.screen.show_fault(&format!("{error:#}"))?,
             }
         }
+        self.await_rewinds(moved).await?;
         Ok(true)
     }
 
-    /// Waits for the session's `dialogue.rewound` after a restore, whose report has told the same already.
-    async fn skip_rewind_of_load(&mut self, id: &str, head_turn: u64) -> anyhow::Result<()> {
-        for session in self.sessions_mut().filter(|session| session.id == id) {
-            session.head_turn = head_turn;
-        }
-        let socket = &mut self.socket;
-        let skip = async {
-            loop {
-                let event = socket.next_event().await?;
-                if event_type(&event) == "dialogue.rewound" && event["dialogue_id"] == id {
-                    return anyhow::Ok(());
-                }
+    /// Waits until each of these sessions was rewound, but not for ever.
+    async fn await_rewinds(&mut self, mut ids: Vec<String>) -> anyhow::Result<()> {
+        let deadline = Instant::now() + REWIND_WAIT;
+        while !ids.is_empty()
+            && let Ok(event) = timeout_at(deadline, self.socket.next_event()).await
+        {
+            let event = event?;
+            if event_type(&event) == "dialogue.rewound" {
+                ids.retain(|id| event["dialogue_id"] != id.as_str());
             }
-        };
-        // Without the event, the restore is done all the same.
-        tokio::time::timeout(REWIND_WAIT, skip).await.unwrap_or(Ok(()))
+            self.on_idle_event(&event).await?;
+        }
+        Ok(())
     }
 
     async fn restore_world(&self, name: Option<&str>) -> anyhow::Result<String> {

@@ -42,7 +42,13 @@ impl ChatClient {
     /// Takes the last reply back and asks for another.
     pub(super) async fn regenerate_reply(&mut self) -> anyhow::Result<bool> {
         let again = json!({"type": "player.regenerate", "session_id": self.session().id, "key": new_key()});
-        self.send_until_done(again, Goal::Reply).await
+        let before = self.session().head_turn;
+        let answered = self.send_until_done(again, Goal::Reply).await?;
+        if !answered && self.session().head_turn < before {
+            // Without a new reply, the last one becomes valid again.
+            self.await_rewinds(vec![self.session().id.clone()]).await?;
+        }
+        Ok(answered)
     }
 
     /// Shows a rewind of the current session, or one that the player asked for. Returns false if nothing was shown.

@@ -2,19 +2,20 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{BufRead, BufReader, Read, Write},
     path::Path,
-    process::{Command, Output, Stdio},
+    process::{Child, Command, Output, Stdio},
 };
 
 use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use serde_json::json;
 
 use super::fresh;
 use crate::support::{TestServer, run};
 
-/// Runs `colloquy chat` with all lines at once, directly followed by the end of input. Returns the output.
-fn chat(server: &TestServer, args: &[&str], lines: &str) -> (Output, String) {
-    let mut chat = server
+/// Starts `colloquy chat` with a pipe.
+fn spawn_chat(server: &TestServer, args: &[&str]) -> Child {
+    server
         .data
         .command()
         .args(["chat", "--url", &format!("http://{}", server.address)])
@@ -23,7 +24,12 @@ fn chat(server: &TestServer, args: &[&str], lines: &str) -> (Output, String) {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
+        .unwrap()
+}
+
+/// Runs `colloquy chat` with all lines at once, directly followed by the end of input. Returns the output.
+fn chat(server: &TestServer, args: &[&str], lines: &str) -> (Output, String) {
+    let mut chat = spawn_chat(server, args);
     chat.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let output = chat.wait_with_output().unwrap();
     let printed = String::from_utf8(output.stdout.clone()).unwrap();
@@ -243,6 +249,34 @@ fn chat_commands_tell_what_was_taken_back_and_what_is_valid_again() {
             "turn 2: intent ",
             "(taken back: turns 1 and 2, 2 facts; no turn is left)\n",
             "you> /facts\n(nothing)\n",
+        ],
+    );
+}
+
+#[test]
+fn chat_knows_the_last_turn_after_a_reply_that_no_other_replaced() {
+    let mock = start_model();
+    let server = fresh(&[]).with_mock(&mock.base_url()).start();
+    let mut chat = spawn_chat(&server, &["--npc", "mira"]);
+    let (mut lines, mut screen) = (chat.stdin.take().unwrap(), BufReader::new(chat.stdout.take().unwrap()));
+    lines.write_all(b"Hello.\nHello again.\n").unwrap();
+    let replies = screen
+        .by_ref()
+        .lines()
+        .filter(|line| line.as_ref().unwrap().starts_with("mira> "));
+    assert_eq!(replies.take(2).count(), 2);
+    mock.apply_settings(&json!({"faults": ["reply=500"]})).unwrap();
+    lines.write_all(b"/again\n/rewind 1\n").unwrap();
+    drop(lines);
+    let mut printed = String::new();
+    screen.read_to_string(&mut printed).unwrap();
+    assert!(!chat.wait().unwrap().success(), "a line failed: {printed}");
+    assert_in_order(
+        &printed,
+        &[
+            "you> /again\n(taken back: turn 2; the last turn is 1)\n(no reply: ",
+            "(taken back: nothing; valid again: turn 2; the last turn is 2)\n",
+            "you> /rewind 1\n(taken back: turn 2; the last turn is 1)\n",
         ],
     );
 }

@@ -217,25 +217,15 @@ impl StoresBuilt {
 pub(super) fn check_built(config: &Config, built: StoresBuilt, fault: &mut impl FnMut(&str, String)) {
     let sqlite = config.ledger_url().expose_secret().starts_with("sqlite:");
     let stores = [
-        ("ledger.url", "Postgres", "postgres", built.postgres || sqlite),
-        (
-            "buffer.url",
-            "Redis",
-            "redis",
-            built.redis || config.buffer.is_in_process(),
-        ),
-        (
-            "vectors.url",
-            "Qdrant",
-            "qdrant",
-            built.qdrant || config.vectors.is_embedded(),
-        ),
+        ("ledger.url", "Postgres", built.postgres || sqlite),
+        ("buffer.url", "Redis", built.redis || config.buffer.is_in_process()),
+        ("vectors.url", "Qdrant", built.qdrant || config.vectors.is_embedded()),
     ];
-    for (key, store, feature, fits) in stores {
+    for (key, store, fits) in stores {
         if !fits {
             fault(
                 key,
-                format!("this build has no {store}: build it with `--features {feature}`, or leave the setting out"),
+                format!("this build has no {store}: use `cargo run --release`, or leave the setting out"),
             );
         }
     }

@@ -226,7 +226,7 @@ fn unreadable_urls_are_shown_without_their_passwords() {
 }
 
 #[test]
-fn config_names_the_feature_of_a_missing_store() {
+fn config_names_the_command_that_builds_a_missing_store() {
     let mut config = Config::embedded_defaults();
     let missing = |config: &Config, built: StoresBuilt| {
         let mut found = Vec::new();
@@ -239,15 +239,13 @@ fn config_names_the_feature_of_a_missing_store() {
     config.buffer.url = "redis://cache".into();
     config.vectors.url = "http://qdrant:6334".into();
     assert_eq!(missing(&config, all), []);
-    let named = |store: &str, feature: &str| {
-        format!("this build has no {store}: build it with `--features {feature}`, or leave the setting out")
-    };
+    let named = |store: &str| format!("this build has no {store}: use `cargo run --release`, or leave the setting out");
     assert_eq!(
         missing(&config, none),
         [
-            ("ledger.url".to_owned(), named("Postgres", "postgres")),
-            ("buffer.url".to_owned(), named("Redis", "redis")),
-            ("vectors.url".to_owned(), named("Qdrant", "qdrant")),
+            ("ledger.url".to_owned(), named("Postgres")),
+            ("buffer.url".to_owned(), named("Redis")),
+            ("vectors.url".to_owned(), named("Qdrant")),
         ]
     );
 }

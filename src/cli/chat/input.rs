@@ -3,10 +3,12 @@
 use std::io::IsTerminal;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use tokio::io::{AsyncBufReadExt, BufReader, Lines, Stdin};
+use tokio::io::{AsyncBufReadExt, BufReader, Stdin};
 
 pub(super) struct Input {
-    lines: Lines<BufReader<Stdin>>,
+    reader: BufReader<Stdin>,
+    /// What was read of the next line.
+    begun: Vec<u8>,
     /// True if a person types.
     pub interactive: bool,
 }
@@ -14,25 +16,28 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn from_stdin() -> Self {
         Self {
-            lines: BufReader::new(tokio::io::stdin()).lines(),
+            reader: BufReader::new(tokio::io::stdin()),
+            begun: Vec::new(),
             interactive: std::io::stdin().is_terminal(),
         }
     }
 
-    /// Returns the next line, or `None` at the end of input. May be dropped and called again.
+    /// Returns the next line with its line break, or `None` at the end of input. May be dropped and called again.
     pub(super) async fn next_line(&mut self) -> std::io::Result<Option<String>> {
-        self.lines.next_line().await
+        self.reader.read_until(b'\n', &mut self.begun).await?;
+        let line = std::mem::take(&mut self.begun);
+        Ok((!line.is_empty()).then(|| String::from_utf8_lossy(&line).into_owned()))
     }
 
     /// Waits until something can be read, and returns it without taking it. Empty at the end of input.
     pub(super) async fn peek(&mut self) -> std::io::Result<&[u8]> {
-        self.lines.get_mut().fill_buf().await
+        self.reader.fill_buf().await
     }
 
-    /// Drops what can be read now.
+    /// Drops what can be read now, and what was read of the next line.
     pub(super) fn discard(&mut self) {
-        let buffered = self.lines.get_ref().buffer().len();
-        self.lines.get_mut().consume(buffered);
+        self.begun.clear();
+        self.reader.consume(self.reader.buffer().len());
     }
 }
 

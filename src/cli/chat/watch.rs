@@ -254,6 +254,7 @@ impl ChatClient {
                 event = self.socket.next_event() => self.on_watched_event(&event?, watched).await?,
                 pressed = tokio::signal::ctrl_c() => {
                     pressed?;
+                    self.input.discard();
                     self.screen.end_line()?;
                     return Ok(Some(String::new()));
                 }

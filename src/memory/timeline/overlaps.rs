@@ -143,7 +143,9 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     ) {
         let here = self.timeline.audience.as_ref();
         let there = self.timeline.other_memories.get(&ending.fact);
-        let Some((here, promise)) = here.zip(there.filter(|fact| fact.invalid.is_none())) else {
+        // A promise that was removed after the turn still held in the turn.
+        let held = |fact: &&Fact| fact.invalid.as_ref().is_none_or(|ended| ended.at > at);
+        let Some((here, promise)) = here.zip(there.filter(held)) else {
             return;
         };
         if !here.overlaps_audience(&promise.audience) {

@@ -224,7 +224,10 @@ impl ChatClient {
                             self.screen.show_fault(&why)?;
                             refused = true;
                         }
-                        command => return Ok(WatchEnd::Command(command)),
+                        command => {
+                            self.leave_conversation()?;
+                            return Ok(WatchEnd::Command(command));
+                        }
                     }
                     // The NPCs go on, and so does the screen.
                     keys.read_keys();

@@ -1,6 +1,10 @@
 // Talks with Mira of the demo over a WebSocket: a streamed reply, a reply that the player cuts, and a
 // connection that drops and resumes. Node 22 or later, or a browser. No package. See ../README.md.
 
+if (typeof WebSocket === "undefined") {
+  throw new Error("this needs Node 22 or later (or Node 20 with --experimental-websocket), or a browser");
+}
+
 /** A player's connection, and what the player sees of the dialogue. */
 class Client {
   reply = ""; // the NPC's words so far

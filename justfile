@@ -10,7 +10,6 @@ _list:
 # formatting and lints, as scripts/test.sh has them
 check:
     cargo fmt --all --check
-    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --lib --bins -- -D warnings
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --lib --bins --no-default-features -- -D warnings
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }} -- -D warnings
 

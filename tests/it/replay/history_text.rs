@@ -87,6 +87,7 @@ impl fmt::Display for Op {
             Self::Join => write!(f, "join"),
             Self::Played => write!(f, "played"),
             Self::Progress { second, to } => write!(f, "progress {} to={to}", u8::from(*second) + 1),
+            Self::Events { second, hp, mana } => write!(f, "events {} hp={hp} mana={mana}", u8::from(*second) + 1),
             Self::Save => write!(f, "save"),
             Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
@@ -159,6 +160,11 @@ fn read_op(line: &str) -> Result<Op, String> {
         "progress" => Op::Progress {
             second: number::<u8>(next()?)? == 2,
             to: number(value_of("to", next()?)?)?,
+        },
+        "events" => Op::Events {
+            second: number::<u8>(next()?)? == 2,
+            hp: number(value_of("hp", next()?)?)?,
+            mana: number(value_of("mana", next()?)?)?,
         },
         "save" => Op::Save,
         "restore" => Op::Restore { pick: number(next()?)? },

@@ -83,7 +83,12 @@ fn check_replay_in(shares: bool, history: &[Op]) -> Result<(), String> {
 fn check_saves(history: &[Op]) -> Result<(), String> {
     let said: Vec<&Op> = history
         .iter()
-        .filter(|op| !matches!(op, Op::Edit { .. } | Op::Write { .. } | Op::Progress { .. }))
+        .filter(|op| {
+            !matches!(
+                op,
+                Op::Edit { .. } | Op::Write { .. } | Op::Progress { .. } | Op::Events { .. }
+            )
+        })
         .collect();
     let (before, after) = said.split_at(said.len() / 2);
     on_a_runtime(async {

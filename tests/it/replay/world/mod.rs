@@ -99,6 +99,8 @@ enum RecordedCorrection {
     },
     /// A player's progress with Mira.
     Progress { second: bool, to: u8 },
+    /// The backend's events about a player.
+    Events { second: bool, hp: u8, mana: i8 },
 }
 
 /// A session in which a player joined the NPCs.
@@ -386,6 +388,7 @@ fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
         settings: WorldSettings {
             share_between_players: Some(shares),
             unlocks: Some(past::rules()),
+            state: Some(vec![past::mana()]),
             ..WorldSettings::default()
         },
         version: 1,

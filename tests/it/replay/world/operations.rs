@@ -111,6 +111,15 @@ impl ReplayWorld {
                 };
                 self.corrections.push((self.clock.now(), set));
             }
+            Op::Events { second, hp, mana } => {
+                self.report_events(*second, *hp, *mana).await;
+                let reported = RecordedCorrection::Events {
+                    second: *second,
+                    hp: *hp,
+                    mana: *mana,
+                };
+                self.corrections.push((self.clock.now(), reported));
+            }
             Op::Rewind { talk, to, heard } => {
                 let Some(talk) = self.place_of(*talk) else { return };
                 self.rewind(talk, *to, *heard).await;

@@ -1,14 +1,18 @@
 //! NPCs' memories of their own past, and players' progress.
 
 use colloquy::{
-    dialogue::scenarios,
+    dialogue::{scenarios, world_events::record_world_events},
     ids::PlayerId,
     memory::{
+        attributes::AttributeRule,
         progress::{Progress, UnlockRule, UnlockWhen},
         scenario::Scenario,
+        world_event::WorldEvent,
     },
     ports::{clock::Clock as _, ledger::authored::PutOutcome},
 };
+
+use serde_json::json;
 
 use super::{Observation, ReplayWorld};
 use crate::replay::history::Fruit;
@@ -46,6 +50,11 @@ pub(super) fn rules() -> Vec<UnlockRule> {
     of.map(rule).into()
 }
 
+/// Returns the attribute that the backend's events change.
+pub(super) fn mana() -> AttributeRule {
+    serde_json::from_value(json!({"name": "mana", "type": "number", "initial": 50, "of": "players"})).unwrap()
+}
+
 impl ReplayWorld {
     /// Writes a memory of each fruit for every NPC, and one more. Each requires more progress than the last.
     pub(super) async fn author_past(&self) {
@@ -80,6 +89,19 @@ impl ReplayWorld {
         scenarios::set_progress(&self.services, &self.scope, of, &player, to, &edit)
             .await
             .unwrap();
+    }
+
+    /// Reports events about a player, as the backend.
+    pub(super) async fn report_events(&self, second: bool, hp: u8, mana: i8) {
+        let who = if second { "player:p2" } else { "player:p1" };
+        let events = json!([
+            {"type": "hp", "who": who, "value": hp},
+            {"type": "attribute", "who": who, "attribute": "mana", "change": mana},
+        ]);
+        let events: Vec<WorldEvent> = serde_json::from_value(events).unwrap();
+        let edit = self.edit("world.events");
+        let recording = record_world_events(&self.services, &self.scope, &self.authored, &events, &edit);
+        recording.await.unwrap();
     }
 
     pub(super) async fn observe_progress(&self, seen: &mut Observation) {

@@ -102,7 +102,9 @@ impl ReplayWorld {
         turns.sort_by_key(|said| said.turn.committed_at);
         let lives = |corrected: &RecordedCorrection| match corrected {
             RecordedCorrection::Fact { fact, .. } => living.contains_key(fact),
-            RecordedCorrection::Written { .. } | RecordedCorrection::Progress { .. } => true,
+            RecordedCorrection::Written { .. }
+            | RecordedCorrection::Progress { .. }
+            | RecordedCorrection::Events { .. } => true,
         };
         let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
         ReplayRecord {
@@ -235,6 +237,7 @@ impl ReplayWorld {
         match corrected {
             RecordedCorrection::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
             RecordedCorrection::Progress { second, to } => self.set_progress(*second, *to).await,
+            RecordedCorrection::Events { second, hp, mana } => self.report_events(*second, *hp, *mana).await,
             RecordedCorrection::Fact {
                 name, how, keywords, ..
             } => {

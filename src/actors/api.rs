@@ -250,6 +250,8 @@ pub enum DialogueError {
     NoWorld(WorldId),
     #[error("there is no NPC {0} in this world")]
     NoNpc(NpcId),
+    #[error("the NPC {0} is dead, and does not answer in this world")]
+    NpcDead(NpcId),
     #[error("{0} takes no part in this session")]
     TakesNoPart(NpcId),
     #[error("this session is closed")]

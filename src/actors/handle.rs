@@ -24,7 +24,7 @@ use super::{
     membership::Membership,
     messages::{LastSeq, ReplyHandle},
     metrics::{ActorKind, ActorMetrics},
-    node::{ActorDirectory, send_message},
+    node::send_message,
     npc_conversation::handle::NpcConversations,
     registry::Registry,
     restore_notices, resume_token,
@@ -176,9 +176,8 @@ impl Sessions {
         if node.is_draining() {
             return Err(DialogueError::Draining);
         }
-        for npc in new.npcs.iter().chain(&new.witnesses) {
-            node.read_authored(scope, &new.world, npc).await?;
-        }
+        node.check_participants(scope, &new.world, &new.npcs, &new.witnesses)
+            .await?;
         let budgets = &node.ports.budgets;
         let place = budgets
             .reserve_dialogue(&node.ports.ledger, scope, Some(&new.player))

@@ -51,7 +51,12 @@ const FAILURE_CODES: [&str; 6] = [
 fn is_failure(error: &TurnError) -> bool {
     !matches!(
         error,
-        TurnError::CutBeforeReply | TurnError::Unsaid | TurnError::Closed | TurnError::KeyTaken | TurnError::Fenced
+        TurnError::CutBeforeReply
+            | TurnError::Unsaid
+            | TurnError::Closed
+            | TurnError::KeyTaken
+            | TurnError::Fenced
+            | TurnError::NpcDead
     ) && error.over_budget().is_none()
 }
 

@@ -276,6 +276,29 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// Checks that the NPCs of a new dialogue exist and are alive.
+    pub async fn check_participants(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npcs: &[NpcId],
+        witnesses: &[NpcId],
+    ) -> Result<(), DialogueError> {
+        for npc in npcs.iter().chain(witnesses) {
+            let (authored, _) = self.read_authored(scope, world, npc).await?;
+            if self
+                .use_cases
+                .is_npc_dead(scope, &authored.world, &authored.npc)
+                .await?
+            {
+                return Err(DialogueError::NpcDead(npc.clone()));
+            }
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl ActorDirectory for Registry {
     fn curator(&self, scope: &TenantScope) -> Option<ActorMailbox<CuratorRequest>> {

@@ -20,7 +20,7 @@ use colloquy_dialogue::{
     settings::DialogueSettings,
     turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
-use colloquy_memory::authored::Language;
+use colloquy_memory::authored::{Npc, World};
 use colloquy_ports::{
     StoreError,
     buffer::{BufferStore, BufferedTurn},
@@ -73,15 +73,17 @@ pub(super) trait UseCases: Send + Sync + 'static {
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError>;
     async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError>;
-    /// Returns the next speaker of a conversation in which a model picks the speaker.
+    /// Returns the next speaker of a conversation. `None`: fewer than two NPCs of the cast are alive.
     async fn next_speaker(
         &self,
         scope: &TenantScope,
         dialogue: &Dialogue,
-        language: Language,
+        world: &World,
         cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId>;
+    /// True if the NPC is dead, and does not answer in its world.
+    async fn is_npc_dead(&self, scope: &TenantScope, world: &World, npc: &Npc) -> Result<bool, StoreError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
@@ -116,11 +118,14 @@ impl UseCases for Services {
         &self,
         scope: &TenantScope,
         dialogue: &Dialogue,
-        language: Language,
+        world: &World,
         cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
-        choose_speaker(self, scope, dialogue, language, cast, history).await
+        choose_speaker(self, scope, dialogue, world, cast, history).await
+    }
+    async fn is_npc_dead(&self, scope: &TenantScope, world: &World, npc: &Npc) -> Result<bool, StoreError> {
+        dialogue::world_events::is_npc_dead(self, scope, world, npc).await
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
         self.models

@@ -28,6 +28,7 @@ mod scene;
 pub mod settings;
 pub mod summarise;
 pub mod turn;
+pub mod world_events;
 
 use std::sync::Arc;
 

@@ -321,6 +321,6 @@ pub async fn set_progress(
         cause: Cause::Edit(edit.id),
         at,
     };
-    services.ledger.state.record_change(scope, &change, edit).await?;
+    services.ledger.state.record_changes(scope, &[change], edit).await?;
     Ok(true)
 }

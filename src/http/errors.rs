@@ -71,6 +71,7 @@ codes! {
     TurnInProgress = "turn_in_progress", CONFLICT, "A reply is running";
     TurnUnsaid = "turn_unsaid", CONFLICT, "What was said, or was to be, was taken back";
     TurnNotRunning = "turn_not_running", CONFLICT, "That turn is not running";
+    NpcDead = "npc_dead", CONFLICT, "The NPC is dead";
     TurnCut = "turn_cut", CONFLICT, "The turn was cut before the reply began";
     StaleHead = "stale_head", CONFLICT, "The dialogue has gone on, or back, since then";
     NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
@@ -311,6 +312,7 @@ impl From<DialogueError> for Problem {
             DialogueError::NotRunning { .. } => Self::new(Code::TurnNotRunning, detail).with_param("turn"),
             DialogueError::NoSuchTurn { .. } => Self::new(Code::NotFound, detail).with_param("turn"),
             DialogueError::StaleHead { .. } => Self::new(Code::StaleHead, detail).with_param("if_head"),
+            DialogueError::NpcDead(_) => Self::new(Code::NpcDead, detail),
             DialogueError::NothingToResume => Self::new(Code::NothingToResume, detail),
             DialogueError::NothingToRegenerate => Self::new(Code::NothingToRegenerate, detail),
             DialogueError::ResumeExpired { .. } => Self::new(Code::ResumeExpired, detail).with_param("last_seq"),
@@ -386,6 +388,7 @@ impl From<&TurnError> for Problem {
             TurnError::Unsaid => Self::new(Code::TurnUnsaid, error.to_string()),
             TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),
             TurnError::TimedOut => Self::new(Code::ModelTimeout, error.to_string()),
+            TurnError::NpcDead => Self::new(Code::NpcDead, "the NPC is dead, and does not answer in this world"),
             TurnError::PromptTooLarge { .. } => Self::new(Code::PromptTooLarge, error.to_string()),
             TurnError::Template(error) => Self::internal_error(error),
         }

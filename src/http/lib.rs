@@ -47,6 +47,8 @@ mod turns;
 mod unlocks;
 mod usage;
 mod validate;
+mod world_events;
+mod world_state;
 mod worlds;
 
 use std::future::Future;
@@ -114,6 +116,8 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(scenarios::delete_scenario)
         .service(progress::get_progress)
         .service(progress::put_progress)
+        .service(world_events::record_world_events)
+        .service(world_state::get_world_state)
         .service(facts::list_facts)
         .service(facts::create_fact)
         // Verbs before the object routes, whose patterns also match.

@@ -2,6 +2,7 @@
 //! OpenAPI document. Serde's messages are written for programmers, so they are the last resort.
 
 mod query;
+mod state_rules;
 mod text;
 
 use std::fmt::Write as _;
@@ -13,6 +14,7 @@ use utoipa::ToSchema;
 
 pub use self::{
     query::parse_query,
+    state_rules::{attribute_rules, place_links},
     text::{display_name, display_name_with_emoji, one_line_label, visible_text},
 };
 use super::errors::{Code, FieldError, Problem};

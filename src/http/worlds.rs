@@ -16,10 +16,11 @@ use super::{
     pagination::{self, Items, PageQuery},
     run_uncancelled,
     unlocks::UnlockBody,
-    validate::{display_name, one_line_label},
+    validate::{attribute_rules, display_name, one_line_label, place_links},
 };
 use colloquy_core::ids::WorldId;
 use colloquy_memory::{
+    attributes::AttributeRule,
     authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
     scoring::RecallPreset,
     state_block::MAX_NAME_CHARS,
@@ -115,6 +116,22 @@ pub struct SettingsBody {
     #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name))))]
     #[schema(max_items = 500)]
     places: Option<Vec<String>>,
+    /// The places next to a place. A link holds in both directions. In a state block, a character with a known place
+    /// moves to linked places only, if its place has links. At most 500 places with 50 links each. Default: no links.
+    /// Only for worlds.
+    #[garde(custom(place_links))]
+    adjacent: Option<BTreeMap<String, Vec<String>>>,
+    /// Statuses of characters; other statuses are refused. `dead` is always a status. Default `alive`, `dead`,
+    /// `wounded`, `unconscious`, `asleep`, `away`, `captive`, `hidden`. Only for worlds.
+    #[garde(length(min = 1, max = MAX_WORDS), inner(inner(length(chars, max = MAX_WORD_CHARS), custom(one_line_label))))]
+    #[schema(min_items = 1, max_items = 40)]
+    statuses: Option<Vec<String>>,
+    /// True: dead NPCs answer and act. Default false. Only for worlds.
+    ghosts_speak: Option<bool>,
+    /// Attributes of the studio's own, tracked in the world's state. Default none. Only for worlds.
+    #[garde(custom(attribute_rules))]
+    #[schema(inline, max_items = 40)]
+    state: Option<Vec<AttributeRule>>,
     /// Rules that raise a player's progress with an NPC, and so unlock its scenarios. Default none. Only for worlds:
     /// refused for NPCs. For each player, the first 512 items, places, persons and relationships count; later entries
     /// unlock nothing.
@@ -155,6 +172,10 @@ impl SettingsBody {
             ("settings.synonyms", self.synonyms.is_some()),
             ("settings.items", self.items.is_some()),
             ("settings.places", self.places.is_some()),
+            ("settings.adjacent", self.adjacent.is_some()),
+            ("settings.statuses", self.statuses.is_some()),
+            ("settings.ghosts_speak", self.ghosts_speak.is_some()),
+            ("settings.state", self.state.is_some()),
         ];
         if let Some((field, _)) = of_the_world.into_iter().find(|(_, is_set)| *is_set) {
             return Err(Problem::invalid_field(field, "is of a world alone"));
@@ -180,6 +201,10 @@ impl From<SettingsBody> for WorldSettings {
             synonyms: body.synonyms,
             items: body.items,
             places: body.places,
+            adjacent: body.adjacent,
+            statuses: body.statuses,
+            ghosts_speak: body.ghosts_speak,
+            state: body.state,
             unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
             recall: body.recall.map(|recall| WorldRecall {
                 preset: recall.preset,
@@ -226,8 +251,7 @@ fn check_synonyms(settings: &WorldSettings) -> Result<(), Problem> {
     match synonyms.find(|(_, to)| !vocabulary.contains_word(to)) {
         None => Ok(()),
         Some((from, to)) => {
-            let told =
-                format!("`{from}` means `{to}`, which is neither a mood nor a kind of relationship of this world");
+            let told = format!("`{from}` means `{to}`, which is no mood, status or kind of relationship of this world");
             Err(Problem::invalid_field("settings.synonyms", told))
         }
     }

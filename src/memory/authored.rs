@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{progress::UnlockRule, scoring::RecallPreset};
+use super::{attributes::AttributeRule, keywords::normalise_text, progress::UnlockRule, scoring::RecallPreset};
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 
 /// The language of an NPC; selects the prompt templates.
@@ -104,6 +104,20 @@ pub struct WorldSettings {
     /// All places of the world; other places are refused. Default: any place. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub places: Option<Vec<String>>,
+    /// The places next to a place. A link holds in both directions. In a state block, a character with a known place
+    /// moves to linked places only, if its place has links. Default: no links. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adjacent: Option<BTreeMap<String, Vec<String>>>,
+    /// Statuses of characters; other statuses are refused. `dead` is always a status. Default `alive`, `dead`,
+    /// `wounded`, `unconscious`, `asleep`, `away`, `captive`, `hidden`. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statuses: Option<Vec<String>>,
+    /// If true, dead NPCs answer and act. Default false. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ghosts_speak: Option<bool>,
+    /// Attributes of the studio's own, tracked in the world's state; at most 40. Default: none. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<Vec<AttributeRule>>,
     /// Rules that raise a player's progress with an NPC; at most 50. Default: no rules. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
@@ -184,11 +198,45 @@ impl WorldSettings {
             synonyms: self.synonyms.clone(),
             items: self.items.clone(),
             places: self.places.clone(),
+            adjacent: self.adjacent.clone(),
+            statuses: self.statuses.clone(),
+            ghosts_speak: self.ghosts_speak,
+            state: self.state.clone(),
             recall: own.recall.or(self.recall),
             greeting: own.greeting.or(self.greeting),
             reply_language: own.reply_language.or(self.reply_language),
             unlocks: self.unlocks.clone(),
         }
+    }
+
+    /// The attributes of the studio's own.
+    #[must_use]
+    pub fn attribute_rules(&self) -> &[AttributeRule] {
+        self.state.as_deref().unwrap_or_default()
+    }
+
+    /// True if dead NPCs answer and act.
+    #[must_use]
+    pub fn lets_ghosts_speak(&self) -> bool {
+        self.ghosts_speak.unwrap_or(false)
+    }
+
+    /// The places next to `place`, in the spelling of the settings; empty: no links are known. Case does not matter.
+    #[must_use]
+    pub fn places_next_to(&self, place: &str) -> Vec<&str> {
+        let is_it = |name: &str| normalise_text(name) == normalise_text(place);
+        let links = self.adjacent.iter().flatten();
+        let mut found: Vec<&str> = links
+            .flat_map(|(from, all)| all.iter().map(move |to| (from.as_str(), to.as_str())))
+            .filter_map(|(from, to)| match (is_it(from), is_it(to)) {
+                (true, false) => Some(to),
+                (false, true) => Some(from),
+                _ => None,
+            })
+            .collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// The rules that raise a player's progress.

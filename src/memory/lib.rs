@@ -5,6 +5,7 @@
 
 pub mod agreement;
 pub mod aliases;
+pub mod attributes;
 pub mod authored;
 pub mod calibration;
 pub mod claims;
@@ -29,3 +30,4 @@ pub mod tokens;
 pub mod trace;
 pub mod turn;
 pub mod vocabulary;
+pub mod world_event;

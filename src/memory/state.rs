@@ -6,7 +6,15 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{milestones::Milestones, progress::Progress, vocabulary};
+use super::{
+    attributes::AttributeValue,
+    authored::Npc,
+    keywords::normalise_text,
+    milestones::Milestones,
+    party,
+    progress::Progress,
+    vocabulary::{self, DEAD},
+};
 use colloquy_core::ids::NpcId;
 
 /// One typed change. Entities have the names that people in the world use; `player` is the player.
@@ -20,6 +28,11 @@ pub enum StateChange {
     HpDelta {
         who: String,
         delta: i32,
+    },
+    /// Hit points from the backend.
+    Hp {
+        who: String,
+        to: i32,
     },
     Status {
         who: String,
@@ -35,11 +48,40 @@ pub enum StateChange {
         item: String,
         count: u32,
     },
+    /// The count of an item from the backend; 0: the item is gone.
+    ItemCount {
+        who: String,
+        item: String,
+        to: u32,
+    },
     Relationship {
         from: String,
         to: String,
         kind: String,
         delta: i32,
+    },
+    /// The strength of a relationship from the backend.
+    RelationshipStrength {
+        from: String,
+        to: String,
+        kind: String,
+        strength: i32,
+    },
+    /// The value of an attribute of a character, or of the world if `who` is `None`.
+    Attribute {
+        who: Option<String>,
+        name: String,
+        to: AttributeValue,
+    },
+    /// A change of an attribute's number, with `start` (the number before the first change) and the bounds of the
+    /// attribute's rule. Later edits of the rule do not change the past.
+    AttributeDelta {
+        who: Option<String>,
+        name: String,
+        delta: f64,
+        start: f64,
+        min: f64,
+        max: f64,
     },
     Mood {
         who: String,
@@ -79,6 +121,70 @@ impl StateChange {
         };
         pair.into_iter().flatten().map(String::as_str)
     }
+
+    /// The names of characters in the change, to be replaced by the names in the state.
+    pub fn names_mut(&mut self) -> impl Iterator<Item = &mut String> {
+        let names: [Option<&mut String>; 2] = match self {
+            Self::Location { who, .. }
+            | Self::HpDelta { who, .. }
+            | Self::Hp { who, .. }
+            | Self::Status { who, .. }
+            | Self::ItemGained { who, .. }
+            | Self::ItemLost { who, .. }
+            | Self::ItemCount { who, .. }
+            | Self::Mood { who, .. }
+            | Self::Progress { who, .. } => [Some(who), None],
+            Self::Attribute { who, .. } | Self::AttributeDelta { who, .. } => [who.as_mut(), None],
+            Self::Relationship { from, to, .. } | Self::RelationshipStrength { from, to, .. } => [Some(from), Some(to)],
+            Self::Met { who, whom } | Self::Separated { who, whom } => [Some(who), Some(whom)],
+            Self::Happened { .. } | Self::Note { .. } => [None, None],
+        };
+        names.into_iter().flatten()
+    }
+
+    /// The part of the state that the change sets; `None`: no part that can be read.
+    #[must_use]
+    pub fn changed_part(&self) -> Option<StatePart> {
+        Some(match self.clone() {
+            Self::Location { who, .. } => StatePart::Location(who),
+            Self::HpDelta { who, .. } | Self::Hp { who, .. } => StatePart::Hp(who),
+            Self::Status { who, .. } => StatePart::Status(who),
+            Self::Mood { who, .. } => StatePart::Mood(who),
+            Self::ItemGained { who, item, .. }
+            | Self::ItemLost { who, item, .. }
+            | Self::ItemCount { who, item, .. } => StatePart::Item(who, item),
+            Self::Relationship { from, to, kind, .. } | Self::RelationshipStrength { from, to, kind, .. } => {
+                StatePart::Relationship(from, to, vocabulary::stored_kind(&kind))
+            }
+            Self::Attribute { who, name, .. } | Self::AttributeDelta { who, name, .. } => {
+                StatePart::Attribute(who, name)
+            }
+            Self::Met { who, whom } | Self::Separated { who, whom } => StatePart::With(who, whom),
+            Self::Happened { text } => StatePart::Event(text),
+            Self::Note { text } => StatePart::Note(text),
+            Self::Progress { .. } => return None,
+        })
+    }
+}
+
+/// A value in the state, by its owner. Character names are those of the state.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StatePart {
+    Location(String),
+    Hp(String),
+    Status(String),
+    Mood(String),
+    /// Who, and the item.
+    Item(String, String),
+    /// Who, and the companion.
+    With(String, String),
+    /// Who (`None`: the world), and the attribute's name.
+    Attribute(Option<String>, String),
+    /// From, to, and the stored kind.
+    Relationship(String, String, String),
+    /// The sentence.
+    Event(String),
+    Note(String),
 }
 
 /// Most recent sentences in the folded state, in each of `events` and `notes`.
@@ -100,6 +206,16 @@ pub struct Character {
     pub items: BTreeMap<String, u32>,
     /// The present companions, from `met` and `separated`.
     pub with: Vec<String>,
+    /// Attributes of the studio by name, as far as they were changed.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, AttributeValue>,
+}
+
+impl Character {
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        self.status.as_deref() == Some(DEAD)
+    }
 }
 
 /// A directed relationship.
@@ -117,6 +233,9 @@ pub struct Relationship {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorldState {
     pub characters: BTreeMap<String, Character>,
+    /// Attributes of the world by name, as far as they were changed.
+    #[serde(default)]
+    pub attributes: BTreeMap<String, AttributeValue>,
     /// Ordered by (from, to, kind).
     pub relationships: Vec<Relationship>,
     /// The last events, oldest first, at most [`MAX_RECENT_SENTENCES`].
@@ -149,6 +268,7 @@ impl WorldState {
                 let hp = &mut self.character_mut(who).hp;
                 *hp = Some(hp.unwrap_or(MAX_HP).saturating_add(*delta).clamp(0, MAX_HP));
             }
+            StateChange::Hp { who, to } => self.character_mut(who).hp = Some((*to).clamp(0, MAX_HP)),
             StateChange::Status { who, status } => self.character_mut(who).status = Some(status.clone()),
             StateChange::Mood { who, mood } => self.character_mut(who).mood = Some(mood.clone()),
             StateChange::ItemGained { who, item, count } => {
@@ -167,10 +287,43 @@ impl WorldState {
                     }
                 }
             }
+            StateChange::ItemCount { who, item, to } => {
+                let items = &mut self.character_mut(who).items;
+                if *to == 0 {
+                    items.remove(item);
+                } else {
+                    items.insert(item.clone(), (*to).min(MAX_HELD));
+                    self.milestones.record_item(who, item, at);
+                }
+            }
             StateChange::Relationship { from, to, kind, delta } => {
-                let kind = vocabulary::stored_kind(kind);
-                let strength = self.add_relationship_delta(from, to, &kind, *delta);
-                self.milestones.record_relationship(from, to, &kind, strength, at);
+                self.set_relationship(from, to, kind, at, |before| before.saturating_add(*delta));
+            }
+            StateChange::RelationshipStrength {
+                from,
+                to,
+                kind,
+                strength,
+            } => self.set_relationship(from, to, kind, at, |_| *strength),
+            StateChange::Attribute { who, name, to } => {
+                self.attributes_mut(who.as_deref()).insert(name.clone(), to.clone());
+            }
+            StateChange::AttributeDelta {
+                who,
+                name,
+                delta,
+                start,
+                min,
+                max,
+            } => {
+                let attributes = self.attributes_mut(who.as_deref());
+                let before = match attributes.get(name) {
+                    Some(AttributeValue::Number(number)) => *number,
+                    _ => *start,
+                };
+                // `f64::clamp` panics on bounds in the wrong order.
+                let after = (before + delta).max(*min).min(*max);
+                attributes.insert(name.clone(), AttributeValue::Number(after));
             }
             StateChange::Met { who, whom } => {
                 let with = &mut self.character_mut(who).with;
@@ -190,29 +343,73 @@ impl WorldState {
         self.characters.entry(who.to_owned()).or_default()
     }
 
-    /// Returns the new strength.
-    fn add_relationship_delta(&mut self, from: &str, to: &str, kind: &str, delta: i32) -> i32 {
+    fn attributes_mut(&mut self, who: Option<&str>) -> &mut BTreeMap<String, AttributeValue> {
+        match who {
+            Some(who) => &mut self.character_mut(who).attributes,
+            None => &mut self.attributes,
+        }
+    }
+
+    fn set_relationship(
+        &mut self,
+        from: &str,
+        to: &str,
+        kind: &str,
+        at: DateTime<Utc>,
+        change: impl FnOnce(i32) -> i32,
+    ) {
+        let kind = vocabulary::stored_kind(kind);
         let key = |r: &Relationship| (r.from.clone(), r.to.clone(), r.kind.clone());
-        let wanted = (from.to_owned(), to.to_owned(), kind.to_owned());
-        let at = match self.relationships.binary_search_by_key(&wanted, key) {
-            Ok(at) => at,
-            Err(at) => {
+        let wanted = (from.to_owned(), to.to_owned(), kind.clone());
+        let index = match self.relationships.binary_search_by_key(&wanted, key) {
+            Ok(index) => index,
+            Err(index) => {
                 let (from, to, kind) = wanted;
-                self.relationships.insert(
-                    at,
-                    Relationship {
-                        from,
-                        to,
-                        kind,
-                        strength: 0,
-                    },
-                );
-                at
+                let strength = 0;
+                let relationship = Relationship {
+                    from,
+                    to,
+                    kind,
+                    strength,
+                };
+                self.relationships.insert(index, relationship);
+                index
             }
         };
-        let strength = &mut self.relationships[at].strength;
-        *strength = strength.saturating_add(delta).clamp(-100, 100);
-        *strength
+        let strength = &mut self.relationships[index].strength;
+        *strength = change(*strength).clamp(-100, 100);
+        let strength = *strength;
+        self.milestones.record_relationship(from, to, &kind, strength, at);
+    }
+
+    /// The character that an NPC is in the state, by its name or its id.
+    #[must_use]
+    pub fn npc_character(&self, npc: &Npc) -> Option<&Character> {
+        let names = [npc.name.as_str(), npc.id.as_str()];
+        names.into_iter().find_map(|name| self.characters.get(name))
+    }
+
+    #[must_use]
+    pub fn is_npc_dead(&self, npc: &Npc) -> bool {
+        self.npc_character(npc).is_some_and(Character::is_dead)
+    }
+
+    /// The names of the dead who are no players.
+    pub fn dead_names(&self) -> impl Iterator<Item = &str> {
+        let dead = self.characters.iter().filter(|(_, character)| character.is_dead());
+        dead.map(|(name, _)| name.as_str())
+            .filter(|name| !party::is_player(name))
+    }
+
+    /// The characters at a place, without case, in the order of their names. The dead are not among them.
+    pub fn people_at<'s>(&'s self, place: &str) -> impl Iterator<Item = (&'s str, &'s Character)> + use<'s> {
+        let place = normalise_text(place);
+        let is_there = move |character: &Character| {
+            let at = character.location.as_deref();
+            !character.is_dead() && at.is_some_and(|at| normalise_text(at) == place)
+        };
+        let people = self.characters.iter().filter(move |(_, character)| is_there(character));
+        people.map(|(name, character)| (name.as_str(), character))
     }
 }
 
@@ -224,203 +421,4 @@ fn push_recent(list: &mut Vec<String>, text: &str) {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn folded<'a>(changes: impl Iterator<Item = &'a StateChange>) -> WorldState {
-        fold_changes(changes.map(|change| (change, DateTime::UNIX_EPOCH)))
-    }
-    fn hp(delta: i32) -> StateChange {
-        StateChange::HpDelta {
-            who: "player".into(),
-            delta,
-        }
-    }
-    fn relation(delta: i32) -> StateChange {
-        StateChange::Relationship {
-            from: "mira".into(),
-            to: "player".into(),
-            kind: "trust".into(),
-            delta,
-        }
-    }
-    fn gain(count: u32) -> StateChange {
-        StateChange::ItemGained {
-            who: "player".into(),
-            item: "물약".into(),
-            count,
-        }
-    }
-    fn lose(count: u32) -> StateChange {
-        StateChange::ItemLost {
-            who: "player".into(),
-            item: "물약".into(),
-            count,
-        }
-    }
-    fn player(state: &WorldState) -> &Character {
-        &state.characters["player"]
-    }
-
-    #[test]
-    fn relationship_kind_is_read_in_any_historical_spelling() {
-        let of = |kind: &str| StateChange::Relationship {
-            from: "mira".into(),
-            to: "player".into(),
-            kind: kind.into(),
-            delta: 5,
-        };
-        let written = ["Trust", "trust", "신뢰", "blood oath", "Blood Oath"].map(of);
-        let state = folded(written.iter());
-        let kinds: Vec<_> = state
-            .relationships
-            .iter()
-            .map(|r| (r.kind.as_str(), r.strength))
-            .collect();
-        assert_eq!(kinds, [("blood oath", 10), ("trust", 15)]);
-    }
-
-    #[test]
-    fn item_count_is_capped() {
-        let many = vec![gain(9_000); 3];
-        let state = folded(many.iter());
-        assert_eq!(player(&state).items["물약"], MAX_HELD);
-    }
-
-    #[test]
-    fn sets_replace_and_deltas_add() {
-        let to = |to: &str| StateChange::Location {
-            who: "player".into(),
-            to: to.into(),
-        };
-        let met = |whom: &str| StateChange::Met {
-            who: "player".into(),
-            whom: whom.into(),
-        };
-        let changes = [
-            to("Vale"),
-            hp(-30),
-            to("어둠의 숲"),
-            hp(10),
-            gain(2),
-            lose(1),
-            relation(5),
-            relation(-2),
-            met("mira"),
-            met("mira"),
-            met("ergen"),
-            StateChange::Separated {
-                who: "player".into(),
-                whom: "mira".into(),
-            },
-            StateChange::Mood {
-                who: "mira".into(),
-                mood: "calm".into(),
-            },
-            StateChange::Status {
-                who: "player".into(),
-                status: "wounded".into(),
-            },
-            StateChange::Happened {
-                text: "it rained".into(),
-            },
-            StateChange::Note {
-                text: "bring rope".into(),
-            },
-        ];
-        let state = folded(changes.iter());
-        let who = player(&state);
-        assert_eq!(
-            (who.location.as_deref(), who.hp, who.status.as_deref()),
-            (Some("어둠의 숲"), Some(80), Some("wounded"))
-        );
-        assert_eq!(who.items["물약"], 1);
-        assert_eq!(who.with, ["ergen"]);
-        assert_eq!(state.relationships[0].strength, 3);
-        assert_eq!(state.characters["mira"].mood.as_deref(), Some("calm"));
-        assert_eq!(
-            (state.events.as_slice(), state.notes.as_slice()),
-            (&["it rained".to_owned()][..], &["bring rope".to_owned()][..])
-        );
-    }
-
-    #[test]
-    fn steps_are_clamped() {
-        // Clamping only at the end would give 100 - 150 + 20 = 0.
-        assert_eq!(player(&folded([hp(-150), hp(20)].iter())).hp, Some(20));
-        assert_eq!(player(&folded([hp(50), hp(-20)].iter())).hp, Some(80));
-        assert_eq!(
-            folded([relation(150), relation(-10)].iter()).relationships[0].strength,
-            90
-        );
-        assert_eq!(player(&folded([lose(5), gain(2)].iter())).items["물약"], 2);
-        assert!(player(&folded([gain(2), lose(9)].iter())).items.is_empty());
-    }
-
-    #[test]
-    fn relationships_are_directed_and_by_kind() {
-        let back = StateChange::Relationship {
-            from: "player".into(),
-            to: "mira".into(),
-            kind: "trust".into(),
-            delta: 1,
-        };
-        let fear = StateChange::Relationship {
-            from: "mira".into(),
-            to: "player".into(),
-            kind: "fear".into(),
-            delta: 2,
-        };
-        let state = folded([relation(3), back, fear].iter());
-        let strengths: Vec<_> = state
-            .relationships
-            .iter()
-            .map(|r| (r.from.as_str(), r.kind.as_str(), r.strength))
-            .collect();
-        assert_eq!(
-            strengths,
-            [("mira", "fear", 2), ("mira", "trust", 3), ("player", "trust", 1)]
-        );
-    }
-
-    #[test]
-    fn events_are_limited_to_the_latest() {
-        let events: Vec<_> = (0..50).map(|n| StateChange::Happened { text: n.to_string() }).collect();
-        let state = folded(events.iter());
-        assert_eq!(
-            (state.events.len(), state.events[MAX_RECENT_SENTENCES - 1].as_str()),
-            (MAX_RECENT_SENTENCES, "49")
-        );
-    }
-
-    #[test]
-    fn state_round_trips() {
-        let state = folded([hp(-1), relation(2), gain(3)].iter());
-        let text = serde_json::to_string(&state).unwrap_or_default();
-        assert_eq!(serde_json::from_str::<WorldState>(&text).ok(), Some(state));
-    }
-
-    proptest! {
-        #[test]
-        fn state_bounds_hold_for_any_changes(deltas in prop::collection::vec((any::<i32>(), any::<u32>()), 0..40)) {
-            let changes: Vec<_> = deltas.iter().flat_map(|&(delta, count)| [hp(delta), relation(delta), gain(count), lose(count / 2)]).collect();
-            let state = folded(changes.iter());
-            prop_assert!(state.characters.values().all(|who| who.hp.is_none_or(|hp| (0..=MAX_HP).contains(&hp))));
-            prop_assert!(state.characters.values().flat_map(|who| who.items.values()).all(|count| *count > 0));
-            prop_assert!(state.relationships.iter().all(|r| (-100..=100).contains(&r.strength)));
-        }
-
-        /// The base of every rewind: a fold of all standing changes is a fold of the first ones, continued with the
-        /// last.
-        #[test]
-        fn fold_continues_from_a_fold(deltas in prop::collection::vec(any::<i32>(), 1..20)) {
-            let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();
-            let (last, rest) = changes.split_last().ok_or_else(|| TestCaseError::reject("empty"))?;
-            let mut state = folded(rest.iter());
-            state.apply_change(last, DateTime::UNIX_EPOCH);
-            prop_assert_eq!(state, folded(changes.iter()));
-        }
-    }
-}
+mod tests;

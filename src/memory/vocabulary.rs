@@ -1,4 +1,4 @@
-//! The lists of words for feelings in a world: moods, and kinds of relationships.
+//! The lists of words in a world's state: moods, kinds of relationships, and statuses.
 //!
 //! Everybody in a world sees the same state. A mood in free words ("worried: Alice is pregnant") would show all players
 //! the private words of one player. A relationship in free words would become many relationships. State therefore has
@@ -20,12 +20,16 @@ pub const MAX_WORD_CHARS: usize = 32;
 pub const MAX_SYNONYMS: usize = 200;
 /// The default kind of a relationship, if the world lists this kind.
 const PLAIN_KIND: &str = "affection";
+/// The status of the dead, who are near nobody and do not act. In the list of every world.
+pub const DEAD: &str = "dead";
 
 /// The lists of one world. Words are stored normalised: lower case, one blank between words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vocabulary {
     moods: Vec<String>,
     kinds: Vec<String>,
+    /// With [`DEAD`].
+    statuses: Vec<String>,
     /// The world's own synonyms, from a word to a mood or a kind. They have precedence over the built-in synonyms.
     synonyms: BTreeMap<String, String>,
 }
@@ -45,7 +49,12 @@ impl Vocabulary {
             None => default.iter().map(|word| word.key.to_owned()).collect(),
         };
         let synonyms = settings.synonyms.iter().flatten();
+        let mut statuses: Vec<String> = own(&settings.statuses, &words::STATUSES);
+        if !statuses.iter().any(|status| status == DEAD) {
+            statuses.push(DEAD.to_owned());
+        }
         Self {
+            statuses,
             moods: own(&settings.moods, &words::MOODS),
             kinds: own(&settings.relationship_kinds, &words::KINDS),
             synonyms: synonyms
@@ -58,6 +67,14 @@ impl Vocabulary {
     #[must_use]
     pub fn mood_named(&self, text: &str) -> Option<&str> {
         self.first_named(&self.moods, &words::MOODS, text)
+    }
+
+    /// The listed status that is the whole of `text`, or that a single word means. "Almost dead" is no status.
+    #[must_use]
+    pub fn status_named(&self, text: &str) -> Option<&str> {
+        let word = normalise_word(text);
+        let is_whole = self.statuses.contains(&word) || self.synonyms.contains_key(&word) || !word.contains(' ');
+        is_whole.then(|| self.first_named(&self.statuses, &words::STATUSES, &word))?
     }
 
     #[must_use]
@@ -78,6 +95,13 @@ impl Vocabulary {
         self.moods.iter().map(|mood| display_label(mood, language)).collect()
     }
 
+    /// The list of statuses as a prompt in `language` shows it.
+    #[must_use]
+    pub fn statuses_in(&self, language: Language) -> Vec<&str> {
+        let statuses = self.statuses.iter();
+        statuses.map(|status| display_label(status, language)).collect()
+    }
+
     /// The kinds of relationships. They are ASCII in every language, so that a world's rules match all its NPCs.
     #[must_use]
     pub fn relationship_kinds(&self) -> &[String] {
@@ -88,7 +112,9 @@ impl Vocabulary {
     #[must_use]
     pub fn contains_word(&self, word: &str) -> bool {
         let word = normalise_word(word);
-        self.moods.contains(&word) || self.kinds.contains(&word)
+        [&self.moods, &self.kinds, &self.statuses]
+            .into_iter()
+            .any(|list| list.contains(&word))
     }
 
     fn first_named<'a>(
@@ -154,6 +180,7 @@ pub fn display_label(word: &str, language: Language) -> &str {
         words::MOODS
             .iter()
             .chain(&*words::KINDS)
+            .chain(&*words::STATUSES)
             .find(|known| known.key == word)
     };
     match language {
@@ -233,6 +260,25 @@ mod tests {
     }
 
     #[test]
+    fn status_is_a_whole_word_of_the_list() {
+        let vocabulary = Vocabulary::default();
+        for (said, status) in [
+            ("Dead", Some("dead")),
+            ("killed", Some("dead")),
+            ("죽었다", Some("dead")),
+            ("almost dead", None),
+            ("죽은 척", None),
+            ("left wounded", None),
+            ("purple", None),
+        ] {
+            assert_eq!(vocabulary.status_named(said), status, "{said}");
+        }
+        let own = world(|settings| settings.statuses = Some(vec!["Turned to stone".to_owned()]));
+        assert_eq!(own.status_named("turned to stone"), Some("turned to stone"));
+        assert_eq!(own.status_named("dead"), Some(DEAD), "in every world");
+    }
+
+    #[test]
     fn kind_is_one_in_any_spelling() {
         let vocabulary = Vocabulary::default();
         for (said, kind) in [
@@ -298,6 +344,11 @@ mod tests {
             );
             for said in word.english.iter().chain(&word.korean) {
                 assert_eq!(vocabulary.mood_named(said), Some(word.key), "{said}");
+            }
+        }
+        for word in &*words::STATUSES {
+            for said in word.english.iter().chain(&word.korean) {
+                assert_eq!(vocabulary.status_named(said), Some(word.key), "{said}");
             }
         }
         for word in &*words::KINDS {

@@ -60,9 +60,8 @@ impl NpcConversations {
         if node.is_draining() {
             return Err(DialogueError::Draining);
         }
-        for npc in new.npcs.iter().chain(&new.witnesses) {
-            node.read_authored(scope, &new.world, npc).await?;
-        }
+        node.check_participants(scope, &new.world, &new.npcs, &new.witnesses)
+            .await?;
         let place = node
             .ports
             .budgets

@@ -14,7 +14,10 @@ use crate::{
     participants::ParticipantRecords,
     running_turn::TurnOutcome,
 };
-use colloquy_dialogue::npc_conversation::{end_reason, max_turns};
+use colloquy_dialogue::{
+    npc_conversation::{end_reason, max_turns},
+    turn::TurnError,
+};
 
 /// Failed lines in a row before the conversation pauses.
 const MAX_FAILURES_IN_A_ROW: u32 = 5;
@@ -92,8 +95,15 @@ impl NpcConversation {
                 SpeakerChoice::Pending => return,
             },
         };
-        let (Some(loaded), Some(npc)) = (self.state.loaded(), speaker.and_then(|npc| records.npc(&npc))) else {
-            // A dialogue names its NPCs, so a speaker always exists.
+        let Some(speaker) = speaker else {
+            let why = Arc::new(TurnError::NpcDead);
+            for caller in self.kind.stepping.drain(..) {
+                let _ = caller.send(Err(Arc::clone(&why)));
+            }
+            return self.begin_closing("npc_dead", None, ctx);
+        };
+        let (Some(loaded), Some(npc)) = (self.state.loaded(), records.npc(&speaker)) else {
+            // A dialogue names its NPCs, so the record always exists.
             return self.kind.stepping.clear();
         };
         let last = number >= max_turns(&loaded.dialogue.options, &self.node.ports.settings.conversation);

@@ -1,4 +1,4 @@
-//! The choice of the next speaker by a model, before the line begins.
+//! The choice of the next speaker among the living, before the line begins.
 
 use std::sync::Arc;
 
@@ -7,13 +7,11 @@ use actix::{ActorFutureExt, AsyncContext, Context, SpawnHandle, WrapFuture};
 use super::NpcConversation;
 use crate::participants::ParticipantRecords;
 use colloquy_core::ids::{NpcId, TurnId};
-use colloquy_dialogue::npc_conversation::next_speaker;
-use colloquy_ports::ledger::dialogues::NextSpeaker;
 
-/// The query to a model, and its answer.
+/// The query for the next speaker, and its answer.
 #[derive(Default)]
 pub(super) struct SpeakerQuery {
-    /// The line after which a model is choosing.
+    /// The line after which the speaker is being chosen.
     asked: Option<(Option<TurnId>, SpawnHandle)>,
     /// The line and the chosen speaker.
     chosen: Option<(Option<TurnId>, Option<NpcId>)>,
@@ -21,9 +19,9 @@ pub(super) struct SpeakerQuery {
 
 /// The speaker of the next line.
 pub(super) enum SpeakerChoice {
-    /// `None`: no NPC takes part.
+    /// `None`: fewer than two NPCs are alive.
     Known(Option<NpcId>),
-    /// A model is choosing; the conversation continues after the answer.
+    /// The conversation continues after the answer.
     Pending,
 }
 
@@ -32,10 +30,6 @@ impl NpcConversation {
         let Some(loaded) = self.state.loaded() else {
             return SpeakerChoice::Known(None);
         };
-        let members = rows.members();
-        if loaded.dialogue.options.next_speaker == NextSpeaker::Rule {
-            return SpeakerChoice::Known(next_speaker(&members, &loaded.history));
-        }
         let head = loaded.head;
         // A query after a rewound line is cancelled.
         if let Some((after, asking)) = self.kind.speaker_query.asked {
@@ -56,10 +50,10 @@ impl NpcConversation {
         }
         let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
         let (dialogue, history) = (Arc::clone(&loaded.dialogue), Arc::clone(&loaded.history));
-        let language = rows.world.language;
+        let (world, members) = (Arc::clone(&rows.world), rows.members());
         let ask = async move {
             use_cases
-                .next_speaker(&scope, &dialogue, language, &members, &history)
+                .next_speaker(&scope, &dialogue, &world, &members, &history)
                 .await
         };
         let asking = ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {

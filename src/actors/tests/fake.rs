@@ -31,7 +31,7 @@ use colloquy_dialogue::{
     turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
 };
 use colloquy_memory::{
-    authored::Language,
+    authored::{Npc, World},
     trace::{Timings, TurnTrace},
     turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
 };
@@ -40,7 +40,7 @@ use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::{
         audit::Edit,
-        dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
+        dialogues::{CommitOutcome, Dialogue, NextSpeaker, Playback, TurnCommit},
         jobs::{Job, JobKind, NewJob},
         rewinds::{LiveCut, Replacement, RewindCommitResult},
         saves::{RestoreCommit, RestoreOutcome},
@@ -385,11 +385,14 @@ impl UseCases for FakeUseCases {
     async fn next_speaker(
         &self,
         _: &TenantScope,
-        _: &Dialogue,
-        _: Language,
+        dialogue: &Dialogue,
+        _: &World,
         cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
+        if dialogue.options.next_speaker == NextSpeaker::Rule {
+            return next_speaker(cast, history);
+        }
         self.speakers_asked.fetch_add(1, Relaxed);
         let hangs = *self.hold_speakers.lock();
         if hangs {
@@ -397,6 +400,9 @@ impl UseCases for FakeUseCases {
         }
         let named = self.next_speakers.lock().pop();
         named.or_else(|| next_speaker(cast, history))
+    }
+    async fn is_npc_dead(&self, _: &TenantScope, _: &World, _: &Npc) -> Result<bool, StoreError> {
+        Ok(false)
     }
     async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         Ok(Preview {

@@ -13,6 +13,7 @@ use crate::{
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
+    attributes::{AttributeAuthor, AttributeRule, AttributeType},
     authored::Language,
     state_block::{StateBlock, StateRules},
 };
@@ -28,13 +29,12 @@ pub(super) async fn extract_state(
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let others: Vec<String> = if turn.player.is_some() {
-        Vec::new()
-    } else {
-        let cast = super::cast_members(services, scope, said).await?;
-        let others = cast.iter().filter(|member| member.id != npc.id);
-        others.map(|member| escape_untrusted(&member.name)).collect()
+    let cast = match turn.player {
+        Some(_) => Vec::new(),
+        None => super::cast_members(services, scope, said).await?,
     };
+    let others = cast.iter().filter(|member| member.id != npc.id);
+    let others: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
     let values = context! {
         npc_name => npc.name.as_str(),
         others,
@@ -52,18 +52,24 @@ pub(super) async fn extract_state(
     )
     .await?;
     // With this schema, null means that a key did not change.
-    answer.retain(|_, value| !value.is_null());
+    drop_unchanged(&mut answer);
     let block = serde_json::Value::Object(answer).to_string();
     let block = StateBlock {
         text: block,
         closed: true,
     };
+    let state = services
+        .memory_cache
+        .world_state(services, scope, &said.world.id)
+        .await?;
     let by = StateBlockContext {
         world: &said.world,
         npc,
         player: turn.player.as_ref(),
+        cast: &cast,
         // The job does not read the memory.
         named: None,
+        state: &state,
     };
     let parsed = parse_state_block(services, scope, &by, &block)
         .await?
@@ -94,6 +100,21 @@ pub(super) async fn extract_state(
     })
 }
 
+/// Removes the keys that are null, also in the entries of lists and in their attributes.
+fn drop_unchanged(object: &mut serde_json::Map<String, serde_json::Value>) {
+    object.retain(|_, value| !value.is_null());
+    for value in object.values_mut() {
+        let nested: &mut [serde_json::Value] = match value {
+            serde_json::Value::Array(items) => items,
+            value => std::slice::from_mut(value),
+        };
+        nested
+            .iter_mut()
+            .filter_map(serde_json::Value::as_object_mut)
+            .for_each(drop_unchanged);
+    }
+}
+
 /// Returns the schema of a state block. An unchanged key is null.
 fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
     let maybe = |kind: &str| serde_json::json!({ "type": [kind, "null"] });
@@ -107,14 +128,43 @@ fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
     let relationship = JsonSchema::object(serde_json::json!({
         "from": name(), "to": name(), "type": kinds, "delta": { "type": "integer" },
     }));
+    let mut statuses: Vec<Option<&str>> = rules.vocabulary.statuses_in(language).into_iter().map(Some).collect();
+    statuses.push(None);
+    let names = || list(name());
+    let attribute = |rule: &AttributeRule| {
+        let schema = match rule.value_type {
+            AttributeType::Number => maybe("number"),
+            AttributeType::Flag => maybe("boolean"),
+            AttributeType::Text => {
+                let values = rule.values.iter().map(|value| Some(value.as_str())).chain([None]);
+                serde_json::json!({ "type": ["string", "null"], "enum": values.collect::<Vec<_>>() })
+            }
+        };
+        (rule.name.clone(), schema)
+    };
+    let of_replies = rules
+        .attributes
+        .iter()
+        .filter(|rule| rule.changed_by == AttributeAuthor::Replies);
+    let attributes: serde_json::Map<_, _> = of_replies.map(attribute).collect();
+    let mut change = serde_json::json!({
+        "who": name(), "location": maybe_name(), "hp_change": maybe("integer"),
+        "status": { "type": ["string", "null"], "enum": statuses },
+        "items_gained": names(), "items_lost": names(),
+        "mood": { "type": ["string", "null"], "enum": moods },
+    });
+    if !attributes.is_empty() {
+        change["attributes"] = JsonSchema::object(serde_json::Value::Object(attributes));
+    }
     let properties = serde_json::json!({
+        "changes": list(JsonSchema::object(change)),
         "location": maybe_name(),
         "location_moved": maybe("boolean"),
         "hp_change": maybe("integer"),
-        "items_gained": list(name()),
-        "items_lost": list(name()),
-        "npc_met": list(name()),
-        "npc_separated": list(name()),
+        "items_gained": names(),
+        "items_lost": names(),
+        "npc_met": names(),
+        "npc_separated": names(),
         "relationship_changes": list(relationship),
         "mood": { "type": ["string", "null"], "enum": moods },
         "events": texts(),

@@ -4,17 +4,20 @@
 use minijinja::context;
 use serde::Deserialize;
 
-use super::{SceneMember, find_addressed, next_speaker};
+use super::{MIN_NPCS, SceneMember, find_addressed, next_speaker};
 use crate::{
     Services,
     models::{ModelRequest, parse_json_answer},
     prompt::{Template, TemplateError, escape_untrusted},
 };
 use colloquy_core::{ids::NpcId, scope::TenantScope};
-use colloquy_memory::authored::Language;
+use colloquy_memory::{
+    authored::{Language, World},
+    state::Character,
+};
 use colloquy_ports::{
     buffer::BufferedTurn,
-    ledger::dialogues::Dialogue,
+    ledger::dialogues::{Dialogue, NextSpeaker},
     llm::{ChatMessage, ChatRole, JsonSchema, Task},
 };
 
@@ -26,15 +29,24 @@ struct SpeakerAnswer {
     next: String,
 }
 
-/// Works like [`next_speaker`], but asks a model if the choice is open: after the first line, with three or more NPCs.
+/// Works like [`next_speaker`] among the living, but asks a model if the dialogue wants so and the choice is open: after
+/// the first line, with three or more NPCs. `None`: fewer than two NPCs are alive.
 pub async fn choose_speaker(
     services: &Services,
     scope: &TenantScope,
     dialogue: &Dialogue,
-    language: Language,
+    world: &World,
     cast: &[SceneMember],
     history: &[BufferedTurn],
 ) -> Option<NpcId> {
+    let cast = living_members(services, scope, world, cast).await;
+    if cast.len() < MIN_NPCS {
+        return None;
+    }
+    if dialogue.options.next_speaker == NextSpeaker::Rule {
+        return next_speaker(&cast, history);
+    }
+    let (cast, language) = (cast.as_slice(), world.language);
     let others: Vec<&SceneMember> = match history.last() {
         Some(last) => cast.iter().filter(|member| member.id != last.npc).collect(),
         None => Vec::new(),
@@ -45,6 +57,31 @@ pub async fn choose_speaker(
         return Some(named);
     }
     next_speaker(cast, history)
+}
+
+/// Returns the cast without the dead. If the state cannot be read, all of the cast: the line itself reads it again.
+async fn living_members(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    cast: &[SceneMember],
+) -> Vec<SceneMember> {
+    if world.settings.lets_ghosts_speak() {
+        return cast.to_vec();
+    }
+    match services.memory_cache.world_state(services, scope, &world.id).await {
+        Ok(state) => {
+            let is_dead = |name: &str| state.characters.get(name).is_some_and(Character::is_dead);
+            let living = cast
+                .iter()
+                .filter(|member| !is_dead(&member.name) && !is_dead(member.id.as_str()));
+            living.cloned().collect()
+        }
+        Err(error) => {
+            tracing::info!(world = %world.id, %error, "the dead among the NPCs are not known");
+            cast.to_vec()
+        }
+    }
 }
 
 async fn ask_next_speaker(

@@ -7,6 +7,7 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 use super::untrusted::escape_untrusted;
 use colloquy_core::ids::{NpcId, WorldId};
 use colloquy_memory::{
+    attributes::{AttributeAuthor, AttributeRule},
     authored::{Language, Npc, ReplyLanguage, World},
     keywords::with_particle,
     state_block::StateRules,
@@ -241,10 +242,15 @@ impl Templates {
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
                 canon => entries(), promises => entries(), told => entries(), own => entries(), facts => entries(),
                 today => if texts.is_empty() { "" } else { "x" }, days => texts.len(), by => "character",
-                bounds => context! { relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], items => list(), places => list() },
+                bounds => context! {
+                    relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
+                    attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => 0, max => 1 }),
+                },
+                near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 characters => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
+                    attributes => list(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
@@ -316,6 +322,20 @@ pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
     let vocabulary = Vocabulary::from_settings(settings);
     let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
     let moods: Vec<String> = moods.collect();
+    let statuses = vocabulary.statuses_in(language).into_iter().map(str::to_owned);
+    let statuses: Vec<String> = statuses.collect();
+    let of_replies = |rule: &&AttributeRule| rule.changed_by == AttributeAuthor::Replies;
+    let attributes = settings.attribute_rules().iter().filter(of_replies).map(|rule| {
+        let (min, max) = rule.bounds();
+        let values: Vec<String> = rule.values.iter().map(|value| escape_untrusted(value)).collect();
+        context! {
+            name => escape_untrusted(&rule.name),
+            type => <&str>::from(rule.value_type),
+            of => <&str>::from(rule.of),
+            values, min, max,
+        }
+    });
+    let attributes: Vec<Value> = attributes.collect();
     let first = |list: &Option<Vec<String>>| -> Vec<String> {
         let names = list.iter().flatten().take(MAX_LISTED_NAMES);
         names.map(|name| escape_untrusted(name)).collect()
@@ -325,6 +345,8 @@ pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
         hp => settings.max_hp_delta.unwrap_or(default.max_hp_delta),
         moods,
         kinds => vocabulary.relationship_kinds().to_vec(),
+        statuses,
+        attributes,
         items => first(&settings.items),
         places => first(&settings.places),
     }

@@ -1,62 +1,70 @@
-//! World state for the prompt: the lines about one NPC and one player.
+//! World state for the prompt: the lines about one NPC, one player, and who is near.
 //!
 //! All players of a world share the world state. Before a change is stored, `player` in a state block is replaced by
-//! the player's own name. A prompt shows only this NPC and this player.
+//! the player's own name. A prompt shows only this NPC, this player, and other NPCs who are present.
 
-use minijinja::context;
+use minijinja::{Value, context};
 
 use super::{
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
-use crate::npc_conversation::Scene;
+use crate::{npc_conversation::Scene, turn::TurnInput};
 use colloquy_core::ids::PlayerId;
 use colloquy_memory::{
-    authored::{Language, Npc},
+    attributes::{AttributeAudience, AttributeValue},
+    authored::{Language, Npc, World},
     party::{self, PLAYER},
     state::{Character, StateChange, WorldState},
     vocabulary,
 };
 
-/// The maximum number of shown relationships, and of items.
+/// The maximum number of shown relationships, of items, of people near, and of the dead.
 const MAX_LISTED: usize = 8;
 
 /// Replaces the word `player` in a change by the player's own name in world state.
 pub(crate) fn bind_player(change: &mut StateChange, player: &PlayerId) {
-    let bind = |name: &mut String| {
-        if party::means_player(name) {
-            *name = party::player_key(player);
-        }
-    };
-    match change {
-        StateChange::Location { who, .. }
-        | StateChange::HpDelta { who, .. }
-        | StateChange::Status { who, .. }
-        | StateChange::ItemGained { who, .. }
-        | StateChange::ItemLost { who, .. }
-        | StateChange::Mood { who, .. }
-        | StateChange::Progress { who, .. } => bind(who),
-        StateChange::Relationship { from, to, .. } => {
-            bind(from);
-            bind(to);
-        }
-        StateChange::Met { who, whom } | StateChange::Separated { who, whom } => {
-            bind(who);
-            bind(whom);
-        }
-        StateChange::Happened { .. } | StateChange::Note { .. } => {}
+    for name in change.names_mut().filter(|name| party::means_player(name)) {
+        *name = party::player_key(player);
     }
 }
 
-/// Returns the lines about the NPC, the others present, and their relationships.
+/// Whose prompt shows the world.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Onlooker<'a> {
+    pub world: &'a World,
+    pub npc: &'a Npc,
+    /// The player in the dialogue; `None` in an NPC conversation.
+    pub player: Option<&'a PlayerId>,
+    /// The other NPCs who are present.
+    pub scene: Option<&'a Scene>,
+}
+
+impl<'a> Onlooker<'a> {
+    pub(crate) fn of_turn(input: &'a TurnInput) -> Self {
+        Self {
+            world: &input.world,
+            npc: &input.npc,
+            player: input.player.as_ref(),
+            scene: input.scene.as_deref(),
+        }
+    }
+}
+
+/// Returns the lines about the NPC, the others present, their relationships, the near, the dead, and the ways from
+/// here.
 pub(crate) fn world_lines(
     templates: &Templates,
-    language: Language,
     state: &WorldState,
-    npc: &Npc,
-    player: Option<&PlayerId>,
-    scene: Option<&Scene>,
+    onlooker: &Onlooker<'_>,
 ) -> Result<Vec<String>, TemplateError> {
+    let Onlooker {
+        world,
+        npc,
+        player,
+        scene,
+    } = *onlooker;
+    let language = npc.language;
     let bound = player.map(party::player_key);
     let others: Vec<&str> = scene
         .into_iter()
@@ -71,34 +79,90 @@ pub(crate) fn world_lines(
             escape_untrusted(name)
         }
     };
-    let characters: Vec<_> = [npc.name.as_str(), npc.id.as_str()]
+    let own = [npc.name.as_str(), npc.id.as_str()];
+    let here = state.npc_character(npc).and_then(|own| own.location.as_deref());
+    let is_listed = |name: &str| own.contains(&name) || others.contains(&name) || Some(name) == bound.as_deref();
+    let near: Vec<&str> = here
+        .into_iter()
+        .flat_map(|place| state.people_at(place))
+        .map(|(name, _)| name)
+        .filter(|name| !is_listed(name) && !party::is_player(name))
+        .take(MAX_LISTED)
+        .collect();
+    let nobody = Character::default();
+    let characters: Vec<_> = own
         .into_iter()
         .chain(others.iter().copied())
+        .chain(near.iter().copied())
         .chain(bound.as_deref())
-        .filter_map(|name| state.characters.get_key_value(name))
-        .filter(|(_, character)| has_details(character))
-        .map(|(name, character)| character_values(&shown(name), character, language, &shown))
+        .filter_map(|name| {
+            // Everybody here has the attributes of the world's rules, even before the first change.
+            let known = state.characters.get(name);
+            let character =
+                known.or_else(|| (name == npc.name || Some(name) == bound.as_deref()).then_some(&nobody))?;
+            let attributes = shown_attributes(world, Some(name), own.contains(&name), character);
+            let has_details = has_details(character) || !attributes.is_empty();
+            has_details.then(|| character_values(&shown(name), character, attributes, language, &shown))
+        })
         .collect();
-    let about_us = |name: &str| {
-        Some(name) == bound.as_deref() || name == npc.name || name == npc.id.as_str() || others.contains(&name)
-    };
     let relationships: Vec<_> = state
         .relationships
         .iter()
-        .filter(|r| about_us(&r.from) && about_us(&r.to))
+        .filter(|r| is_listed(&r.from) && is_listed(&r.to))
         .take(MAX_LISTED)
         .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => escape_untrusted(&r.kind), strength => r.strength })
         .collect();
-    if characters.is_empty() && relationships.is_empty() {
+    let names = |list: Vec<&str>| list.into_iter().map(escape_untrusted).collect::<Vec<_>>();
+    let dead = names(state.dead_names().take(MAX_LISTED).collect());
+    let ways = here.map_or_else(Vec::new, |place| world.settings.places_next_to(place));
+    let ways = names(ways.into_iter().take(MAX_LISTED).collect());
+    let of_world = Character {
+        attributes: state.attributes.clone(),
+        ..Character::default()
+    };
+    let of_world = shown_attributes(world, None, false, &of_world);
+    let empty = [&dead, &ways, &of_world].into_iter().all(Vec::is_empty);
+    if characters.is_empty() && relationships.is_empty() && empty {
         return Ok(Vec::new());
     }
-    let text = templates.render(language, Template::ReplyWorld, context! { characters, relationships })?;
+    let near = names(near);
+    let values = context! { characters, relationships, near, dead, ways, world_attributes => of_world, ghosts => world.settings.lets_ghosts_speak() };
+    let text = templates.render(language, Template::ReplyWorld, values)?;
     Ok(text
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .map(str::to_owned)
         .collect())
+}
+
+/// Returns the attributes of `who` (`None`: the world) that the NPC sees, as `name value`. `own`: they are the NPC's.
+fn shown_attributes(world: &World, who: Option<&str>, own: bool, character: &Character) -> Vec<String> {
+    let rules = world.settings.attribute_rules().iter().filter(|rule| {
+        rule.is_owned_by(who)
+            && match rule.seen_by {
+                AttributeAudience::All => true,
+                AttributeAudience::Owner => own,
+                AttributeAudience::Backend => false,
+            }
+    });
+    let shown = rules.filter_map(|rule| {
+        let value = character
+            .attributes
+            .get(&rule.name)
+            .cloned()
+            .or_else(|| rule.initial_value())?;
+        let most = match &value {
+            AttributeValue::Number(_) => format!(" of {}", rule.bounds().1),
+            _ => String::new(),
+        };
+        Some(format!(
+            "{} {}{most}",
+            escape_untrusted(&rule.name),
+            escape_untrusted(&value.to_string())
+        ))
+    });
+    shown.collect()
 }
 
 /// True if a character has any details besides its name. A character that lost all its details is still in the state.
@@ -124,9 +188,10 @@ fn has_details(character: &Character) -> bool {
 fn character_values(
     name: &str,
     character: &Character,
+    attributes: Vec<String>,
     language: Language,
     shown: &dyn Fn(&str) -> String,
-) -> minijinja::Value {
+) -> Value {
     let text = |value: &Option<String>| value.as_deref().map(escape_untrusted);
     let items: Vec<String> = character
         .items
@@ -137,11 +202,17 @@ fn character_values(
             many => format!("{} \u{d7}{many}", escape_untrusted(item)),
         })
         .collect();
-    let with: Vec<String> = character.with.iter().take(MAX_LISTED).map(|name| shown(name)).collect();
+    // No prompt names another player.
+    let with = character.with.iter().map(|name| shown(name));
+    let with: Vec<String> = with
+        .filter(|name| name == PLAYER || !party::is_player(name))
+        .take(MAX_LISTED)
+        .collect();
     context! {
         name,
         location => text(&character.location),
-        status => text(&character.status),
+        status => character.status.as_deref().map(|status| escape_untrusted(vocabulary::display_label(status, language))),
+        attributes,
         mood => character.mood.as_deref().map(|mood| escape_untrusted(vocabulary::display_label(mood, language))),
         hp => character.hp,
         items,

@@ -1,7 +1,7 @@
 //! The commit of a finished reply. One transaction writes the turn, its checkpoint, its trace, the state changes and
 //! the jobs. The buffer follows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -12,6 +12,7 @@ use crate::{
     prompt::{self, Prompt},
     requester::Requester,
     scenarios::UnlockTrigger,
+    scene::SceneMember,
 };
 use colloquy_core::{
     ids::{PlayerId, WorldId},
@@ -22,7 +23,7 @@ use colloquy_memory::{
     fact::Cause,
     keywords::normalise_text,
     party,
-    state::StateChange,
+    state::{Character, StateChange, WorldState},
     state_block::{self, StateBlock, StateBlockError, StateRules},
     summary,
     tokens::TokenCounter,
@@ -191,11 +192,18 @@ async fn read_state_changes(
     let Some(block) = block else {
         return Ok((Vec::new(), false));
     };
+    // The backend may have changed the state during the reply.
+    let state = services
+        .memory_cache
+        .world_state(services, &input.scope, &input.world.id)
+        .await?;
     let by = StateBlockContext {
         world: &input.world,
         npc: &input.npc,
         player: input.player.as_ref(),
+        cast: input.scene.as_deref().map_or(&[], |scene| &scene.cast),
         named,
+        state: &state,
     };
     let parsed = parse_state_block(services, &input.scope, &by, block).await?;
     Ok(match parsed {
@@ -228,8 +236,71 @@ pub(crate) struct StateBlockContext<'a> {
     pub npc: &'a Npc,
     /// `None` in an NPC conversation.
     pub player: Option<&'a PlayerId>,
+    /// The NPCs that take part; empty in a session with one NPC.
+    pub cast: &'a [SceneMember],
     /// The player's name, as the NPC knows it.
     pub named: Option<&'a str>,
+    /// The present state of the world.
+    pub state: &'a WorldState,
+}
+
+impl StateBlockContext<'_> {
+    /// Returns the world's limits for what the reply may change here.
+    fn state_rules(&self) -> StateRules {
+        let Self {
+            world,
+            npc,
+            player,
+            cast,
+            state,
+            ..
+        } = *self;
+        let key = player.map(party::player_key);
+        let (speaker, player_character) = (
+            state.npc_character(npc),
+            key.as_deref().and_then(|key| state.characters.get(key)),
+        );
+        let place_of = |character: Option<&'_ Character>| character.and_then(|character| character.location.clone());
+        let mut present = BTreeMap::new();
+        for place in [speaker, player_character].into_iter().filter_map(place_of) {
+            let people = state.people_at(&place).map(|(name, _)| name);
+            present.extend(
+                people
+                    .filter(|name| !party::is_player(name))
+                    .map(|name| (normalise_text(name), name.to_owned())),
+            );
+        }
+        let cast = cast.iter().map(|member| (&member.id, &member.name));
+        for (id, name) in cast.chain([(&npc.id, &npc.name)]) {
+            present.insert(id.to_string(), name.clone());
+            present.insert(normalise_text(name), name.clone());
+        }
+        let others = present.values().filter(|name| **name != npc.name);
+        let located = others.map(|name| (name.clone(), state.characters.get(name)));
+        let located = located.chain([
+            (npc.name.clone(), speaker),
+            (party::PLAYER.to_owned(), player_character),
+        ]);
+        let reachable = located.filter_map(|(name, character)| {
+            let place = place_of(character)?;
+            let next: Vec<String> = world
+                .settings
+                .places_next_to(&place)
+                .into_iter()
+                .map(str::to_owned)
+                .collect();
+            (!next.is_empty()).then(|| (name, next.into_iter().chain([place]).collect()))
+        });
+        let dead_player = player_character.is_some_and(Character::is_dead);
+        let dead = state.dead_names().chain(dead_player.then_some(party::PLAYER));
+        StateRules {
+            without_player: player.is_none(),
+            reachable: reachable.collect(),
+            dead: dead.map(str::to_owned).collect(),
+            present,
+            ..state_rules_of(&world.settings)
+        }
+    }
 }
 
 /// Reads a state block within the world's rules. A person that the block names as met, left or related must belong to
@@ -243,11 +314,11 @@ pub(crate) async fn parse_state_block(
     let StateBlockContext {
         world,
         npc,
-        player,
         named: players_name,
+        state,
+        ..
     } = *by;
-    let mut rules = state_rules_of(&world.settings);
-    rules.without_player = player.is_none();
+    let mut rules = by.state_rules();
     let anybody = block.parse_changes(&npc.name, &rules);
     let Ok(parsed) = &anybody else {
         return Ok(anybody);
@@ -261,14 +332,17 @@ pub(crate) async fn parse_state_block(
         return Ok(anybody);
     }
     let strangers: Vec<String> = strangers.into_iter().collect();
-    let authored = &services.ledger.authored;
-    let (named, state) = tokio::try_join!(
-        authored.find_npc_names(scope, &world.id, &strangers),
-        services.memory_cache.world_state(services, scope, &world.id)
-    )?;
+    let named = services
+        .ledger
+        .authored
+        .find_npc_names(scope, &world.id, &strangers)
+        .await?;
     // The NPC's own name comes first, because an empty list would allow any name.
     rules.known_names.push(npc.name.clone());
-    rules.known_names.extend(named);
+    // A person stays under the name or id in the block.
+    rules
+        .known_names
+        .extend(named.into_iter().flat_map(|npc| [npc.name, npc.id.to_string()]));
     let characters = state.characters.keys();
     rules
         .known_names
@@ -297,6 +371,7 @@ pub(crate) fn state_rules_of(settings: &WorldSettings) -> StateRules {
         vocabulary: Vocabulary::from_settings(settings),
         items: settings.items.clone(),
         places: settings.places.clone(),
+        attributes: settings.attribute_rules().to_vec(),
         ..default
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     Services, acquaintance,
     intent::{self, ClassifiedIntent},
     locks, overheard,
-    prompt::{self, Prompt, PromptMaterial, PromptReader, world_lines},
+    prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, world_lines},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast},
@@ -181,6 +181,9 @@ pub(super) async fn gather_timed(
         };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
+    if !input.world.settings.lets_ghosts_speak() && world.is_npc_dead(&input.npc) {
+        return Err(TurnError::NpcDead);
+    }
     let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
@@ -189,14 +192,7 @@ pub(super) async fn gather_timed(
             .notes
             .push(format!("the intent was not classified; {}", classified.source));
     }
-    let lines = world_lines(
-        &services.prompts,
-        input.npc.language,
-        world.as_ref(),
-        &input.npc,
-        input.player.as_ref(),
-        input.scene.as_deref(),
-    )?;
+    let lines = world_lines(&services.prompts, world.as_ref(), &Onlooker::of_turn(input))?;
     let StandingMemory {
         facts, taken_out: gone, ..
     } = std::mem::take(&mut recalled.standing);

@@ -174,6 +174,9 @@ pub enum TurnError {
     /// The dialogue was rewound to an earlier turn during this turn.
     #[error("the dialogue was taken back to an earlier turn")]
     Unsaid,
+    /// The NPC is dead, and the world has no ghosts.
+    #[error("the NPC is dead")]
+    NpcDead,
     /// The prompt's fixed sections alone exceed the budget.
     #[error("the persona and rules alone exceed the prompt budget by {over} tokens")]
     PromptTooLarge { over: u32 },

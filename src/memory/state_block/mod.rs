@@ -6,9 +6,12 @@
 mod cutter;
 mod flow;
 mod reader;
+mod rules;
+mod values;
 
 pub use cutter::{CutReply, StreamCutter};
-pub use reader::{MAX_NAME_CHARS, ParsedStateBlock, StateBlockError, StateRules, parse_closed, parse_unclosed};
+pub use reader::{parse_closed, parse_unclosed};
+pub use rules::{MAX_NAME_CHARS, ParsedStateBlock, StateBlockError, StateRules};
 
 /// The inside of a block, as in the reply.
 #[derive(Debug, Clone, PartialEq, Eq)]

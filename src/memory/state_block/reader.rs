@@ -5,81 +5,17 @@ use std::collections::HashMap;
 use super::{
     MAX_BLOCK_BYTES,
     flow::{self, BlockValue},
+    rules::{ParsedStateBlock, StateBlockError, StateRules},
+    values::{clean_line, clip_chars, exact_number, field_text, is_nothing, parse_counted, parse_flag, whole_number},
 };
-use crate::{keywords::normalise_text, state::StateChange, text::is_ignorable, vocabulary::Vocabulary};
+use crate::{
+    attributes::{self, AttributeAuthor, AttributeType, AttributeValue},
+    keywords::normalise_text,
+    state::StateChange,
+};
 
-/// Longest name, place, item or mood, in Unicode scalar values.
-pub const MAX_NAME_CHARS: usize = 64;
 /// The player's name in state changes.
 const PLAYER: &str = "player";
-
-/// Bounds for the changes of one block.
-#[derive(Debug, Clone, PartialEq)]
-pub struct StateRules {
-    /// Largest change of one relationship in one turn; 20.
-    pub max_relationship_delta: i32,
-    /// Largest change of hit points in one turn; 100.
-    pub max_hp_delta: i32,
-    /// Most of one item gained, and most lost, in one turn; 1,000.
-    pub max_item_delta: u32,
-    /// Longest name, place, item or mood, in Unicode scalar values; 64.
-    pub max_name_chars: usize,
-    /// Longest sentence in events and notes, in Unicode scalar values; 200.
-    pub max_text_chars: usize,
-    /// Most entries of one list; 16.
-    pub max_list: usize,
-    /// Names allowed in relationships and meetings, besides the player and the speaker. Empty: any name.
-    pub known_names: Vec<String>,
-    /// Names under which the NPC knows the player; each is read as `player`.
-    pub player_names: Vec<String>,
-    /// True without a player, as in NPC conversations: the changes of a block belong to the speaker.
-    pub without_player: bool,
-    /// The words for moods and relationships.
-    pub vocabulary: Vocabulary,
-    /// All items of the world; `None`: any item.
-    pub items: Option<Vec<String>>,
-    /// All places of the world; `None`: any place.
-    pub places: Option<Vec<String>>,
-}
-
-impl Default for StateRules {
-    fn default() -> Self {
-        Self {
-            max_relationship_delta: 20,
-            max_hp_delta: 100,
-            max_item_delta: 1_000,
-            max_name_chars: MAX_NAME_CHARS,
-            max_text_chars: 200,
-            max_list: 16,
-            known_names: Vec::new(),
-            player_names: Vec::new(),
-            without_player: false,
-            vocabulary: Vocabulary::default(),
-            items: None,
-            places: None,
-        }
-    }
-}
-
-/// The content of a block.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct ParsedStateBlock {
-    pub changes: Vec<StateChange>,
-    /// Left-out or reduced entries with the reason, in words, for the trace.
-    pub rejected: Vec<String>,
-}
-
-/// Why a whole block cannot be read.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum StateBlockError {
-    #[error("the state block is longer than {max} bytes")]
-    TooLong { max: usize },
-    #[error("the state block has no `key: value` line and is not an object")]
-    NotABlock,
-    /// The text is readable, but has no key of a state block.
-    #[error("the state block has none of the known keys")]
-    NoKnownKey,
-}
 
 /// Reads a closed block. `speaker_npc` names the NPC that spoke. `mood` belongs to this NPC. Place, hit points, items
 /// and meetings belong to the player, or to the speaker without a player.
@@ -128,6 +64,8 @@ fn read_block(
         rules,
         out: ParsedStateBlock::default(),
         counts: HashMap::new(),
+        hit_points: HashMap::new(),
+        attributes: HashMap::new(),
     };
     if !closed {
         reader.add_rejection(match lost {
@@ -154,8 +92,12 @@ struct StateBlockReader<'a> {
     speaker: &'a str,
     rules: &'a StateRules,
     out: ParsedStateBlock,
-    /// The counts of each item, gained and lost, so far.
-    counts: HashMap<(String, bool), u32>,
+    /// The counts of each character's items, gained and lost, so far.
+    counts: HashMap<(String, String, bool), u32>,
+    /// The changes of each character's hit points so far.
+    hit_points: HashMap<String, i32>,
+    /// The changes of each number of a character or the world so far.
+    attributes: HashMap<(Option<String>, String), f64>,
 }
 
 impl StateBlockReader<'_> {
@@ -172,20 +114,20 @@ impl StateBlockReader<'_> {
     fn read_entry(&mut self, key: &str, value: &BlockValue, stayed: bool) -> bool {
         match key {
             "location" if stayed => {}
-            "location" => self.read_location(key, value),
             // The key is a flag, but some models write the place here.
-            "location_moved" => {
-                if parse_flag(value).is_none() {
-                    self.read_location(key, value);
-                }
+            "location_moved" if parse_flag(value).is_some() => {}
+            "location" | "location_moved" | "hp_change" | "items_gained" | "items_lost" => {
+                let who = self.subject_name();
+                self.read_character_value(&who, key, value);
             }
-            "hp_change" => self.read_hp(value),
-            "items_gained" => self.read_items(key, value, true),
-            "items_lost" => self.read_items(key, value, false),
+            "changes" | "change" => self.read_characters(value),
             "npc_met" => self.read_people(key, value, |who, whom| StateChange::Met { who, whom }),
             "npc_separated" => self.read_people(key, value, |who, whom| StateChange::Separated { who, whom }),
             "relationship_changes" | "relationship_change" => self.read_relationships(value),
-            "mood" => self.read_mood(key, value),
+            "mood" => {
+                let who = self.speaker.to_owned();
+                self.read_mood(&who, key, value);
+            }
             "events" | "event" => self.read_sentences(key, value, |text| StateChange::Happened { text }),
             "notes" | "note" => self.read_sentences(key, value, |text| StateChange::Note { text }),
             other => {
@@ -210,18 +152,147 @@ impl StateBlockReader<'_> {
         None
     }
 
-    fn read_location(&mut self, key: &str, value: &BlockValue) {
+    /// Reads an entry of `changes` for each character who is here, or for the world.
+    fn read_characters(&mut self, value: &BlockValue) {
+        const KEY: &str = "changes";
+        for entry in self.list_items(KEY, value) {
+            let BlockValue::Map(map) = entry else {
+                if !matches!(&entry, BlockValue::Text(text) if is_nothing(text)) {
+                    self.add_rejection(format!("an entry of `{KEY}` must have who, and what changed"));
+                }
+                continue;
+            };
+            let named = field_text(&map, &["who", "name", "npc", "이름"]).unwrap_or_default();
+            if matches!(normalise_text(&named).as_str(), "world" | "the world" | "세계") {
+                for (key, value) in map.iter().filter(|(key, _)| key == "attributes") {
+                    self.read_attributes(None, key, value);
+                }
+                continue;
+            }
+            let present = self.rules.present.get(&normalise_text(&clean_line(&named))).cloned();
+            let Some(who) = present.or_else(|| self.checked_person(KEY, &named)) else {
+                continue;
+            };
+            let is_here = |name: &String| *name == who;
+            if who != PLAYER && who != self.speaker && !self.rules.present.values().any(is_here) {
+                self.add_rejection(format!("`{}` in `{KEY}` is not here", clip_chars(&who, 64)));
+                continue;
+            }
+            if self.rules.dead.iter().any(is_here) {
+                self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&who, 64)));
+                continue;
+            }
+            for (key, value) in &map {
+                if !matches!(key.as_str(), "who" | "name" | "npc" | "이름") {
+                    self.read_character_value(&who, key, value);
+                }
+            }
+        }
+    }
+
+    /// Reads one value of a character.
+    fn read_character_value(&mut self, who: &str, key: &str, value: &BlockValue) {
+        match key {
+            "location" | "location_moved" => self.read_location(who, key, value),
+            "hp_change" => self.read_hp(who, value),
+            "items_gained" => self.read_items(who, key, value, true),
+            "items_lost" => self.read_items(who, key, value, false),
+            "status" => self.read_status(who, key, value),
+            "mood" if who != PLAYER => self.read_mood(who, key, value),
+            "attributes" => self.read_attributes(Some(who), key, value),
+            other => self.add_rejection(format!("`{}` is not a key of `changes`", clip_chars(other, 40))),
+        }
+    }
+
+    fn read_location(&mut self, who: &str, key: &str, value: &BlockValue) {
         let text = self.single_text(key, value);
         let named = text.and_then(|text| self.checked_name(key, text));
-        if let Some(to) = named.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) {
-            let who = self.subject_name();
-            self.out.changes.push(StateChange::Location { who, to });
+        let Some(to) = named.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) else {
+            return;
+        };
+        let is_it = |place: &String| normalise_text(place) == normalise_text(&to);
+        if self
+            .rules
+            .reachable
+            .get(who)
+            .is_some_and(|places| !places.iter().any(is_it))
+        {
+            let to = clip_chars(&to, 64);
+            return self.add_rejection(format!("`{who}` cannot get from its place to `{to}` in one turn"));
+        }
+        let who = who.to_owned();
+        self.out.changes.push(StateChange::Location { who, to });
+    }
+
+    fn read_status(&mut self, who: &str, key: &str, value: &BlockValue) {
+        let text = self.single_text(key, value).map(clean_line);
+        let Some(text) = text.filter(|text| !is_nothing(text)) else {
+            return;
+        };
+        let rules = self.rules;
+        let Some(status) = rules.vocabulary.status_named(&text) else {
+            return self.add_rejection(format!("`{key}` names no status of this world"));
+        };
+        self.out.changes.push(StateChange::Status {
+            who: who.to_owned(),
+            status: status.to_owned(),
+        });
+    }
+
+    /// Reads attributes: numbers change the value, texts and flags replace it.
+    fn read_attributes(&mut self, who: Option<&str>, key: &str, value: &BlockValue) {
+        let BlockValue::Map(map) = value else {
+            return self.add_rejection(format!("`{key}` must be an object of names and values"));
+        };
+        let rules = self.rules;
+        for (name, value) in map.iter().take(rules.max_list) {
+            let rule = attributes::find_rule(&rules.attributes, name).filter(|rule| rule.is_owned_by(who));
+            let (Some(rule), BlockValue::Text(text)) = (rule, value) else {
+                self.add_rejection(format!("`{}` is no attribute for this", clip_chars(name, 40)));
+                continue;
+            };
+            if rule.changed_by == AttributeAuthor::Backend {
+                self.add_rejection(format!("the attribute `{}` is the backend's", rule.name));
+                continue;
+            }
+            let (who, name) = (who.map(str::to_owned), rule.name.clone());
+            let read = match rule.value_type {
+                AttributeType::Number => exact_number(text).map(|wanted| {
+                    let (min, max) = rule.bounds();
+                    let most = rule.max_delta.unwrap_or(max - min).abs();
+                    // The limit holds per attribute and turn, over all entries of a block.
+                    let total = self.attributes.entry((who.clone(), name.clone())).or_default();
+                    let before = *total;
+                    *total = (before + wanted).max(-most).min(most);
+                    StateChange::AttributeDelta {
+                        who,
+                        name,
+                        delta: *total - before,
+                        start: rule.initial_number(),
+                        min,
+                        max,
+                    }
+                }),
+                AttributeType::Text => {
+                    let to = rule.checked_value(&AttributeValue::Text(clean_line(text))).ok();
+                    to.map(|to| StateChange::Attribute { who, name, to })
+                }
+                AttributeType::Flag => parse_flag(value).map(|flag| StateChange::Attribute {
+                    who,
+                    name,
+                    to: AttributeValue::Flag(flag),
+                }),
+            };
+            match read {
+                Some(change) => self.out.changes.push(change),
+                None => self.add_rejection(format!("the value of the attribute `{}` does not fit it", rule.name)),
+            }
         }
     }
 
     /// Reads a listed mood and ignores all other words. Free words would show all players the private words of one
     /// player.
-    fn read_mood(&mut self, key: &str, value: &BlockValue) {
+    fn read_mood(&mut self, who: &str, key: &str, value: &BlockValue) {
         let text = self.single_text(key, value).map(clean_line);
         let Some(text) = text.filter(|text| !is_nothing(text)) else {
             return;
@@ -231,7 +302,7 @@ impl StateBlockReader<'_> {
             return self.add_rejection(format!("`{key}` names no mood of this world"));
         };
         self.out.changes.push(StateChange::Mood {
-            who: self.speaker.to_owned(),
+            who: who.to_owned(),
             mood: mood.to_owned(),
         });
     }
@@ -248,7 +319,7 @@ impl StateBlockReader<'_> {
         found
     }
 
-    fn read_hp(&mut self, value: &BlockValue) {
+    fn read_hp(&mut self, who: &str, value: &BlockValue) {
         let BlockValue::Text(text) = value else {
             return self.add_rejection("`hp_change` must be a number".to_owned());
         };
@@ -258,14 +329,17 @@ impl StateBlockReader<'_> {
         let Some(wanted) = whole_number(text) else {
             return self.add_rejection(format!("`hp_change` must be a number, not `{}`", clip_chars(text, 40)));
         };
-        let delta = self.clamp_and_report("hp_change", wanted, self.rules.max_hp_delta);
-        if delta != 0 {
-            let who = self.subject_name();
+        // The limit holds per character and turn, over all entries of a block.
+        let before = self.hit_points.get(who).copied().unwrap_or_default();
+        let after = self.clamp_and_report("hp_change", before.saturating_add(wanted), self.rules.max_hp_delta);
+        self.hit_points.insert(who.to_owned(), after);
+        if after != before {
+            let (who, delta) = (who.to_owned(), after - before);
             self.out.changes.push(StateChange::HpDelta { who, delta });
         }
     }
 
-    fn read_items(&mut self, key: &str, value: &BlockValue, gained: bool) {
+    fn read_items(&mut self, who: &str, key: &str, value: &BlockValue, gained: bool) {
         for item in self.list_items(key, value) {
             let (name, count) = match &item {
                 BlockValue::Text(text) => parse_counted(text),
@@ -288,9 +362,9 @@ impl StateBlockReader<'_> {
             let named = self.checked_name(key, &name);
             let listed = named.and_then(|name| self.listed_name(key, name, self.rules.items.as_deref()));
             if let Some(item) = listed
-                && let Some(count) = self.cap_item_count(key, &item, gained, count)
+                && let Some(count) = self.cap_item_count((who, key), &item, gained, count)
             {
-                let who = self.subject_name();
+                let who = who.to_owned();
                 self.out.changes.push(if gained {
                     StateChange::ItemGained { who, item, count }
                 } else {
@@ -301,8 +375,8 @@ impl StateBlockReader<'_> {
     }
 
     /// The allowed part of `count`: one turn may give or take only so many of one item, over all entries of a block.
-    fn cap_item_count(&mut self, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
-        let of = (normalise_text(item), gained);
+    fn cap_item_count(&mut self, (who, key): (&str, &str), item: &str, gained: bool, count: u32) -> Option<u32> {
+        let of = (who.to_owned(), normalise_text(item), gained);
         let counted = self.counts.entry(of).or_default();
         let taken = count.min(self.rules.max_item_delta.saturating_sub(*counted));
         *counted += taken;
@@ -324,7 +398,12 @@ impl StateBlockReader<'_> {
                 continue;
             }
             let who = self.subject_name();
-            if let Some(whom) = self.checked_person(key, &name).filter(|whom| *whom != who) {
+            let Some(whom) = self.checked_person(key, &name).filter(|whom| *whom != who) else {
+                continue;
+            };
+            if self.rules.dead.contains(&whom) {
+                self.add_rejection(format!("`{}` in `{key}` is dead", clip_chars(&whom, 64)));
+            } else {
                 self.out.changes.push(change(who, whom));
             }
         }
@@ -490,75 +569,6 @@ impl StateBlockReader<'_> {
             self.out.rejected.push(why);
         }
     }
-}
-
-fn field_text(map: &[(String, BlockValue)], names: &[&str]) -> Option<String> {
-    map.iter()
-        .find(|(key, _)| names.contains(&key.as_str()))
-        .and_then(|(_, value)| match value {
-            BlockValue::Text(text) => Some(text.clone()),
-            BlockValue::List(_) | BlockValue::Map(_) => None,
-        })
-}
-
-/// One line, without control characters and invisible characters.
-fn clean_line(text: &str) -> String {
-    let seen: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
-    seen.split(|c: char| c.is_whitespace() || c.is_control())
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
-fn clip_chars(text: &str, chars: usize) -> String {
-    text.chars().take(chars).collect()
-}
-
-/// True for a model's words for an empty value.
-fn is_nothing(text: &str) -> bool {
-    matches!(
-        text.trim().to_lowercase().as_str(),
-        "" | "none" | "null" | "n/a" | "nothing" | "-" | "~" | "없음" | "없다" | "unchanged" | "변화 없음"
-    )
-}
-
-fn parse_flag(value: &BlockValue) -> Option<bool> {
-    let BlockValue::Text(text) = value else { return None };
-    match text.trim().to_lowercase().as_str() {
-        "true" | "yes" | "1" | "예" | "네" => Some(true),
-        "false" | "no" | "0" | "아니오" | "아니요" => Some(false),
-        text if is_nothing(text) => Some(false),
-        _ => None,
-    }
-}
-
-/// `-15`, `+3`, `−2`, `-15 HP`, `2.6` (rounded). The number must come first.
-#[expect(clippy::cast_possible_truncation, reason = "clamped to the range of i32 first")]
-fn whole_number(text: &str) -> Option<i32> {
-    let text = text.trim().replace('−', "-");
-    let end = text
-        .find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.')))
-        .unwrap_or(text.len());
-    let number: f64 = text[..end].trim_start_matches('+').parse().ok()?;
-    number
-        .is_finite()
-        .then(|| number.round().clamp(f64::from(i32::MIN), f64::from(i32::MAX)) as i32)
-}
-
-/// `potion x2`, `potion (2)`, `물약 2개`; `2 potions` stays a name.
-fn parse_counted(text: &str) -> (String, i32) {
-    let text = text.trim();
-    if let Some((name, last)) = text.rsplit_once(' ') {
-        let bare = last.trim_matches(['(', ')']);
-        let digits = bare
-            .trim_start_matches(['x', 'X', '×'])
-            .trim_end_matches(['개', '병', '장', '자', '루']);
-        let marked = digits.len() < last.len();
-        if marked && !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) {
-            return (name.trim().to_owned(), digits.parse().unwrap_or(i32::MAX));
-        }
-    }
-    (text.to_owned(), 1)
 }
 
 #[cfg(test)]

@@ -72,3 +72,17 @@ rivalry: rival jealousy envy competition | 경쟁심 경쟁 질투 라이벌
 hostility: hostile enmity hatred hate grudge resentment enemy anger | 적의 적대감 적대 증오 미움 원한 반감",
     )
 });
+
+pub(super) static STATUSES: LazyLock<Vec<VocabularyWord>> = LazyLock::new(|| {
+    parse_words(
+        "\
+alive: living well healthy recovered revived resurrected | 생존 살아 건강 회복 부활
+dead: died killed slain deceased perished | 사망 죽음 죽었 죽은 죽어 전사 숨졌 살해
+wounded: injured hurt bleeding | 부상 다침 다쳤 다친 상처
+unconscious: fainted stunned knocked | 기절 의식불명 혼절
+asleep: sleeping sleeps slumbering | 잠듦 잠든 잠들 자는 수면
+away: gone left absent departed | 부재 떠남 떠났 떠난 자리비움
+captive: captured imprisoned arrested jailed prisoner | 포로 붙잡 감금 체포 갇힘 갇힌
+hidden: hiding concealed | 은신 숨음 숨어 숨은 은둔",
+    )
+});

@@ -23,7 +23,7 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
 /// Returns a world's limits for state blocks, as templates get them.
 fn bounds() -> minijinja::Value {
     let none = Vec::<String>::new;
-    context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], items => none(), places => none() }
+    context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], statuses => ["alive"], items => none(), places => none(), attributes => none() }
 }
 
 fn request(task: Task, messages: Vec<ChatMessage>) -> LlmRequest {

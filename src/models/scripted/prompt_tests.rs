@@ -29,7 +29,7 @@ fn blocks(some: minijinja::Value) -> minijinja::Value {
 /// Returns a world's limits for state blocks, as templates get them.
 fn bounds() -> minijinja::Value {
     let none = Vec::<String>::new;
-    context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], items => none(), places => none() }
+    context! { relationship => 20, hp => 100, moods => ["happy", "sad"], kinds => ["trust"], statuses => ["alive"], items => none(), places => none(), attributes => none() }
 }
 
 #[test]

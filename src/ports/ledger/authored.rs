@@ -10,6 +10,13 @@ use colloquy_core::{
 };
 use colloquy_memory::authored::{Npc, World};
 
+/// The id and the name of an NPC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NpcName {
+    pub id: NpcId,
+    pub name: String,
+}
+
 /// The outcome of a conditional write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PutOutcome {
@@ -71,9 +78,10 @@ pub trait AuthoredStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;
     async fn load_npc(&self, scope: &TenantScope, world: &WorldId, npc: &NpcId) -> StoreResult<Option<Npc>>;
-    /// Returns those of `names` that are the name or the id of an NPC of this world, in the NPC's own spelling. Case
-    /// does not matter.
-    async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>>;
+    /// Returns the NPCs of this world whose name or id is one of `names`, in the order of their ids. Case does not
+    /// matter.
+    async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String])
+    -> StoreResult<Vec<NpcName>>;
     async fn list_npcs(&self, scope: &TenantScope, world: &WorldId, page: &PageRequest) -> StoreResult<Page<Npc>>;
     /// Hides an NPC and ends its dialogues.
     async fn delete_npc(

@@ -58,6 +58,6 @@ pub trait StateStore: Send + Sync {
         changes: &[NewStateChange],
         calls: &[TaskUsage],
     ) -> StoreResult<bool>;
-    /// Stores a change reported by a backend, with its audit row. Interrupts never undo the change.
-    async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()>;
+    /// Stores changes reported by a backend, all or none, with the audit row. Interrupts never undo the changes.
+    async fn record_changes(&self, scope: &TenantScope, changes: &[NewStateChange], edit: &Edit) -> StoreResult<()>;
 }

@@ -18,7 +18,7 @@ use colloquy_ports::{
     Page, PageRequest, StoreResult,
     ledger::{
         audit::Edit,
-        authored::{AuthoredStore, DeleteOutcome, PutOutcome},
+        authored::{AuthoredStore, DeleteOutcome, NpcName, PutOutcome},
     },
 };
 
@@ -85,11 +85,12 @@ const LIST_NPCS: &str = concat!(
       ORDER BY n.id LIMIT $4"
 );
 const NPCS_NAMED: &str = concat!(
-    "SELECT DISTINCT CASE WHEN lower(n.name) = lower(v.value) THEN n.name ELSE n.id END
+    "SELECT DISTINCT n.id, n.name
      FROM npcs n CROSS JOIN ",
     json_texts_table!("$3"),
     " v WHERE n.tenant = $1 AND n.world = $2 AND n.deleted_at IS NULL
-       AND (lower(n.name) = lower(v.value) OR lower(n.id) = lower(v.value))"
+       AND (lower(n.name) = lower(v.value) OR lower(n.id) = lower(v.value))
+     ORDER BY n.id"
 );
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
@@ -273,9 +274,20 @@ impl AuthoredStore for SqlAuthoredStore {
         let query = bind!(LIST_NPCS; scope.tenant(), world, after, page_row_limit(page));
         fetch_page(&self.0, scope, query, page, read_npc, |npc| npc.id.to_string()).await
     }
-    async fn find_npc_names(&self, scope: &TenantScope, world: &WorldId, names: &[String]) -> StoreResult<Vec<String>> {
+    async fn find_npc_names(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        names: &[String],
+    ) -> StoreResult<Vec<NpcName>> {
         let query = bind!(NPCS_NAMED; scope.tenant(), world, to_json(names)?);
-        self.0.fetch_all(scope, query, |columns| columns.next()).await
+        let read_name = |columns: &mut Columns<'_>| {
+            Ok(NpcName {
+                id: columns.id()?,
+                name: columns.next()?,
+            })
+        };
+        self.0.fetch_all(scope, query, read_name).await
     }
     async fn delete_npc(
         &self,

@@ -143,9 +143,8 @@ impl StateStore for SqlStateStore {
         })
         .await
     }
-    async fn record_change(&self, scope: &TenantScope, change: &NewStateChange, edit: &Edit) -> StoreResult<()> {
+    async fn record_changes(&self, scope: &TenantScope, changes: &[NewStateChange], edit: &Edit) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
-        let changes = std::slice::from_ref(change);
         let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
         write_transaction!(self.0, scope, |connection| {
             lock_state_order(connection, &tenant, &worlds).await?;

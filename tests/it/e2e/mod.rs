@@ -40,6 +40,7 @@ mod three_facts;
 mod traces;
 mod turn_explanations;
 mod unwritable_store;
+mod world_state;
 
 use crate::support::ServerData;
 

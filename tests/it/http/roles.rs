@@ -29,6 +29,7 @@ pub(super) fn sample_body(path: &str) -> Value {
         }
         "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}" => json!({"title": "The well", "content": "It is dry."}),
         "/v1/worlds/{world}/players/{player}/progress/{npc}" => json!({"progress": 1}),
+        "/v1/worlds/{world}/events" => json!({"events": [{"type": "location", "who": "mira", "to": "the mill"}]}),
         "/v1/sessions/{session}:rewind" => json!({"turn": 1}),
         "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
         "/v1/worlds/{world}/npcs/{npc}/facts" => json!({

@@ -397,3 +397,106 @@ fn items_and_places_of_a_closed_list_are_the_only_ones() {
     let nowhere = parse_closed("location: 어둠의 숲", "mira", &rules).unwrap();
     assert!(nowhere.changes.is_empty() && nowhere.rejected.len() == 1);
 }
+
+#[test]
+fn changes_speak_of_everybody_who_is_here_within_the_rules() {
+    let rules = StateRules {
+        present: [
+            ("ergen".to_owned(), "Ergen".to_owned()),
+            ("bram".to_owned(), "Bram".to_owned()),
+        ]
+        .into(),
+        dead: vec!["Bram".to_owned()],
+        reachable: [("Ergen".to_owned(), vec!["The mill".to_owned()])].into(),
+        attributes: serde_json::from_value(serde_json::json!([
+            {"name": "mana", "type": "number", "max_delta": 10, "of": "players"},
+            {"name": "rank", "type": "text", "values": ["squire", "knight"]},
+            {"name": "winter", "type": "flag", "of": "world"},
+            {"name": "gold", "type": "number", "changed_by": "backend"}
+        ]))
+        .unwrap(),
+        ..StateRules::default()
+    };
+    let block = r#"{"changes": [
+        {"who": "ergen", "location": "the mill", "status": "asleep", "hp_change": -5, "items_lost": ["salve x2"], "mood": "sad"},
+        {"who": "player", "attributes": {"mana": -50, "rank": "Knight", "gold": 5}, "mood": "happy"},
+        {"who": "world", "attributes": {"winter": true}},
+        {"who": "mira", "status": "wounded"},
+        {"who": "Ergen", "location": "The moon", "status": "purple"},
+        {"who": "Bram", "location": "The mill"},
+        {"who": "Tom", "hp_change": -100}
+    ]}"#;
+    let parsed = parse_closed(block, "mira", &rules).unwrap();
+    let ergen = || "Ergen".to_owned();
+    assert_eq!(
+        parsed.changes,
+        [
+            StateChange::Location {
+                who: ergen(),
+                to: "the mill".into()
+            },
+            StateChange::Status {
+                who: ergen(),
+                status: "asleep".into()
+            },
+            StateChange::HpDelta {
+                who: ergen(),
+                delta: -5
+            },
+            StateChange::ItemLost {
+                who: ergen(),
+                item: "salve".into(),
+                count: 2
+            },
+            StateChange::Mood {
+                who: ergen(),
+                mood: "sad".into()
+            },
+            StateChange::AttributeDelta {
+                who: Some(player()),
+                name: "mana".into(),
+                delta: -10.0,
+                start: 0.0,
+                min: 0.0,
+                max: 100.0
+            },
+            StateChange::Attribute {
+                who: Some(player()),
+                name: "rank".into(),
+                to: AttributeValue::Text("knight".into())
+            },
+            StateChange::Attribute {
+                who: None,
+                name: "winter".into(),
+                to: AttributeValue::Flag(true)
+            },
+            StateChange::Status {
+                who: "mira".into(),
+                status: "wounded".into()
+            },
+        ]
+    );
+    assert_eq!(
+        parsed.rejected,
+        [
+            "the attribute `gold` is the backend's",
+            "`mood` is not a key of `changes`",
+            "`Ergen` cannot get from its place to `The moon` in one turn",
+            "`status` names no status of this world",
+            "`Bram` in `changes` is dead",
+            "`Tom` in `changes` is not here",
+        ]
+    );
+}
+
+#[test]
+fn player_moves_only_to_a_place_that_can_be_reached() {
+    let rules = StateRules {
+        reachable: [(player(), vec!["Mill".to_owned(), "Inn".to_owned()])].into(),
+        ..StateRules::default()
+    };
+    let read = |to: &str| parse_closed(&format!("location: {to}"), "mira", &rules).unwrap();
+    assert_eq!(read("mill").changes.len(), 1);
+    let far = read("The moon");
+    assert!(far.changes.is_empty() && far.rejected.len() == 1, "{far:?}");
+}

@@ -109,15 +109,21 @@ pub async fn npcs_require_their_world<S: LedgerSubject>(f: &Fixture<S>) {
     assert_eq!(fresh.unwrap(), PutOutcome::Created);
     let named = async |scope, names: &[&str]| {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
-        let mut found = authored.find_npc_names(scope, &npc.world, &names).await.unwrap();
-        found.sort();
+        let found = authored.find_npc_names(scope, &npc.world, &names).await.unwrap();
         found
+            .into_iter()
+            .map(|npc| (npc.id.to_string(), npc.name))
+            .collect::<Vec<_>>()
     };
+    let of = |npc: &Npc| (npc.id.to_string(), npc.name.clone());
+    let both = named(&f.scope, &["MIRA", "ergen", "no\"body", "ergen"]).await;
+    assert_eq!(both, [of(&ergen), of(&npc)]);
+    assert_eq!(named(&f.scope, &["mira"]).await, [of(&npc)]);
     assert_eq!(
-        named(&f.scope, &["MIRA", "ergen", "no\"body", "ergen"]).await,
-        ["ergen", "mira"]
+        named(&f.scope, &[&npc.name]).await,
+        [of(&ergen), of(&npc)],
+        "they share a name"
     );
-    assert_eq!(named(&f.scope, &[&npc.name]).await, [npc.name.as_str()]);
     assert!(named(&f.other, &["mira"]).await.is_empty());
     assert!(named(&f.scope, &[]).await.is_empty());
     let first = authored.list_npcs(&f.scope, &npc.world, &page(1, None)).await.unwrap();

@@ -364,7 +364,10 @@ pub async fn backend_reports_of_a_world_are_in_order<S: LedgerSubject>(f: &Fixtu
             cause: Cause::Edit(edit.id),
             at: f.now(),
         };
-        state.record_change(&f.scope, &change, &edit).await.unwrap();
+        state
+            .record_changes(&f.scope, std::slice::from_ref(&change), &edit)
+            .await
+            .unwrap();
         written.push(change);
     }
     let read = state.load_changes_since(&f.scope, &f.world, 0).await.unwrap();

@@ -53,6 +53,8 @@ mod three_facts;
 #[path = "../traces.rs"]
 mod traces;
 mod unwritable_store;
+#[path = "../world_state.rs"]
+mod world_state;
 
 use crate::support::ServerData;
 

@@ -1,0 +1,136 @@
+//! Events of the game that a backend reports, and the state of a world for backends.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+
+use super::Services;
+use colloquy_core::{ids::EventId, scope::TenantScope};
+use colloquy_memory::{
+    authored::{Npc, World},
+    fact::Cause,
+    keywords::normalise_text,
+    state::{StatePart, WorldState},
+    vocabulary::Vocabulary,
+    world_event::{EventFault, EventRules, WorldEvent},
+};
+use colloquy_ports::{
+    StoreError, StoreResult,
+    ledger::{audit::Edit, state::NewStateChange},
+};
+
+/// Why events were not recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldEventError {
+    /// Every fault, with the position of its event.
+    #[error("some events are not valid")]
+    Invalid(Vec<(usize, EventFault)>),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Records events of the game, all or none, in their order. The changes have the same moment and the returned cause.
+///
+/// # Errors
+/// The faults of all events, or the store's error.
+pub async fn record_world_events(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    events: &[WorldEvent],
+    edit: &Edit,
+) -> Result<EventId, WorldEventError> {
+    let mut people: Vec<String> = events
+        .iter()
+        .flat_map(WorldEvent::named_people)
+        .map(str::to_owned)
+        .collect();
+    people.sort_unstable();
+    people.dedup();
+    let known = services
+        .ledger
+        .authored
+        .find_npc_names(scope, &world.id, &people)
+        .await?;
+    // An id comes before the name of another NPC.
+    let by_id = known.iter().map(|npc| (npc.id.to_string(), npc.name.clone()));
+    let by_name = known.iter().map(|npc| (normalise_text(&npc.name), npc.name.clone()));
+    let rules = EventRules {
+        settings: &world.settings,
+        vocabulary: Vocabulary::from_settings(&world.settings),
+        npc_names: by_name.chain(by_id).collect(),
+    };
+    let (mut changes, mut faults) = (Vec::with_capacity(events.len()), Vec::new());
+    for (index, event) in events.iter().enumerate() {
+        match event.to_change(&rules) {
+            Ok(change) => changes.push(change),
+            Err(found) => faults.extend(found.into_iter().map(|fault| (index, fault))),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(WorldEventError::Invalid(faults));
+    }
+    let id: EventId = services.ids.next_id();
+    let rows: Vec<NewStateChange> = changes
+        .into_iter()
+        .map(|change| NewStateChange {
+            id: services.ids.next_id(),
+            world: world.id.clone(),
+            dialogue: None,
+            change,
+            cause: Cause::Event(id),
+            at: edit.at,
+        })
+        .collect();
+    services.ledger.state.record_changes(scope, &rows, edit).await?;
+    Ok(id)
+}
+
+/// True if the NPC is dead, and does not answer in its world.
+pub async fn is_npc_dead(services: &Services, scope: &TenantScope, world: &World, npc: &Npc) -> StoreResult<bool> {
+    if world.settings.lets_ghosts_speak() {
+        return Ok(false);
+    }
+    let state = services.memory_cache.world_state(services, scope, &world.id).await?;
+    Ok(state.is_npc_dead(npc))
+}
+
+/// The cause of a value, and the time of the change.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValueCause {
+    pub cause: Cause,
+    pub at: DateTime<Utc>,
+}
+
+/// The state of a world, with the last cause of each value.
+#[derive(Debug, Default)]
+pub struct CausedState {
+    pub state: WorldState,
+    pub causes: BTreeMap<StatePart, ValueCause>,
+}
+
+/// Returns the state of a world: the present state, or the state of a moment, from the changes that stand now.
+pub async fn load_caused_state(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    until: Option<DateTime<Utc>>,
+) -> StoreResult<CausedState> {
+    let stored = services.ledger.state.load_changes_since(scope, &world.id, 0).await?;
+    let mut found = CausedState::default();
+    for stored in stored
+        .changes
+        .iter()
+        .filter(|stored| until.is_none_or(|until| stored.at <= until))
+    {
+        found.state.apply_change(&stored.change, stored.at);
+        if let Some(part) = stored.change.changed_part() {
+            let cause = ValueCause {
+                cause: stored.cause,
+                at: stored.at,
+            };
+            found.causes.insert(part, cause);
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,277 @@
+//! The state of a world for backends: `/v1/worlds/{w}/state`.
+
+use std::collections::BTreeMap;
+
+use actix_web::{HttpResponse, get, web};
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    extract::{Author, Authorized, Path, QueryParams},
+    worlds,
+};
+use colloquy_core::ids::{DialogueId, WorldId};
+use colloquy_dialogue::world_events::{self, CausedState, ValueCause};
+use colloquy_memory::{
+    attributes::AttributeValue,
+    authored::World,
+    keywords::normalise_text,
+    state::{Character, StatePart},
+};
+
+/// Which part of the state, and of which time.
+#[derive(Debug, Default, Deserialize, Validate, IntoParams, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct WorldStateQuery {
+    /// Only this character, by its name in the state: an NPC's name, `player:` with the id of a player, or another
+    /// name.
+    #[param(max_length = 200)]
+    #[garde(inner(length(chars, max = 200)))]
+    who: Option<String>,
+    /// Only the characters at this place. The dead are not at any place.
+    #[param(max_length = 64)]
+    #[garde(inner(length(chars, max = 64)))]
+    place: Option<String>,
+    /// The state right after a turn of this dialogue: with `turn`.
+    #[param(value_type = Option<String>)]
+    #[schema(value_type = Option<String>)]
+    dialogue: Option<DialogueId>,
+    /// A turn that stands, from 1.
+    #[param(minimum = 1)]
+    #[garde(inner(range(min = 1)))]
+    turn: Option<u32>,
+}
+
+/// Who caused a value, and when.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CauseView {
+    /// `turn` (a reply), `event` (`POST …/events`), `edit` (another request) or `job`.
+    kind: &'static str,
+    id: String,
+    at: DateTime<Utc>,
+}
+
+/// A value with its cause.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CausedText {
+    value: String,
+    cause: Option<CauseView>,
+}
+
+/// A number with its cause.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CausedNumber {
+    value: i64,
+    cause: Option<CauseView>,
+}
+
+/// An attribute's value. The initial value has no cause.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CausedAttribute {
+    #[schema(inline)]
+    value: AttributeValue,
+    cause: Option<CauseView>,
+}
+
+/// A character in the state. Unset values were never changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CharacterView {
+    /// An NPC's name, `player:` with the id of a player, or another name.
+    name: String,
+    location: Option<CausedText>,
+    hp: Option<CausedNumber>,
+    status: Option<CausedText>,
+    mood: Option<CausedText>,
+    /// Items with their counts.
+    items: BTreeMap<String, CausedNumber>,
+    /// The companions.
+    with: Vec<CausedText>,
+    attributes: BTreeMap<String, CausedAttribute>,
+}
+
+/// A directed relationship.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RelationshipView {
+    from: String,
+    to: String,
+    kind: String,
+    /// -100 to 100.
+    strength: i32,
+    cause: Option<CauseView>,
+}
+
+/// The state of a world, folded from all changes that stand.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WorldStateView {
+    #[schema(value_type = String)]
+    world_id: WorldId,
+    /// In the order of their names.
+    characters: Vec<CharacterView>,
+    relationships: Vec<RelationshipView>,
+    /// Attributes of the world itself.
+    attributes: BTreeMap<String, CausedAttribute>,
+    /// The last events and notes, oldest first, at most 20 each.
+    events: Vec<CausedText>,
+    notes: Vec<CausedText>,
+}
+
+/// Returns the state of a world with the cause of each value: of all characters, or of one, or of those at a place.
+///
+/// With `dialogue` and `turn` it is the state right after that turn, from the changes that stand now.
+#[utoipa::path(
+    tag = "world state",
+    params(("world" = String, Path), WorldStateQuery),
+    responses((status = 200, body = WorldStateView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/state")]
+pub async fn get_world_state(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<WorldId>,
+    query: QueryParams<WorldStateQuery>,
+) -> Result<HttpResponse, Problem> {
+    let world = worlds::find_world(&state, &caller, &path.0).await?;
+    let WorldStateQuery {
+        who,
+        place,
+        dialogue,
+        turn,
+    } = query.0;
+    let until = match (dialogue, turn) {
+        (Some(dialogue), Some(turn)) => Some(turn_time(&state, &caller, &world.id, dialogue, turn).await?),
+        (None, None) => None,
+        (Some(_), None) => return Err(Problem::invalid_field("turn", "is missing beside `dialogue`")),
+        (None, Some(_)) => return Err(Problem::invalid_field("dialogue", "is missing beside `turn`")),
+    };
+    let found = world_events::load_caused_state(&state.services, &caller.scope, &world, until).await?;
+    let same = |one: &str, other: &str| normalise_text(one) == normalise_text(other);
+    let at_place: Option<Vec<&str>> = place
+        .as_deref()
+        .map(|place| found.state.people_at(place).map(|(name, _)| name).collect());
+    let is_wanted = |name: &str| {
+        who.as_deref().is_none_or(|who| same(who, name)) && at_place.as_ref().is_none_or(|names| names.contains(&name))
+    };
+    let whole = who.is_none() && place.is_none();
+    let characters = found.state.characters.iter().filter(|(name, _)| is_wanted(name));
+    let relationships = found.state.relationships.iter();
+    let relationships = relationships.filter(|of| whole || is_wanted(&of.from) || is_wanted(&of.to));
+    let sentences = |texts: &[String], part: fn(String) -> StatePart| -> Vec<CausedText> {
+        let texts = texts.iter().filter(|_| whole);
+        texts
+            .map(|text| caused_text(&found, text, &part(text.clone())))
+            .collect()
+    };
+    Ok(HttpResponse::Ok().json(WorldStateView {
+        characters: characters
+            .map(|(name, character)| character_view(&found, &world, name, character))
+            .collect(),
+        relationships: relationships
+            .map(|of| RelationshipView {
+                from: of.from.clone(),
+                to: of.to.clone(),
+                kind: of.kind.clone(),
+                strength: of.strength,
+                cause: cause_of(
+                    &found,
+                    &StatePart::Relationship(of.from.clone(), of.to.clone(), of.kind.clone()),
+                ),
+            })
+            .collect(),
+        attributes: attribute_views(&found, &world, None, &found.state.attributes),
+        events: sentences(&found.state.events, StatePart::Event),
+        notes: sentences(&found.state.notes, StatePart::Note),
+        world_id: world.id,
+    }))
+}
+
+/// Returns the time of a turn that stands.
+async fn turn_time(
+    state: &AppState,
+    caller: &Authorized<Author>,
+    world: &WorldId,
+    dialogue: DialogueId,
+    turn: u32,
+) -> Result<DateTime<Utc>, Problem> {
+    let dialogues = &state.services.ledger.dialogues;
+    let known = dialogues.load_dialogue(&caller.scope, dialogue).await?;
+    if known.is_none_or(|known| known.world != *world) {
+        return Err(Problem::not_found("dialogue"));
+    }
+    let turns = dialogues.load_turns(&caller.scope, dialogue, turn, turn).await?;
+    let found = turns.first().map(|turn| turn.committed_at);
+    found.ok_or_else(|| Problem::not_found("turn"))
+}
+
+fn cause_of(found: &CausedState, part: &StatePart) -> Option<CauseView> {
+    let ValueCause { cause, at } = found.causes.get(part)?;
+    let (kind, id) = cause.to_columns();
+    Some(CauseView { kind, id, at: *at })
+}
+
+fn caused_text(found: &CausedState, value: &str, part: &StatePart) -> CausedText {
+    CausedText {
+        value: value.to_owned(),
+        cause: cause_of(found, part),
+    }
+}
+
+fn caused_number(found: &CausedState, value: impl Into<i64>, part: &StatePart) -> CausedNumber {
+    CausedNumber {
+        value: value.into(),
+        cause: cause_of(found, part),
+    }
+}
+
+fn character_view(found: &CausedState, world: &World, name: &str, character: &Character) -> CharacterView {
+    let who = || name.to_owned();
+    let text = |value: &Option<String>, part: StatePart| value.as_deref().map(|value| caused_text(found, value, &part));
+    CharacterView {
+        name: who(),
+        location: text(&character.location, StatePart::Location(who())),
+        hp: character.hp.map(|hp| caused_number(found, hp, &StatePart::Hp(who()))),
+        status: text(&character.status, StatePart::Status(who())),
+        mood: text(&character.mood, StatePart::Mood(who())),
+        items: character
+            .items
+            .iter()
+            .map(|(item, count)| {
+                let part = StatePart::Item(who(), item.clone());
+                (item.clone(), caused_number(found, *count, &part))
+            })
+            .collect(),
+        with: character
+            .with
+            .iter()
+            .map(|whom| caused_text(found, whom, &StatePart::With(who(), whom.clone())))
+            .collect(),
+        attributes: attribute_views(found, world, Some(name), &character.attributes),
+    }
+}
+
+/// Returns the attributes of `who` (`None`: the world), with the initial values of those that were never changed.
+fn attribute_views(
+    found: &CausedState,
+    world: &World,
+    who: Option<&str>,
+    changed: &BTreeMap<String, AttributeValue>,
+) -> BTreeMap<String, CausedAttribute> {
+    let rules = world.settings.attribute_rules().iter();
+    let initial = rules
+        .filter(|rule| rule.is_owned_by(who))
+        .filter_map(|rule| Some((rule.name.clone(), rule.initial_value()?)));
+    let mut values: BTreeMap<String, AttributeValue> = initial.collect();
+    values.extend(changed.clone());
+    let view = |(name, value): (String, AttributeValue)| {
+        let part = StatePart::Attribute(who.map(str::to_owned), name.clone());
+        let cause = cause_of(found, &part);
+        (name, CausedAttribute { value, cause })
+    };
+    values.into_iter().map(view).collect()
+}

@@ -3,6 +3,8 @@
 //! All players of a world share the world state. Before a change is stored, `player` in a state block is replaced by
 //! the player's own name. A prompt shows only this NPC, this player, and other NPCs who are present.
 
+use std::collections::BTreeMap;
+
 use minijinja::{Value, context};
 
 use super::{
@@ -100,7 +102,7 @@ pub(crate) fn world_lines(
             let known = state.characters.get(name);
             let character =
                 known.or_else(|| (name == npc.name || Some(name) == bound.as_deref()).then_some(&nobody))?;
-            let attributes = shown_attributes(world, Some(name), own.contains(&name), character);
+            let attributes = shown_attributes(world, Some(name), own.contains(&name), &character.attributes);
             let has_details = has_details(character) || !attributes.is_empty();
             has_details.then(|| character_values(&shown(name), character, attributes, language, &shown))
         })
@@ -116,11 +118,7 @@ pub(crate) fn world_lines(
     let dead = names(state.dead_names().take(MAX_LISTED).collect());
     let ways = here.map_or_else(Vec::new, |place| world.settings.places_next_to(place));
     let ways = names(ways.into_iter().take(MAX_LISTED).collect());
-    let of_world = Character {
-        attributes: state.attributes.clone(),
-        ..Character::default()
-    };
-    let of_world = shown_attributes(world, None, false, &of_world);
+    let of_world = shown_attributes(world, None, false, &state.attributes);
     let empty = [&dead, &ways, &of_world].into_iter().all(Vec::is_empty);
     if characters.is_empty() && relationships.is_empty() && empty {
         return Ok(Vec::new());
@@ -137,7 +135,13 @@ pub(crate) fn world_lines(
 }
 
 /// Returns the attributes of `who` (`None`: the world) that the NPC sees, as `name value`. `own`: they are the NPC's.
-fn shown_attributes(world: &World, who: Option<&str>, own: bool, character: &Character) -> Vec<String> {
+/// `changed` has the values that differ from the initial values.
+fn shown_attributes(
+    world: &World,
+    who: Option<&str>,
+    own: bool,
+    changed: &BTreeMap<String, AttributeValue>,
+) -> Vec<String> {
     let rules = world.settings.attribute_rules().iter().filter(|rule| {
         rule.is_owned_by(who)
             && match rule.seen_by {
@@ -147,11 +151,7 @@ fn shown_attributes(world: &World, who: Option<&str>, own: bool, character: &Cha
             }
     });
     let shown = rules.filter_map(|rule| {
-        let value = character
-            .attributes
-            .get(&rule.name)
-            .cloned()
-            .or_else(|| rule.initial_value())?;
+        let value = changed.get(&rule.name).cloned().or_else(|| rule.initial_value())?;
         let most = match &value {
             AttributeValue::Number(_) => format!(" of {}", rule.bounds().1),
             _ => String::new(),

@@ -12,6 +12,7 @@ use crate::{
     attributes::{self, AttributeAuthor, AttributeType, AttributeValue},
     keywords::normalise_text,
     state::StateChange,
+    vocabulary::Vocabulary,
 };
 
 /// The player's name in state changes.
@@ -225,18 +226,27 @@ impl StateBlockReader<'_> {
     }
 
     fn read_status(&mut self, who: &str, key: &str, value: &BlockValue) {
+        if let Some(status) = self.listed_word(key, value, Vocabulary::status_named) {
+            let who = who.to_owned();
+            self.out.changes.push(StateChange::Status { who, status });
+        }
+    }
+
+    /// A word of the world's vocabulary. All other words are ignored: free words would show all players the private
+    /// words of one player.
+    fn listed_word(
+        &mut self,
+        key: &str,
+        value: &BlockValue,
+        find: impl for<'v> Fn(&'v Vocabulary, &str) -> Option<&'v str>,
+    ) -> Option<String> {
         let text = self.single_text(key, value).map(clean_line);
-        let Some(text) = text.filter(|text| !is_nothing(text)) else {
-            return;
-        };
-        let rules = self.rules;
-        let Some(status) = rules.vocabulary.status_named(&text) else {
-            return self.add_rejection(format!("`{key}` names no status of this world"));
-        };
-        self.out.changes.push(StateChange::Status {
-            who: who.to_owned(),
-            status: status.to_owned(),
-        });
+        let text = text.filter(|text| !is_nothing(text))?;
+        let found = find(&self.rules.vocabulary, &text).map(str::to_owned);
+        if found.is_none() {
+            self.add_rejection(format!("`{key}` names no {key} of this world"));
+        }
+        found
     }
 
     /// Reads attributes: numbers change the value, texts and flags replace it.
@@ -290,21 +300,11 @@ impl StateBlockReader<'_> {
         }
     }
 
-    /// Reads a listed mood and ignores all other words. Free words would show all players the private words of one
-    /// player.
     fn read_mood(&mut self, who: &str, key: &str, value: &BlockValue) {
-        let text = self.single_text(key, value).map(clean_line);
-        let Some(text) = text.filter(|text| !is_nothing(text)) else {
-            return;
-        };
-        let rules = self.rules;
-        let Some(mood) = rules.vocabulary.mood_named(&text) else {
-            return self.add_rejection(format!("`{key}` names no mood of this world"));
-        };
-        self.out.changes.push(StateChange::Mood {
-            who: who.to_owned(),
-            mood: mood.to_owned(),
-        });
+        if let Some(mood) = self.listed_word(key, value, Vocabulary::mood_named) {
+            let who = who.to_owned();
+            self.out.changes.push(StateChange::Mood { who, mood });
+        }
     }
 
     /// `name` in the spelling of the world's list. Without a list any name is allowed.

@@ -321,6 +321,10 @@ pub async fn set_progress(
         cause: Cause::Edit(edit.id),
         at,
     };
-    services.ledger.state.record_changes(scope, &[change], edit).await?;
+    services
+        .ledger
+        .state
+        .record_changes(scope, &world.id, &[change], edit)
+        .await?;
     Ok(true)
 }

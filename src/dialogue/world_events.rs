@@ -82,7 +82,11 @@ pub async fn record_world_events(
             at: edit.at,
         })
         .collect();
-    services.ledger.state.record_changes(scope, &rows, edit).await?;
+    services
+        .ledger
+        .state
+        .record_changes(scope, &world.id, &rows, edit)
+        .await?;
     Ok(id)
 }
 

@@ -58,6 +58,13 @@ pub trait StateStore: Send + Sync {
         changes: &[NewStateChange],
         calls: &[TaskUsage],
     ) -> StoreResult<bool>;
-    /// Stores changes reported by a backend, all or none, with the audit row. Interrupts never undo the changes.
-    async fn record_changes(&self, scope: &TenantScope, changes: &[NewStateChange], edit: &Edit) -> StoreResult<()>;
+    /// Stores changes of this world reported by a backend, all or none, with the audit row. Interrupts never undo the
+    /// changes.
+    async fn record_changes(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        changes: &[NewStateChange],
+        edit: &Edit,
+    ) -> StoreResult<()>;
 }

@@ -143,10 +143,16 @@ impl StateStore for SqlStateStore {
         })
         .await
     }
-    async fn record_changes(&self, scope: &TenantScope, changes: &[NewStateChange], edit: &Edit) -> StoreResult<()> {
+    async fn record_changes(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        changes: &[NewStateChange],
+        edit: &Edit,
+    ) -> StoreResult<()> {
         let (tenant, edit) = (scope.tenant().clone(), edit.clone());
-        let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
-        write_transaction!(self.0, scope, |connection| {
+        let (rows, worlds) = (state_rows_json(changes)?, BTreeSet::from([world.clone()]));
+        write_memory!(self.0, scope.tenant(), world, |connection| {
             lock_state_order(connection, &tenant, &worlds).await?;
             execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
             audit::record_audit(connection, &tenant, &edit).await

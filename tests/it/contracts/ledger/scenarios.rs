@@ -365,7 +365,7 @@ pub async fn backend_reports_of_a_world_are_in_order<S: LedgerSubject>(f: &Fixtu
             at: f.now(),
         };
         state
-            .record_changes(&f.scope, std::slice::from_ref(&change), &edit)
+            .record_changes(&f.scope, &f.world, std::slice::from_ref(&change), &edit)
             .await
             .unwrap();
         written.push(change);

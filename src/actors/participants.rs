@@ -78,6 +78,7 @@ impl ParticipantRecords {
                 cast: self.members(),
                 topic: topic.map(str::to_owned),
                 last,
+                ..Scene::default()
             })
         })
     }

@@ -36,6 +36,7 @@ use colloquy_core::{
     scope::TenantScope,
     shares::NoCapacity,
 };
+use colloquy_dialogue::npc_conversation::SceneMember;
 
 /// Messages that may wait for an actor. Further requests wait outside the mailbox with their permits.
 const MAILBOX_CAPACITY: usize = 256;
@@ -285,17 +286,22 @@ impl Registry {
         npcs: &[NpcId],
         witnesses: &[NpcId],
     ) -> Result<(), DialogueError> {
+        let mut cast = Vec::with_capacity(npcs.len() + witnesses.len());
+        let mut record = None;
         for npc in npcs.iter().chain(witnesses) {
             let (authored, _) = self.read_authored(scope, world, npc).await?;
-            if self
-                .use_cases
-                .is_npc_dead(scope, &authored.world, &authored.npc)
-                .await?
-            {
-                return Err(DialogueError::NpcDead(npc.clone()));
-            }
+            cast.push(SceneMember {
+                id: npc.clone(),
+                name: authored.npc.name.clone(),
+            });
+            record = Some(authored.world);
         }
-        Ok(())
+        let Some(record) = record else { return Ok(()) };
+        let living = self.use_cases.living_members(scope, &record, &cast).await?;
+        match cast.into_iter().find(|member| !living.contains(member)) {
+            Some(dead) => Err(DialogueError::NpcDead(dead.id)),
+            None => Ok(()),
+        }
     }
 }
 

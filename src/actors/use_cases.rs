@@ -20,7 +20,7 @@ use colloquy_dialogue::{
     settings::DialogueSettings,
     turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
-use colloquy_memory::authored::{Npc, World};
+use colloquy_memory::authored::World;
 use colloquy_ports::{
     StoreError,
     buffer::{BufferStore, BufferedTurn},
@@ -82,8 +82,13 @@ pub(super) trait UseCases: Send + Sync + 'static {
         cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId>;
-    /// True if the NPC is dead, and does not answer in its world.
-    async fn is_npc_dead(&self, scope: &TenantScope, world: &World, npc: &Npc) -> Result<bool, StoreError>;
+    /// Returns the cast without those who are dead and do not answer in their world.
+    async fn living_members(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        cast: &[SceneMember],
+    ) -> Result<Vec<SceneMember>, StoreError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
@@ -124,8 +129,13 @@ impl UseCases for Services {
     ) -> Option<NpcId> {
         choose_speaker(self, scope, dialogue, world, cast, history).await
     }
-    async fn is_npc_dead(&self, scope: &TenantScope, world: &World, npc: &Npc) -> Result<bool, StoreError> {
-        dialogue::world_events::is_npc_dead(self, scope, world, npc).await
+    async fn living_members(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        cast: &[SceneMember],
+    ) -> Result<Vec<SceneMember>, StoreError> {
+        dialogue::world_events::living_members(self, scope, world, cast).await
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
         self.models

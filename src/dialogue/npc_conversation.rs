@@ -180,6 +180,7 @@ mod tests {
             cast: cast(&[("ergen", "에르겐"), ("mira", "Mira"), ("tomas", "Tomas")]),
             topic: Some("the mill".to_owned()),
             last: false,
+            ..Scene::default()
         };
         let history = said(&[("mira", "It burned."), ("ergen", "When?"), ("tomas", "Last night.")]);
         assert_eq!(

@@ -4,7 +4,7 @@ use minijinja::context;
 
 use super::prompt::{Template, TemplateError, Templates, escape_untrusted};
 use colloquy_core::ids::NpcId;
-use colloquy_memory::authored::Npc;
+use colloquy_memory::{authored::Npc, state::WorldState};
 use colloquy_ports::buffer::BufferedTurn;
 
 /// The tag with which a speaker ends the conversation. Removed from the line like a cue.
@@ -22,6 +22,8 @@ pub struct SceneMember {
 pub struct Scene {
     /// All participating NPCs with the speaker, in the order in which the request named them.
     pub cast: Vec<SceneMember>,
+    /// The NPCs of the cast who are dead, and do not answer.
+    pub dead: Vec<NpcId>,
     pub topic: Option<String>,
     /// True for the last line: the speaker should end the conversation.
     pub last: bool,
@@ -35,10 +37,26 @@ impl Scene {
         escape_untrusted(member.map_or(npc.as_str(), |member| &member.name))
     }
 
-    /// Returns the names of the other participants.
+    /// Returns the scene with the dead of a state.
+    #[must_use]
+    pub fn with_dead(&self, state: &WorldState) -> Self {
+        let dead = self
+            .cast
+            .iter()
+            .filter(|member| state.is_npc_dead(&member.name, &member.id));
+        Self {
+            dead: dead.map(|member| member.id.clone()).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// Returns the names of the other living participants.
     #[must_use]
     pub fn other_names(&self, npc: &NpcId) -> Vec<String> {
-        let others = self.cast.iter().filter(|member| member.id != *npc);
+        let others = self
+            .cast
+            .iter()
+            .filter(|member| member.id != *npc && !self.dead.contains(&member.id));
         others.map(|member| escape_untrusted(&member.name)).collect()
     }
 

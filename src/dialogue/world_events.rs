@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use super::Services;
+use super::{Services, scene::SceneMember};
 use colloquy_core::{ids::EventId, scope::TenantScope};
 use colloquy_memory::{
-    authored::{Npc, World},
+    authored::World,
     fact::Cause,
     keywords::normalise_text,
     state::{StatePart, WorldState},
@@ -90,13 +90,24 @@ pub async fn record_world_events(
     Ok(id)
 }
 
-/// True if the NPC is dead, and does not answer in its world.
-pub async fn is_npc_dead(services: &Services, scope: &TenantScope, world: &World, npc: &Npc) -> StoreResult<bool> {
+/// Returns the cast without those who are dead and do not answer in their world.
+///
+/// # Errors
+/// The store's, if the state of the world cannot be read.
+pub async fn living_members(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    cast: &[SceneMember],
+) -> StoreResult<Vec<SceneMember>> {
     if world.settings.lets_ghosts_speak() {
-        return Ok(false);
+        return Ok(cast.to_vec());
     }
     let state = services.memory_cache.world_state(services, scope, &world.id).await?;
-    Ok(state.is_npc_dead(npc))
+    let living = cast
+        .iter()
+        .filter(|member| !state.is_npc_dead(&member.name, &member.id));
+    Ok(living.cloned().collect())
 }
 
 /// The cause of a value, and the time of the change.

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     attributes::AttributeValue,
-    authored::Npc,
     keywords::normalise_text,
     milestones::Milestones,
     party,
@@ -384,14 +383,15 @@ impl WorldState {
 
     /// The character that an NPC is in the state, by its name or its id.
     #[must_use]
-    pub fn npc_character(&self, npc: &Npc) -> Option<&Character> {
-        let names = [npc.name.as_str(), npc.id.as_str()];
-        names.into_iter().find_map(|name| self.characters.get(name))
+    pub fn npc_character(&self, name: &str, id: &NpcId) -> Option<&Character> {
+        [name, id.as_str()]
+            .into_iter()
+            .find_map(|name| self.characters.get(name))
     }
 
     #[must_use]
-    pub fn is_npc_dead(&self, npc: &Npc) -> bool {
-        self.npc_character(npc).is_some_and(Character::is_dead)
+    pub fn is_npc_dead(&self, name: &str, id: &NpcId) -> bool {
+        self.npc_character(name, id).is_some_and(Character::is_dead)
     }
 
     /// The names of the dead who are no players.

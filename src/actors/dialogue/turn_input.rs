@@ -8,7 +8,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_dialogue::{
-    npc_conversation::{self, Scene},
+    npc_conversation::{self, Scene, SceneMember},
     turn::TurnInput,
 };
 use colloquy_memory::{
@@ -54,18 +54,22 @@ pub(crate) fn next_turn_input(
     }
 }
 
-/// Returns the NPC that answers a line: the addressed NPC, the NPC that the line names, or else the last speaker.
+/// Returns the NPC that answers a line: the addressed NPC, the living NPC that the line names, or else the last speaker
+/// or another one of the living.
 pub(crate) fn answering_npc(
     loaded: &load::LoadedDialogue,
     authored: &ParticipantRecords,
     line: &str,
     to: Option<&NpcId>,
+    living: &[SceneMember],
 ) -> Option<Arc<Npc>> {
     if let [only] = authored.npcs.as_slice() {
         return Some(Arc::clone(only));
     }
-    let named = || npc_conversation::find_addressed(authored.members().iter(), line).map(|member| member.id.clone());
-    let npc = to.cloned().or_else(named).unwrap_or_else(|| loaded.npc.clone());
+    let named = || npc_conversation::find_addressed(living.iter(), line);
+    let last = || living.iter().find(|member| member.id == loaded.npc);
+    let chosen = || named().or_else(last).or(living.first()).map(|member| member.id.clone());
+    let npc = to.cloned().or_else(chosen).unwrap_or_else(|| loaded.npc.clone());
     authored.npc(&npc).or_else(|| authored.npcs.first().cloned())
 }
 

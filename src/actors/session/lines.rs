@@ -9,7 +9,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
 use super::{
     Session, turn_keys,
-    waiting_line::{WaitingLine, accept_line, is_addressed_to, repeated_turn},
+    waiting_line::{LivingNpcs, WaitingLine, accept_line, is_addressed_to, repeated_turn},
 };
 use crate::{
     AcceptedLine, DialogueError, OnBusy, PlayerLine,
@@ -22,7 +22,7 @@ use crate::{
     participants::{ParticipantRecords, Participants},
     running_turn::KeyedLine,
 };
-use colloquy_dialogue::turn::TurnInput;
+use colloquy_dialogue::{npc_conversation::SceneMember, turn::TurnInput};
 use colloquy_memory::authored::Npc;
 use colloquy_ports::{StoreResult, ledger::dialogues::KeyedTurn};
 
@@ -228,6 +228,8 @@ impl Session {
             return;
         }
         let checked = first.checked;
+        let (line, unread) = (first.id, matches!(first.living, LivingNpcs::Unread));
+        let known = matches!(first.living, LivingNpcs::Read(_)) || first.line.to.is_some();
         // A line ends the wait for the playback of the last turn, even if spoken while the turn ran. The line then
         // waits for the turn's facts.
         self.on_head_heard(ctx);
@@ -238,8 +240,42 @@ impl Session {
             .and_then(|loaded| loaded.participants.loaded_records())
         {
             None => self.read_participants(ctx),
-            Some(records) if checked && !waits => self.start_first_line(&records, now, ctx),
+            Some(records) if checked && !waits => {
+                if known || records.npcs.len() == 1 {
+                    self.start_first_line(&records, now, ctx);
+                } else if unread {
+                    self.read_living(line, &records, ctx);
+                }
+            }
             Some(_) => {}
+        }
+    }
+
+    /// Reads who of several NPCs is alive, and can answer a line without an addressee. Other work continues meanwhile.
+    fn read_living(&mut self, line: u64, records: &ParticipantRecords, ctx: &mut Context<Self>) {
+        let waiting = move |session: &mut Self, living| {
+            if let Some(waiting) = session.kind.queue.iter_mut().find(|waiting| waiting.id == line) {
+                waiting.living = living;
+            }
+        };
+        waiting(self, LivingNpcs::Reading);
+        let read = self.living_members(records);
+        ctx.spawn(read.into_actor(self).map(move |living, session, ctx| {
+            waiting(session, LivingNpcs::Read(living));
+            session.run_next_steps(ctx);
+        }));
+    }
+
+    /// Returns the living NPCs, or all if the state cannot be read: the turn itself reads the state again.
+    fn living_members(&self, records: &ParticipantRecords) -> impl Future<Output = Vec<SceneMember>> + use<> {
+        let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
+        let (world, cast) = (Arc::clone(&records.world), records.members());
+        async move {
+            let read = use_cases.living_members(&scope, &world, &cast).await;
+            read.unwrap_or_else(|error| {
+                tracing::info!(world = %world.id, %error, "the dead among the NPCs are not known");
+                cast
+            })
         }
     }
 
@@ -248,7 +284,12 @@ impl Session {
         let (Some(loaded), Some(first)) = (self.state.loaded(), self.kind.queue.front()) else {
             return;
         };
-        let Some(npc) = answering_npc(loaded, records, &first.line.text, first.line.to.as_ref()) else {
+        let living = match &first.living {
+            LivingNpcs::Read(living) => living.as_slice(),
+            LivingNpcs::Unread | LivingNpcs::Reading => &[],
+        };
+        let line = &first.line;
+        let Some(npc) = answering_npc(loaded, records, &line.text, line.to.as_ref(), living) else {
             return;
         };
         let Some(first) = self.kind.queue.pop_front() else {
@@ -300,30 +341,41 @@ impl Session {
             return;
         };
         if let Some(authored) = loaded.participants.loaded_records() {
-            return reply.answer(self.prepared_input(&authored, text));
+            return self.prepare_input(authored, text, reply, ctx);
         }
         let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
         let dialogue = Arc::clone(&loaded.dialogue);
         let read = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
-        ctx.spawn(read.into_actor(self).map(|read, session, _| {
-            reply.answer(read.and_then(|cast| match cast.loaded_records() {
-                Some(authored) => session.prepared_input(&authored, text),
+        ctx.spawn(read.into_actor(self).map(|read, session, ctx| {
+            match read.map(|cast| cast.loaded_records()) {
+                Ok(Some(authored)) => session.prepare_input(authored, text, reply, ctx),
                 // Edited since the read.
-                None => Err(DialogueError::Overloaded {
-                    retry_after: session.last_turn_took,
-                }),
-            }));
+                Ok(None) => reply.answer(Err(session.overloaded())),
+                Err(error) => reply.answer(Err(error)),
+            }
         }));
     }
 
-    fn prepared_input(&self, authored: &ParticipantRecords, text: String) -> Result<TurnInput, DialogueError> {
-        let busy = DialogueError::Overloaded {
+    fn prepare_input(
+        &self,
+        authored: ParticipantRecords,
+        text: String,
+        reply: ReplyHandle<TurnInput>,
+        ctx: &mut Context<Self>,
+    ) {
+        let read = self.living_members(&authored);
+        ctx.spawn(read.into_actor(self).map(move |living, session, _| {
+            let input = session.state.loaded().and_then(|loaded| {
+                let npc = answering_npc(loaded, &authored, &text, None, &living)?;
+                Some(session.build_turn_input(loaded, &authored, npc, text, session.now()))
+            });
+            reply.answer(input.ok_or_else(|| session.overloaded()));
+        }));
+    }
+
+    fn overloaded(&self) -> DialogueError {
+        DialogueError::Overloaded {
             retry_after: self.last_turn_took,
-        };
-        let Some(loaded) = self.state.loaded() else {
-            return Err(busy);
-        };
-        let npc = answering_npc(loaded, authored, &text, None).ok_or(busy)?;
-        Ok(self.build_turn_input(loaded, authored, npc, text, self.now()))
+        }
     }
 }

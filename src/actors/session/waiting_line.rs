@@ -8,6 +8,7 @@ use tracing::Span;
 use crate::{AcceptedLine, DialogueError, OnBusy, PlayerLine, messages::ReplyHandle, running_turn::TurnOutcome};
 use colloquy_core::ids::{NpcId, TurnId};
 use colloquy_dialogue::{
+    npc_conversation::SceneMember,
     requester::Requester,
     turn::{PartialReply, TurnError},
 };
@@ -17,6 +18,13 @@ use colloquy_ports::ledger::metrics::GaugeGuard;
 /// The head that a line shall follow; `None`: the line shall be the first turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplacedHead(pub Option<TurnId>);
+
+/// The living NPCs of a session, one of whom answers a line.
+pub(super) enum LivingNpcs {
+    Unread,
+    Reading,
+    Read(Vec<SceneMember>),
+}
 
 /// A line that is not a turn yet.
 pub(super) struct WaitingLine {
@@ -31,6 +39,7 @@ pub(super) struct WaitingLine {
     pub(super) ready_at: Option<Instant>,
     /// True if the key is known not to belong to an earlier turn.
     pub(super) checked: bool,
+    pub(super) living: LivingNpcs,
     /// Callers without an answer so far.
     pub(super) unanswered: Vec<ReplyHandle<AcceptedLine>>,
     pub(super) waiters: Vec<oneshot::Sender<TurnOutcome>>,
@@ -92,6 +101,7 @@ impl WaitingLine {
             accepted_at,
             ready_at: None,
             checked,
+            living: LivingNpcs::Unread,
             unanswered: Vec::new(),
             waiters: Vec::new(),
             span: Span::none(),

@@ -31,7 +31,7 @@ use colloquy_dialogue::{
     turn::{CommittedTurn, Cut, PartialReply, TurnError, TurnFeed, TurnInput},
 };
 use colloquy_memory::{
-    authored::{Npc, World},
+    authored::World,
     trace::{Timings, TurnTrace},
     turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
 };
@@ -401,8 +401,13 @@ impl UseCases for FakeUseCases {
         let named = self.next_speakers.lock().pop();
         named.or_else(|| next_speaker(cast, history))
     }
-    async fn is_npc_dead(&self, _: &TenantScope, _: &World, _: &Npc) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn living_members(
+        &self,
+        _: &TenantScope,
+        _: &World,
+        cast: &[SceneMember],
+    ) -> Result<Vec<SceneMember>, StoreError> {
+        Ok(cast.to_vec())
     }
     async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         Ok(Preview {

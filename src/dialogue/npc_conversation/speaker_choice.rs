@@ -9,12 +9,10 @@ use crate::{
     Services,
     models::{ModelRequest, parse_json_answer},
     prompt::{Template, TemplateError, escape_untrusted},
+    world_events::living_members,
 };
 use colloquy_core::{ids::NpcId, scope::TenantScope};
-use colloquy_memory::{
-    authored::{Language, World},
-    state::Character,
-};
+use colloquy_memory::authored::{Language, World};
 use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::dialogues::{Dialogue, NextSpeaker},
@@ -39,7 +37,14 @@ pub async fn choose_speaker(
     cast: &[SceneMember],
     history: &[BufferedTurn],
 ) -> Option<NpcId> {
-    let cast = living_members(services, scope, world, cast).await;
+    let cast = match living_members(services, scope, world, cast).await {
+        Ok(living) => living,
+        // The line itself reads the state again.
+        Err(error) => {
+            tracing::info!(world = %world.id, %error, "the dead among the NPCs are not known");
+            cast.to_vec()
+        }
+    };
     if cast.len() < MIN_NPCS {
         return None;
     }
@@ -57,31 +62,6 @@ pub async fn choose_speaker(
         return Some(named);
     }
     next_speaker(cast, history)
-}
-
-/// Returns the cast without the dead. If the state cannot be read, all of the cast: the line itself reads it again.
-async fn living_members(
-    services: &Services,
-    scope: &TenantScope,
-    world: &World,
-    cast: &[SceneMember],
-) -> Vec<SceneMember> {
-    if world.settings.lets_ghosts_speak() {
-        return cast.to_vec();
-    }
-    match services.memory_cache.world_state(services, scope, &world.id).await {
-        Ok(state) => {
-            let is_dead = |name: &str| state.characters.get(name).is_some_and(Character::is_dead);
-            let living = cast
-                .iter()
-                .filter(|member| !is_dead(&member.name) && !is_dead(member.id.as_str()));
-            living.cloned().collect()
-        }
-        Err(error) => {
-            tracing::info!(world = %world.id, %error, "the dead among the NPCs are not known");
-            cast.to_vec()
-        }
-    }
 }
 
 async fn ask_next_speaker(

@@ -82,7 +82,8 @@ pub(crate) fn world_lines(
         }
     };
     let own = [npc.name.as_str(), npc.id.as_str()];
-    let here = state.npc_character(npc).and_then(|own| own.location.as_deref());
+    let own_character = state.npc_character(&npc.name, &npc.id);
+    let here = own_character.and_then(|own| own.location.as_deref());
     let is_listed = |name: &str| own.contains(&name) || others.contains(&name) || Some(name) == bound.as_deref();
     let near: Vec<&str> = here
         .into_iter()

@@ -257,7 +257,7 @@ impl StateBlockContext<'_> {
         } = *self;
         let key = player.map(party::player_key);
         let (speaker, player_character) = (
-            state.npc_character(npc),
+            state.npc_character(&npc.name, &npc.id),
             key.as_deref().and_then(|key| state.characters.get(key)),
         );
         let place_of = |character: Option<&'_ Character>| character.and_then(|character| character.location.clone());

@@ -13,6 +13,7 @@ use crate::{
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast},
+    scene::Scene,
 };
 use colloquy_memory::{
     aliases::SpeakerAndListener,
@@ -56,6 +57,8 @@ impl IntentSource {
 }
 
 pub(crate) struct GatheredContext {
+    /// The scene of a dialogue with several NPCs, with the dead among them.
+    pub scene: Option<Scene>,
     pub intent: ClassifiedIntent,
     pub query: String,
     pub hits: Vec<RecallHit>,
@@ -105,7 +108,7 @@ impl GatheredContext {
             npc: &input.npc,
             dialogue: input.dialogue.id,
             player: input.player.as_ref(),
-            scene: input.scene.as_deref(),
+            scene: self.scene.as_ref(),
             overheard: &self.overheard.lines,
             past: self.past.as_ref(),
             line: &input.line,
@@ -181,7 +184,15 @@ pub(super) async fn gather_timed(
         };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
-    if !input.world.settings.lets_ghosts_speak() && world.is_npc_dead(&input.npc) {
+    let mut scene = input.scene.as_deref().cloned();
+    if !input.world.settings.lets_ghosts_speak() {
+        if world.is_npc_dead(&input.npc.name, &input.npc.id) {
+            return Err(TurnError::NpcDead);
+        }
+        scene = scene.map(|scene| scene.with_dead(&world));
+    }
+    let is_alone = |scene: &Scene| scene.other_names(&input.npc.id).is_empty();
+    if input.player.is_none() && scene.as_ref().is_some_and(is_alone) {
         return Err(TurnError::NpcDead);
     }
     let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
@@ -207,6 +218,7 @@ pub(super) async fn gather_timed(
         scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
     )?;
     Ok(GatheredContext {
+        scene,
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,

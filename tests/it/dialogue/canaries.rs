@@ -452,6 +452,7 @@ impl<'s> CanaryWorld<'s> {
             cast: cast.collect(),
             topic: Some("The lantern".to_owned()),
             last: false,
+            ..Scene::default()
         };
         let dialogue = talk.open.dialogue.id;
         for _ in 0..2 {

@@ -197,6 +197,17 @@ fn dead_npc_answers_nobody_and_ends_conversations() {
         backend
             .post(&format!("/v1/npc-conversations/{talk}:step"), &json!({}))
             .await;
+        let body = json!({"world_id": "vale", "npc_ids": ["mira", "ergen"], "player_id": "p8"});
+        let several = backend.post("/v1/sessions", &body).await;
+        let several = several["id"].as_str().unwrap();
+        let first = json!({"text": "Mira, hello."});
+        let answer = backend.post(&format!("/v1/sessions/{several}/turns"), &first).await;
+        assert_eq!(answer["npc_id"], "mira", "{answer}");
+        let prompt = last_prompt(&mock);
+        assert!(
+            prompt.contains("Besides you and the player: 에르겐") || prompt.contains("함께 있는 이들"),
+            "{prompt}"
+        );
         report(&backend, json!([{"type": "status", "who": "mira", "to": "slain"}])).await;
 
         let said = format!("/v1/sessions/{session}/turns");
@@ -228,6 +239,21 @@ fn dead_npc_answers_nobody_and_ends_conversations() {
                 "{problem}"
             );
         }
+
+        let step = format!("/v1/sessions/{several}/turns");
+        let answer = backend.post(&step, &json!({"text": "Who goes there?"})).await;
+        assert_eq!(answer["npc_id"], "ergen", "the last speaker is dead: {answer}");
+        let answer = backend.post(&step, &json!({"text": "Mira, are you there?"})).await;
+        assert_eq!(answer["npc_id"], "ergen", "the dead are addressed in vain: {answer}");
+        let prompt = last_prompt(&mock);
+        assert!(!prompt.contains("함께 있는 이들"), "a dead NPC is here: {prompt}");
+        let to_the_dead = json!({"text": "Answer!", "to": "mira"});
+        let (status, problem) = backend.call(Method::POST, &step, Some(&to_the_dead)).await;
+        assert_eq!(
+            (status, &problem["code"]),
+            (StatusCode::CONFLICT, &json!("npc_dead")),
+            "{problem}"
+        );
 
         let (_, other) = session_with(&backend, "ergen").await;
         let said = format!("/v1/sessions/{}/turns", other["id"].as_str().unwrap());

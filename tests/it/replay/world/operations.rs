@@ -223,6 +223,7 @@ impl ReplayWorld {
                 cast,
                 topic: Some(line.to_owned()),
                 last: false,
+                ..Scene::default()
             })
         });
         TurnInput {

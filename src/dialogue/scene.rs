@@ -37,17 +37,15 @@ impl Scene {
         escape_untrusted(member.map_or(npc.as_str(), |member| &member.name))
     }
 
-    /// Returns the scene with the dead of a state.
-    #[must_use]
-    pub fn with_dead(&self, state: &WorldState) -> Self {
-        let dead = self
+    /// Sets who of the cast is dead.
+    pub fn set_dead(&mut self, state: &WorldState) {
+        let is_dead = |member: &&SceneMember| state.is_npc_dead(&member.name, &member.id);
+        self.dead = self
             .cast
             .iter()
-            .filter(|member| state.is_npc_dead(&member.name, &member.id));
-        Self {
-            dead: dead.map(|member| member.id.clone()).collect(),
-            ..self.clone()
-        }
+            .filter(is_dead)
+            .map(|member| member.id.clone())
+            .collect();
     }
 
     /// Returns the names of the other living participants.

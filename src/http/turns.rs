@@ -33,8 +33,8 @@ pub struct TurnBody {
     /// At most `turn.max_line_chars` characters.
     #[schema(min_length = 1)]
     text: String,
-    /// The NPC that answers, in a session with several NPCs. Unset: the NPC named in the line, otherwise the NPC that
-    /// spoke last.
+    /// The NPC that answers, in a session with several NPCs. Unset: the living NPC named in the line, otherwise the
+    /// last speaker, or another living NPC if that one is dead.
     #[schema(value_type = Option<String>)]
     to: Option<NpcId>,
     /// Makes a retry safe: the same key is the same turn. `Idempotency-Key` does the same.

@@ -228,8 +228,12 @@ impl Session {
             return;
         }
         let checked = first.checked;
-        let (line, unread) = (first.id, matches!(first.living, LivingNpcs::Unread));
-        let known = matches!(first.living, LivingNpcs::Read(_)) || first.line.to.is_some();
+        let (line, is_reading) = (first.id, matches!(first.living, LivingNpcs::Reading));
+        let read_in = match first.living {
+            LivingNpcs::Read(epoch, _) => Some(epoch),
+            LivingNpcs::Unread | LivingNpcs::Reading => None,
+        };
+        let is_addressed = first.line.to.is_some();
         // A line ends the wait for the playback of the last turn, even if spoken while the turn ran. The line then
         // waits for the turn's facts.
         self.on_head_heard(ctx);
@@ -241,10 +245,11 @@ impl Session {
         {
             None => self.read_participants(ctx),
             Some(records) if checked && !waits => {
-                if known || records.npcs.len() == 1 {
+                let epoch = self.state.loaded().map(|loaded| loaded.epoch);
+                if is_addressed || records.npcs.len() == 1 || (read_in.is_some() && read_in == epoch) {
                     self.start_first_line(&records, now, ctx);
-                } else if unread {
-                    self.read_living(line, &records, ctx);
+                } else if let Some(epoch) = epoch.filter(|_| !is_reading) {
+                    self.read_living(line, epoch, &records, ctx);
                 }
             }
             Some(_) => {}
@@ -252,7 +257,7 @@ impl Session {
     }
 
     /// Reads who of several NPCs is alive, and can answer a line without an addressee. Other work continues meanwhile.
-    fn read_living(&mut self, line: u64, records: &ParticipantRecords, ctx: &mut Context<Self>) {
+    fn read_living(&mut self, line: u64, epoch: u64, records: &ParticipantRecords, ctx: &mut Context<Self>) {
         let waiting = move |session: &mut Self, living| {
             if let Some(waiting) = session.kind.queue.iter_mut().find(|waiting| waiting.id == line) {
                 waiting.living = living;
@@ -261,7 +266,7 @@ impl Session {
         waiting(self, LivingNpcs::Reading);
         let read = self.living_members(records);
         ctx.spawn(read.into_actor(self).map(move |living, session, ctx| {
-            waiting(session, LivingNpcs::Read(living));
+            waiting(session, LivingNpcs::Read(epoch, living));
             session.run_next_steps(ctx);
         }));
     }
@@ -285,7 +290,7 @@ impl Session {
             return;
         };
         let living = match &first.living {
-            LivingNpcs::Read(living) => living.as_slice(),
+            LivingNpcs::Read(_, living) => living.as_slice(),
             LivingNpcs::Unread | LivingNpcs::Reading => &[],
         };
         let line = &first.line;
@@ -350,7 +355,7 @@ impl Session {
             match read.map(|cast| cast.loaded_records()) {
                 Ok(Some(authored)) => session.prepare_input(authored, text, reply, ctx),
                 // Edited since the read.
-                Ok(None) => reply.answer(Err(session.overloaded())),
+                Ok(None) => reply.answer(Err(session.overloaded_error())),
                 Err(error) => reply.answer(Err(error)),
             }
         }));
@@ -369,13 +374,7 @@ impl Session {
                 let npc = answering_npc(loaded, &authored, &text, None, &living)?;
                 Some(session.build_turn_input(loaded, &authored, npc, text, session.now()))
             });
-            reply.answer(input.ok_or_else(|| session.overloaded()));
+            reply.answer(input.ok_or_else(|| session.overloaded_error()));
         }));
-    }
-
-    fn overloaded(&self) -> DialogueError {
-        DialogueError::Overloaded {
-            retry_after: self.last_turn_took,
-        }
     }
 }

@@ -23,7 +23,8 @@ pub(super) struct ReplacedHead(pub Option<TurnId>);
 pub(super) enum LivingNpcs {
     Unread,
     Reading,
-    Read(Vec<SceneMember>),
+    /// Read in this epoch of the dialogue: a rewind may bring somebody back to life.
+    Read(u64, Vec<SceneMember>),
 }
 
 /// A line that is not a turn yet.
@@ -35,7 +36,7 @@ pub(super) struct WaitingLine {
     /// For a replacement line: the only head that the line may follow.
     pub(super) replaces_after: Option<ReplacedHead>,
     pub(super) accepted_at: Instant,
-    /// When only memory, rows or a look-up of the key delayed the turn.
+    /// When only memory, rows, the state of the world or a look-up of the key delayed the turn.
     pub(super) ready_at: Option<Instant>,
     /// True if the key is known not to belong to an earlier turn.
     pub(super) checked: bool,

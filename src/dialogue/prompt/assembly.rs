@@ -286,6 +286,7 @@ fn render_scene_system(
     let values = context! {
         topic,
         end_mark => END_MARK,
+        several => true,
         ..system_values(material.world, material.npc, ask_for_state, others)
     };
     Ok(templates.render(language, template, values)?)

@@ -257,7 +257,7 @@ impl Templates {
                 overheard => each(context! { name => "x", text => "x" }),
                 past => each(context! { told => list() }).pop(),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
-                others => list(), listeners => list(), before => list(), end_mark => "x", name => "x",
+                others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
                 titles => list(), ready => list(), known => list(), open => list(), subjects => list(), previous => list(),
                 forgotten => list(), npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
@@ -309,6 +309,7 @@ pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, other
         ask_for_state,
         bounds => state_bounds(world, npc.language),
         others,
+        several => false,
     }
 }
 

@@ -189,7 +189,9 @@ pub(super) async fn gather_timed(
         if world.is_npc_dead(&input.npc.name, &input.npc.id) {
             return Err(TurnError::NpcDead);
         }
-        scene = scene.map(|scene| scene.with_dead(&world));
+        if let Some(scene) = &mut scene {
+            scene.set_dead(&world);
+        }
     }
     let is_alone = |scene: &Scene| scene.other_names(&input.npc.id).is_empty();
     if input.player.is_none() && scene.as_ref().is_some_and(is_alone) {

@@ -109,7 +109,7 @@ impl Engine {
             .await
     }
 
-    /// Runs work that begins with a memory lock of this world, as [`Self::write_transaction`] does. While many writes
+    /// Runs work that begins with a memory lock or the state lock of this world, as [`Self::write_transaction`] does. While many writes
     /// of this node to the world are running, the work waits without a connection.
     pub(super) async fn write_memory<T, F>(&self, tenant: &TenantId, world: &WorldId, work: F) -> StoreResult<T>
     where

@@ -29,6 +29,7 @@ pub mod settings;
 pub mod summarise;
 pub mod turn;
 pub mod world_events;
+pub mod world_watch;
 
 use std::sync::Arc;
 

@@ -19,6 +19,7 @@ use colloquy_dialogue::world_events::{self, CausedState, ValueCause};
 use colloquy_memory::{
     attributes::AttributeValue,
     authored::World,
+    fact::Cause,
     keywords::normalise_text,
     state::{Character, StatePart},
 };
@@ -55,6 +56,13 @@ pub struct CauseView {
     kind: &'static str,
     id: String,
     at: DateTime<Utc>,
+}
+
+impl CauseView {
+    pub fn new(cause: &Cause, at: DateTime<Utc>) -> Self {
+        let (kind, id) = cause.to_columns();
+        Self { kind, id, at }
+    }
 }
 
 /// A value with its cause.
@@ -211,8 +219,7 @@ async fn turn_time(
 
 fn cause_of(found: &CausedState, part: &StatePart) -> Option<CauseView> {
     let ValueCause { cause, at } = found.causes.get(part)?;
-    let (kind, id) = cause.to_columns();
-    Some(CauseView { kind, id, at: *at })
+    Some(CauseView::new(cause, *at))
 }
 
 fn caused_text(found: &CausedState, value: &str, part: &StatePart) -> CausedText {

@@ -167,7 +167,8 @@ impl SocketState {
 
     pub(super) fn check_session_limit(&self) -> Result<(), Problem> {
         let max = self.state.settings.max_sessions_per_socket;
-        if self.open.lock().len() + self.tunnels.lock().routes.len() < max {
+        let watched = self.watched_worlds.lock().len();
+        if self.open.lock().len() + watched + self.tunnels.lock().routes.len() < max {
             Ok(())
         } else {
             Err(Problem::new(

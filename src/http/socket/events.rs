@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::worlds::{WorldChanged, WorldWatched};
 use crate::errors::{FieldError, Problem};
 use colloquy_core::ids::{DialogueId, NpcId};
 use colloquy_dialogue::events::MemoryChange;
@@ -352,6 +353,8 @@ pub fn event_schemas() -> Vec<MessageSchema> {
         MessageSchema::for_type::<SessionResumed<'_>>("session.resumed"),
         MessageSchema::for_type::<ConversationCreated<'_>>("npc_conversation.created"),
         MessageSchema::for_type::<InterruptDone<'_>>("interrupt.done"),
+        MessageSchema::for_type::<WorldWatched<'_>>("world.watched"),
+        MessageSchema::for_type::<WorldChanged<'_>>("world.changed"),
         MessageSchema::for_type::<AuthRefreshed<'_>>("auth.refreshed"),
         MessageSchema::for_type::<Pong<'_>>("pong"),
         MessageSchema::for_type::<ErrorEvent<'_>>("error"),

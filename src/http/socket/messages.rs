@@ -116,8 +116,8 @@ messages! {
         #[schema(value_type = String)]
         session_id: DialogueId,
         text: String,
-        /// The NPC that answers, in a session with several NPCs. Unset: the NPC named in the line, otherwise the NPC
-        /// that spoke last.
+        /// The NPC that answers, in a session with several NPCs. Unset: the living NPC named in the line, otherwise
+        /// the last speaker, or another living NPC if that one is dead.
         #[schema(value_type = Option<String>)]
         to: Option<NpcId>,
         /// Makes a retry safe: the same key is the same turn.
@@ -235,6 +235,17 @@ messages! {
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
         player_id: Option<PlayerId>,
     }
+    /// Watches the changes of a world. The answer is `world.watched`; then each change comes as `world.changed`. Not for
+    /// players.
+    WorldWatch = "world.watch" {
+        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        world_id: WorldId,
+    }
+    /// Stops watching a world. No answer follows.
+    WorldUnwatch = "world.unwatch" {
+        #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
+        world_id: WorldId,
+    }
     /// Sends a newer token before the old token expires. The answer is `auth.refreshed`.
     AuthRefresh = "auth.refresh" {
         #[garde(length(max = 8192))]
@@ -247,9 +258,6 @@ messages! {
         t: Option<serde_json::Number>,
     }
 }
-
-/// Reserved messages that the server does not offer yet (docs/protocol.md#messages-of-clients).
-pub const UNSUPPORTED_MESSAGES: [&str; 1] = ["world.watch"];
 
 /// An optional event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]

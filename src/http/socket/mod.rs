@@ -11,6 +11,7 @@ mod remote;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod worlds;
 
 pub(super) use self::subscription::redact_for_player;
 use std::{sync::Arc, time::Duration};

@@ -21,7 +21,7 @@ use super::{
     messages::{
         self, AuthRefresh, ConversationInterrupt, ConversationUnwatch, ConversationWatch, Envelope, Ping,
         PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionClose, SessionResume,
-        UNSUPPORTED_MESSAGES,
+        WorldUnwatch, WorldWatch,
     },
     remote::without_expiry,
     subscription::DialogueSubscription,
@@ -35,7 +35,7 @@ use crate::{
     validate,
 };
 use colloquy_core::{
-    ids::{DialogueId, PlayerId},
+    ids::{DialogueId, PlayerId, WorldId},
     scope::{Principal, Role},
 };
 use colloquy_tenancy::limits::{SocketLimit, SocketRefusal, SocketSeat};
@@ -45,10 +45,12 @@ const MAX_INBOX: usize = 256;
 /// Tokens with a longer life are not watched until their end.
 const MAX_EXPIRY_WATCH: Duration = Duration::from_hours(365 * 24);
 /// All message types that a viewer may send.
-const VIEWER_MESSAGES: [&str; 5] = [
+const VIEWER_MESSAGES: [&str; 7] = [
     "session.resume",
     "npc_conversation.watch",
     "npc_conversation.unwatch",
+    "world.watch",
+    "world.unwatch",
     "auth.refresh",
     "ping",
 ];
@@ -90,6 +92,8 @@ pub(super) struct SocketState {
     limit: Mutex<SocketLimit>,
     inbox: Mutex<Inbox>,
     pub(super) open: Mutex<HashMap<DialogueId, OpenedDialogue>>,
+    /// The watched worlds, each with the task that sends its changes.
+    pub(super) watched_worlds: Mutex<HashMap<WorldId, JoinHandle<()>>>,
     /// The socket's seat among the sockets of its player, until the socket closes.
     seat: Mutex<Option<SocketSeat>>,
     /// The socket's place among the open streams, until the socket closes.
@@ -132,6 +136,7 @@ impl Socket {
             limit: Mutex::new(limit),
             inbox: Mutex::default(),
             open: Mutex::default(),
+            watched_worlds: Mutex::default(),
             seat: Mutex::new(seat),
             place: Mutex::default(),
             expiry: Mutex::default(),
@@ -213,6 +218,9 @@ impl SocketProtocol for Socket {
         drop(self.0.seat.lock().take());
         drop(self.0.place.lock().take());
         self.0.inbox.lock().waiting.clear();
+        for (_, task) in self.0.watched_worlds.lock().drain() {
+            task.abort();
+        }
         *self.0.tunnels.lock() = Tunnels::default();
         let scope = self.0.principal.lock().scope();
         for (id, opened) in self.0.open.lock().drain() {
@@ -438,6 +446,16 @@ impl SocketState {
                 let id = message.session_id;
                 self.on_reply_played(who, message).await.map_err(error_for(id))
             }
+            "world.watch" => {
+                let message: WorldWatch = parse(text)?;
+                self.watch_world(connection, who, message.world_id, re)
+                    .await
+                    .map_err(global_error)
+            }
+            "world.unwatch" => {
+                let message: WorldUnwatch = parse(text)?;
+                self.unwatch_world(&message.world_id).map_err(global_error)
+            }
             "auth.refresh" => self.refresh_auth(connection, who, text, re).await,
             "ping" => {
                 let message: Ping = parse(text)?;
@@ -447,10 +465,6 @@ impl SocketState {
                 }));
                 Ok(())
             }
-            other if UNSUPPORTED_MESSAGES.contains(&other) => Err(global_error(Problem::new(
-                Code::NotSupported,
-                format!("this server does not offer {other}"),
-            ))),
             _ => Err(global_error(
                 Problem::new(Code::UnknownType, "there is no such message type").with_param("type"),
             )),

@@ -49,6 +49,9 @@ pub trait StateStore: Send + Sync {
     /// Returns a world's standing changes with a `seq` above `after`; 0: all. Later writes have a higher `seq` than
     /// every change in the result.
     async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges>;
+    /// Returns changes by their `seq`, whether they stand or were taken back, in the order of `seq`. Changes of other
+    /// tenants are left out.
+    async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>>;
     /// Stores the changes extracted by a job (the fall-back for an unparsable state block), and ends the job. `calls`
     /// is the job's usage. Returns `false`, without a write, if the fence is closed.
     async fn commit_changes(

@@ -11,7 +11,7 @@ use super::{
     statements::execute,
 };
 use colloquy_core::{
-    ids::{TenantId, WorldId},
+    ids::{StateEventId, TenantId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::trace::TaskUsage;
@@ -46,6 +46,12 @@ const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
 const STATE_SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
+/// Each `seq` is an array of its own in the bound list.
+const STATE_BY_SEQ: &str = concat!(
+    "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM ",
+    json_arrays_table!("$2"),
+    " v CROSS JOIN state_events e WHERE e.seq = CAST(v.value ->> 0 AS BIGINT) AND e.tenant = $1 ORDER BY e.seq"
+);
 const BUMP_STATE_GENERATION: &str =
     "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
 
@@ -54,14 +60,17 @@ fn read_state_row(columns: &mut Columns<'_>) -> StoreResult<(i64, Option<StoredS
     let Some(id) = columns.maybe_id()? else {
         return Ok((generation, None));
     };
-    let stored = StoredStateChange {
+    Ok((generation, Some(read_change(id, columns)?)))
+}
+
+fn read_change(id: StateEventId, columns: &mut Columns<'_>) -> StoreResult<StoredStateChange> {
+    Ok(StoredStateChange {
         id,
         seq: columns.next()?,
         change: columns.json()?,
         cause: columns.cause()?,
         at: columns.time()?,
-    };
-    Ok((generation, Some(stored)))
+    })
 }
 
 /// Records a removal or return of state changes. Readers then fold from the start again.
@@ -123,6 +132,12 @@ impl StateStore for SqlStateStore {
         since.changes.sort_by_key(|change| (change.at, change.seq));
         Ok(since)
     }
+    async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>> {
+        let list = json!(seqs.iter().map(|seq| [seq]).collect::<Vec<_>>()).to_string();
+        let query = bind!(STATE_BY_SEQ; scope.tenant(), list);
+        let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
+        self.0.fetch_all(scope, query, read).await
+    }
     async fn commit_changes(
         &self,
         scope: &TenantScope,
@@ -172,6 +187,8 @@ sqlite_plan_tests! {
             let since = "state_events_since (tenant=? AND world=? AND seq>?)";
             let plan = plan(STATE_SINCE).await;
             assert!(plan.contains("sqlite_autoindex_worlds_1") && plan.contains(since), "{plan}");
+            let plan = crate::sqlite::plans::plan(STATE_BY_SEQ).await;
+            assert!(plan.contains("INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
         }
     }
 }

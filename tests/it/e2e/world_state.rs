@@ -1,5 +1,6 @@
 //! The state of a world: events of the backend, state blocks within the world's rules, and the dead.
 
+use colloquy::tenancy::Role;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -7,7 +8,7 @@ use super::{
     npc_conversation::{conversation, last_prompt, with_mock},
     scenarios::put,
 };
-use crate::support::{RestClient, run};
+use crate::support::{RestClient, TestSocket, run};
 
 const EVENTS: &str = "/v1/worlds/vale/events";
 const STATE: &str = "/v1/worlds/vale/state";
@@ -187,6 +188,83 @@ fn state_block_changes_whom_it_may_and_a_rewind_takes_it_back() {
     });
 }
 
+/// Reads `world.changed` until the change of `kind` comes; the list is `changes` or `taken_back`.
+async fn next_change(socket: &mut TestSocket, list: &str, kind: &str) -> Value {
+    loop {
+        let event = socket.until("world.changed").await;
+        assert_eq!(event["world_id"], "vale", "{event}");
+        let changes = event[list].as_array().unwrap();
+        if let Some(found) = changes.iter().find(|change| change["change"] == kind) {
+            return found.clone();
+        }
+    }
+}
+
+#[test]
+fn watched_world_sends_changes_and_what_a_rewind_takes_back() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        set_rules(&backend).await;
+        let watch = json!({"type": "world.watch", "event_id": "w1", "world_id": "vale"});
+        let mut watching = Vec::new();
+        for role in [Role::Backend, Role::Viewer] {
+            let mut socket = TestSocket::open(server.address, &server.token("demo", role, None)).await;
+            socket.send(&watch).await;
+            let answer = socket.until("world.watched").await;
+            assert_eq!((&answer["re"], &answer["world_id"]), (&json!("w1"), &json!("vale")));
+            watching.push(socket);
+        }
+        let mut of_player = TestSocket::open(server.address, &server.token("demo", Role::Player, Some("p1"))).await;
+        of_player.send(&watch).await;
+        assert_eq!(of_player.until("error").await["error"]["code"], "forbidden");
+
+        let recorded = report(&backend, json!([{"type": "location", "who": "player:p1", "to": "Inn"}])).await;
+        for socket in &mut watching {
+            let change = next_change(socket, "changes", "location").await;
+            assert_eq!((&change["who"], &change["to"]), (&json!("player:p1"), &json!("Inn")));
+            assert_eq!(
+                (&change["cause"]["kind"], &change["cause"]["id"]),
+                (&json!("event"), &recorded["id"])
+            );
+        }
+
+        let session = open_session(&backend).await;
+        let said = format!("/v1/sessions/{session}/turns");
+        let block = json!({"items_gained": ["lamp"]});
+        mock.apply_settings(&json!({"reply": format!("Here you are.\n```state\n{block}\n```")}))
+            .unwrap();
+        let turn = backend.post(&said, &json!({"text": "A lamp, please."})).await;
+        let mut gained = Vec::new();
+        for socket in &mut watching {
+            let change = next_change(socket, "changes", "item_gained").await;
+            assert_eq!(
+                (&change["item"], &change["cause"]["id"]),
+                (&json!("lamp"), &turn["id"]),
+                "{change}"
+            );
+            gained.push(change["id"].clone());
+        }
+        backend
+            .post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 0}))
+            .await;
+        for (socket, id) in watching.iter_mut().zip(&gained) {
+            let change = next_change(socket, "taken_back", "item_gained").await;
+            assert_eq!(change["id"], *id, "{change}");
+        }
+
+        let [socket, ..] = watching.as_mut_slice() else {
+            unreachable!()
+        };
+        socket.send(&json!({"type": "world.unwatch", "world_id": "vale"})).await;
+        socket.send(&json!({"type": "world.unwatch", "world_id": "vale"})).await;
+        assert_eq!(socket.until("error").await["error"]["code"], "not_found");
+        let elsewhere = json!({"type": "world.watch", "world_id": "nowhere"});
+        socket.send(&elsewhere).await;
+        assert_eq!(socket.until("error").await["error"]["code"], "not_found");
+    });
+}
+
 #[test]
 fn dead_npc_answers_nobody_and_ends_conversations() {
     run(async {
@@ -204,10 +282,11 @@ fn dead_npc_answers_nobody_and_ends_conversations() {
         let answer = backend.post(&format!("/v1/sessions/{several}/turns"), &first).await;
         assert_eq!(answer["npc_id"], "mira", "{answer}");
         let prompt = last_prompt(&mock);
-        assert!(
-            prompt.contains("Besides you and the player: 에르겐") || prompt.contains("함께 있는 이들"),
-            "{prompt}"
-        );
+        let here = [
+            "Besides you and the player: 에르겐.",
+            "당신과 플레이어 말고도 에르겐이 함께 있다.",
+        ];
+        assert!(here.iter().any(|said| prompt.contains(said)), "{prompt}");
         report(&backend, json!([{"type": "status", "who": "mira", "to": "slain"}])).await;
 
         let said = format!("/v1/sessions/{session}/turns");
@@ -246,7 +325,14 @@ fn dead_npc_answers_nobody_and_ends_conversations() {
         let answer = backend.post(&step, &json!({"text": "Mira, are you there?"})).await;
         assert_eq!(answer["npc_id"], "ergen", "the dead are addressed in vain: {answer}");
         let prompt = last_prompt(&mock);
-        assert!(!prompt.contains("함께 있는 이들"), "a dead NPC is here: {prompt}");
+        let alone = [
+            "You and the player, and nobody else any more.",
+            "이제 당신과 플레이어 말고는 아무도 없다.",
+        ];
+        assert!(
+            alone.iter().any(|said| prompt.contains(said)),
+            "a dead NPC is here: {prompt}"
+        );
         let to_the_dead = json!({"text": "Answer!", "to": "mira"});
         let (status, problem) = backend.call(Method::POST, &step, Some(&to_the_dead)).await;
         assert_eq!(

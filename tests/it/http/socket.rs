@@ -160,7 +160,7 @@ async fn invalid_messages_are_reported_and_leave_the_socket_open() {
         (&json!("e1"), &json!("unknown_type"))
     );
     socket.send(json!({"type": "world.watch", "world_id": "vale"})).await;
-    assert_eq!(socket.error_code().await, "not_supported");
+    assert_eq!(socket.error_code().await, "forbidden");
     socket
         .send(json!({"type": "session.create", "world_id": "V!", "colour": "red"}))
         .await;

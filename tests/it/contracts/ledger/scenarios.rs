@@ -372,6 +372,11 @@ pub async fn backend_reports_of_a_world_are_in_order<S: LedgerSubject>(f: &Fixtu
     }
     let read = state.load_changes_since(&f.scope, &f.world, 0).await.unwrap();
     assert_eq!(read.generation, 0, "nothing was taken back");
+    let mut seqs: Vec<i64> = read.changes.iter().map(|change| change.seq).collect();
+    assert_eq!(state.load_changes(&f.scope, &seqs).await.unwrap(), read.changes);
+    assert!(state.load_changes(&f.other, &seqs).await.unwrap().is_empty());
+    seqs.truncate(1);
+    assert_eq!(state.load_changes(&f.scope, &seqs).await.unwrap(), read.changes[..1]);
     for (stored, written) in read.changes.iter().zip(&written) {
         assert_eq!(
             (stored.id, &stored.change, stored.cause, stored.at),

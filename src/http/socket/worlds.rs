@@ -1,0 +1,151 @@
+//! Socket messages about worlds: a backend watches the changes of a world.
+
+use std::{sync::Arc, time::Duration};
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{events, protocol::SocketState};
+use crate::{
+    errors::{Code, Problem},
+    socket::player_socket::SocketConnection,
+    world_state::CauseView,
+};
+use colloquy_actors::ListenerGone;
+use colloquy_core::{
+    ids::{StateEventId, WorldId},
+    scope::{Principal, Role},
+};
+use colloquy_dialogue::world_watch::{WorldFollower, WorldNews};
+use colloquy_memory::state::StateChange;
+use colloquy_ports::ledger::state::StoredStateChange;
+
+/// The time between two reads of a watched world.
+const READ_INTERVAL: Duration = Duration::from_millis(500);
+/// Changes in one `world.changed`.
+const MAX_CHANGES_PER_EVENT: usize = 100;
+
+/// `world.watched`: from here on, every change of the world follows as `world.changed`.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename = "world.watched", deny_unknown_fields)]
+pub struct WorldWatched<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub re: Option<&'a str>,
+    #[schema(value_type = String)]
+    pub world_id: &'a WorldId,
+}
+
+/// `world.changed`: changes of a watched world, at most 100.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename = "world.changed", deny_unknown_fields)]
+pub struct WorldChanged<'a> {
+    #[schema(value_type = String)]
+    pub world_id: &'a WorldId,
+    /// Changes that a rewind or a restored save took back. They come before new changes.
+    #[schema(value_type = Vec<Object>)]
+    pub taken_back: Vec<WorldChange<'a>>,
+    /// New changes, and changes that stand again.
+    #[schema(value_type = Vec<Object>)]
+    pub changes: Vec<WorldChange<'a>>,
+}
+
+/// A change of a watched world: the fields of `state.changed`, with an id, the cause and the time.
+#[derive(Debug, Serialize)]
+pub struct WorldChange<'a> {
+    id: StateEventId,
+    #[serde(flatten)]
+    change: &'a StateChange,
+    cause: CauseView,
+}
+
+impl<'a> From<&'a StoredStateChange> for WorldChange<'a> {
+    fn from(stored: &'a StoredStateChange) -> Self {
+        Self {
+            id: stored.id,
+            change: &stored.change,
+            cause: CauseView::new(&stored.cause, stored.at),
+        }
+    }
+}
+
+impl SocketState {
+    /// Watches a world. A repeated watch begins again.
+    pub(super) async fn watch_world(
+        self: &Arc<Self>,
+        connection: &Arc<SocketConnection>,
+        who: &Principal,
+        world: WorldId,
+        re: Option<&str>,
+    ) -> Result<(), Problem> {
+        if who.role == Role::Player {
+            return Err(Problem::new(Code::Forbidden, "a player does not watch a world"));
+        }
+        if !self.watched_worlds.lock().contains_key(&world) {
+            self.check_session_limit()?;
+        }
+        let (scope, services) = (who.scope(), &self.state.services);
+        let authored = &services.ledger.authored;
+        if !who.can_access_world(&world) || authored.load_world(&scope, &world).await?.is_none() {
+            return Err(Problem::not_found("world"));
+        }
+        let follower = WorldFollower::start(services, scope, world.clone()).await?;
+        let _ = connection.send_text(events::write_event(&WorldWatched { re, world_id: &world }));
+        let task = actix_web::rt::spawn(send_world_changes(self.state.clone(), Arc::clone(connection), follower));
+        let earlier = self.watched_worlds.lock().insert(world, task);
+        if let Some(earlier) = earlier {
+            earlier.abort();
+        }
+        Ok(())
+    }
+
+    /// Stops watching a world.
+    pub(super) fn unwatch_world(&self, world: &WorldId) -> Result<(), Problem> {
+        let task = self.watched_worlds.lock().remove(world);
+        task.map(|task| task.abort())
+            .ok_or_else(|| Problem::not_found("watched world"))
+    }
+}
+
+/// Sends the changes of a world until the connection is gone.
+async fn send_world_changes(
+    state: actix_web::web::Data<crate::AppState>,
+    connection: Arc<SocketConnection>,
+    mut follower: WorldFollower,
+) {
+    loop {
+        actix_web::rt::time::sleep(READ_INTERVAL).await;
+        if connection.is_gone() {
+            return;
+        }
+        match follower.read_news(&state.services).await {
+            Ok(news) => {
+                if send_news(&connection, follower.world(), &news).is_err() {
+                    return;
+                }
+            }
+            // Nothing is lost: the next read returns it.
+            Err(error) => tracing::info!(world = %follower.world(), %error, "a watched world cannot be read"),
+        }
+    }
+}
+
+fn send_news(connection: &SocketConnection, world: &WorldId, news: &WorldNews) -> Result<(), ListenerGone> {
+    fn shown(part: &[StoredStateChange]) -> Vec<WorldChange<'_>> {
+        part.iter().map(WorldChange::from).collect()
+    }
+    let send = |taken_back, changes| {
+        let event = WorldChanged {
+            world_id: world,
+            taken_back,
+            changes,
+        };
+        connection.send_text(events::write_event(&event))
+    };
+    for part in news.taken_back.chunks(MAX_CHANGES_PER_EVENT) {
+        send(shown(part), Vec::new())?;
+    }
+    for part in news.changes.chunks(MAX_CHANGES_PER_EVENT) {
+        send(Vec::new(), shown(part))?;
+    }
+    Ok(())
+}

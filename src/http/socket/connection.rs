@@ -149,6 +149,10 @@ impl SocketConnection {
         self.hub.count_close(code);
         self.wake_actor(&mut out);
     }
+    /// True while messages wait for the client.
+    pub(super) fn has_queued(&self) -> bool {
+        !self.out.lock().queue.is_empty()
+    }
     /// True if the connection can send no more.
     #[must_use]
     pub fn is_gone(&self) -> bool {

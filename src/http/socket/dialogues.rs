@@ -173,7 +173,7 @@ impl SocketState {
         } else {
             Err(Problem::new(
                 Code::TooManySessions,
-                format!("one socket may have {max} sessions open"),
+                format!("one socket may have {max} sessions, conversations and worlds"),
             ))
         }
     }
@@ -221,7 +221,7 @@ impl SocketState {
             {
                 open.remove(&id);
             }
-            open.is_empty()
+            open.is_empty() && self.watched_worlds.lock().is_empty()
         };
         let problem = Problem::new(Code::Replaced, "the session was resumed on a newer connection");
         self.send_error(connection, &problem, None, Some(id));

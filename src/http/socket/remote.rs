@@ -205,7 +205,9 @@ impl SocketState {
         }
         match end {
             TunnelEnd::Replaced => {
-                let is_done = self.open.lock().is_empty() && self.tunnels.lock().routes.is_empty();
+                let is_done = self.open.lock().is_empty()
+                    && self.tunnels.lock().routes.is_empty()
+                    && self.watched_worlds.lock().is_empty();
                 if is_done {
                     connection.close_after_flush(close_code::REPLACED, "replaced by a newer connection");
                 }

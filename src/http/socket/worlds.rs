@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use actix_web::rt::task::JoinHandle;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -22,6 +23,9 @@ use colloquy_ports::ledger::state::StoredStateChange;
 
 /// The time between two reads of a watched world.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
+/// The same after repeated failures.
+const MAX_READ_INTERVAL: Duration = Duration::from_secs(5);
+const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Changes in one `world.changed`.
 const MAX_CHANGES_PER_EVENT: usize = 100;
 
@@ -69,7 +73,7 @@ impl<'a> From<&'a StoredStateChange> for WorldChange<'a> {
 }
 
 impl SocketState {
-    /// Watches a world. A repeated watch begins again.
+    /// Watches a world. A repeated watch goes on.
     pub(super) async fn watch_world(
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
@@ -88,12 +92,17 @@ impl SocketState {
         if !who.can_access_world(&world) || authored.load_world(&scope, &world).await?.is_none() {
             return Err(Problem::not_found("world"));
         }
-        let follower = WorldFollower::start(services, scope, world.clone()).await?;
+        // The task of an earlier watch misses and repeats nothing.
+        let watched = self.watched_worlds.lock().get(&world).map(JoinHandle::is_finished);
+        let follower = match watched {
+            Some(false) => None,
+            _ => Some(WorldFollower::start(services, scope, world.clone()).await?),
+        };
         let _ = connection.send_text(events::write_event(&WorldWatched { re, world_id: &world }));
-        let task = actix_web::rt::spawn(send_world_changes(self.state.clone(), Arc::clone(connection), follower));
-        let earlier = self.watched_worlds.lock().insert(world, task);
-        if let Some(earlier) = earlier {
-            earlier.abort();
+        if let Some(follower) = follower {
+            let (state, connection) = (self.state.clone(), Arc::clone(connection));
+            let task = actix_web::rt::spawn(send_world_changes(state, connection, follower));
+            self.watched_worlds.lock().insert(world, task);
         }
         Ok(())
     }
@@ -112,40 +121,47 @@ async fn send_world_changes(
     connection: Arc<SocketConnection>,
     mut follower: WorldFollower,
 ) {
+    let mut pause = READ_INTERVAL;
     loop {
-        actix_web::rt::time::sleep(READ_INTERVAL).await;
+        actix_web::rt::time::sleep(pause).await;
         if connection.is_gone() {
             return;
         }
         match follower.read_news(&state.services).await {
             Ok(news) => {
-                if send_news(&connection, follower.world(), &news).is_err() {
+                pause = READ_INTERVAL;
+                if send_news(&connection, follower.world(), &news).await.is_err() {
                     return;
                 }
             }
             // Nothing is lost: the next read returns it.
-            Err(error) => tracing::info!(world = %follower.world(), %error, "a watched world cannot be read"),
+            Err(error) => {
+                tracing::info!(world = %follower.world(), %error, "a watched world cannot be read");
+                pause = (pause * 2).min(MAX_READ_INTERVAL);
+            }
         }
     }
 }
 
-fn send_news(connection: &SocketConnection, world: &WorldId, news: &WorldNews) -> Result<(), ListenerGone> {
+/// Sends the news in parts. Each part waits until the client has got the one before.
+async fn send_news(connection: &SocketConnection, world: &WorldId, news: &WorldNews) -> Result<(), ListenerGone> {
     fn shown(part: &[StoredStateChange]) -> Vec<WorldChange<'_>> {
         part.iter().map(WorldChange::from).collect()
     }
-    let send = |taken_back, changes| {
+    let taken_back = news.taken_back.chunks(MAX_CHANGES_PER_EVENT);
+    let taken_back = taken_back.map(|part| (shown(part), Vec::new()));
+    let changes = news.changes.chunks(MAX_CHANGES_PER_EVENT);
+    let changes = changes.map(|part| (Vec::new(), shown(part)));
+    for (taken_back, changes) in taken_back.chain(changes) {
+        while connection.has_queued() && !connection.is_gone() {
+            actix_web::rt::time::sleep(QUEUE_CHECK_INTERVAL).await;
+        }
         let event = WorldChanged {
             world_id: world,
             taken_back,
             changes,
         };
-        connection.send_text(events::write_event(&event))
-    };
-    for part in news.taken_back.chunks(MAX_CHANGES_PER_EVENT) {
-        send(shown(part), Vec::new())?;
-    }
-    for part in news.changes.chunks(MAX_CHANGES_PER_EVENT) {
-        send(Vec::new(), shown(part))?;
+        connection.send_text(events::write_event(&event))?;
     }
     Ok(())
 }

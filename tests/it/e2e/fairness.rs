@@ -501,7 +501,7 @@ fn assert_writes_are_shared_fairly(column: impl FnOnce(&[(&str, &str)]) -> Serve
             .await
         };
         // The loud tenant sends more writes than there are places, and the writes of a world wait for each other.
-        let events = json!({"events": vec![json!({"type": "event", "text": "It rains."}); 20]});
+        let events = json!({"events": vec![json!({"type": "event", "text": "It rains."}); 8]});
         let shout = move |told: Arc<LoudTenant>| {
             let (loud, events) = (loud.clone(), events.clone());
             async move {

@@ -258,15 +258,15 @@ impl Session {
 
     /// Reads who of several NPCs is alive, and can answer a line without an addressee. Other work continues meanwhile.
     fn read_living(&mut self, line: u64, epoch: u64, records: &ParticipantRecords, ctx: &mut Context<Self>) {
-        let waiting = move |session: &mut Self, living| {
+        let set_living = move |session: &mut Self, living| {
             if let Some(waiting) = session.kind.queue.iter_mut().find(|waiting| waiting.id == line) {
                 waiting.living = living;
             }
         };
-        waiting(self, LivingNpcs::Reading);
+        set_living(self, LivingNpcs::Reading);
         let read = self.living_members(records);
         ctx.spawn(read.into_actor(self).map(move |living, session, ctx| {
-            waiting(session, LivingNpcs::Read(epoch, living));
+            set_living(session, LivingNpcs::Read(epoch, living));
             session.run_next_steps(ctx);
         }));
     }

@@ -145,13 +145,13 @@ async fn send_world_changes(
 
 /// Sends the news in parts. Each part waits until the client has got the one before.
 async fn send_news(connection: &SocketConnection, world: &WorldId, news: &WorldNews) -> Result<(), ListenerGone> {
-    fn shown(part: &[StoredStateChange]) -> Vec<WorldChange<'_>> {
+    fn changes_to_send(part: &[StoredStateChange]) -> Vec<WorldChange<'_>> {
         part.iter().map(WorldChange::from).collect()
     }
     let taken_back = news.taken_back.chunks(MAX_CHANGES_PER_EVENT);
-    let taken_back = taken_back.map(|part| (shown(part), Vec::new()));
+    let taken_back = taken_back.map(|part| (changes_to_send(part), Vec::new()));
     let changes = news.changes.chunks(MAX_CHANGES_PER_EVENT);
-    let changes = changes.map(|part| (Vec::new(), shown(part)));
+    let changes = changes.map(|part| (Vec::new(), changes_to_send(part)));
     for (taken_back, changes) in taken_back.chain(changes) {
         while connection.has_queued() && !connection.is_gone() {
             actix_web::rt::time::sleep(QUEUE_CHECK_INTERVAL).await;

@@ -9,6 +9,7 @@ pub mod attributes;
 pub mod authored;
 pub mod calibration;
 pub mod claims;
+pub mod condition;
 pub mod fact;
 pub mod keywords;
 pub mod locks;

@@ -155,6 +155,12 @@ impl PlayerMilestones {
         }
     }
 
+    /// True if the player ever met this person. Case does not matter.
+    #[must_use]
+    pub fn has_met(&self, name: &str) -> bool {
+        self.people.contains_key(&normalised_name(name))
+    }
+
     /// When a condition that does not depend on the rule's NPC was first met.
     fn simple_condition_met_at(&self, when: &UnlockWhen) -> Option<DateTime<Utc>> {
         let (of, name) = match when {

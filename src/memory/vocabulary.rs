@@ -22,6 +22,8 @@ pub const MAX_SYNONYMS: usize = 200;
 const PLAIN_KIND: &str = "affection";
 /// The status of the dead, who are near nobody and do not act. In the list of every world.
 pub const DEAD: &str = "dead";
+/// The status of a character before the first change.
+pub const ALIVE: &str = "alive";
 
 /// The lists of one world. Words are stored normalised: lower case, one blank between words.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,376 @@
+//! Conditions of authored content on the state of the world: of lore, and of actions
+//! (docs/algorithms.md#conditions).
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    attributes::{self, AttributeOwner, AttributeValue},
+    authored::{Npc, WorldSettings},
+    keywords::normalise_text,
+    party::{self, PLAYER},
+    progress::{self, NpcNames, Progress},
+    state::{Character, MAX_HP, WorldState},
+    vocabulary,
+};
+use colloquy_core::ids::PlayerId;
+
+/// Most conditions in one list.
+pub const MAX_CONDITIONS: usize = 8;
+/// Most characters of a name in a condition.
+const MAX_NAME_CHARS: usize = 64;
+
+/// A condition on the present state of the world. All conditions of a list must hold.
+///
+/// `of` says whose value counts: `player` (the default), `npc` (the NPC that speaks), or the name of a character in the
+/// world's state. Case does not matter. Without a player, no condition on the player holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "must be one condition: `item`, `location`, `met`, `relationship` with `at_least`, `status`, `hp_at_most`, `attribute` with `is` or `at_least`, `progress`, or `not`"
+)]
+pub enum Condition {
+    /// The character has the item.
+    Item {
+        item: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
+    },
+    /// The character is at the place.
+    Location {
+        location: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
+    },
+    /// The player has met the person, even if they have separated.
+    Met { met: String },
+    /// The feeling of the NPC that speaks for the player has this strength now, -100 to 100.
+    Relationship { relationship: String, at_least: i32 },
+    /// The character has this status. Before the first change, a character is `alive`.
+    Status {
+        status: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
+    },
+    /// The character has at most these hit points, 0 to 100. Before the first change, a character has 100.
+    HpAtMost {
+        hp_at_most: i32,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
+    },
+    /// The attribute has this value. An attribute of the world needs no `of`.
+    AttributeIs {
+        attribute: String,
+        is: AttributeValue,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
+    },
+    /// The attribute is a number of at least this value.
+    AttributeAtLeast {
+        attribute: String,
+        at_least: f64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        of: Option<String>,
+    },
+    /// The player has at least this progress with the NPC that speaks.
+    Progress {
+        #[schema(value_type = u32)]
+        progress: Progress,
+    },
+    /// The other condition does not hold.
+    #[schema(no_recursion)]
+    Not { not: Box<Condition> },
+}
+
+/// The dialogue for which conditions are evaluated.
+#[derive(Debug, Clone, Copy)]
+pub struct ConditionContext<'a> {
+    pub state: &'a WorldState,
+    pub settings: &'a WorldSettings,
+    /// The NPC that speaks.
+    pub npc: &'a Npc,
+    /// `None` in a conversation between NPCs.
+    pub player: Option<&'a PlayerId>,
+}
+
+impl ConditionContext<'_> {
+    /// True if all conditions hold.
+    #[must_use]
+    pub fn all_hold(&self, conditions: &[Condition]) -> bool {
+        conditions.iter().all(|condition| self.holds(condition))
+    }
+
+    #[must_use]
+    pub fn holds(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::Item { item, of } => self.character_satisfies(of.as_deref(), |character| {
+                let items = character.map(|character| &character.items);
+                items.is_some_and(|items| items.keys().any(|held| is_same_name(held, item)))
+            }),
+            Condition::Location { location, of } => self.character_satisfies(of.as_deref(), |character| {
+                let at = character.and_then(|character| character.location.as_deref());
+                at.is_some_and(|at| is_same_name(at, location))
+            }),
+            Condition::Met { met } => self
+                .player
+                .and_then(|player| self.state.milestones.of_player(player))
+                .is_some_and(|reached| reached.has_met(met)),
+            Condition::Relationship { relationship, at_least } => {
+                self.feeling_for_player(relationship) >= Some(*at_least)
+            }
+            Condition::Status { status, of } => self.character_satisfies(of.as_deref(), |character| {
+                let now = character.and_then(|character| character.status.as_deref());
+                is_same_name(now.unwrap_or(vocabulary::ALIVE), status)
+            }),
+            Condition::HpAtMost { hp_at_most, of } => self.character_satisfies(of.as_deref(), |character| {
+                character.and_then(|character| character.hp).unwrap_or(MAX_HP) <= *hp_at_most
+            }),
+            Condition::AttributeIs { attribute, is, of } => {
+                let is_equal = |value: &AttributeValue| match (value, is) {
+                    (AttributeValue::Text(value), AttributeValue::Text(is)) => is_same_name(value, is),
+                    (value, is) => value == is,
+                };
+                self.attribute_value(attribute, of.as_deref())
+                    .as_ref()
+                    .is_some_and(is_equal)
+            }
+            Condition::AttributeAtLeast {
+                attribute,
+                at_least,
+                of,
+            } => {
+                let value = self.attribute_value(attribute, of.as_deref());
+                matches!(value, Some(AttributeValue::Number(number)) if number >= *at_least)
+            }
+            Condition::Progress { progress } => {
+                let (rules, names) = (
+                    self.settings.unlock_rules(),
+                    NpcNames::new(&self.npc.id, &self.npc.name),
+                );
+                let state = progress::progress_state(&self.state.milestones, rules, &names, self.player);
+                state.progress() >= *progress
+            }
+            Condition::Not { not } => !self.holds(not),
+        }
+    }
+
+    /// The character that `of` means, by its name in the state. `None`: the player, in a dialogue without one.
+    fn name_of(&self, of: Option<&str>) -> Option<String> {
+        match of.map(str::trim) {
+            None | Some(PLAYER) => self.player.map(party::player_key),
+            Some("npc") => Some(self.npc.name.clone()),
+            Some(name) => Some(name.to_owned()),
+        }
+    }
+
+    /// The character in the state; the inner `None`: nothing is known of the character. The outer `None`: nobody is
+    /// meant.
+    fn character(&self, of: Option<&str>) -> Option<Option<&Character>> {
+        let name = self.name_of(of)?;
+        let character = if is_same_name(&name, &self.npc.name) {
+            self.state.npc_character(&self.npc.name, &self.npc.id)
+        } else {
+            let all = &self.state.characters;
+            let folded = || {
+                all.iter()
+                    .find(|(known, _)| is_same_name(known, &name))
+                    .map(|(_, found)| found)
+            };
+            all.get(&name).or_else(folded)
+        };
+        Some(character)
+    }
+
+    fn character_satisfies(&self, of: Option<&str>, test: impl FnOnce(Option<&Character>) -> bool) -> bool {
+        self.character(of).is_some_and(test)
+    }
+
+    /// The strength of the NPC's feeling for the player; 0: unchanged so far; `None`: no player.
+    fn feeling_for_player(&self, kind: &str) -> Option<i32> {
+        let player = party::player_key(self.player?);
+        let kind = vocabulary::stored_kind(kind);
+        let own = [self.npc.name.as_str(), self.npc.id.as_str()];
+        let felt = self.state.relationships.iter();
+        let mut felt = felt.filter(|felt| own.contains(&felt.from.as_str()) && felt.to == player && felt.kind == kind);
+        Some(felt.next().map_or(0, |felt| felt.strength))
+    }
+
+    fn attribute_value(&self, name: &str, of: Option<&str>) -> Option<AttributeValue> {
+        let rule = attributes::find_rule(self.settings.attribute_rules(), name)?;
+        let changed = if rule.of == AttributeOwner::World {
+            self.state.attributes.get(&rule.name)
+        } else {
+            let name = self.name_of(of)?;
+            if !rule.is_owned_by(Some(&name)) {
+                return None;
+            }
+            self.character(of)?
+                .and_then(|character| character.attributes.get(&rule.name))
+        };
+        changed.cloned().or_else(|| rule.initial_value())
+    }
+}
+
+impl Condition {
+    /// What is wrong with the condition, if something is.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        let (names, fault): ([Option<&str>; 2], Option<&str>) = match self {
+            Self::Item { item, of } => ([Some(item), of.as_deref()], None),
+            Self::Location { location, of } => ([Some(location), of.as_deref()], None),
+            Self::Met { met } => ([Some(met), None], None),
+            Self::Relationship { relationship, at_least } => {
+                let fits = (-100..=100).contains(at_least);
+                (
+                    [Some(relationship), None],
+                    (!fits).then_some("`at_least` must be -100 to 100"),
+                )
+            }
+            Self::Status { status, of } => ([Some(status), of.as_deref()], None),
+            Self::HpAtMost { hp_at_most, of } => {
+                let fits = (0..=MAX_HP).contains(hp_at_most);
+                (
+                    [None, of.as_deref()],
+                    (!fits).then_some("`hp_at_most` must be 0 to 100"),
+                )
+            }
+            Self::AttributeIs { attribute, of, .. } => ([Some(attribute), of.as_deref()], None),
+            Self::AttributeAtLeast {
+                attribute,
+                at_least,
+                of,
+            } => {
+                let fault = (!at_least.is_finite()).then_some("`at_least` must be a finite number");
+                ([Some(attribute), of.as_deref()], fault)
+            }
+            Self::Progress { .. } => ([None, None], None),
+            Self::Not { not } => {
+                if matches!(**not, Self::Not { .. }) {
+                    return Some("`not` takes a condition without `not`".to_owned());
+                }
+                return not.find_fault();
+            }
+        };
+        let too_long = |name: &&str| name.trim().is_empty() || name.chars().count() > MAX_NAME_CHARS;
+        let bad_name = names.into_iter().flatten().find(too_long);
+        bad_name
+            .map(|_| format!("names take 1 to {MAX_NAME_CHARS} characters"))
+            .or_else(|| fault.map(str::to_owned))
+    }
+}
+
+fn is_same_name(one: &str, other: &str) -> bool {
+    normalise_text(one.trim()) == normalise_text(other.trim())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::{DateTime, Utc};
+    use serde_json::json;
+
+    use super::*;
+    use crate::state::{StateChange, fold_changes};
+
+    fn npc() -> Npc {
+        Npc {
+            world: "fens".parse().unwrap(),
+            id: "rosa".parse().unwrap(),
+            name: "Rosa".to_owned(),
+            persona: crate::authored::Persona::default(),
+            language: crate::authored::Language::En,
+            factions: vec![],
+            model: None,
+            settings: WorldSettings::default(),
+            has_scenarios: false,
+            version: 1,
+            updated_at: DateTime::UNIX_EPOCH,
+        }
+    }
+
+    fn holds(condition: serde_json::Value, player: Option<&str>) -> bool {
+        let changes: Vec<StateChange> = serde_json::from_value(json!([
+            {"change": "item_gained", "who": "player:p7", "item": "Silver Key", "count": 1},
+            {"change": "location", "who": "player:p7", "to": "The Mill"},
+            {"change": "met", "who": "player:p7", "whom": "Bram"},
+            {"change": "separated", "who": "player:p7", "whom": "Bram"},
+            {"change": "relationship", "from": "Rosa", "to": "player:p7", "kind": "trust", "delta": 20},
+            {"change": "status", "who": "Bram", "status": "dead"},
+            {"change": "hp", "who": "Rosa", "to": 30},
+            {"change": "attribute", "who": null, "name": "winter", "to": true},
+            {"change": "attribute", "who": "player:p7", "name": "rank", "to": "knight"},
+            {"change": "progress", "who": "player:p7", "npc": "rosa", "to": 40},
+        ]))
+        .unwrap();
+        let settings: WorldSettings = serde_json::from_value(json!({"state": [
+            {"name": "winter", "type": "flag", "of": "world"},
+            {"name": "rank", "type": "text", "values": ["squire", "knight"], "of": "players"},
+            {"name": "mana", "type": "number", "initial": 20, "of": "players"},
+        ]}))
+        .unwrap();
+        let state = fold_changes(changes.iter().map(|change| (change, DateTime::<Utc>::UNIX_EPOCH)));
+        let player = player.map(|player| player.parse().unwrap());
+        let context = ConditionContext {
+            state: &state,
+            settings: &settings,
+            npc: &npc(),
+            player: player.as_ref(),
+        };
+        context.holds(&serde_json::from_value(condition).unwrap())
+    }
+
+    #[test]
+    fn condition_follows_the_state_of_the_player_the_npc_and_others() {
+        for (condition, p7, p8, nobody) in [
+            (json!({"item": "silver key"}), true, false, false),
+            (json!({"item": "silver key", "of": "npc"}), false, false, false),
+            (json!({"location": "the mill"}), true, false, false),
+            (json!({"met": "bram"}), true, false, false),
+            (json!({"relationship": "trust", "at_least": 20}), true, false, false),
+            (json!({"relationship": "trust", "at_least": 21}), false, false, false),
+            (json!({"relationship": "trust", "at_least": 0}), true, true, false),
+            (json!({"status": "dead", "of": "bram"}), true, true, true),
+            (json!({"status": "alive"}), true, true, false),
+            (json!({"status": "alive", "of": "npc"}), true, true, true),
+            (json!({"hp_at_most": 30, "of": "npc"}), true, true, true),
+            (json!({"hp_at_most": 99}), false, false, false),
+            (json!({"attribute": "Winter", "is": true}), true, true, true),
+            (json!({"attribute": "rank", "is": "Knight"}), true, false, false),
+            (json!({"attribute": "mana", "at_least": 20}), true, true, false),
+            (json!({"attribute": "gold", "at_least": 0}), false, false, false),
+            (json!({"progress": 40}), true, false, false),
+            (json!({"progress": 41}), false, false, false),
+            (json!({"not": {"item": "silver key"}}), false, true, true),
+            (json!({"not": {"status": "dead", "of": "Bram"}}), false, false, false),
+        ] {
+            let found = [Some("p7"), Some("p8"), None].map(|player| holds(condition.clone(), player));
+            assert_eq!(found, [p7, p8, nobody], "{condition}");
+        }
+    }
+
+    #[test]
+    fn condition_that_is_none_is_refused() {
+        for text in [
+            "{}",
+            r#"{"item":"key","location":"mill"}"#,
+            r#"{"attribute":"mana"}"#,
+            r#"{"progress":2000000}"#,
+        ] {
+            let error = serde_json::from_str::<Condition>(text).unwrap_err().to_string();
+            assert!(error.contains("must be one condition"), "{text}: {error}");
+        }
+        for value in [
+            json!({"item": " "}),
+            json!({"item": "x".repeat(65)}),
+            json!({"hp_at_most": 101}),
+            json!({"relationship": "trust", "at_least": 101}),
+            json!({"not": {"not": {"item": "key"}}}),
+        ] {
+            let condition: Condition = serde_json::from_value(value.clone()).unwrap();
+            assert!(condition.find_fault().is_some(), "{value}");
+        }
+        let fine: Condition = serde_json::from_value(json!({"item": "key", "of": "npc"})).unwrap();
+        assert_eq!(fine.find_fault(), None);
+    }
+}

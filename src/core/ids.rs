@@ -76,6 +76,8 @@ authored_ids! {
     NpcId = "an NPC id";
     /// An authored memory of an NPC.
     ScenarioId = "a scenario id";
+    /// An entry of a world's lore.
+    LoreId = "a lore id";
     /// A group of NPCs that may share knowledge.
     FactionId = "a faction id";
 }

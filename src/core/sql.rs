@@ -3,7 +3,7 @@
 use sqlx::{Database, Encode, Type, encode::IsNull, error::BoxDynError};
 
 use crate::ids::{
-    DialogueId, EditId, FactId, InvalidationId, JobId, NodeId, NpcId, PlayerId, RewindId, SaveId, ScenarioId,
+    DialogueId, EditId, FactId, InvalidationId, JobId, LoreId, NodeId, NpcId, PlayerId, RewindId, SaveId, ScenarioId,
     SummaryId, TenantId, TurnId, WorldId,
 };
 
@@ -34,6 +34,7 @@ bind_as_text!(
     FactId,
     InvalidationId,
     JobId,
+    LoreId,
     NodeId,
     NpcId,
     PlayerId,

@@ -13,6 +13,7 @@ pub mod condition;
 pub mod fact;
 pub mod keywords;
 pub mod locks;
+pub mod lore;
 pub mod milestones;
 pub mod packing;
 pub mod party;

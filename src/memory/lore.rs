@@ -1,0 +1,314 @@
+//! Lore: what is known of a world, written by authors. A prompt gets the entries that a line is about
+//! (docs/algorithms.md#lore).
+
+mod activity;
+mod names;
+mod score;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub use self::{
+    activity::{Mentions, is_in_cooldown, is_sticky},
+    names::NameIndex,
+    score::{LORE_CANDIDATES, LoreScore, LoreTies},
+};
+use super::{
+    authored::Npc,
+    condition::{Condition, ConditionContext, MAX_CONDITIONS},
+    fact::embedded_text,
+    text::{check_name, check_prose, check_visible},
+};
+use colloquy_core::ids::{FactionId, LoreId, NpcId, WorldId};
+
+/// Most entries of a world.
+pub const MAX_LORE_PER_WORLD: u32 = 10_000;
+/// Most turns of `sticky`, and of `cooldown`.
+pub const MAX_STAY_TURNS: u32 = 10;
+
+/// The layer of an entry decides how long the entry stays without a mention, and how much it weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]
+pub enum LoreLayer {
+    /// The core of the world, main places, history. Never decays.
+    A1,
+    /// Main items, active places. Never decays.
+    A2,
+    /// Factions, background. Decays after 7 turns without a mention.
+    #[default]
+    A3,
+    /// Secrets, spoilers. Decays after 3 turns without a mention.
+    A4,
+}
+
+impl LoreLayer {
+    /// The part of the score.
+    #[must_use]
+    pub const fn weight(self) -> f64 {
+        match self {
+            Self::A1 => 2.0,
+            Self::A2 => 1.5,
+            Self::A3 => 0.5,
+            Self::A4 => 0.0,
+        }
+    }
+    /// The turns without a mention after which the entry is left out; `None`: never.
+    #[must_use]
+    pub const fn decay_turns(self) -> Option<u32> {
+        match self {
+            Self::A1 | Self::A2 => None,
+            Self::A3 => Some(7),
+            Self::A4 => Some(3),
+        }
+    }
+}
+
+/// Another layer of an entry while conditions hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LayerRule {
+    pub layer: LoreLayer,
+    /// 1 to 8 conditions; all must hold.
+    pub when: Vec<Condition>,
+}
+
+/// What an NPC shows of an entry that it keeps to itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tell {
+    /// One sentence, for example "She looks away when the well is named." At most 300 characters.
+    #[schema(min_length = 1, max_length = 300)]
+    pub text: String,
+    /// At most 8 conditions; all must hold. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<Condition>,
+}
+
+/// The NPCs that know an entry: those listed, and those of a listed faction.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct KnownBy {
+    /// At most 100 ids.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 100)]
+    pub npcs: Vec<NpcId>,
+    /// At most 32 ids.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 32)]
+    pub factions: Vec<FactionId>,
+}
+
+impl KnownBy {
+    fn is_everybody(&self) -> bool {
+        self.npcs.is_empty() && self.factions.is_empty()
+    }
+    fn includes(&self, npc: &Npc) -> bool {
+        self.is_everybody()
+            || self.npcs.contains(&npc.id)
+            || npc.factions.iter().any(|faction| self.factions.contains(faction))
+    }
+}
+
+/// An entry as its author writes it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = LoreBody)]
+pub struct LoreText {
+    /// The name under which people speak of it; one line.
+    #[schema(min_length = 1, max_length = 100)]
+    pub name: String,
+    /// Other names. A name or an alias in a line is a mention.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 16)]
+    pub aliases: Vec<String>,
+    /// Other words of lines for which the entry is found. They are no mentions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 32)]
+    pub keywords: Vec<String>,
+    /// What is known, as the NPC reads it.
+    #[schema(min_length = 1, max_length = 4000)]
+    pub content: String,
+    /// Default `A3`.
+    #[serde(default)]
+    pub layer: LoreLayer,
+    /// Other layers under conditions; the first whose conditions hold counts. At most 4.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 4)]
+    pub layers: Vec<LayerRule>,
+    /// The place of the entry: weighs more while the player is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 64)]
+    pub place: Option<String>,
+    /// Characters of the entry, by their names in the world's state: weighs more while one is near. The prompt says
+    /// where they are, and their status.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub characters: Vec<String>,
+    /// Items of the entry. The prompt says who has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub items: Vec<String>,
+    /// Entries that this entry leads to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>, max_items = 16)]
+    pub related: Vec<LoreId>,
+    /// Who knows the entry. Default: every NPC.
+    #[serde(default, skip_serializing_if = "KnownBy::is_everybody")]
+    pub known_by: KnownBy,
+    /// The conditions under which the entry may be told; all must hold. At most 8.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
+    pub when: Vec<Condition>,
+    /// What the NPC shows while it knows the entry and `when` does not hold. Without a tell, no prompt has any of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tell: Option<Tell>,
+    /// True: in every prompt in which it may be told, before all others. Default false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub always: bool,
+    /// Turns for which the entry stays after a line named it, 0 to 10. Default 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(minimum = 0, maximum = 10)]
+    pub sticky: u32,
+    /// Turns for which the entry is left out after it stayed, 0 to 10. Default 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(minimum = 0, maximum = 10)]
+    pub cooldown: u32,
+    /// Of the entries of one group, a prompt has only the best.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 64)]
+    pub group: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(turns: &u32) -> bool {
+    *turns == 0
+}
+
+/// An entry as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = LoreView)]
+pub struct LoreEntry {
+    #[serde(rename = "world_id")]
+    #[schema(value_type = String)]
+    pub world: WorldId,
+    #[schema(value_type = String)]
+    pub id: LoreId,
+    #[serde(flatten)]
+    pub text: LoreText,
+    /// The `ETag`, without its quotes.
+    pub version: u32,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// What an NPC may say of an entry, in one dialogue and state of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Secrecy {
+    /// The prompt may have the content.
+    Open,
+    /// The prompt may have the tell alone.
+    Guarded,
+    /// No prompt may have anything.
+    Locked,
+}
+
+impl LoreText {
+    /// What the NPC may say of the entry.
+    #[must_use]
+    pub fn secrecy(&self, npc: &Npc, context: &ConditionContext<'_>) -> Secrecy {
+        if !self.known_by.includes(npc) {
+            return Secrecy::Locked;
+        }
+        if context.all_hold(&self.when) {
+            return Secrecy::Open;
+        }
+        match &self.tell {
+            Some(tell) if context.all_hold(&tell.when) => Secrecy::Guarded,
+            _ => Secrecy::Locked,
+        }
+    }
+
+    /// The layer in this state of the world.
+    #[must_use]
+    pub fn layer_now(&self, context: &ConditionContext<'_>) -> LoreLayer {
+        let rule = self.layers.iter().find(|rule| context.all_hold(&rule.when));
+        rule.map_or(self.layer, |rule| rule.layer)
+    }
+
+    /// The text of the entry's vector.
+    #[must_use]
+    pub fn embedded_text(&self) -> String {
+        let names: Vec<String> = self.aliases.iter().chain(&self.keywords).cloned().collect();
+        embedded_text(&format!("{}. {}", self.name, self.content), &names)
+    }
+
+    /// All faults, each with its field.
+    #[must_use]
+    pub fn find_faults(&self) -> Vec<(String, String)> {
+        let mut faults = Vec::new();
+        let mut check =
+            |field: &str, fault: Option<String>| faults.extend(fault.map(|fault| (field.to_owned(), fault)));
+        check("name", fault_of_label(&self.name, 100));
+        let lists: [(&str, &[String], usize); 4] = [
+            ("aliases", &self.aliases, 16),
+            ("keywords", &self.keywords, 32),
+            ("characters", &self.characters, 8),
+            ("items", &self.items, 8),
+        ];
+        for (field, list, most) in lists {
+            check(field, fault_of_length(list.len(), most));
+            for (nth, label) in list.iter().take(most).enumerate() {
+                check(&format!("{field}[{nth}]"), fault_of_label(label, 64));
+            }
+        }
+        check("content", fault_of_prose(&self.content, 4_000));
+        for (field, label) in [("place", &self.place), ("group", &self.group)] {
+            check(field, label.as_deref().and_then(|label| fault_of_label(label, 64)));
+        }
+        check("related", fault_of_length(self.related.len(), 16));
+        check("known_by.npcs", fault_of_length(self.known_by.npcs.len(), 100));
+        check("known_by.factions", fault_of_length(self.known_by.factions.len(), 32));
+        check("layers", fault_of_length(self.layers.len(), 4));
+        for (nth, rule) in self.layers.iter().take(4).enumerate() {
+            let none = rule.when.is_empty().then(|| "needs a condition".to_owned());
+            check(
+                &format!("layers[{nth}].when"),
+                none.or_else(|| fault_of_conditions(&rule.when)),
+            );
+        }
+        check("when", fault_of_conditions(&self.when));
+        if let Some(tell) = &self.tell {
+            let pointless = "a tell needs `when`: without conditions, the entry is always told";
+            check("tell", self.when.is_empty().then(|| pointless.to_owned()));
+            check("tell.text", fault_of_prose(&tell.text, 300));
+            check("tell.when", fault_of_conditions(&tell.when));
+        }
+        for (field, turns) in [("sticky", self.sticky), ("cooldown", self.cooldown)] {
+            let fault = (turns > MAX_STAY_TURNS).then(|| format!("must be 0 to {MAX_STAY_TURNS}"));
+            check(field, fault);
+        }
+        faults
+    }
+}
+
+fn fault_of_length(length: usize, most: usize) -> Option<String> {
+    (length > most).then(|| format!("takes at most {most}"))
+}
+
+fn fault_of_label(text: &str, most: usize) -> Option<String> {
+    let fault = check_name(text).err();
+    fault
+        .map(|fault| fault.to_string())
+        .or_else(|| (text.chars().count() > most).then(|| format!("takes at most {most} characters")))
+}
+
+fn fault_of_prose(text: &str, most: usize) -> Option<String> {
+    let fault = check_visible(text).and_then(|()| check_prose(text)).err();
+    fault
+        .map(|fault| fault.to_string())
+        .or_else(|| (text.chars().count() > most).then(|| format!("takes at most {most} characters")))
+}
+
+fn fault_of_conditions(conditions: &[Condition]) -> Option<String> {
+    fault_of_length(conditions.len(), MAX_CONDITIONS).or_else(|| conditions.iter().find_map(Condition::find_fault))
+}

@@ -1,0 +1,155 @@
+//! Finds the names of entries in a text.
+
+use std::fmt;
+
+use aho_corasick::{AhoCorasick, AhoCorasickBuilder, BuildError};
+
+use crate::keywords::{is_hangul, matches_name, normalise_text};
+
+/// Finds many names in one pass over a text. Case does not matter, particles of Korean names neither.
+pub struct NameIndex {
+    names: AhoCorasick,
+    /// The entry of each name, and whether the name is a keyword.
+    owners: Vec<(usize, bool)>,
+}
+
+impl fmt::Debug for NameIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NameIndex").field("names", &self.owners.len()).finish()
+    }
+}
+
+impl NameIndex {
+    /// Builds the index of `names`: a name, the position of its entry, and whether the name is only a keyword.
+    ///
+    /// # Errors
+    /// The names together are too long.
+    pub fn build<'a>(names: impl IntoIterator<Item = (&'a str, usize, bool)>) -> Result<Self, BuildError> {
+        let (mut patterns, mut owners) = (Vec::new(), Vec::new());
+        for (name, entry, is_keyword) in names {
+            let name = normalise_text(name.trim());
+            if !name.is_empty() {
+                patterns.push(name);
+                owners.push((entry, is_keyword));
+            }
+        }
+        let names = AhoCorasickBuilder::new().build(patterns)?;
+        Ok(Self { names, owners })
+    }
+
+    /// Calls `found` for every name in `text`, with the entry's position and whether the name is a keyword. An entry
+    /// may be found more than once.
+    pub fn find_in(&self, text: &str, mut found: impl FnMut(usize, bool)) {
+        let text = normalise_text(text);
+        for hit in self.names.find_overlapping_iter(&text) {
+            if is_whole_name(&text, hit.start(), hit.end()) {
+                let (entry, is_keyword) = self.owners[hit.pattern().as_usize()];
+                found(entry, is_keyword);
+            }
+        }
+    }
+}
+
+/// True if no word begins before the name, and only an ending or particles follow. A name in other letters may have
+/// Korean particles too.
+fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
+    let name = &text[start..end];
+    let is_word = |c: char| c.is_alphanumeric();
+    let begins_word = name.chars().next().is_some_and(is_word);
+    if begins_word && text[..start].chars().next_back().is_some_and(is_word) {
+        return false;
+    }
+    let rest = &text[end..];
+    let Some(last) = name.chars().next_back().filter(|last| is_word(*last)) else {
+        return true;
+    };
+    match rest.chars().next() {
+        Some(next) if is_word(next) => {
+            let tail = rest.find(|c: char| !is_word(c)).map_or(rest, |at| &rest[..at]);
+            let hangul = |c: char| is_hangul(c) || !is_word(c);
+            if is_hangul(last) {
+                let word_start = name
+                    .rfind(|c: char| !is_hangul(c))
+                    .map_or(0, |at| at + name[at..].chars().next().map_or(0, char::len_utf8));
+                let word = format!("{}{tail}", &name[word_start..]);
+                matches_name(&word, &name[word_start..]) || is_copula(tail)
+            } else {
+                tail.chars().all(hangul)
+            }
+        }
+        _ => true,
+    }
+}
+
+/// True if the text after a Korean name is a form of "to be", as in "결사야" and "결사입니다".
+fn is_copula(tail: &str) -> bool {
+    const COPULAS: [&str; 14] = [
+        "야",
+        "이야",
+        "요",
+        "이요",
+        "예요",
+        "이에요",
+        "입니다",
+        "입니까",
+        "이다",
+        "다",
+        "인가",
+        "인지",
+        "라고",
+        "이라고",
+    ];
+    COPULAS.contains(&tail)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<usize> {
+        let names = [
+            ("Dark Forest", 0, false),
+            ("forest", 1, true),
+            ("어둠의 숲", 2, false),
+            ("숲의 결사", 3, false),
+            ("고블린왕", 4, false),
+            ("왕", 5, false),
+            ("O'Brien", 6, false),
+            ("C-3", 7, false),
+            ("!", 8, true),
+        ];
+        let index = NameIndex::build(names).unwrap();
+        let mut found = Vec::new();
+        index.find_in(text, |entry, _| found.push(entry));
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    #[test]
+    fn name_is_found_in_any_case_and_with_particles() {
+        for (text, entries) in [
+            ("What of the DARK forest?", vec![0, 1]),
+            ("the dark forest's edge", vec![0, 1]),
+            ("어둠의 숲에서는 무슨 일이", vec![2]),
+            ("어둠의 숲의 결사에게 물어봐", vec![2, 3]),
+            ("고블린왕을 만났어", vec![4]),
+            ("고블린왕들에게서 도망쳤다", vec![4]),
+            ("왕은 어디 있지?", vec![5]),
+            ("그건 숲의 결사야.", vec![3]),
+            ("Dark Forest에는 뭐가 있어?", vec![0, 1]),
+            ("o'brien and C-3", vec![6, 7]),
+            ("help!", vec![8]),
+        ] {
+            assert_eq!(found(text), entries, "{text}");
+        }
+    }
+
+    #[test]
+    fn part_of_another_word_is_no_name() {
+        for text in ["deforestation", "forestry", "왕국으로 가자", "C-30", "brien", "대왕"] {
+            assert_eq!(found(text), Vec::<usize>::new(), "{text}");
+        }
+    }
+}

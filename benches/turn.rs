@@ -179,6 +179,7 @@ impl TurnBench {
             language: Language::En,
             rules: vec!["Magic is rare.".to_owned()],
             settings: WorldSettings::default(),
+            lore_version: 0,
             version: 1,
             updated_at: now,
         };

@@ -70,6 +70,7 @@ fn load_demo_content(now: DateTime<Utc>) -> anyhow::Result<DemoContent> {
         language: file.language,
         rules: file.rules,
         settings: file.settings,
+        lore_version: 0,
         version: 0,
         updated_at: now,
     };

@@ -94,6 +94,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("prompt.overheard_tokens", 0.0, 2_000_000.0),
     ("prompt.scenario_tokens", 0.0, 2_000_000.0),
     ("prompt.scenario_item_tokens", 1.0, 2_000_000.0),
+    ("prompt.lore_tokens", 0.0, 2_000_000.0),
+    ("prompt.lore_item_tokens", 1.0, 2_000_000.0),
     ("conversation.max_turns", 1.0, 100.0),
     ("conversation.pause_ms", 0.0, 60_000.0),
     ("conversation.reading_ms_per_char", 0.0, 1_000.0),

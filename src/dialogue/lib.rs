@@ -12,6 +12,7 @@ pub mod heard;
 pub mod intent;
 pub mod jobs;
 mod locks;
+pub mod lore;
 pub mod models;
 pub mod npc_conversation;
 mod overheard;

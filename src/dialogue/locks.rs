@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use super::Services;
+use super::{Services, lore};
 use colloquy_core::{
-    ids::{FactId, NpcId, ScenarioId},
+    ids::{FactId, LoreId, NpcId, ScenarioId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -24,10 +24,19 @@ pub(super) async fn filter_open<T>(
     viewpoint: &Viewpoint,
     locked: Vec<(T, DisclosureLocks)>,
 ) -> StoreResult<Vec<T>> {
-    let unlocked = unlocked_scenarios(services, scope, world, viewpoint, &locked).await?;
+    let entries = locked.iter().flat_map(|(_, locks)| locks.lore_keys());
+    let entries: HashSet<(NpcId, LoreId)> = entries.map(|(npc, entry)| (npc.clone(), entry.clone())).collect();
+    let (unlocked, open) = tokio::try_join!(
+        unlocked_scenarios(services, scope, world, viewpoint, &locked),
+        lore::open_entries(services, scope, world, viewpoint, &entries),
+    )?;
     let gossip = world.settings.allows_gossip();
     let is_unlocked = |(npc, scenario): (&NpcId, &ScenarioId)| unlocked.contains(&(npc.clone(), scenario.clone()));
-    let is_open = |locks: &DisclosureLocks| locks.are_open_to(viewpoint, gossip, is_unlocked);
+    let is_open = |locks: &DisclosureLocks| {
+        locks.are_open_to(viewpoint, gossip, is_unlocked, |(npc, entry)| {
+            open.contains(&(npc.clone(), entry.clone()))
+        })
+    };
     Ok(locked
         .into_iter()
         .filter(|(_, locks)| is_open(locks))

@@ -8,7 +8,7 @@ use super::{
     turn::{TurnError, TurnInput, gather},
 };
 use colloquy_memory::{
-    trace::{ScenarioTrace, SectionTrace},
+    trace::{LoreTrace, ScenarioTrace, SectionTrace},
     turn::Intent,
 };
 use colloquy_ports::llm::ChatMessage;
@@ -21,6 +21,9 @@ pub struct Preview {
     /// Scenarios of the NPC's past that this player may hear, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<ScenarioTrace>,
+    /// The considered lore, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lore: Vec<LoreTrace>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the messages, hexadecimal.
@@ -35,6 +38,7 @@ pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Pr
     Ok(Preview {
         messages: prompt.messages,
         scenarios: prompt.scenarios,
+        lore: prompt.lore,
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

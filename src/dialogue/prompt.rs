@@ -8,6 +8,7 @@ mod ages;
 mod assembly;
 mod attribution;
 mod history;
+mod lore;
 mod player_identity;
 mod scenarios;
 mod selection;

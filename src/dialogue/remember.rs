@@ -31,6 +31,7 @@ use colloquy_memory::{
     aliases::NameAliases,
     fact::Statement,
     locks::{DisclosureLock, DisclosureLocks},
+    lore::Secrecy,
     party,
     trace::{LockedWords, ScenarioTrace},
 };
@@ -151,6 +152,8 @@ async fn collect_injected(
         let text = services.prompts.render(said.npc.language, Template::Past, values)?;
         injected.texts.push(text);
     }
+    let open = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
+    injected.texts.extend(open.filter_map(|traced| traced.shown.clone()));
     for candidate in &trace.candidates {
         if said.turn.player.is_some() {
             injected.record_subject(&candidate.subject, said);

@@ -79,6 +79,10 @@ pub struct PromptSettings {
     pub scenario_tokens: u32,
     /// One scenario; 400.
     pub scenario_item_tokens: u32,
+    /// Lore of the world; 800.
+    pub lore_tokens: u32,
+    /// One entry of the lore; 250.
+    pub lore_item_tokens: u32,
     /// All retrieved facts; 1,200.
     pub memory_tokens: u32,
     /// One retrieved fact; 150.

@@ -82,6 +82,7 @@ codes! {
     TooManyRevocations = "too_many_revocations", CONFLICT, "The tenant has revoked as many tokens as it may";
     TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
     TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has as many scenarios as it may";
+    TooManyLoreEntries = "too_many_lore_entries", CONFLICT, "The world has as many lore entries as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     Replaced = "replaced", CONFLICT, "A newer connection took the session over";
     ResumeExpired = "resume_expired", CONFLICT, "The missed events are no longer kept";

@@ -128,11 +128,20 @@ pub fn created_by_put(outcome: PutOutcome, wanted: IfMatch, parent: &str) -> Res
         PutOutcome::Updated { .. } => Ok(false),
         PutOutcome::VersionMismatch { stored } => Err(wanted.mismatch_error(stored)),
         PutOutcome::NoParent => Err(Problem::not_found(parent)),
-        PutOutcome::Full { most } => Err(Problem::new(
-            Code::TooManyScenarios,
-            format!("an {parent} may have {most} scenarios; delete one that nobody needs"),
-        )),
+        PutOutcome::Full { most } => Err(match parent {
+            "NPC" => Problem::new(
+                Code::TooManyScenarios,
+                format!("an NPC may have {most} scenarios; delete one that nobody needs"),
+            ),
+            _ => too_much_lore_error(most),
+        }),
     }
+}
+
+/// The error for a world that has as many lore entries as it may.
+pub fn too_much_lore_error(most: u32) -> Problem {
+    let detail = format!("a world may have {most} lore entries; delete some that nobody needs");
+    Problem::new(Code::TooManyLoreEntries, detail)
 }
 
 /// Answers a deletion of `what`.

@@ -22,6 +22,7 @@ pub mod fuzzing;
 mod health;
 mod idempotency;
 mod jobs;
+mod lore;
 pub mod metrics;
 pub mod nodes;
 mod npc_conversations;
@@ -114,6 +115,10 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(scenarios::put_scenario)
         .service(scenarios::get_scenario)
         .service(scenarios::delete_scenario)
+        .service(lore::list_lore)
+        .service(lore::put_lore)
+        .service(lore::get_lore)
+        .service(lore::delete_lore)
         .service(progress::get_progress)
         .service(progress::put_progress)
         .service(world_events::record_world_events)

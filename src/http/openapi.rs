@@ -22,6 +22,7 @@ use super::errors::{Code, FieldError, ProblemBody};
         (name = "worlds", description = "Games, or save universes"),
         (name = "npcs", description = "Who lives in them"),
         (name = "scenarios", description = "What NPCs remember of their own past, and how far players have come with them"),
+        (name = "lore", description = "What is known of a world"),
         (name = "sessions", description = "A player's dialogues with an NPC"),
         (name = "turns", description = "Lines and replies"),
         (name = "npc-conversations", description = "NPCs who talk with each other"),

@@ -266,6 +266,7 @@ impl WorldBody {
             language: self.language,
             rules: self.rules,
             settings: self.settings.into(),
+            lore_version: 0,
             version: 0,
             updated_at: at,
         }

@@ -42,6 +42,10 @@ pub struct World {
     /// Rules no NPC may break, one a line; at most 20 of 200 characters.
     pub rules: Vec<String>,
     pub settings: WorldSettings,
+    /// Raised by every change of the world's lore; 0: the world never had lore. Read from the store; updates do not
+    /// change it.
+    #[serde(skip)]
+    pub lore_version: u32,
     /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,

@@ -8,13 +8,15 @@ use std::{collections::BTreeSet, fmt, str::FromStr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::fact::Viewpoint;
-use colloquy_core::ids::{NpcId, PlayerId, ScenarioId};
+use colloquy_core::ids::{LoreId, NpcId, PlayerId, ScenarioId};
 
 /// One condition that has to be open.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DisclosureLock {
     /// A memory of an NPC's past. Open to players with enough progress with the NPC.
     Scenario { npc: NpcId, scenario: ScenarioId },
+    /// An entry of the lore with conditions. Open to players for whom the conditions hold with the NPC.
+    Lore { npc: NpcId, entry: LoreId },
     /// Lines between NPCs. Only the listed players could hear the lines.
     Hearers(BTreeSet<PlayerId>),
 }
@@ -25,6 +27,8 @@ pub struct DisclosureLocks(pub BTreeSet<DisclosureLock>);
 
 /// A scenario of an NPC: the question of one lock.
 pub type ScenarioKey<'a> = (&'a NpcId, &'a ScenarioId);
+/// An entry of the lore and the NPC that told of it: the question of one lock.
+pub type LoreKey<'a> = (&'a NpcId, &'a LoreId);
 
 impl DisclosureLocks {
     #[must_use]
@@ -41,7 +45,14 @@ impl DisclosureLocks {
     pub fn scenario_keys(&self) -> impl Iterator<Item = ScenarioKey<'_>> {
         self.0.iter().filter_map(|lock| match lock {
             DisclosureLock::Scenario { npc, scenario } => Some((npc, scenario)),
-            DisclosureLock::Hearers(_) => None,
+            DisclosureLock::Lore { .. } | DisclosureLock::Hearers(_) => None,
+        })
+    }
+    /// The entries of the lore among the locks.
+    pub fn lore_keys(&self) -> impl Iterator<Item = LoreKey<'_>> {
+        self.0.iter().filter_map(|lock| match lock {
+            DisclosureLock::Lore { npc, entry } => Some((npc, entry)),
+            DisclosureLock::Scenario { .. } | DisclosureLock::Hearers(_) => None,
         })
     }
     /// The only players who could hear every source. `None`: no lock comes from a conversation between NPCs.
@@ -49,7 +60,7 @@ impl DisclosureLocks {
     pub fn common_hearers(&self) -> Option<BTreeSet<PlayerId>> {
         let mut all = self.0.iter().filter_map(|lock| match lock {
             DisclosureLock::Hearers(players) => Some(players),
-            DisclosureLock::Scenario { .. } => None,
+            DisclosureLock::Scenario { .. } | DisclosureLock::Lore { .. } => None,
         });
         let first = all.next()?.clone();
         Some(all.fold(first, |common, players| &common & players))
@@ -58,15 +69,18 @@ impl DisclosureLocks {
     ///
     /// * `gossip`: NPCs repeat to players what NPCs said to each other.
     /// * `is_unlocked`: whether the player may hear of a scenario. Without a player: whether everybody may.
+    /// * `is_open`: the same for an entry of the lore.
     pub fn are_open_to(
         &self,
         viewpoint: &Viewpoint,
         gossip: bool,
         is_unlocked: impl Fn(ScenarioKey<'_>) -> bool,
+        is_open: impl Fn(LoreKey<'_>) -> bool,
     ) -> bool {
         viewpoint.sees_all_players
             || self.0.iter().all(|lock| match lock {
                 DisclosureLock::Scenario { npc, scenario } => is_unlocked((npc, scenario)),
+                DisclosureLock::Lore { npc, entry } => is_open((npc, entry)),
                 DisclosureLock::Hearers(players) => gossip || viewpoint.is_heard_only_by(players),
             })
     }
@@ -82,7 +96,7 @@ impl FromIterator<DisclosureLock> for DisclosureLocks {
     }
 }
 
-/// `scenario:mira/well;hearers:p1+p2`, as stored. An id contains no such sign, no comma and no space.
+/// `scenario:mira/well;lore:mira/ruin;hearers:p1+p2`, as stored. An id contains no such sign, no comma and no space.
 impl fmt::Display for DisclosureLocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, lock) in self.0.iter().enumerate() {
@@ -91,6 +105,7 @@ impl fmt::Display for DisclosureLocks {
             }
             match lock {
                 DisclosureLock::Scenario { npc, scenario } => write!(f, "scenario:{npc}/{scenario}")?,
+                DisclosureLock::Lore { npc, entry } => write!(f, "lore:{npc}/{entry}")?,
                 DisclosureLock::Hearers(players) => {
                     f.write_str("hearers:")?;
                     for (nth, player) in players.iter().enumerate() {
@@ -126,6 +141,13 @@ fn parse_lock(text: &str) -> Option<DisclosureLock> {
             Some(DisclosureLock::Scenario {
                 npc: npc.parse().ok()?,
                 scenario: scenario.parse().ok()?,
+            })
+        }
+        "lore" => {
+            let (npc, entry) = of.split_once('/')?;
+            Some(DisclosureLock::Lore {
+                npc: npc.parse().ok()?,
+                entry: entry.parse().ok()?,
             })
         }
         "hearers" => {
@@ -183,7 +205,7 @@ mod tests {
             "scenario:mira/well",
             "hearers:",
             "hearers:p1+p:2@x.y",
-            "scenario:ergen/fire;scenario:mira/well;hearers:p1",
+            "scenario:ergen/fire;scenario:mira/well;lore:mira/ruin;hearers:p1",
         ] {
             assert_eq!(locks(text).to_string(), text);
         }
@@ -232,7 +254,7 @@ mod tests {
             ("hearers:p1", &viewpoint(None, &[], true), false, "", false),
         ] {
             let is_unlocked = |(npc, scenario): ScenarioKey<'_>| format!("{npc}/{scenario}") == unlocked;
-            let found = locks(text).are_open_to(who, gossip, is_unlocked);
+            let found = locks(text).are_open_to(who, gossip, is_unlocked, |_| false);
             assert_eq!(found, open, "{text} {who:?} {gossip}");
         }
     }

@@ -24,8 +24,8 @@ use colloquy_core::ids::{FactionId, LoreId, NpcId, WorldId};
 
 /// Most entries of a world.
 pub const MAX_LORE_PER_WORLD: u32 = 10_000;
-/// Most turns of `sticky`, and of `cooldown`.
-pub const MAX_STAY_TURNS: u32 = 10;
+/// Most turns of `sticky` and `cooldown` together: turns that the buffer always has.
+pub const MAX_STAY_TURNS: u32 = 8;
 
 /// The layer of an entry decides how long the entry stays without a mention, and how much it weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, ToSchema)]
@@ -112,7 +112,6 @@ impl KnownBy {
 /// An entry as its author writes it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(as = LoreBody)]
 pub struct LoreText {
     /// The name under which people speak of it; one line.
     #[schema(min_length = 1, max_length = 100)]
@@ -165,13 +164,13 @@ pub struct LoreText {
     /// True: in every prompt in which it may be told, before all others. Default false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub always: bool,
-    /// Turns for which the entry stays after a line named it, 0 to 10. Default 0.
+    /// Turns for which the entry stays after a line named it, 0 to 8. Default 0.
     #[serde(default, skip_serializing_if = "is_zero")]
-    #[schema(minimum = 0, maximum = 10)]
+    #[schema(minimum = 0, maximum = 8)]
     pub sticky: u32,
-    /// Turns for which the entry is left out after it stayed, 0 to 10. Default 0.
+    /// Turns for which the entry is left out after it stayed; with `sticky` 0 to 8. Default 0.
     #[serde(default, skip_serializing_if = "is_zero")]
-    #[schema(minimum = 0, maximum = 10)]
+    #[schema(minimum = 0, maximum = 8)]
     pub cooldown: u32,
     /// Of the entries of one group, a prompt has only the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -283,10 +282,9 @@ impl LoreText {
             check("tell.text", fault_of_prose(&tell.text, 300));
             check("tell.when", fault_of_conditions(&tell.when));
         }
-        for (field, turns) in [("sticky", self.sticky), ("cooldown", self.cooldown)] {
-            let fault = (turns > MAX_STAY_TURNS).then(|| format!("must be 0 to {MAX_STAY_TURNS}"));
-            check(field, fault);
-        }
+        let is_too_long = self.sticky.saturating_add(self.cooldown) > MAX_STAY_TURNS;
+        let fault = format!("`sticky` and `cooldown` together must be 0 to {MAX_STAY_TURNS}");
+        check("sticky", is_too_long.then_some(fault));
         faults
     }
 }

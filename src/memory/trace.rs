@@ -6,12 +6,13 @@ use utoipa::ToSchema;
 
 use super::{
     locks::DisclosureLocks,
+    lore::{LoreLayer, LoreScore, Secrecy},
     private_terms::PrivateTerms,
     progress::Progress,
     scenario::ScenarioScore,
     turn::{Intent, Usage},
 };
-use colloquy_core::ids::{FactId, ScenarioId};
+use colloquy_core::ids::{FactId, LoreId, ScenarioId};
 
 /// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -88,6 +89,59 @@ pub struct ScenarioTrace {
     pub recent: bool,
     pub fate: CandidateFate,
     /// The text of the scenario in the prompt, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+}
+
+/// How a turn found an entry of the lore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoreSource {
+    /// The author wants the entry in every prompt.
+    Always,
+    /// The line has a name of the entry.
+    Name,
+    /// The line has a keyword of the entry.
+    Keyword,
+    /// A line of the last turns had a name or a keyword, and the entry stays.
+    Sticky,
+    /// The entry's place is where the player is.
+    Place,
+    /// One of the ten entries most similar to the line.
+    Meaning,
+    /// Another entry leads to it.
+    Related,
+}
+
+/// The outcome for an entry of the lore.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LoreFate {
+    /// In the prompt.
+    Used,
+    /// Not mentioned for longer than its layer allows.
+    Decayed,
+    /// In its cooldown.
+    Resting,
+    /// Another entry of its group is better.
+    Outranked,
+    /// Did not fit the token budget.
+    OverBudget,
+}
+
+/// One considered entry of the lore that the NPC may tell, or of which it may show the tell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LoreTrace {
+    #[schema(value_type = String)]
+    pub entry: LoreId,
+    pub name: String,
+    /// The layer in this turn.
+    pub layer: LoreLayer,
+    pub secrecy: Secrecy,
+    pub found_by: LoreSource,
+    pub score: LoreScore,
+    pub fate: LoreFate,
+    /// The text in the prompt, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<String>,
 }
@@ -206,6 +260,9 @@ pub struct TurnTrace {
     /// The scenarios of the NPC, if the turn searched for scenarios; best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<ScenarioTrace>,
+    /// The considered lore, best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lore: Vec<LoreTrace>,
     /// The player's progress with the NPC, if the turn searched for scenarios.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]
@@ -214,7 +271,7 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_in: Vec<u32>,
     /// The locked content in the prompts of the dialogue so far, as
-    /// `scenario:<npc>/<scenario>;hearers:<player>+<player>`. Facts that are learned from this turn and are private to
+    /// `scenario:<npc>/<scenario>;lore:<npc>/<entry>;hearers:<player>+<player>`. Facts that are learned from this turn and are private to
     /// no player get these locks.
     #[serde(default, skip_serializing_if = "DisclosureLocks::is_empty")]
     #[schema(value_type = String)]

@@ -104,6 +104,7 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
         query: String::new(),
         candidates: Vec::new(),
         scenarios: vec![],
+        lore: vec![],
         progress: None,
         told_in: vec![],
         confided: None,

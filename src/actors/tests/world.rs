@@ -86,6 +86,8 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             overheard_tokens: 600,
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
+            lore_tokens: 800,
+            lore_item_tokens: 250,
             memory_tokens: 1_200,
             memory_item_tokens: 150,
             state_chars: 1_500,
@@ -403,6 +405,7 @@ pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
         language: Language::En,
         rules: Vec::new(),
         settings: WorldSettings::default(),
+        lore_version: 0,
         version: 1,
         updated_at: now,
     };

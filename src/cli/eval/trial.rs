@@ -129,6 +129,7 @@ impl EvalTrial {
             language: Language::En,
             rules: Vec::new(),
             settings: WorldSettings::default(),
+            lore_version: 0,
             version: 0,
             updated_at: now,
         };

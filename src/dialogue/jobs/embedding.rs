@@ -1,12 +1,12 @@
-//! Re-embeds facts and scenarios after a change of the embedder. Until then, recall finds such facts only by words,
-//! importance and age, and such scenarios only by words.
+//! Re-embeds facts, scenarios and lore after a change of the embedder. Until then, recall finds such facts only by
+//! words, importance and age, and such scenarios and lore only by words.
 
 use std::time::Duration;
 
 use rand::seq::SliceRandom as _;
 
 use super::{JobError, relay_outbox};
-use crate::{Services, models::run_admitted, scenarios};
+use crate::{Services, lore, models::run_admitted, scenarios};
 use colloquy_core::{
     ids::{FactId, TenantId},
     scope::TenantScope,
@@ -23,16 +23,17 @@ const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
 /// passes would let servers with two embedders undo each other's work forever.
 const SECOND_PASS_AFTER: Duration = Duration::from_hours(1);
 
-/// Embeds a tenant's scenarios, and its facts without a vector of the present embedder, and indexes the facts. Returns
+/// Embeds a tenant's scenarios and lore, and its facts without a vector of the present embedder, and indexes the facts. Returns
 /// the total number. Work before a failure is stored. The operator wants this work: the tenant's budgets do not stop
 /// it.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     run_admitted(async {
-        let (scenarios, facts) = (
+        let (scenarios, lore, facts) = (
             embed_scenarios(services, scope).await,
+            embed_lore(services, scope).await,
             embed_facts(services, scope).await,
         );
-        Ok(scenarios? + facts?)
+        Ok(scenarios? + lore? + facts?)
     })
     .await
 }
@@ -116,6 +117,23 @@ async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64
     }
 }
 
+async fn embed_lore(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
+    let (store, model) = (&services.ledger.lore, &services.embedder.info().model);
+    let mut done = 0;
+    loop {
+        let missing = store.list_unembedded(scope, model, EMBED_BATCH).await?;
+        if missing.is_empty() {
+            return Ok(done);
+        }
+        for embedded in lore::embed_lore(services, scope, missing).await? {
+            store
+                .store_embedding(scope, &embedded.entry, &embedded.embedding)
+                .await?;
+            done += 1;
+        }
+    }
+}
+
 /// Runs [`embed_missing`] for every tenant, in the background of a server, until all work is done.
 pub async fn run_embedding_backfill(services: Services) {
     in_background(async {
@@ -157,8 +175,9 @@ pub async fn embed_missing_of_tenants(
         let model = &services.embedder.info().model;
         let facts = services.ledger.facts.list_unembedded(&scope, None, 1);
         let scenarios = services.ledger.scenarios.list_unembedded(&scope, model, 1);
-        match tokio::try_join!(facts, scenarios) {
-            Ok((facts, scenarios)) if facts.is_empty() && scenarios.is_empty() => continue,
+        let lore = services.ledger.lore.list_unembedded(&scope, model, 1);
+        match tokio::try_join!(facts, scenarios, lore) {
+            Ok((facts, scenarios, lore)) if facts.is_empty() && scenarios.is_empty() && lore.is_empty() => continue,
             Ok(_) => tracing::warn!(
                 %tenant,
                 embedder = model,

@@ -19,6 +19,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{
+    lore::FoundLore,
     npc_conversation::{END_MARK, Scene},
     overheard::OverheardLine,
     recall::{self, MAX_TRACED, RecallHit, TopicGate},
@@ -35,7 +36,7 @@ use colloquy_memory::{
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
-    trace::{CandidateFate, CandidateTrace, ScenarioTrace, SectionTrace},
+    trace::{CandidateFate, CandidateTrace, LoreTrace, ScenarioTrace, SectionTrace},
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -67,6 +68,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub overheard: &'a [OverheardLine],
     /// The part of the NPC's past that may be told, if the turn is about the past.
     pub past: Option<&'a NpcPast>,
+    /// The lore that the turn found, if the world has lore.
+    pub lore: Option<&'a FoundLore>,
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
@@ -118,6 +121,8 @@ pub(crate) struct Prompt {
     pub candidates: Vec<CandidateTrace>,
     /// The fates of all considered scenarios, best first.
     pub scenarios: Vec<ScenarioTrace>,
+    /// The fates of all considered entries of the lore, best first.
+    pub lore: Vec<LoreTrace>,
     pub notes: Vec<String>,
 }
 
@@ -215,6 +220,7 @@ pub(crate) fn assemble_prompt(
         .collect();
 
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
+    selection.add_lore(templates, material, budgets, left, &count)?;
     let (messages, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
         messages.extend(goes_on.iter().cloned());
@@ -231,7 +237,7 @@ pub(crate) fn assemble_prompt(
     };
     let sections = selection.trace_sections(budgets, system_tokens, line_tokens, &count);
     let notes = selection.collect_notes();
-    let scenarios = selection.trace_past(material);
+    let (scenarios, lore) = (selection.trace_past(material), selection.trace_lore(material));
     Ok(Prompt {
         hash: hash_messages(&messages),
         messages,
@@ -239,6 +245,7 @@ pub(crate) fn assemble_prompt(
         tokens,
         candidates: trace_candidates(material, &selection, &fates),
         scenarios,
+        lore,
         notes,
     })
 }

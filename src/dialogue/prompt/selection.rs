@@ -6,6 +6,7 @@ use minijinja::{Value, context};
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     history::HistoryWindow,
+    lore::ShownLore,
     player_identity::PlayerIdentity,
     scenarios::ShownScenarios,
     standing_facts::StandingFacts,
@@ -16,7 +17,7 @@ use crate::{settings::PromptSettings, turn::TurnError};
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     authored::Language,
-    trace::{CandidateFate, ScenarioTrace, SectionTrace},
+    trace::{CandidateFate, LoreTrace, ScenarioTrace, SectionTrace},
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
@@ -137,6 +138,7 @@ pub(super) struct PromptSelection {
     summaries: Vec<SummaryItem>,
     summaries_dropped: usize,
     memories_dropped: usize,
+    lore: ShownLore,
 }
 
 impl PromptSelection {
@@ -178,13 +180,36 @@ impl PromptSelection {
             history,
             memories,
             summaries,
+            lore: ShownLore::default(),
         }
     }
 
-    /// Drops the least important remaining part. Summaries go first, then memories, then raw turns; state and pinned
-    /// facts go last. Returns `false` if only persona and line are left.
+    /// Selects the lore within the rest of the `left` tokens after the summaries.
+    pub(super) fn add_lore(
+        &mut self,
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        budgets: &PromptSettings,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<(), TurnError> {
+        let summaries: u32 = self.summaries.iter().map(|item| item.tokens).sum();
+        let headed = if summaries > 0 {
+            HEADING_TOKENS + FRAME_TOKENS
+        } else {
+            0
+        };
+        let left = left.saturating_sub(summaries + headed);
+        self.lore = ShownLore::select_fitting(templates, material, budgets, left, count)?;
+        Ok(())
+    }
+
+    /// Drops the least important remaining part. Lore goes first, then summaries, memories and raw turns; state and
+    /// pinned facts go last. Returns `false` if only persona and line are left.
     pub(super) fn drop_least_important(&mut self, fates: &mut [CandidateFate]) -> bool {
-        if !self.summaries.is_empty() {
+        if self.lore.drop_last() {
+            // The condition has already dropped an entry.
+        } else if !self.summaries.is_empty() {
             self.summaries.remove(0);
             self.summaries_dropped += 1;
         } else if let Some((at, _)) = self.memories.pop() {
@@ -274,8 +299,9 @@ impl PromptSelection {
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
         let past = self.standing.past.template_values(material);
+        let lore = self.lore.template_values();
         let values = context! {
-            today, facts, world_state, overheard, past,
+            today, facts, world_state, overheard, past, lore,
             ..self.standing.facts.state_values(templates, ages)?
         };
         let text = templates.render(language, Template::ReplyContext, values)?;
@@ -285,6 +311,11 @@ impl PromptSelection {
     /// Returns the trace of the NPC's past.
     pub(super) fn trace_past(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         self.standing.past.trace_scenarios(material)
+    }
+
+    /// Returns the trace of the lore.
+    pub(super) fn trace_lore(&self, material: &PromptMaterial<'_>) -> Vec<LoreTrace> {
+        self.lore.trace_entries(material)
     }
 
     /// Returns how a standing fact is included; `None` if the fact is not included.
@@ -368,6 +399,10 @@ impl PromptSelection {
         if !past.is_empty() || past.dropped_count() > 0 {
             let dropped = some(past.dropped_count(), "scenarios");
             sections.insert(6, section("scenarios", past.tokens(), budgets.scenario_tokens, dropped));
+        }
+        if !self.lore.is_empty() || self.lore.dropped_count() > 0 {
+            let dropped = some(self.lore.dropped_count(), "entries of the lore");
+            sections.insert(6, section("lore", self.lore.tokens(), budgets.lore_tokens, dropped));
         }
         sections
     }

@@ -67,6 +67,8 @@ templates! {
     Claimed = "claimed.j2",
     /// A scenario of an NPC, for a model in another role.
     Past = "past.j2",
+    /// An entry of the lore.
+    Lore = "lore.j2",
     /// The age of a statement.
     Ago = "ago.j2",
     Intent = "intent.j2",
@@ -256,6 +258,8 @@ impl Templates {
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),
                 past => each(context! { told => list() }).pop(),
+                lore => context! { told => list(), tells => list() }, content => "x",
+                now => each(context! { who => "x", place => "x", status => "x", item => "x" }),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
@@ -409,6 +413,7 @@ mod tests {
             language: Language::En,
             rules: vec![],
             settings: colloquy_memory::authored::WorldSettings::default(),
+            lore_version: 0,
             version: 1,
             updated_at: now,
         };

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
-use crate::{Services, jobs::outbox::OutboxRelay};
+use crate::{Services, jobs::outbox::OutboxRelay, lore::LoreCache};
 use colloquy_core::{
     ids::{FactId, NpcId, TenantId, WorldId},
     scope::TenantScope,
@@ -32,13 +32,14 @@ const MAX_CACHED_WRITERS: u64 = 10_000;
 /// The number of recorded writes to an NPC's memory: more than occur during a judge call.
 const MAX_LATEST_WRITES: usize = 64;
 
-/// The bodies of facts by (id, version), and the folded states of worlds. Shared by all dialogues of this node.
+/// The bodies of facts by (id, version), the folded states of worlds, and their lore. Shared by all dialogues of this node.
 pub struct MemoryCache {
     bodies: Cache<FactId, Arc<RecallBody>>,
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<FoldedState>>>,
     /// Orders this node's writes to an NPC's memory. Concurrent writers would only make each other plan again.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
     pub(crate) relays: OutboxRelay,
+    pub(crate) lore: LoreCache,
 }
 
 /// This node's latest writes to an NPC's memory: the memory's position before each write, and the audiences. Each write
@@ -105,6 +106,7 @@ impl MemoryCache {
             worlds: Cache::new(MAX_CACHED_WORLDS),
             writers: Cache::new(MAX_CACHED_WRITERS),
             relays: OutboxRelay::default(),
+            lore: LoreCache::default(),
         }
     }
 

@@ -503,6 +503,7 @@ fn trace_of(
         query: gathered.query,
         candidates: prompt.candidates,
         scenarios: prompt.scenarios,
+        lore: prompt.lore,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.turns_told_in(),
         locks: checkpoint.locks.clone().unwrap_or_default(),

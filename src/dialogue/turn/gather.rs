@@ -8,7 +8,9 @@ use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
     Services, acquaintance,
     intent::{self, ClassifiedIntent},
-    locks, overheard,
+    locks,
+    lore::{self, FoundLore},
+    overheard,
     prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, world_lines},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
     redaction,
@@ -76,6 +78,8 @@ pub(crate) struct GatheredContext {
     pub locks_before: DisclosureLocks,
     /// The NPC's own past, as far as the NPC may tell it, if the turn needs it.
     pub past: Option<NpcPast>,
+    /// The lore that the turn found, if the world has lore.
+    pub lore: Option<FoundLore>,
     pub counter: TokenCounter,
     pub calls: Vec<CallTrace>,
     pub notes: Vec<String>,
@@ -111,6 +115,7 @@ impl GatheredContext {
             scene: self.scene.as_ref(),
             overheard: &self.overheard.lines,
             past: self.past.as_ref(),
+            lore: self.lore.as_ref(),
             line: &input.line,
             continued_text: input
                 .continuation
@@ -214,10 +219,11 @@ pub(super) async fn gather_timed(
         recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
-    let (overheard, locks_before, past) = tokio::try_join!(
+    let (overheard, locks_before, past, lore) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
+        lore::find_lore(services, input, &world, &classified, embedding),
     )?;
     Ok(GatheredContext {
         scene,
@@ -232,6 +238,7 @@ pub(super) async fn gather_timed(
         overheard,
         locks_before,
         past,
+        lore,
         counter: match services.models.allowed_npc_model(&input.npc) {
             Some(model) => services.models.counter_for_model(model),
             None => services.models.counter_for_task(Task::Reply),

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 
 use super::{TurnInput, gather::GatheredContext};
 use crate::{Services, prompt::Prompt};
-use colloquy_core::ids::FactId;
+use colloquy_core::ids::{FactId, LoreId};
 use colloquy_memory::{
     keywords::informative_terms,
     locks::{DisclosureLock, DisclosureLocks},
+    lore::Secrecy,
     private_terms::PrivateTerms,
     scenario::Scenario,
     summary::Summary,
@@ -97,6 +98,16 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
         scenario: traced.scenario.clone(),
     });
     let mut locks: DisclosureLocks = shown.collect();
+    let lore = prompt
+        .lore
+        .iter()
+        .filter(|traced| traced.shown.is_some() && traced.secrecy == Secrecy::Open);
+    let has_conditions = |entry: &&LoreId| gathered.lore.as_ref().is_some_and(|found| found.is_conditional(entry));
+    let conditional = lore.map(|traced| &traced.entry).filter(has_conditions);
+    locks.0.extend(conditional.map(|entry| DisclosureLock::Lore {
+        npc: input.npc.id.clone(),
+        entry: entry.clone(),
+    }));
     locks.extend_with(&gathered.overheard.locks);
     locks
 }

@@ -10,6 +10,7 @@ pub mod dialogues;
 pub mod facts;
 pub mod idempotency;
 pub mod jobs;
+pub mod lore;
 pub mod metrics;
 pub mod nodes;
 pub mod priority;
@@ -35,6 +36,7 @@ use colloquy_core::scope::TenantScope;
 pub struct Ledger {
     pub tenants: Arc<dyn tenants::TenantStore>,
     pub authored: Arc<dyn authored::AuthoredStore>,
+    pub lore: Arc<dyn lore::LoreStore>,
     pub scenarios: Arc<dyn scenarios::ScenarioStore>,
     pub dialogues: Arc<dyn dialogues::DialogueStore>,
     pub turns: Arc<dyn dialogues::TurnStore>,

@@ -27,7 +27,7 @@ pub(super) struct SqlAuthoredStore(pub(super) Arc<Engine>);
 /// The columns of [`read_world`], for the table alias `w`.
 macro_rules! world_columns {
     () => {
-        "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.version, w.updated_at"
+        "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.lore_version, w.version, w.updated_at"
     };
 }
 /// The columns of [`read_npc`], for the table alias `n`.
@@ -61,6 +61,8 @@ const LIST_WORLDS: &str = concat!(
 const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const HIDE_SCENARIOS: &str = "UPDATE scenarios SET deleted_at = $3
     WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const HIDE_LORE: &str = "UPDATE lore SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const RAISE_LORE_VERSION: &str = "UPDATE worlds SET lore_version = lore_version + 1 WHERE tenant = $1 AND id = $2";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const CLOSE_DIALOGUES_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND world = $2 AND status = 'open'";
@@ -112,6 +114,7 @@ pub(super) fn read_world(columns: &mut Columns<'_>) -> StoreResult<World> {
         language: read_language(columns)?,
         rules: columns.json()?,
         settings: columns.json()?,
+        lore_version: columns.number()?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })
@@ -150,7 +153,20 @@ pub(super) fn put_outcome(version: u32) -> PutOutcome {
     }
 }
 
-async fn world_version(connection: &mut Connection, tenant: &TenantId, id: &WorldId) -> StoreResult<Option<i64>> {
+/// Tells all nodes that the lore in their memory is old.
+pub(super) async fn raise_lore_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+) -> StoreResult<()> {
+    execute!(connection, RAISE_LORE_VERSION; tenant, world).await.map(drop)
+}
+
+pub(super) async fn world_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    id: &WorldId,
+) -> StoreResult<Option<i64>> {
     let row = fetch_optional!(connection, WORLD_VERSION; tenant, id).await?;
     row.map(|row| Columns::new(&row).next()).transpose()
 }
@@ -226,9 +242,16 @@ impl AuthoredStore for SqlAuthoredStore {
                 return Ok(refused);
             }
             // Dialogues before their world, the same lock order as in a rewind.
-            for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_SCENARIOS, HIDE_NPCS, HIDE_WORLD] {
+            for statement in [
+                CLOSE_DIALOGUES_OF_WORLD,
+                HIDE_SCENARIOS,
+                HIDE_LORE,
+                HIDE_NPCS,
+                HIDE_WORLD,
+            ] {
                 execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
             }
+            raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(DeleteOutcome::Deleted)
         })

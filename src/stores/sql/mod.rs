@@ -48,6 +48,7 @@ mod idempotency;
 mod job_calls;
 mod jobs;
 mod leases;
+mod lore;
 mod meetings;
 mod nodes;
 mod outbox;
@@ -133,6 +134,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
     Ledger {
         tenants: Arc::new(tenants::SqlTenantStore(engine.clone())),
         authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
+        lore: Arc::new(lore::SqlLoreStore(engine.clone())),
         scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
         turns: Arc::new(turns::SqlTurnStore(engine.clone())),

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use colloquy::{
     dialogue::{
+        lore,
         npc_conversation::{Scene, SceneMember},
         preview, scenarios,
         settings::DialogueSettings,
@@ -17,6 +18,7 @@ use colloquy::{
     memory::{
         authored::{Npc, SelfTold, WorldSettings},
         fact::Watchers,
+        lore::LoreEntry,
         progress::Progress,
         scenario::Scenario,
     },
@@ -149,7 +151,43 @@ async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Can
             });
         }
     }
+    author_lore(stage, locks, &npcs, &mut canaries).await;
     (npcs, canaries)
+}
+
+/// Writes lore that only one NPC knows, and that unlocks step by step. Half of the entries have a tell.
+async fn author_lore(stage: &mut Stage, locks: LockSetup, npcs: &[Npc], canaries: &mut Vec<Canary>) {
+    for npc in npcs {
+        for required in [0_u32, 1, 2, 3] {
+            let word = canary_word(canaries.len());
+            let kept = if locks == LockSetup::Kept { required } else { 0 };
+            let tell = (required % 2 == 1).then(|| json!({"text": "You look away from the lantern."}));
+            let text = json!({
+                "name": format!("lamp {required} of {word}"), "content": format!("The lamp of {word} was a lantern."),
+                "keywords": ["lantern"], "layer": "A2", "known_by": {"npcs": [npc.id]},
+                "when": [{"progress": kept}], "tell": tell,
+            });
+            let entry = LoreEntry {
+                world: stage.world.id.clone(),
+                id: format!("lamp-{}-{required}", npc.id).parse().unwrap(),
+                text: serde_json::from_value(text).unwrap(),
+                version: 0,
+                updated_at: stage.clock.now(),
+            };
+            let edit = stage.edit("lore.put");
+            lore::write_lore(&stage.services, &stage.scope, entry, None, &edit)
+                .await
+                .unwrap();
+            canaries.push(Canary {
+                npcs: [npc.id.clone()].into(),
+                needs: [(npc.id.clone(), required)].into(),
+                ..Canary::default()
+            });
+        }
+    }
+    let authored = &stage.services.ledger.authored;
+    let world = authored.load_world(&stage.scope, &stage.world.id).await.unwrap();
+    stage.world = world.unwrap();
 }
 
 impl<'s> CanaryWorld<'s> {

@@ -189,6 +189,7 @@ impl Stage {
                 language: Language::En,
                 rules: vec![],
                 settings: world_settings,
+                lore_version: 0,
                 version: 1,
                 updated_at: clock.now(),
             },

@@ -19,6 +19,7 @@ mod in_flight;
 mod interrupting_lines;
 mod lines_in_flight;
 mod logs;
+mod lore;
 mod metrics;
 mod metrics_address;
 mod model_faults;

@@ -108,6 +108,7 @@ impl<S: LedgerSubject> Fixture<S> {
                 recency_lambda_per_day: Some(0.5),
                 ..WorldSettings::default()
             },
+            lore_version: 0,
             version: 0,
             updated_at: self.now(),
         }
@@ -445,6 +446,7 @@ pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         query: query.to_owned(),
         candidates: Vec::new(),
         scenarios: vec![],
+        lore: vec![],
         progress: None,
         told_in: vec![],
         locks: colloquy::memory::locks::DisclosureLocks::default(),

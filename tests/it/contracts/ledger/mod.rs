@@ -16,6 +16,7 @@ mod idempotency;
 mod index;
 mod jobs;
 mod locks;
+mod lore;
 mod meetings;
 mod names;
 mod nodes;
@@ -72,6 +73,8 @@ macro_rules! ledger_contract {
                     world_deletion_hides_it_and_ends_its_dialogues,
                     npc_deletion_ends_the_dialogues_it_speaks_in,
                     authored_content_of_another_tenant_is_not_found;
+                lore: lore_is_created_read_listed_versioned_and_hidden, lore_is_imported_whole,
+                    lore_of_another_embedder_is_embedded_again;
                 scenarios: scenarios_are_created_read_listed_and_versioned, locked_scenarios_are_not_read,
                     scenarios_are_deleted_with_their_npc_and_their_world, scenarios_of_an_npc_are_limited,
                     scenarios_are_reembedded, scenarios_of_another_tenant_are_not_found,

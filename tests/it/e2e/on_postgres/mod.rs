@@ -23,6 +23,8 @@ mod in_flight;
 mod interrupting_lines;
 #[path = "../lines_in_flight.rs"]
 mod lines_in_flight;
+#[path = "../lore.rs"]
+mod lore;
 #[path = "../metrics.rs"]
 mod metrics;
 #[path = "../model_faults.rs"]

@@ -391,6 +391,7 @@ fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
             state: Some(vec![past::mana()]),
             ..WorldSettings::default()
         },
+        lore_version: 0,
         version: 1,
         updated_at: now,
     }

@@ -1,0 +1,125 @@
+//! Lore of a world: the entries of this node's memory, those that a turn's prompt may have, and writes of authors
+//! (docs/algorithms.md#lore).
+//!
+//! All entries of a world, at most 10,000, are in the memory of each node that needs them, and every search is exact.
+//! Mentions are counted in the turns of the dialogue. A rewind therefore takes mentions back without further work.
+
+mod cache;
+mod search;
+mod write;
+
+use std::{collections::HashSet, sync::Arc};
+
+pub use self::write::{embed_lore, import_lore, write_lore};
+pub(crate) use self::{
+    cache::{LoadedLore, LoreCache},
+    search::find_lore,
+};
+use super::Services;
+use colloquy_core::{
+    ids::{LoreId, NpcId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::World,
+    condition::ConditionContext,
+    fact::Viewpoint,
+    lore::{LoreEntry, LoreScore, Secrecy},
+    trace::{LoreFate, LoreSource, LoreTrace},
+};
+use colloquy_ports::StoreResult;
+
+/// An entry that a turn considered, and its score.
+#[derive(Debug, Clone)]
+pub(crate) struct LoreHit {
+    /// The position in the world's lore.
+    at: usize,
+    pub secrecy: Secrecy,
+    pub trace: LoreTrace,
+    /// Where characters of the entry are, and who has its items.
+    pub now: Vec<LoreNow>,
+}
+
+/// A part of the state of the world that an entry is linked to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LoreNow {
+    Character {
+        name: String,
+        place: Option<String>,
+        status: Option<String>,
+    },
+    /// The holder has the item.
+    Item { item: String, holder: String },
+}
+
+/// The lore that a turn found.
+#[derive(Debug, Clone)]
+pub(crate) struct FoundLore {
+    lore: Arc<LoadedLore>,
+    /// Best first. Entries with another fate than [`LoreFate::Used`] are not in the prompt.
+    pub hits: Vec<LoreHit>,
+}
+
+impl FoundLore {
+    pub(crate) fn entry(&self, hit: &LoreHit) -> &LoreEntry {
+        &self.lore.entries[hit.at]
+    }
+    /// True if not every player may hear the entry.
+    pub(crate) fn is_conditional(&self, id: &LoreId) -> bool {
+        self.lore.entry(id).is_some_and(|entry| !entry.text.when.is_empty())
+    }
+}
+
+impl LoreHit {
+    fn new(at: usize, entry: &LoreEntry, secrecy: Secrecy, score: LoreScore, source: LoreSource) -> Self {
+        Self {
+            at,
+            secrecy,
+            trace: LoreTrace {
+                entry: entry.id.clone(),
+                name: entry.text.name.clone(),
+                layer: entry.text.layer,
+                secrecy,
+                found_by: source,
+                score,
+                fate: LoreFate::Used,
+                shown: None,
+            },
+            now: Vec::new(),
+        }
+    }
+}
+
+/// Returns those of `asked` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
+pub(super) async fn open_entries(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    asked: &HashSet<(NpcId, LoreId)>,
+) -> StoreResult<HashSet<(NpcId, LoreId)>> {
+    if asked.is_empty() || viewpoint.sees_all_players {
+        return Ok(HashSet::new());
+    }
+    let (lore, state) = tokio::try_join!(
+        services.memory_cache.lore.load_lore(services, scope, world),
+        services.memory_cache.world_state(services, scope, &world.id),
+    )?;
+    let tellers: HashSet<&NpcId> = asked.iter().map(|(npc, _)| npc).collect();
+    let mut open = HashSet::new();
+    for teller in tellers {
+        let Some(npc) = services.ledger.authored.load_npc(scope, &world.id, teller).await? else {
+            continue;
+        };
+        let context = ConditionContext {
+            state: &state,
+            settings: &world.settings,
+            npc: &npc,
+            player: viewpoint.player.as_ref(),
+        };
+        let is_open = |id: &LoreId| lore.entry(id).is_some_and(|entry| context.all_hold(&entry.text.when));
+        let of_teller = asked.iter().filter(|(npc, entry)| npc == teller && is_open(entry));
+        open.extend(of_teller.cloned());
+    }
+    Ok(open)
+}

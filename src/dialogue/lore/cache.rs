@@ -1,0 +1,151 @@
+//! The lore of worlds in this node's memory.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use moka::sync::Cache;
+
+use crate::Services;
+use colloquy_core::{
+    ids::{LoreId, TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::World,
+    keywords::normalise_text,
+    lore::{LoreEntry, NameIndex},
+};
+use colloquy_ports::{StoreError, StoreResult, ledger::lore::WorldLore};
+
+/// The size of all cached lore of a node, in bytes.
+const MAX_CACHED_BYTES: u64 = 256 * 1024 * 1024;
+
+/// The lore of the worlds that were used last.
+pub struct LoreCache {
+    worlds: Cache<(TenantId, WorldId), Arc<LoadedLore>>,
+    /// One world is loaded at a time.
+    loading: tokio::sync::Mutex<()>,
+}
+
+impl Default for LoreCache {
+    fn default() -> Self {
+        let bytes = |_: &_, lore: &Arc<LoadedLore>| u32::try_from(lore.bytes).unwrap_or(u32::MAX);
+        let worlds = Cache::builder().weigher(bytes).max_capacity(MAX_CACHED_BYTES).build();
+        Self {
+            worlds,
+            loading: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+impl LoreCache {
+    /// Returns the lore of a world, at least as new as `world`.
+    pub(crate) async fn load_lore(
+        &self,
+        services: &Services,
+        scope: &TenantScope,
+        world: &World,
+    ) -> StoreResult<Arc<LoadedLore>> {
+        let key = (scope.tenant().clone(), world.id.clone());
+        let cached = || self.worlds.get(&key).filter(|lore| lore.version >= world.lore_version);
+        if let Some(lore) = cached() {
+            return Ok(lore);
+        }
+        let _one = self.loading.lock().await;
+        if let Some(lore) = cached() {
+            return Ok(lore);
+        }
+        let stored = services.ledger.lore.load_world_lore(scope, &world.id).await?;
+        let model = services.embedder.info().model.clone();
+        let loaded = tokio::task::spawn_blocking(move || LoadedLore::new(stored, &model))
+            .await
+            .map_err(|error| StoreError::Unavailable(format!("the lore could not be prepared: {error}")))??;
+        let lore = Arc::new(loaded);
+        self.worlds.insert(key, Arc::clone(&lore));
+        Ok(lore)
+    }
+}
+
+/// All lore of a world, prepared for searches.
+#[derive(Debug)]
+pub(crate) struct LoadedLore {
+    version: u32,
+    /// By id.
+    pub entries: Vec<LoreEntry>,
+    /// The vectors of the entries; empty for a vector of another embedder.
+    pub vectors: Vec<Vec<f32>>,
+    /// Names, aliases and keywords.
+    pub names: NameIndex,
+    /// Entries by place. Places are normalised.
+    pub by_place: HashMap<String, Vec<usize>>,
+    /// The entries to which each entry leads: its relations, and the entries that its content names.
+    pub leads_to: Vec<Vec<usize>>,
+    /// The entries that are always in the prompt.
+    pub always: Vec<usize>,
+    bytes: usize,
+}
+
+impl LoadedLore {
+    /// Prepares the lore. `model` is the embedder's model.
+    fn new(stored: WorldLore, model: &str) -> StoreResult<Self> {
+        let mut entries = Vec::with_capacity(stored.entries.len());
+        let mut vectors = Vec::with_capacity(stored.entries.len());
+        for lore in stored.entries {
+            let is_comparable = lore.embedding.model == model;
+            vectors.push(if is_comparable {
+                lore.embedding.vector
+            } else {
+                Vec::new()
+            });
+            entries.push(lore.entry);
+        }
+        let all_names = entries.iter().enumerate().flat_map(|(at, entry)| {
+            let text = &entry.text;
+            let names = std::iter::once(&text.name)
+                .chain(&text.aliases)
+                .map(|name| (name, false));
+            let keywords = text.keywords.iter().map(|keyword| (keyword, true));
+            names
+                .chain(keywords)
+                .map(move |(name, is_keyword)| (name.as_str(), at, is_keyword))
+        });
+        let names = NameIndex::build(all_names)
+            .map_err(|error| StoreError::Corrupt(format!("the names of the lore are too long: {error}")))?;
+        let mut by_place: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, entry) in entries.iter().enumerate() {
+            if let Some(place) = &entry.text.place {
+                by_place.entry(normalise_text(place.trim())).or_default().push(at);
+            }
+        }
+        let leads_to = entries.iter().enumerate().map(|(at, entry)| {
+            let mut seen = HashSet::from([at]);
+            let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
+            let mut found: Vec<usize> = entry.text.related.iter().filter_map(position).collect();
+            names.find_in(&entry.text.content, |other, _| found.push(other));
+            found.retain(|other| seen.insert(*other));
+            found
+        });
+        let leads_to: Vec<Vec<usize>> = leads_to.collect();
+        let always = (0..entries.len()).filter(|at| entries[*at].text.always).collect();
+        let texts: usize = entries.iter().map(|entry| entry.text.content.len() * 2 + 1_000).sum();
+        let floats: usize = vectors.iter().map(Vec::len).sum();
+        Ok(Self {
+            version: stored.version,
+            bytes: texts + 4 * floats,
+            entries,
+            vectors,
+            names,
+            by_place,
+            leads_to,
+            always,
+        })
+    }
+
+    /// Returns the entry with this id.
+    pub(super) fn entry(&self, id: &LoreId) -> Option<&LoreEntry> {
+        let at = self.entries.binary_search_by(|entry| entry.id.cmp(id)).ok()?;
+        Some(&self.entries[at])
+    }
+}

@@ -1,0 +1,370 @@
+//! The search for lore of one turn.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
+
+use super::{FoundLore, LoadedLore, LoreHit, LoreNow};
+use crate::{Services, intent::ClassifiedIntent, turn::TurnInput};
+use colloquy_memory::{
+    calibration::Calibration,
+    condition::ConditionContext,
+    keywords::normalise_text,
+    lore::{
+        LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, MAX_STAY_TURNS, Mentions, Secrecy, is_in_cooldown, is_sticky,
+    },
+    party,
+    scoring::dot_product,
+    state::WorldState,
+    trace::{LoreFate, LoreSource},
+    turn::Intent,
+};
+use colloquy_ports::StoreResult;
+
+/// The most entries of one place that are candidates.
+const MAX_OF_PLACE: usize = 10;
+/// The most entries that other candidates lead to.
+const MAX_SPREAD: usize = 20;
+/// How many steps lead from a candidate to further candidates.
+const SPREAD_STEPS: usize = 2;
+/// The most considered entries of a turn, in the trace.
+const MAX_CONSIDERED: usize = 40;
+/// The most places and holders that one entry shows.
+const MAX_SHOWN_NOW: usize = 4;
+
+/// Returns the lore that the turn's prompt may have, best first. `None`: the world has no lore.
+pub(crate) async fn find_lore(
+    services: &Services,
+    input: &TurnInput,
+    state: &WorldState,
+    classified: &ClassifiedIntent,
+    embedding: Option<&[f32]>,
+) -> StoreResult<Option<FoundLore>> {
+    if input.world.lore_version == 0 {
+        return Ok(None);
+    }
+    let lore = services
+        .memory_cache
+        .lore
+        .load_lore(services, &input.scope, &input.world)
+        .await?;
+    let is_about_something = classified.in_full || classified.intent != Intent::Chat;
+    let search = LoreSearch::new(input, state, &lore);
+    let similarities = search.similarities(&services.embedder.info().calibration, embedding);
+    let candidates = search.collect_candidates(&similarities, is_about_something);
+    let hits = search.rank(candidates, &similarities);
+    Ok(Some(FoundLore { lore, hits }))
+}
+
+/// The mentions of an entry: by its names, and by names or keywords.
+#[derive(Default)]
+struct EntryMentions {
+    by_name: Mentions,
+    by_any: Mentions,
+    /// How the line of this turn found the entry.
+    now: Option<LoreSource>,
+}
+
+struct LoreSearch<'a> {
+    input: &'a TurnInput,
+    state: &'a WorldState,
+    lore: &'a Arc<LoadedLore>,
+    context: ConditionContext<'a>,
+    mentions: HashMap<usize, EntryMentions>,
+    /// Where the player is, or else the NPC; normalised.
+    place: Option<String>,
+    /// The characters who are near, normalised.
+    near: BTreeSet<String>,
+    /// The characters to whom the player has a relationship, normalised.
+    related: BTreeSet<String>,
+}
+
+impl<'a> LoreSearch<'a> {
+    fn new(input: &'a TurnInput, state: &'a WorldState, lore: &'a Arc<LoadedLore>) -> Self {
+        let key = input.player.as_ref().map(party::player_key);
+        let player = key.as_deref().and_then(|key| state.characters.get(key));
+        let npc = state.npc_character(&input.npc.name, &input.npc.id);
+        let place_of = |character: Option<&colloquy_memory::state::Character>| {
+            character.and_then(|character| character.location.clone())
+        };
+        let place = place_of(player).or_else(|| place_of(npc));
+        let cast = input
+            .scene
+            .iter()
+            .flat_map(|scene| &scene.cast)
+            .map(|member| member.name.as_str());
+        let mut near: BTreeSet<String> = cast.chain([input.npc.name.as_str()]).map(normalise_text).collect();
+        near.extend(
+            player
+                .into_iter()
+                .flat_map(|player| &player.with)
+                .map(|name| normalise_text(name)),
+        );
+        if let Some(place) = &place {
+            near.extend(state.people_at(place).map(|(name, _)| normalise_text(name)));
+        }
+        let own = key.as_deref();
+        let others = state.relationships.iter().filter_map(|bond| match own {
+            Some(own) if bond.from == own => Some(&bond.to),
+            Some(own) if bond.to == own => Some(&bond.from),
+            _ => None,
+        });
+        Self {
+            input,
+            state,
+            lore,
+            context: ConditionContext {
+                state,
+                settings: &input.world.settings,
+                npc: &input.npc,
+                player: input.player.as_ref(),
+            },
+            mentions: find_mentions(input, lore),
+            place: place.map(|place| normalise_text(place.trim())),
+            near,
+            related: others.map(|name| normalise_text(name)).collect(),
+        }
+    }
+
+    fn entry(&self, at: usize) -> &'a LoreEntry {
+        &self.lore.entries[at]
+    }
+
+    /// Returns the calibrated similarity of each entry with the line; 0 without a vector. Empty without an embedding.
+    fn similarities(&self, calibration: &Calibration, embedding: Option<&[f32]>) -> Vec<f64> {
+        let Some(embedding) = embedding else {
+            return Vec::new();
+        };
+        let relevance = |vector: &Vec<f32>| {
+            if vector.is_empty() {
+                return 0.0;
+            }
+            let cosine = dot_product(embedding, vector);
+            if cosine > calibration.floor {
+                calibration.relevance_of(cosine)
+            } else {
+                0.0
+            }
+        };
+        self.lore.vectors.iter().map(relevance).collect()
+    }
+
+    /// Returns the candidates, each with its first source. Locked entries are not among them.
+    fn collect_candidates(&self, similarities: &[f64], is_about_something: bool) -> Vec<(usize, LoreSource)> {
+        let mut seen = HashSet::new();
+        let mut found: Vec<(usize, LoreSource)> = Vec::new();
+        let mut add = |at: usize, source: LoreSource| {
+            if self.secrecy(at) != Secrecy::Locked && seen.insert(at) {
+                found.push((at, source));
+                return true;
+            }
+            false
+        };
+        for &at in &self.lore.always {
+            add(at, LoreSource::Always);
+        }
+        let mut mentioned: Vec<(usize, &EntryMentions)> = self.mentions.iter().map(|(at, of)| (*at, of)).collect();
+        mentioned.sort_unstable_by_key(|(at, _)| *at);
+        for &(at, mentions) in &mentioned {
+            if let Some(source) = mentions.now {
+                add(at, source);
+            }
+        }
+        for &(at, mentions) in &mentioned {
+            if is_sticky(&mentions.by_any, self.entry(at).text.sticky, self.input.number) {
+                add(at, LoreSource::Sticky);
+            }
+        }
+        if is_about_something {
+            let here = self.place.as_ref().and_then(|place| self.lore.by_place.get(place));
+            let mut left = MAX_OF_PLACE;
+            for &at in here.into_iter().flatten() {
+                if left > 0 && add(at, LoreSource::Place) {
+                    left -= 1;
+                }
+            }
+            let mut nearest: Vec<usize> = (0..similarities.len()).filter(|at| similarities[*at] > 0.0).collect();
+            nearest.sort_unstable_by(|a, b| similarities[*b].total_cmp(&similarities[*a]).then(a.cmp(b)));
+            let mut left = LORE_CANDIDATES;
+            for at in nearest {
+                if left == 0 {
+                    break;
+                }
+                // Decayed entries do not take the places of others.
+                if self.secrecy(at) == Secrecy::Locked || self.is_decayed(at) {
+                    continue;
+                }
+                left -= 1;
+                add(at, LoreSource::Meaning);
+            }
+        }
+        self.spread(&mut found);
+        found
+    }
+
+    /// Adds the entries to which the candidates lead.
+    fn spread(&self, found: &mut Vec<(usize, LoreSource)>) {
+        let mut seen: HashSet<usize> = found.iter().map(|(at, _)| *at).collect();
+        let (mut from, most) = (0, found.len() + MAX_SPREAD);
+        for _ in 0..SPREAD_STEPS {
+            let until = found.len();
+            for step in from..until {
+                let (at, _) = found[step];
+                // An entry that is kept back leads nowhere: what it leads to would tell of it.
+                if self.secrecy(at) != Secrecy::Open || self.is_decayed(at) {
+                    continue;
+                }
+                for &next in &self.lore.leads_to[at] {
+                    if found.len() < most && self.secrecy(next) == Secrecy::Open && seen.insert(next) {
+                        found.push((next, LoreSource::Related));
+                    }
+                }
+            }
+            from = until;
+        }
+    }
+
+    fn secrecy(&self, at: usize) -> Secrecy {
+        self.entry(at).text.secrecy(&self.input.npc, &self.context)
+    }
+
+    fn is_decayed(&self, at: usize) -> bool {
+        let layer = self.entry(at).text.layer_now(&self.context);
+        let now = self.input.number;
+        match self.mentions.get(&at) {
+            Some(mentions) => mentions.by_name.is_decayed(layer, now),
+            None => Mentions::default().is_decayed(layer, now),
+        }
+    }
+
+    /// Returns the fate of a candidate, before its group and the budget are known.
+    fn fate(&self, at: usize) -> LoreFate {
+        let text = &self.entry(at).text;
+        let rests = self
+            .mentions
+            .get(&at)
+            .is_some_and(|mentions| is_in_cooldown(&mentions.by_any, text.sticky, text.cooldown, self.input.number));
+        if self.is_decayed(at) {
+            LoreFate::Decayed
+        } else if rests {
+            LoreFate::Resting
+        } else {
+            LoreFate::Used
+        }
+    }
+
+    fn rank(&self, candidates: Vec<(usize, LoreSource)>, similarities: &[f64]) -> Vec<LoreHit> {
+        let scored = candidates.into_iter().map(|(at, source)| {
+            let entry = self.entry(at);
+            let similarity = match source {
+                LoreSource::Name => 1.0,
+                _ => similarities.get(at).copied().unwrap_or(0.0),
+            };
+            let layer = entry.text.layer_now(&self.context);
+            let score = LoreScore::new(similarity, self.ties(entry), layer);
+            let mut hit = LoreHit::new(at, entry, self.secrecy(at), score, source);
+            hit.trace.layer = layer;
+            hit.trace.fate = self.fate(at);
+            hit
+        });
+        let mut hits: Vec<LoreHit> = scored.collect();
+        hits.sort_by(|a, b| {
+            let is_first = |hit: &LoreHit| {
+                (
+                    hit.trace.fate == LoreFate::Used,
+                    hit.trace.found_by == LoreSource::Always,
+                )
+            };
+            is_first(b)
+                .cmp(&is_first(a))
+                .then_with(|| b.trace.score.total.total_cmp(&a.trace.score.total))
+                .then_with(|| a.at.cmp(&b.at))
+        });
+        let mut groups: HashSet<&str> = HashSet::new();
+        for hit in &mut hits {
+            let group = self.entry(hit.at).text.group.as_deref();
+            if hit.trace.fate == LoreFate::Used && group.is_some_and(|group| !groups.insert(group)) {
+                hit.trace.fate = LoreFate::Outranked;
+            }
+            if hit.trace.fate == LoreFate::Used && hit.secrecy == Secrecy::Open {
+                hit.now = self.state_now(self.entry(hit.at));
+            }
+        }
+        hits.truncate(MAX_CONSIDERED);
+        hits
+    }
+
+    fn ties(&self, entry: &LoreEntry) -> LoreTies {
+        let text = &entry.text;
+        let any_of = |names: &BTreeSet<String>| {
+            text.characters
+                .iter()
+                .any(|name| names.contains(&normalise_text(name.trim())))
+        };
+        let place = text.place.as_ref().map(|place| normalise_text(place.trim()));
+        LoreTies {
+            at_place: place.is_some() && place == self.place,
+            nearby: any_of(&self.near),
+            related: any_of(&self.related),
+        }
+    }
+
+    /// Returns what the state of the world says of the entry's characters and items. Other players stay unnamed.
+    fn state_now(&self, entry: &LoreEntry) -> Vec<LoreNow> {
+        let own = self.input.player.as_ref().map(party::player_key);
+        let is_stranger = |name: &str| party::is_player(name) && Some(name) != own.as_deref();
+        let characters = entry.text.characters.iter().filter_map(|name| {
+            let wanted = normalise_text(name.trim());
+            let mut all = self.state.characters.iter();
+            let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
+            let (place, status) = (character.location.clone(), character.status.clone());
+            let is_known = place.is_some() || status.is_some();
+            (is_known && !is_stranger(known)).then(|| LoreNow::Character {
+                name: name.clone(),
+                place,
+                status,
+            })
+        });
+        let items = entry.text.items.iter().flat_map(|item| {
+            let wanted = normalise_text(item.trim());
+            let all = self.state.characters.iter();
+            let has_it = all.filter(move |(name, character)| {
+                !is_stranger(name) && character.items.keys().any(|held| normalise_text(held) == wanted)
+            });
+            has_it.map(|(name, _)| LoreNow::Item {
+                item: item.clone(),
+                holder: name.clone(),
+            })
+        });
+        characters.chain(items).take(MAX_SHOWN_NOW).collect()
+    }
+}
+
+/// Returns the mentions of entries in the last turns and in the line.
+fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMentions> {
+    let mut all: HashMap<usize, EntryMentions> = HashMap::new();
+    let since = input.number.saturating_sub(MAX_STAY_TURNS);
+    let line = input.heard_text();
+    for turn in input.history.iter().filter(|turn| turn.number >= since) {
+        for text in [&turn.player_text, &turn.reply_text] {
+            lore.names.find_in(text, |at, is_keyword| {
+                let mentions = all.entry(at).or_default();
+                mentions.by_any.add_turn(turn.number);
+                if !is_keyword {
+                    mentions.by_name.add_turn(turn.number);
+                }
+            });
+        }
+    }
+    lore.names.find_in(&line, |at, is_keyword| {
+        let mentions = all.entry(at).or_default();
+        if is_keyword {
+            mentions.now.get_or_insert(LoreSource::Keyword);
+        } else {
+            mentions.by_name.add_turn(input.number);
+            mentions.now = Some(LoreSource::Name);
+        }
+    });
+    all
+}

@@ -1,0 +1,158 @@
+//! Lore in a prompt: what the NPC knows of the world, and what it keeps to itself, within a separate budget.
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    templates::{Template, Templates},
+    untrusted::escape_untrusted,
+};
+use crate::{
+    lore::{FoundLore, LoreHit, LoreNow},
+    settings::PromptSettings,
+    turn::TurnError,
+};
+use colloquy_memory::{
+    lore::Secrecy,
+    packing::{PackingBudget, pack_texts},
+    party::{self, PLAYER},
+    trace::{CandidateFate, LoreFate, LoreTrace},
+};
+
+struct ShownEntry {
+    /// The position among the hits.
+    at: usize,
+    text: String,
+    tokens: u32,
+    /// True if the text is the entry's tell.
+    is_tell: bool,
+}
+
+/// The selected entries.
+#[derive(Default)]
+pub(super) struct ShownLore {
+    /// Best first.
+    entries: Vec<ShownEntry>,
+    /// The fate of every hit, by position.
+    fates: Vec<LoreFate>,
+}
+
+impl ShownLore {
+    /// Selects the best entries that fit.
+    pub(super) fn select_fitting(
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        budgets: &PromptSettings,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<Self, TurnError> {
+        let Some(found) = material.lore else {
+            return Ok(Self::default());
+        };
+        let mut fates: Vec<LoreFate> = found.hits.iter().map(|hit| hit.trace.fate).collect();
+        let usable: Vec<usize> = (0..fates.len()).filter(|at| fates[*at] == LoreFate::Used).collect();
+        let texts = usable
+            .iter()
+            .map(|at| render_entry(templates, material, found, &found.hits[*at]));
+        let texts = texts.collect::<Result<Vec<String>, TurnError>>()?;
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let budget = PackingBudget {
+            top_k: usize::MAX,
+            total_tokens: budgets
+                .lore_tokens
+                .min(left.saturating_sub(2 * (HEADING_TOKENS + FRAME_TOKENS))),
+            item_tokens: budgets.lore_item_tokens,
+        };
+        let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
+        for (at, fate) in usable.iter().zip(&packing.fates) {
+            if *fate != CandidateFate::Used {
+                fates[*at] = LoreFate::OverBudget;
+            }
+        }
+        let entries = packing.items.iter().map(|item| ShownEntry {
+            at: usable[item.index],
+            text: item.text.to_owned(),
+            tokens: count(item.text) + ITEM_TOKENS,
+            is_tell: found.hits[usable[item.index]].secrecy == Secrecy::Guarded,
+        });
+        Ok(Self {
+            entries: entries.collect(),
+            fates,
+        })
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.entries.iter().map(|entry| entry.tokens).sum()
+    }
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    pub(super) fn dropped_count(&self) -> usize {
+        self.fates.iter().filter(|fate| **fate == LoreFate::OverBudget).count()
+    }
+    /// Drops the last entry. Returns `false` if there is none.
+    pub(super) fn drop_last(&mut self) -> bool {
+        let last = self.entries.pop();
+        if let Some(entry) = &last {
+            self.fates[entry.at] = LoreFate::OverBudget;
+        }
+        last.is_some()
+    }
+
+    /// The texts that may be told, and the tells.
+    pub(super) fn template_values(&self) -> Value {
+        let texts = |is_tell: bool| -> Vec<Value> {
+            let some = self.entries.iter().filter(|entry| entry.is_tell == is_tell);
+            some.map(|entry| entry.text.as_str().into()).collect()
+        };
+        context! { told => texts(false), tells => texts(true) }
+    }
+
+    /// Returns the trace of every considered entry.
+    pub(super) fn trace_entries(&self, material: &PromptMaterial<'_>) -> Vec<LoreTrace> {
+        let hits = material.lore.into_iter().flat_map(|found| &found.hits);
+        let traced = hits.zip(&self.fates).enumerate().map(|(at, (hit, fate))| LoreTrace {
+            fate: *fate,
+            shown: self
+                .entries
+                .iter()
+                .find(|entry| entry.at == at)
+                .map(|entry| entry.text.clone()),
+            ..hit.trace.clone()
+        });
+        traced.collect()
+    }
+}
+
+/// Renders what the prompt says of an entry: its content with the present state, or its tell.
+fn render_entry(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    found: &FoundLore,
+    hit: &LoreHit,
+) -> Result<String, TurnError> {
+    let text = &found.entry(hit).text;
+    if hit.secrecy == Secrecy::Guarded {
+        let tell = text.tell.as_ref().map_or("", |tell| tell.text.as_str());
+        return Ok(escape_untrusted(tell));
+    }
+    let shown = |name: &str| {
+        if party::is_player(name) {
+            PLAYER.to_owned()
+        } else {
+            escape_untrusted(name)
+        }
+    };
+    let optional = |text: &Option<String>| text.as_deref().map(escape_untrusted);
+    let now = hit.now.iter().map(|now| match now {
+        LoreNow::Character { name, place, status } => context! {
+            who => shown(name), place => optional(place), status => optional(status), item => (),
+        },
+        LoreNow::Item { item, holder } => context! {
+            who => shown(holder), place => (), status => (), item => escape_untrusted(item),
+        },
+    });
+    let now: Vec<Value> = now.collect();
+    let values = context! { name => escape_untrusted(&text.name), content => escape_untrusted(&text.content), now };
+    Ok(templates.render(material.npc.language, Template::Lore, values)?)
+}

@@ -1,0 +1,299 @@
+//! The lore of worlds.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Connection, Engine, LedgerLock, acquire_lock, audit, authored,
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
+    statements::{execute, fetch_optional, fetch_scalar},
+};
+use colloquy_core::{
+    ids::{LoreId, TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::lore::{LoreEntry, MAX_LORE_PER_WORLD};
+use colloquy_ports::{
+    Page, PageRequest, StoreResult,
+    ledger::{
+        audit::Edit,
+        authored::{DeleteOutcome, PutOutcome},
+        lore::{EmbeddedLore, ImportOutcome, LoreStore, WorldLore},
+        scenarios::Embedding,
+    },
+};
+
+pub(super) struct SqlLoreStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_entry`].
+macro_rules! lore_columns {
+    () => {
+        "world, id, body, version, updated_at"
+    };
+}
+
+const LORE_VERSION_OF_WORLD: &str = "SELECT lore_version FROM worlds WHERE tenant = $1 AND id = $2";
+const ENTRY_VERSION: &str = "SELECT version FROM lore
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const COUNT_ENTRIES: &str = "SELECT COUNT(*) FROM lore WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const UPSERT_ENTRY: &str = "INSERT INTO lore (tenant, world, id, body, embedding_model, embedding, version, updated_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+    ON CONFLICT (tenant, world, id) DO UPDATE SET body = excluded.body, embedding_model = excluded.embedding_model,
+        embedding = excluded.embedding, version = excluded.version, updated_at = excluded.updated_at, deleted_at = NULL";
+const ENTRY_BY_ID: &str = concat!(
+    "SELECT ",
+    lore_columns!(),
+    " FROM lore WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL"
+);
+const LIST_ENTRIES: &str = concat!(
+    "SELECT ",
+    lore_columns!(),
+    " FROM lore WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL AND ($3 IS NULL OR id > $3)
+      ORDER BY id LIMIT $4"
+);
+const ALL_ENTRIES: &str = concat!(
+    "SELECT ",
+    lore_columns!(),
+    ", embedding_model, embedding FROM lore WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL ORDER BY id"
+);
+const HIDE_ENTRY: &str = "UPDATE lore SET deleted_at = $4
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const UNEMBEDDED: &str = concat!(
+    "SELECT ",
+    lore_columns!(),
+    " FROM lore WHERE tenant = $1 AND deleted_at IS NULL AND embedding_model <> $2 ORDER BY world, id LIMIT $3"
+);
+const STORE_EMBEDDING: &str = "UPDATE lore SET embedding_model = $5, embedding = $6
+    WHERE tenant = $1 AND world = $2 AND id = $3 AND version = $4 AND deleted_at IS NULL";
+
+fn read_entry(columns: &mut Columns<'_>) -> StoreResult<LoreEntry> {
+    Ok(LoreEntry {
+        world: columns.id()?,
+        id: columns.id()?,
+        text: columns.json()?,
+        version: columns.number()?,
+        updated_at: columns.time()?,
+    })
+}
+
+fn read_embedded(columns: &mut Columns<'_>) -> StoreResult<EmbeddedLore> {
+    Ok(EmbeddedLore {
+        entry: read_entry(columns)?,
+        embedding: Embedding {
+            model: columns.next()?,
+            vector: vector_from_bytes(columns.next()?)?,
+        },
+    })
+}
+
+async fn entry_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    id: &LoreId,
+) -> StoreResult<Option<i64>> {
+    let row = fetch_optional!(connection, ENTRY_VERSION; tenant, world, id).await?;
+    row.map(|row| Columns::new(&row).next()).transpose()
+}
+
+async fn count_entries(connection: &mut Connection, tenant: &TenantId, world: &WorldId) -> StoreResult<i64> {
+    fetch_scalar!(connection, COUNT_ENTRIES; tenant, world).await
+}
+
+/// Returns the version that a put would write, or the reason for refusing the put.
+async fn next_version(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    entry: &LoreEntry,
+    if_version: Option<u32>,
+) -> StoreResult<Result<u32, PutOutcome>> {
+    if authored::world_version(connection, tenant, &entry.world)
+        .await?
+        .is_none()
+    {
+        return Ok(Err(PutOutcome::NoParent));
+    }
+    let stored = entry_version(connection, tenant, &entry.world, &entry.id).await?;
+    let next = authored::next_version(stored, if_version);
+    let is_new = next.is_ok() && stored.is_none();
+    if is_new && count_entries(connection, tenant, &entry.world).await? >= i64::from(MAX_LORE_PER_WORLD) {
+        return Ok(Err(PutOutcome::Full {
+            most: MAX_LORE_PER_WORLD,
+        }));
+    }
+    Ok(next)
+}
+
+async fn write_entry(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    lore: &EmbeddedLore,
+    version: u32,
+) -> StoreResult<()> {
+    let EmbeddedLore { entry, embedding } = lore;
+    execute!(
+        connection, UPSERT_ENTRY;
+        tenant, entry.world, entry.id, to_json(&entry.text)?, without_nul(&embedding.model),
+        vector_to_bytes(&embedding.vector), i64::from(version), to_micros(entry.updated_at)
+    )
+    .await
+    .map(drop)
+}
+
+#[async_trait]
+impl LoreStore for SqlLoreStore {
+    async fn put_lore(
+        &self,
+        scope: &TenantScope,
+        lore: &EmbeddedLore,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, lore, edit) = (scope.tenant().clone(), lore.clone(), edit.clone());
+        write_transaction!(self.0, scope, |connection| {
+            let world = &lore.entry.world;
+            acquire_lock(connection, &tenant, LedgerLock::Authored(world)).await?;
+            let version = match next_version(connection, &tenant, &lore.entry, if_version).await? {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            write_entry(connection, &tenant, &lore, version).await?;
+            authored::raise_lore_version(connection, &tenant, world).await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(authored::put_outcome(version))
+        })
+        .await
+    }
+    async fn check_put(
+        &self,
+        scope: &TenantScope,
+        entry: &LoreEntry,
+        if_version: Option<u32>,
+    ) -> StoreResult<Option<PutOutcome>> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let next = next_version(&mut connection, scope.tenant(), entry, if_version).await?;
+        Ok(next.err())
+    }
+    async fn import_lore(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        entries: &[EmbeddedLore],
+        edit: &Edit,
+    ) -> StoreResult<ImportOutcome> {
+        let (tenant, world, entries, edit) = (scope.tenant().clone(), world.clone(), entries.to_vec(), edit.clone());
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+            if authored::world_version(connection, &tenant, &world).await?.is_none() {
+                return Ok(ImportOutcome::NoParent);
+            }
+            let mut versions = Vec::with_capacity(entries.len());
+            for lore in &entries {
+                let stored = entry_version(connection, &tenant, &world, &lore.entry.id).await?;
+                versions.push(stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0));
+            }
+            let new = versions.iter().filter(|version| **version == 0).count();
+            let (new, updated) = (count_of(new), count_of(entries.len() - new));
+            if count_entries(connection, &tenant, &world).await? + i64::from(new) > i64::from(MAX_LORE_PER_WORLD) {
+                return Ok(ImportOutcome::Full {
+                    most: MAX_LORE_PER_WORLD,
+                });
+            }
+            for (lore, version) in entries.iter().zip(versions) {
+                write_entry(connection, &tenant, lore, version + 1).await?;
+            }
+            authored::raise_lore_version(connection, &tenant, &world).await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(ImportOutcome::Written { created: new, updated })
+        })
+        .await
+    }
+    async fn load_lore(&self, scope: &TenantScope, world: &WorldId, id: &LoreId) -> StoreResult<Option<LoreEntry>> {
+        let query = bind!(ENTRY_BY_ID; scope.tenant(), world, id);
+        self.0.fetch_optional(scope, query, read_entry).await
+    }
+    async fn list_lore(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        page: &PageRequest,
+    ) -> StoreResult<Page<LoreEntry>> {
+        let after = page.after.as_deref().map(without_nul);
+        let query = bind!(LIST_ENTRIES; scope.tenant(), world, after, page_row_limit(page));
+        fetch_page(&self.0, scope, query, page, read_entry, |entry| entry.id.to_string()).await
+    }
+    async fn load_world_lore(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<WorldLore> {
+        // The version first: entries may be newer than the version, but not older.
+        let query = bind!(LORE_VERSION_OF_WORLD; scope.tenant(), world);
+        let version = self
+            .0
+            .fetch_optional(scope, query, |columns| columns.number::<u32>())
+            .await?;
+        let query = bind!(ALL_ENTRIES; scope.tenant(), world);
+        Ok(WorldLore {
+            version: version.unwrap_or(0),
+            entries: self.0.fetch_all(scope, query, read_embedded).await?,
+        })
+    }
+    async fn delete_lore(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        id: &LoreId,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<DeleteOutcome> {
+        let (tenant, world, id, edit) = (scope.tenant().clone(), world.clone(), id.clone(), edit.clone());
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
+            let stored = entry_version(connection, &tenant, &world, &id).await?;
+            if let Some(refused) = authored::delete_rejection(stored, if_version) {
+                return Ok(refused);
+            }
+            execute!(connection, HIDE_ENTRY; tenant, world, id, to_micros(edit.at)).await?;
+            authored::raise_lore_version(connection, &tenant, &world).await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(DeleteOutcome::Deleted)
+        })
+        .await
+    }
+    async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<LoreEntry>> {
+        let query = bind!(UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit));
+        self.0.fetch_all(scope, query, read_entry).await
+    }
+    async fn store_embedding(&self, scope: &TenantScope, entry: &LoreEntry, embedding: &Embedding) -> StoreResult<()> {
+        let (tenant, entry, embedding) = (scope.tenant().clone(), entry.clone(), embedding.clone());
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&entry.world)).await?;
+            execute!(
+                connection, STORE_EMBEDDING;
+                tenant, entry.world, entry.id, i64::from(entry.version), without_nul(&embedding.model),
+                vector_to_bytes(&embedding.vector)
+            )
+            .await?;
+            authored::raise_lore_version(connection, &tenant, &entry.world).await
+        })
+        .await
+    }
+}
+
+fn count_of(entries: usize) -> u32 {
+    u32::try_from(entries).unwrap_or(u32::MAX)
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::plan;
+
+        #[tokio::test]
+        async fn lore_of_a_world_is_read_by_world() {
+            for statement in [ALL_ENTRIES, LIST_ENTRIES, COUNT_ENTRIES] {
+                let plan = plan(statement).await;
+                assert!(plan.contains("sqlite_autoindex_lore_1 (tenant=? AND world=?"), "{plan}");
+            }
+        }
+    }
+}

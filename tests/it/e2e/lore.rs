@@ -1,0 +1,226 @@
+//! Lore: what the NPC is told of the world, under which conditions, and what a rewind takes back.
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::{
+    npc_conversation::{last_prompt, with_mock},
+    scenarios::put,
+};
+use crate::support::{RestClient, run};
+
+const LORE: &str = "/v1/worlds/vale/lore";
+
+async fn author_lore(backend: &RestClient) {
+    for (id, entry) in [
+        (
+            "dark-forest",
+            json!({"name": "Dark Forest", "aliases": ["the black wood"], "layer": "A1", "place": "Dark Forest",
+                "content": "Wolves rule the Dark Forest since the Great Collapse.", "related": ["keep"]}),
+        ),
+        (
+            "collapse",
+            json!({"name": "Great Collapse", "layer": "A1", "content": "The mountain fell in one night."}),
+        ),
+        (
+            "keep",
+            json!({"name": "Silver Keep", "layer": "A3", "content": "Nine knights hold the Silver Keep."}),
+        ),
+        (
+            "goblin-king",
+            json!({"name": "Krug", "layer": "A2", "characters": ["Krug"], "items": ["crown"],
+                "content": "Krug is the king of the goblins."}),
+        ),
+        (
+            "well",
+            json!({"name": "old well", "layer": "A2", "content": "Mira threw the ledger into the old well.",
+                "when": [{"item": "silver key"}], "tell": {"text": "You look away when the well is named."}}),
+        ),
+        (
+            "vault",
+            json!({"name": "vault", "layer": "A2", "content": "The vault opens at noon.", "when": [{"item": "silver key"}]}),
+        ),
+        (
+            "guild",
+            json!({"name": "thieves' guild", "layer": "A2", "content": "The guild meets under the bridge.",
+                "known_by": {"npcs": ["tom"]}}),
+        ),
+    ] {
+        put(backend, &format!("{LORE}/{id}"), &entry).await;
+    }
+}
+
+async fn report(backend: &RestClient, events: Value) {
+    backend
+        .post("/v1/worlds/vale/events", &json!({ "events": events }))
+        .await;
+}
+
+async fn open_session(backend: &RestClient) -> String {
+    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
+    let made = backend.post("/v1/sessions", &body).await;
+    made["id"].as_str().unwrap().to_owned()
+}
+
+async fn say(backend: &RestClient, session: &str, text: &str) -> Value {
+    let path = format!("/v1/sessions/{session}/turns");
+    backend.post(&path, &json!({ "text": text })).await
+}
+
+async fn preview(backend: &RestClient, session: &str, text: &str) -> Value {
+    let path = format!("/v1/sessions/{session}/context");
+    backend.post(&path, &json!({ "text": text })).await
+}
+
+fn fates(traced: &Value) -> Vec<String> {
+    let lore = traced["lore"].as_array().cloned().unwrap_or_default();
+    let one = |entry: &Value| format!("{} {} {}", entry["entry"], entry["found_by"], entry["fate"]).replace('"', "");
+    lore.iter().map(one).collect()
+}
+
+#[test]
+fn lore_that_the_line_is_about_is_in_the_prompt_with_its_state() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        author_lore(&backend).await;
+        let session = open_session(&backend).await;
+        say(&backend, &session, "What do you know of the Dark Forest?").await;
+        let prompt = last_prompt(&mock);
+        for part in [
+            "[What you know of the world]",
+            "Dark Forest: Wolves rule",
+            "The mountain fell",
+            "Nine knights",
+        ] {
+            assert!(prompt.contains(part), "{part}: {prompt}");
+        }
+        let trace = backend.get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
+        let fates = fates(&trace);
+        assert_eq!(fates[0], "dark-forest name used", "{fates:?}");
+        assert!(fates.contains(&"collapse related used".to_owned()), "{fates:?}");
+
+        report(
+            &backend,
+            json!([
+                {"type": "location", "who": "Krug", "to": "Swamp"},
+                {"type": "status", "who": "Krug", "to": "wounded"},
+                {"type": "item_gained", "who": "player:p1", "item": "crown"},
+                {"type": "location", "who": "player:p1", "to": "Dark Forest"}
+            ]),
+        )
+        .await;
+        say(&backend, &session, "And who is Krug?").await;
+        let prompt = last_prompt(&mock);
+        let krug = "Krug: Krug is the king of the goblins. (Now: Krug is at Swamp, wounded; player has: crown.)";
+        assert!(prompt.contains(krug), "{prompt}");
+        assert!(prompt.contains("Wolves rule"), "the player is in the forest: {prompt}");
+        let shown = preview(&backend, &session, "Tell me of Krug's crown.").await;
+        let best = &shown["lore"][0];
+        assert_eq!(
+            json!([best["entry"], best["score"]["place"]]),
+            json!(["dark-forest", 3.0]),
+            "{shown}"
+        );
+    });
+}
+
+#[test]
+fn unmentioned_lore_decays_and_a_rewind_takes_mentions_back() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        author_lore(&backend).await;
+        mock.apply_settings(&json!({"reply": "Hm."})).unwrap();
+        let session = open_session(&backend).await;
+        for turn in 1..=8 {
+            say(&backend, &session, &format!("It is day {turn}.")).await;
+        }
+        // Turn 9: nobody has named the keep for eight turns.
+        let about = "What of the nine knights?";
+        let shown = preview(&backend, &session, about).await.to_string();
+        assert!(!shown.contains("Nine knights hold"), "{shown}");
+        say(&backend, &session, "Is the Silver Keep far?").await;
+        assert!(last_prompt(&mock).contains("Nine knights hold"));
+        let shown = preview(&backend, &session, about).await.to_string();
+        assert!(shown.contains("Nine knights hold"), "the mention counts: {shown}");
+        backend
+            .post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 8}))
+            .await;
+        let shown = preview(&backend, &session, about).await.to_string();
+        assert!(!shown.contains("Nine knights hold"), "nobody has named it: {shown}");
+    });
+}
+
+#[test]
+fn conditions_and_tells_keep_lore_back() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        author_lore(&backend).await;
+        let session = open_session(&backend).await;
+        let asked = "What is in the old well, in the vault, and where does the thieves' guild meet?";
+        say(&backend, &session, asked).await;
+        let prompt = last_prompt(&mock);
+        assert!(prompt.contains("You look away when the well is named."), "{prompt}");
+        for secret in ["threw the ledger", "opens at noon", "under the bridge"] {
+            assert!(!prompt.contains(secret), "{secret}: {prompt}");
+        }
+        let key = json!([{"type": "item_gained", "who": "player:p1", "item": "Silver Key"}]);
+        report(&backend, key).await;
+        mock.apply_settings(&json!({"reply": "The ledger is in the well, and the vault opens at noon."}))
+            .unwrap();
+        say(&backend, &session, asked).await;
+        let prompt = last_prompt(&mock);
+        assert!(!prompt.contains("You look away"), "{prompt}");
+        assert!(
+            prompt.contains("threw the ledger") && prompt.contains("opens at noon"),
+            "{prompt}"
+        );
+        assert!(!prompt.contains("under the bridge"), "{prompt}");
+        let trace = backend.get(&format!("/v1/sessions/{session}/turns/2/trace")).await;
+        assert_eq!(trace["locks"], "lore:mira/vault;lore:mira/well", "{trace}");
+        backend.idle().await;
+
+        // Another player without the key is told nothing of it, not even from what Mira learned.
+        let other = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p2"});
+        let made = backend.post("/v1/sessions", &other).await;
+        let shown = preview(&backend, made["id"].as_str().unwrap(), asked).await.to_string();
+        assert!(!shown.contains("noon") && !shown.contains("ledger"), "{shown}");
+    });
+}
+
+#[test]
+fn lore_is_authored_with_etags_and_clear_faults() {
+    run(async {
+        let (_mock, server) = with_mock();
+        let backend = server.backend();
+        let path = format!("{LORE}/keep");
+        let keep = json!({"name": "Keep", "content": "Old."});
+        let (status, made) = backend.call(Method::PUT, &path, Some(&keep)).await;
+        assert_eq!((status, &made["layer"]), (StatusCode::CREATED, &json!("A3")), "{made}");
+        let bad = json!({"name": "", "content": "x", "sticky": 9, "tell": {"text": "Hm."},
+            "when": [{"item": "key", "location": "x"}]});
+        let (status, problem) = backend.call(Method::PUT, &path, Some(&bad)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
+        let bad = json!({"name": " ", "content": "x", "sticky": 9, "tell": {"text": "Hm."}});
+        let (status, problem) = backend.call(Method::PUT, &path, Some(&bad)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+        let faulty = problem["errors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|fault| &fault["param"]);
+        assert_eq!(faulty.collect::<Vec<_>>(), ["name", "tell", "sticky"], "{problem}");
+        let listed = backend.get(LORE).await;
+        assert_eq!(listed["items"][0], made, "{listed}");
+        let (status, _) = backend.call(Method::DELETE, &path, None).await;
+        assert_eq!(status, StatusCode::NO_CONTENT);
+        let (status, _) = backend.call(Method::GET, &path, None).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        let (status, _) = backend
+            .call(Method::PUT, "/v1/worlds/nowhere/lore/keep", Some(&keep))
+            .await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+    });
+}

@@ -8,6 +8,7 @@ pub mod aliases;
 pub mod attributes;
 pub mod authored;
 pub mod calibration;
+pub mod character_card;
 pub mod claims;
 pub mod condition;
 pub mod fact;

@@ -1,0 +1,109 @@
+//! Fields of JSON objects of strangers. A field of the wrong type is an error with the path of the field. A missing
+//! field and `null` are the same.
+
+use serde_json::{Map, Value};
+
+use super::CardError;
+use crate::text::is_ignorable;
+
+pub type Object = Map<String, Value>;
+
+/// Most characters of a stranger's word in a message.
+const MAX_PRINTED_CHARS: usize = 64;
+
+/// The text of a field; empty if missing.
+pub fn text(object: &Object, field: &str, path: &str) -> Result<String, CardError> {
+    match present(object, field) {
+        None => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(other) => Err(wrong_type(path, field, "text", other)),
+    }
+}
+
+/// True or false; `None` if missing.
+pub fn flag(object: &Object, field: &str, path: &str) -> Result<Option<bool>, CardError> {
+    match present(object, field) {
+        None => Ok(None),
+        Some(Value::Bool(flag)) => Ok(Some(*flag)),
+        Some(other) => Err(wrong_type(path, field, "true or false", other)),
+    }
+}
+
+/// The object in a field.
+pub fn object<'a>(object: &'a Object, field: &str, path: &str) -> Result<Option<&'a Object>, CardError> {
+    match present(object, field) {
+        None => Ok(None),
+        Some(Value::Object(inner)) => Ok(Some(inner)),
+        Some(other) => Err(wrong_type(path, field, "an object", other)),
+    }
+}
+
+/// A list of texts. A text in place of the list is split at its commas.
+pub fn texts(object: &Object, field: &str, path: &str) -> Result<Vec<String>, CardError> {
+    match present(object, field) {
+        None => Ok(Vec::new()),
+        Some(Value::String(text)) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
+        Some(Value::Array(items)) => {
+            let items = items.iter().enumerate();
+            let read = items.map(|(nth, item)| match item {
+                Value::String(text) => Ok(text.clone()),
+                other => Err(wrong_type(path, &format!("{field}[{nth}]"), "text", other)),
+            });
+            read.collect()
+        }
+        Some(other) => Err(wrong_type(path, field, "a list of texts", other)),
+    }
+}
+
+/// The value of a field, unless it is `null`.
+pub fn present<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
+    object.get(field).filter(|value| !value.is_null())
+}
+
+/// The error of a field with another type.
+pub fn wrong_type(path: &str, field: &str, expected: &'static str, found: &Value) -> CardError {
+    CardError::WrongType {
+        path: join(path, field),
+        expected,
+        found: kind_of(found),
+    }
+}
+
+/// The path of a field; an empty path is the root.
+pub fn join(path: &str, field: &str) -> String {
+    if path.is_empty() {
+        field.to_owned()
+    } else {
+        format!("{path}.{field}")
+    }
+}
+
+/// The type of a value in words.
+pub const fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// True for values that say nothing: `null`, false, zero, and empty texts, lists and objects.
+pub fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.trim().is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+    }
+}
+
+/// A stranger's word for a message: short, and without invisible characters.
+pub fn printable(word: &str) -> String {
+    let seen = word.chars().filter(|c| !c.is_control() && !is_ignorable(*c));
+    seen.take(MAX_PRINTED_CHARS).collect()
+}

@@ -12,6 +12,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("http.body_timeout_ms", 100.0, 600_000.0),
     ("http.write_timeout_ms", 100.0, 600_000.0),
     ("http.max_body_bytes", 1024.0, 104_857_600.0),
+    ("http.max_import_bytes", 1024.0, 104_857_600.0),
     ("http.default_page", 1.0, 200.0),
     ("http.max_sessions_per_socket", 1.0, 100_000.0),
     ("http.sse_queue", 8.0, 1_000_000.0),

@@ -309,11 +309,33 @@ where
     }
 }
 
+/// The file of an import: JSON, or a picture with JSON inside.
+pub struct ImportFile(pub Bytes);
+
+impl FromRequest for ImportFile {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        let payload = payload.take();
+        Box::pin(async move {
+            let limit = app_state(&request)?.settings.max_import_bytes;
+            limited_body(&request, payload, limit).await.map(Self)
+        })
+    }
+}
+
 async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
-    let state = app_state(request)?;
     require_json_content(request)?;
+    let limit = app_state(request)?.settings.max_body_bytes;
+    limited_body(request, payload, limit).await
+}
+
+async fn limited_body(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Bytes, Problem> {
+    let state = app_state(request)?;
     let patience = Duration::from_millis(state.settings.body_timeout_ms);
-    let body = timeout(patience, read_body(request, payload, state.settings.max_body_bytes));
+    let body = timeout(patience, read_body(request, payload, limit));
     let body = body.await.map_err(|_| {
         Problem::new(
             Code::RequestTimeout,

@@ -21,6 +21,7 @@ mod facts;
 pub mod fuzzing;
 mod health;
 mod idempotency;
+mod imports;
 mod jobs;
 mod lore;
 pub mod metrics;
@@ -108,6 +109,9 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(saves::get_save)
         .service(saves::delete_save)
         .service(npcs::list_npcs)
+        // Verbs before the object route, whose pattern also matches.
+        .service(imports::import_card)
+        .service(imports::export_card)
         .service(npcs::put_npc)
         .service(npcs::get_npc)
         .service(npcs::delete_npc)
@@ -115,8 +119,11 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(scenarios::put_scenario)
         .service(scenarios::get_scenario)
         .service(scenarios::delete_scenario)
+        .service(imports::import_lorebook)
+        .service(imports::export_lorebook)
         .service(lore::list_lore)
         .service(lore::put_lore)
+        .service(lore::lore_history)
         .service(lore::get_lore)
         .service(lore::delete_lore)
         .service(progress::get_progress)

@@ -2,7 +2,7 @@
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use garde::Validate;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
@@ -11,11 +11,19 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{self, Items, PageQuery},
-    run_uncancelled, worlds,
+    run_uncancelled,
+    world_state::CauseView,
+    worlds,
 };
 use colloquy_core::ids::{LoreId, WorldId};
 use colloquy_dialogue::lore;
-use colloquy_memory::lore::{LoreEntry, LoreText};
+use colloquy_memory::{
+    lore::{LoreEntry, LoreText},
+    state::StateChange,
+};
+
+/// Most changes in the history of an entry.
+const MAX_HISTORY: usize = 200;
 
 /// An entry of the lore as its author writes it.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -122,6 +130,59 @@ pub async fn list_lore(
         .list_lore(&caller.scope, &world, &page)
         .await?;
     Ok(HttpResponse::Ok().json(Items::from(found)))
+}
+
+/// A change of the world's state that an entry follows.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LoreChangeView {
+    /// The change: `change` names its sort, as in `world.changed`.
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    change: StateChange,
+    cause: CauseView,
+}
+
+/// The changes that an entry follows.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct LoreHistoryView {
+    /// Oldest first, the last 200.
+    items: Vec<LoreChangeView>,
+}
+
+/// Returns how the state of an entry came about: where its characters were, their status, and who had its items.
+///
+/// Only changes that stand are listed: a rewind takes the changes of a reply back.
+#[utoipa::path(
+    tag = "lore",
+    params(("world" = String, Path), ("lore" = String, Path)),
+    responses((status = 200, body = LoreHistoryView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/lore/{lore}/history")]
+pub async fn lore_history(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<(WorldId, LoreId)>,
+) -> Result<HttpResponse, Problem> {
+    let (world, id) = path.0;
+    let entry = find_lore(&state, &caller, &world, &id).await?;
+    let changes = state
+        .services
+        .ledger
+        .state
+        .load_changes_since(&caller.scope, &world, 0)
+        .await?;
+    let mut followed: Vec<_> = changes
+        .changes
+        .into_iter()
+        .filter(|stored| entry.text.follows_change(&stored.change))
+        .collect();
+    let items = followed.split_off(followed.len().saturating_sub(MAX_HISTORY));
+    let items = items.into_iter().map(|stored| LoreChangeView {
+        cause: CauseView::new(&stored.cause, stored.at),
+        change: stored.change,
+    });
+    Ok(HttpResponse::Ok().json(LoreHistoryView { items: items.collect() }))
 }
 
 /// Hides an entry: from now on, the entry is in no prompt.

@@ -21,6 +21,8 @@ pub struct HttpSettings {
     pub trusted_proxies: Vec<IpNet>,
     /// Largest request body, in bytes; default 262,144.
     pub max_body_bytes: usize,
+    /// Largest file of an import, in bytes; default 8,388,608.
+    pub max_import_bytes: usize,
     /// Items of a list without a `limit`; default 50, at most 200.
     pub default_page: u32,
     /// Serve `/docs`, `/openapi.json` and `/asyncapi.json`; default true.

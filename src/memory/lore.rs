@@ -18,6 +18,8 @@ use super::{
     authored::Npc,
     condition::{Condition, ConditionContext, MAX_CONDITIONS},
     fact::embedded_text,
+    keywords::normalise_text,
+    state::StateChange,
     text::{check_name, check_prose, check_visible},
 };
 use colloquy_core::ids::{FactionId, LoreId, NpcId, WorldId};
@@ -232,6 +234,23 @@ impl LoreText {
     pub fn layer_now(&self, context: &ConditionContext<'_>) -> LoreLayer {
         let rule = self.layers.iter().find(|rule| context.all_hold(&rule.when));
         rule.map_or(self.layer, |rule| rule.layer)
+    }
+
+    /// True if the prompt's sentence about the entry follows the change: the place or the status of a character of the
+    /// entry, or who has an item of it.
+    #[must_use]
+    pub fn follows_change(&self, change: &StateChange) -> bool {
+        let is_among = |names: &[String], name: &str| {
+            let wanted = normalise_text(name.trim());
+            names.iter().any(|name| normalise_text(name.trim()) == wanted)
+        };
+        match change {
+            StateChange::Location { who, .. } | StateChange::Status { who, .. } => is_among(&self.characters, who),
+            StateChange::ItemGained { item, .. }
+            | StateChange::ItemLost { item, .. }
+            | StateChange::ItemCount { item, .. } => is_among(&self.items, item),
+            _ => false,
+        }
     }
 
     /// The text of the entry's vector.

@@ -103,6 +103,8 @@ pub enum LoreSource {
     Name,
     /// The line has a keyword of the entry.
     Keyword,
+    /// The line points back ("what is that?"), and the last turn had a name of the entry.
+    PointedAt,
     /// A line of the last turns had a name or a keyword, and the entry stays.
     Sticky,
     /// The entry's place is where the player is.

@@ -413,6 +413,7 @@ impl UseCases for FakeUseCases {
     async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
         Ok(Preview {
             scenarios: vec![],
+            lore: vec![],
             messages: Vec::new(),
             sections: Vec::new(),
             prompt_tokens: input.number,

@@ -10,7 +10,7 @@ use crate::{Services, intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
-    keywords::normalise_text,
+    keywords::{self, normalise_text},
     lore::{
         LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, MAX_STAY_TURNS, Mentions, Secrecy, is_in_cooldown, is_sticky,
     },
@@ -176,14 +176,14 @@ impl<'a> LoreSearch<'a> {
                 add(at, LoreSource::Sticky);
             }
         }
-        if is_about_something {
-            let here = self.place.as_ref().and_then(|place| self.lore.by_place.get(place));
-            let mut left = MAX_OF_PLACE;
-            for &at in here.into_iter().flatten() {
-                if left > 0 && add(at, LoreSource::Place) {
-                    left -= 1;
-                }
+        let here = self.place.as_ref().and_then(|place| self.lore.by_place.get(place));
+        let mut left = MAX_OF_PLACE;
+        for &at in here.into_iter().flatten() {
+            if left > 0 && add(at, LoreSource::Place) {
+                left -= 1;
             }
+        }
+        if is_about_something {
             let mut nearest: Vec<usize> = (0..similarities.len()).filter(|at| similarities[*at] > 0.0).collect();
             nearest.sort_unstable_by(|a, b| similarities[*b].total_cmp(&similarities[*a]).then(a.cmp(b)));
             let mut left = LORE_CANDIDATES;
@@ -346,6 +346,7 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
     let mut all: HashMap<usize, EntryMentions> = HashMap::new();
     let since = input.number.saturating_sub(MAX_STAY_TURNS);
     let line = input.heard_text();
+    let points_back = input.player.is_some() && keywords::refers_back(&line);
     for turn in input.history.iter().filter(|turn| turn.number >= since) {
         for text in [&turn.player_text, &turn.reply_text] {
             lore.names.find_in(text, |at, is_keyword| {
@@ -353,6 +354,9 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
                 mentions.by_any.add_turn(turn.number);
                 if !is_keyword {
                     mentions.by_name.add_turn(turn.number);
+                    if points_back && turn.number + 1 == input.number {
+                        mentions.now = Some(LoreSource::PointedAt);
+                    }
                 }
             });
         }
@@ -360,7 +364,10 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
     lore.names.find_in(&line, |at, is_keyword| {
         let mentions = all.entry(at).or_default();
         if is_keyword {
-            mentions.now.get_or_insert(LoreSource::Keyword);
+            // A keyword says more than a word that points back.
+            if mentions.now != Some(LoreSource::Name) {
+                mentions.now = Some(LoreSource::Keyword);
+            }
         } else {
             mentions.by_name.add_turn(input.number);
             mentions.now = Some(LoreSource::Name);

@@ -151,7 +151,6 @@ async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Can
             });
         }
     }
-    author_lore(stage, locks, &npcs, &mut canaries).await;
     (npcs, canaries)
 }
 
@@ -608,7 +607,12 @@ async fn run_canaries(part: u32, prompts: u32, locks: LockSetup, stage: impl Asy
             ..WorldSettings::default()
         };
         let mut stage = stage(settings).await;
-        let (npcs, canaries) = author_pasts(&mut stage, locks).await;
+        let (npcs, mut canaries) = author_pasts(&mut stage, locks).await;
+        // Everything said after a prompt with conditional lore has the locks of the lore. The other worlds show that
+        // NPCs tell of themselves.
+        if nth % 2 == 1 {
+            author_lore(&mut stage, locks, &npcs, &mut canaries).await;
+        }
         let mut vale = CanaryWorld {
             stage: &stage,
             npcs,

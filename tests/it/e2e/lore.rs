@@ -72,6 +72,12 @@ async fn preview(backend: &RestClient, session: &str, text: &str) -> Value {
     backend.post(&path, &json!({ "text": text })).await
 }
 
+async fn import_file(backend: &RestClient, path: &str, file: &Value, expected: StatusCode) -> Value {
+    let (status, answer) = backend.call(Method::POST, path, Some(file)).await;
+    assert_eq!(status, expected, "{path}: {answer}");
+    answer
+}
+
 fn fates(traced: &Value) -> Vec<String> {
     let lore = traced["lore"].as_array().cloned().unwrap_or_default();
     let one = |entry: &Value| format!("{} {} {}", entry["entry"], entry["found_by"], entry["fate"]).replace('"', "");
@@ -96,9 +102,9 @@ fn lore_that_the_line_is_about_is_in_the_prompt_with_its_state() {
             assert!(prompt.contains(part), "{part}: {prompt}");
         }
         let trace = backend.get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
-        let fates = fates(&trace);
-        assert_eq!(fates[0], "dark-forest name used", "{fates:?}");
-        assert!(fates.contains(&"collapse related used".to_owned()), "{fates:?}");
+        let found = fates(&trace);
+        assert_eq!(found[0], "dark-forest name used", "{found:?}");
+        assert!(found.contains(&"collapse related used".to_owned()), "{found:?}");
 
         report(
             &backend,
@@ -110,11 +116,22 @@ fn lore_that_the_line_is_about_is_in_the_prompt_with_its_state() {
             ]),
         )
         .await;
+        let history = backend.get(&format!("{LORE}/goblin-king/history")).await;
+        let changes = history["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| json!([item["change"], item["cause"]["kind"]]));
+        let expected = json!([["location", "event"], ["status", "event"], ["item_gained", "event"]]);
+        assert_eq!(Value::from_iter(changes), expected, "{history}");
         say(&backend, &session, "And who is Krug?").await;
         let prompt = last_prompt(&mock);
         let krug = "Krug: Krug is the king of the goblins. (Now: Krug is at Swamp, wounded; player has: crown.)";
         assert!(prompt.contains(krug), "{prompt}");
         assert!(prompt.contains("Wolves rule"), "the player is in the forest: {prompt}");
+        let shown = preview(&backend, &session, "And what was that?").await;
+        let found = fates(&shown);
+        assert!(found.contains(&"goblin-king pointed_at used".to_owned()), "{found:?}");
         let shown = preview(&backend, &session, "Tell me of Krug's crown.").await;
         let best = &shown["lore"][0];
         assert_eq!(
@@ -222,5 +239,79 @@ fn lore_is_authored_with_etags_and_clear_faults() {
             .call(Method::PUT, "/v1/worlds/nowhere/lore/keep", Some(&keep))
             .await;
         assert_eq!(status, StatusCode::NOT_FOUND);
+    });
+}
+
+#[test]
+fn card_and_lorebook_are_imported_and_exported() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        let card: Value = serde_json::from_str(include_str!(
+            "../../../src/memory/character_card/cards/lighthouse_keeper.json"
+        ))
+        .unwrap();
+        let import = "/v1/worlds/vale/npcs/maud:import";
+        let made = import_file(&backend, import, &card, StatusCode::OK).await;
+        assert_eq!(made["lore"], json!({"created": 2, "updated": 0}), "{made}");
+        let npc = &made["npc"];
+        assert_eq!(
+            json!([npc["id"], npc["language"], npc["version"]]),
+            json!(["maud", "en", 1])
+        );
+        assert!(!made["not_taken"].as_array().unwrap().is_empty());
+        let again = import_file(&backend, import, &card, StatusCode::OK).await;
+        assert_eq!(again["lore"], json!({"created": 0, "updated": 2}), "a repeat is safe");
+        let (_, lamp) = backend.call(Method::GET, &format!("{LORE}/maud-the-lamp"), None).await;
+        assert_eq!(lamp["known_by"], json!({"npcs": ["maud"]}), "{lamp}");
+
+        let session = json!({"world_id": "vale", "npc_id": "maud", "player_id": "p1"});
+        let session = backend.post("/v1/sessions", &session).await["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        say(&backend, &session, "Has the lamp ever failed?").await;
+        assert!(
+            last_prompt(&mock).contains("on the night the Petrel sank"),
+            "{}",
+            last_prompt(&mock)
+        );
+
+        let exported = backend.get("/v1/worlds/vale/npcs/maud:export").await;
+        assert_eq!(exported["spec"], "chara_card_v3", "{exported}");
+        let copy = import_file(&backend, "/v1/worlds/vale/npcs/copy:import", &exported, StatusCode::OK).await;
+        assert_eq!(copy["npc"]["persona"], made["npc"]["persona"], "{copy}");
+        let book = backend.get(&format!("{LORE}:export")).await;
+        let (before, path) = (backend.get(LORE).await, format!("{LORE}:import"));
+        let report = import_file(&backend, &path, &book, StatusCode::OK).await;
+        let not_taken = report["not_taken"].as_array().unwrap().iter().map(|one| &one["field"]);
+        assert_eq!(not_taken.collect::<Vec<_>>(), ["insertion_order"], "{report}");
+        assert_eq!(report.get("npc"), None);
+        let texts = |listed: &Value| {
+            let mut items = listed["items"].clone();
+            for item in items.as_array_mut().unwrap() {
+                item.as_object_mut()
+                    .unwrap()
+                    .retain(|key, _| !["version", "updated_at"].contains(&key.as_str()));
+            }
+            items
+        };
+        assert_eq!(texts(&backend.get(LORE).await), texts(&before));
+
+        for (body, says) in [
+            (json!({"spec": "lorebook_v3", "data": {"entries": 5}}), "entries"),
+            (json!({"spec": "recipe_v1"}), "recipe_v1"),
+        ] {
+            let problem = import_file(&backend, &path, &body, StatusCode::UNPROCESSABLE_ENTITY).await;
+            assert!(problem.to_string().contains(says), "{problem}");
+        }
+        let gone = import_file(
+            &backend,
+            "/v1/worlds/nowhere/npcs/maud:import",
+            &card,
+            StatusCode::NOT_FOUND,
+        )
+        .await;
+        assert_eq!(gone["code"], "not_found");
     });
 }

@@ -98,6 +98,7 @@ impl Default for HttpTestOptions {
                 write_timeout_ms: 30_000,
                 trusted_proxies: Vec::new(),
                 max_body_bytes: 16_384,
+                max_import_bytes: 65_536,
                 default_page: 50,
                 docs: true,
                 max_sessions_per_socket: 2,

@@ -29,6 +29,9 @@ pub(super) fn sample_body(path: &str) -> Value {
         }
         "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}" => json!({"title": "The well", "content": "It is dry."}),
         "/v1/worlds/{world}/players/{player}/progress/{npc}" => json!({"progress": 1}),
+        "/v1/worlds/{world}/lore:import" => json!({"spec": "lorebook_v3", "data": {"entries": []}}),
+        "/v1/worlds/{world}/npcs/{npc}:import" => json!({"name": "Wolf", "first_mes": "Hello, grandmother."}),
+        "/v1/worlds/{world}/lore/{lore}" => json!({"name": "Well", "content": "It is dry."}),
         "/v1/worlds/{world}/events" => json!({"events": [{"type": "location", "who": "mira", "to": "the mill"}]}),
         "/v1/sessions/{session}:rewind" => json!({"turn": 1}),
         "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
@@ -67,6 +70,9 @@ async fn operations_admit_exactly_their_stated_roles() {
         .put("/v1/worlds/vale/npcs/ergen/scenarios/well", &sample_body(scenario))
         .await;
 
+    let lore = sample_body("/v1/worlds/{world}/lore/{lore}");
+    backend.put("/v1/worlds/vale/lore/well", &lore).await;
+
     let mut walked = 0;
     for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
         if !path.starts_with("/v1/") || path == "/v1/ws" {
@@ -96,6 +102,7 @@ async fn operations_admit_exactly_their_stated_roles() {
                 .replace("{npc}", "ergen")
                 .replace("{tenant}", "rival")
                 .replace("{scenario}", "well")
+                .replace("{lore}", "well")
                 .replace("{player}", "p7")
                 .replace("{session}", session)
                 .replace("{fact}", &fact)

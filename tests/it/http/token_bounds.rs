@@ -37,6 +37,8 @@ impl WorldObjects {
             .post("/v1/worlds/vale/npcs/ergen/facts", &sample_body(facts))
             .await);
         let save = id(backend.post("/v1/worlds/vale/saves", &json!({})).await);
+        let lore = sample_body("/v1/worlds/{world}/lore/{lore}");
+        backend.put("/v1/worlds/vale/lore/well", &lore).await;
         let scenario = "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}";
         backend
             .put("/v1/worlds/vale/npcs/ergen/scenarios/well", &sample_body(scenario))
@@ -46,6 +48,7 @@ impl WorldObjects {
             ("{world}", "vale".to_owned()),
             ("{npc}", "ergen".to_owned()),
             ("{scenario}", "well".to_owned()),
+            ("{lore}", "well".to_owned()),
             ("{player}", "p7".to_owned()),
             ("{turn}", "1".to_owned()),
             ("{session}", session),

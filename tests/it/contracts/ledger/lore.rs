@@ -96,7 +96,7 @@ pub async fn lore_is_created_read_listed_versioned_and_hidden<S: LedgerSubject>(
         ("abbey", Some("abbey"))
     );
     let rest = store
-        .list_lore(&f.scope, &f.world, &page(1, Some("abbey")))
+        .list_lore(&f.scope, &f.world, &page(1, Some("abbey".to_owned())))
         .await
         .unwrap();
     assert_eq!((rest.items[0].id.as_str(), rest.next), ("forest", None));

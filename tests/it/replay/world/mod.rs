@@ -215,8 +215,10 @@ impl ReplayWorld {
             ledger.authored.put_npc(&self.scope, npc, None, &edit).await.unwrap();
         }
         self.author_past().await;
+        self.author_lore().await;
         for talk in 0..TALKS {
             let dialogue = self.dialogue(talk);
+            let ledger = &self.services.ledger;
             ledger.dialogues.create_dialogue(&self.scope, &dialogue).await.unwrap();
             self.talks.push(dialogue.id);
         }

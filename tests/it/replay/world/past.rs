@@ -1,10 +1,11 @@
 //! NPCs' memories of their own past, and players' progress.
 
 use colloquy::{
-    dialogue::{scenarios, world_events::record_world_events},
+    dialogue::{lore, scenarios, world_events::record_world_events},
     ids::PlayerId,
     memory::{
         attributes::AttributeRule,
+        lore::LoreEntry,
         progress::{Progress, UnlockRule, UnlockWhen},
         scenario::Scenario,
         world_event::WorldEvent,
@@ -78,6 +79,31 @@ impl ReplayWorld {
                 let written = scenarios::write_scenario(&self.services, &self.scope, &scenario, None, &edit).await;
                 assert_eq!(written.unwrap(), PutOutcome::Created);
             }
+        }
+    }
+
+    /// Writes lore of each fruit. The entries decay, stay and rest, and two have conditions that replies change.
+    pub(super) async fn author_lore(&mut self) {
+        let entries = json!({
+            "grapes": {"layer": "A4", "sticky": 1, "cooldown": 2},
+            "pears": {"layer": "A4", "when": [{"item": "Silver Key"}], "tell": {"text": "You look at your hands."}},
+            "plums": {"layer": "A3", "when": [{"relationship": "trust", "at_least": 10}], "characters": ["Mira"]},
+        });
+        for (fruit, text) in entries.as_object().unwrap() {
+            let mut text = text.clone();
+            text["name"] = json!(fruit);
+            text["content"] = json!(format!("An orchard has {fruit} (lore of {fruit})."));
+            let entry = LoreEntry {
+                world: self.authored.id.clone(),
+                id: fruit.parse().unwrap(),
+                text: serde_json::from_value(text).unwrap(),
+                version: 0,
+                updated_at: self.clock.now(),
+            };
+            let edit = self.edit("lore.put");
+            let written = lore::write_lore(&self.services, &self.scope, entry, None, &edit).await;
+            assert_eq!(written.unwrap(), PutOutcome::Created);
+            self.authored.lore_version += 1;
         }
     }
 

@@ -1,0 +1,270 @@
+//! Character cards and lorebooks of other programs, in and out.
+
+use actix_web::{HttpRequest, HttpResponse, get, post, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::Problem,
+    etag::{self, IfMatch},
+    extract::{Author, Authorized, ImportFile, Path},
+    npcs, run_uncancelled, worlds,
+};
+use colloquy_core::ids::{LoreId, NpcId, WorldId};
+use colloquy_dialogue::lore;
+use colloquy_memory::{
+    authored::Npc,
+    character_card::{self, CardError, ImportedNpc, Lorebook, NotTaken},
+    lore::{LoreEntry, LoreText},
+};
+use colloquy_ports::ledger::{audit::Edit, lore::ImportOutcome};
+
+/// Most entries of one import.
+const MAX_IMPORTED: usize = 1_000;
+
+/// The number of written entries.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub struct ImportedLoreView {
+    created: u32,
+    updated: u32,
+}
+
+/// The outcome of an import.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ImportView {
+    /// The NPC of the card. Absent for a lorebook.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    npc: Option<Npc>,
+    lore: ImportedLoreView,
+    /// What could not be taken over, and why.
+    not_taken: Vec<NotTaken>,
+}
+
+/// Writes the entries of a lorebook: all of them, or with any fault none.
+///
+/// Reads a lorebook of Character Card V2 or V3, "world info", and the book of a card, as JSON or PNG. At most 1,000
+/// entries. Entries with the ids of existing entries replace them, so a repeat is safe.
+#[utoipa::path(
+    tag = "lore",
+    params(("world" = String, Path)),
+    request_body(content((Object = "application/json"), (Vec<u8> = "image/png"))),
+    responses((status = 200, body = ImportView), (status = 409, description = "The world would have more than it may (`too_many_lore_entries`)")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/worlds/{world}/lore:import")]
+pub async fn import_lorebook(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<WorldId>,
+    file: ImportFile,
+) -> Result<HttpResponse, Problem> {
+    let world = path.0;
+    let read = move || character_card::parse_lorebook(&file.0).map(|book| book.to_entries());
+    let (entries, not_taken) = read_file(read).await?;
+    run_uncancelled(async move {
+        let edit = caller.new_edit(&state, "lore.import", &world);
+        let written = write_entries(&state, &caller, &world, entries, &edit).await?;
+        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
+        Ok(HttpResponse::Ok().json(ImportView {
+            npc: None,
+            lore: written,
+            not_taken,
+        }))
+    })
+    .await
+}
+
+/// Creates or replaces an NPC from a character card, with the lore of the card's book.
+///
+/// Reads Character Card V1, V2 and V3, as JSON or PNG. Only this NPC knows the lore; the ids of its entries begin with
+/// the NPC's id. Factions, model and settings of an existing NPC stay. A repeat is safe.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    request_body(content((Object = "application/json"), (Vec<u8> = "image/png"))),
+    responses((status = 200, body = ImportView), (status = 409, description = "The world would have more lore than it may (`too_many_lore_entries`)"), (status = 412, description = "Another version is stored, or one at all")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/worlds/{world}/npcs/{npc}:import")]
+pub async fn import_card(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<(WorldId, String)>,
+    request: HttpRequest,
+    file: ImportFile,
+) -> Result<HttpResponse, Problem> {
+    let (world, name) = path.0;
+    let id: NpcId = name
+        .parse()
+        .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
+    let wanted = IfMatch::from_put_request(&request)?;
+    let (imported, book, not_taken) = read_file(move || {
+        let card = character_card::parse_card(&file.0)?;
+        let (npc, mut not_taken) = card.to_npc();
+        let (entries, of_book) = card.lorebook().map(Lorebook::to_entries).unwrap_or_default();
+        not_taken.extend(of_book);
+        Ok((npc, entries, not_taken))
+    })
+    .await?;
+    run_uncancelled(async move {
+        let authored = &state.services.ledger.authored;
+        let existing = authored.load_npc(&caller.scope, &world, &id).await?;
+        if wanted == IfMatch::MustExist && existing.is_none() {
+            return Err(etag::version_mismatch_error(0));
+        }
+        let edit = caller.new_edit(&state, "npc.import", format!("{world}/{id}"));
+        let npc = npc_of_card(imported, existing, &world, &id, &edit);
+        let outcome = authored
+            .put_npc(&caller.scope, &npc, wanted.expected_version(), &edit)
+            .await?;
+        etag::created_by_put(outcome, wanted, "world")?;
+        let entries = book
+            .into_iter()
+            .map(|(entry, text)| of_npc(&id, &entry, text))
+            .collect();
+        let edit = caller.new_edit(&state, "lore.import", format!("{world}/{id}"));
+        let written = write_entries(&state, &caller, &world, entries, &edit).await?;
+        state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
+        let npc = npcs::find_npc(&state, &caller, &world, &id).await?;
+        Ok(HttpResponse::Ok().json(ImportView {
+            npc: Some(npc),
+            lore: written,
+            not_taken,
+        }))
+    })
+    .await
+}
+
+/// Returns the lore of a world as a lorebook of Character Card V3.
+///
+/// Fields without a place in the format are in `extensions.colloquy`; an import reads them again. Other programs ignore
+/// the conditions of an entry, so secrets are open there.
+#[utoipa::path(
+    tag = "lore",
+    params(("world" = String, Path)),
+    responses((status = 200, body = Object)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/lore:export")]
+pub async fn export_lorebook(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<WorldId>,
+) -> Result<HttpResponse, Problem> {
+    let world = worlds::find_world(&state, &caller, &path.0).await?;
+    let entries = all_entries(&state, &caller, &world.id).await?;
+    Ok(HttpResponse::Ok().json(Lorebook::from_entries(&world.name, &entries)))
+}
+
+/// Returns an NPC as a Character Card V3, with the lore that `known_by` gives to this NPC.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ("npc" = String, Path)),
+    responses((status = 200, body = Object)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs/{npc}:export")]
+pub async fn export_card(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<(WorldId, NpcId)>,
+) -> Result<HttpResponse, Problem> {
+    let (world, id) = path.0;
+    let npc = npcs::find_npc(&state, &caller, &world, &id).await?;
+    let mut entries = all_entries(&state, &caller, &world).await?;
+    entries.retain(|(_, text)| text.known_by.npcs.contains(&id));
+    Ok(HttpResponse::Ok().json(character_card::card_from_npc(&ImportedNpc::from(&npc), &entries)))
+}
+
+/// Reads a file outside the threads of requests: a large file takes a while.
+async fn read_file<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, CardError> + Send + 'static,
+) -> Result<T, Problem> {
+    let read = web::block(read)
+        .await
+        .map_err(|error| Problem::internal_error(&error))?;
+    read.map_err(|error| Problem::invalid_field("body", error.to_string()))
+}
+
+fn npc_of_card(card: ImportedNpc, existing: Option<Npc>, world: &WorldId, id: &NpcId, edit: &Edit) -> Npc {
+    let (factions, model, settings) = existing
+        .map(|npc| (npc.factions, npc.model, npc.settings))
+        .unwrap_or_default();
+    Npc {
+        world: world.clone(),
+        id: id.clone(),
+        name: card.name,
+        persona: card.persona,
+        language: card.language,
+        factions,
+        model,
+        settings,
+        has_scenarios: false,
+        version: 0,
+        updated_at: edit.at,
+    }
+}
+
+/// An entry of a card's book: only the NPC knows it, and its id begins with the NPC's id.
+fn of_npc(npc: &NpcId, entry: &LoreId, mut text: LoreText) -> (LoreId, LoreText) {
+    let is_own = |id: &LoreId| id.as_str().starts_with(&format!("{npc}-"));
+    let own_id = |id: &LoreId| -> LoreId {
+        if is_own(id) {
+            return id.clone();
+        }
+        let mut name = format!("{npc}-{id}");
+        name.truncate(64);
+        name.parse().unwrap_or_else(|_| id.clone())
+    };
+    text.related = text.related.iter().map(own_id).collect();
+    if text.known_by == Default::default() {
+        text.known_by.npcs = vec![npc.clone()];
+    }
+    (own_id(entry), text)
+}
+
+async fn write_entries<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    world: &WorldId,
+    entries: Vec<(LoreId, LoreText)>,
+    edit: &Edit,
+) -> Result<ImportedLoreView, Problem> {
+    worlds::find_world(state, caller, world).await?;
+    if entries.len() > MAX_IMPORTED {
+        let detail = format!("has {} entries; one import takes {MAX_IMPORTED}", entries.len());
+        return Err(Problem::invalid_field("body", detail));
+    }
+    if entries.is_empty() {
+        return Ok(ImportedLoreView::default());
+    }
+    // Two long ids may become one.
+    let by_id: std::collections::BTreeMap<LoreId, LoreText> = entries.into_iter().collect();
+    let entries = by_id.into_iter().map(|(id, text)| LoreEntry {
+        world: world.clone(),
+        id,
+        text,
+        version: 0,
+        updated_at: edit.at,
+    });
+    let written = lore::import_lore(&state.services, &caller.scope, world, entries.collect(), edit).await?;
+    match written {
+        ImportOutcome::Written { created, updated } => Ok(ImportedLoreView { created, updated }),
+        ImportOutcome::NoParent => Err(Problem::not_found("world")),
+        ImportOutcome::Full { most } => Err(etag::too_much_lore_error(most)),
+    }
+}
+
+async fn all_entries<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    world: &WorldId,
+) -> Result<Vec<(LoreId, LoreText)>, Problem> {
+    let lore = state.services.ledger.lore.load_world_lore(&caller.scope, world).await?;
+    Ok(lore
+        .entries
+        .into_iter()
+        .map(|lore| (lore.entry.id, lore.entry.text))
+        .collect())
+}

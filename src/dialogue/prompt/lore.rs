@@ -99,13 +99,10 @@ impl ShownLore {
         last.is_some()
     }
 
-    /// The texts that may be told, and the tells.
-    pub(super) fn template_values(&self) -> Value {
-        let texts = |is_tell: bool| -> Vec<Value> {
-            let some = self.entries.iter().filter(|entry| entry.is_tell == is_tell);
-            some.map(|entry| entry.text.as_str().into()).collect()
-        };
-        context! { told => texts(false), tells => texts(true) }
+    /// Returns the tells, or the texts that may be told.
+    pub(super) fn shown_texts(&self, tells: bool) -> Vec<Value> {
+        let some = self.entries.iter().filter(|entry| entry.is_tell == tells);
+        some.map(|entry| entry.text.as_str().into()).collect()
     }
 
     /// Returns the trace of every considered entry.

@@ -299,9 +299,9 @@ impl PromptSelection {
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
         let past = self.standing.past.template_values(material);
-        let lore = self.lore.template_values();
+        let (lore, tells) = (self.lore.shown_texts(false), self.lore.shown_texts(true));
         let values = context! {
-            today, facts, world_state, overheard, past, lore,
+            today, facts, world_state, overheard, past, lore, tells,
             ..self.standing.facts.state_values(templates, ages)?
         };
         let text = templates.render(language, Template::ReplyContext, values)?;

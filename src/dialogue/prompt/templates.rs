@@ -258,7 +258,7 @@ impl Templates {
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),
                 past => each(context! { told => list() }).pop(),
-                lore => context! { told => list(), tells => list() }, content => "x",
+                lore => list(), tells => list(), content => "x",
                 now => each(context! { who => "x", place => "x", status => "x", item => "x" }),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",

@@ -1,10 +1,11 @@
-//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Three parts:
+//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Four parts:
 //!
 //! 1. Criterion: assembling a prompt from warm stores (as the context preview does), and one turn end to end with
 //!    1,000 facts.
 //! 2. Percentiles of the recall times in the turns' traces, without the embedder. The NPC has 1,000 or 100,000 facts
 //!    with clustered vectors of 384 dimensions. Each size runs 400 turns, every line new.
 //! 3. The prompts of 64 dialogues with one NPC at once, on the callers' threads or on a single thread.
+//! 4. Percentiles of assembling a prompt with 100,000 facts, without lore and with 10,000 entries, taken in turn.
 //!
 //! Writing the 100,000 facts takes a minute. `RECALL_FACTS=1000` skips this size.
 #![allow(clippy::unwrap_used)]
@@ -25,6 +26,7 @@ use colloquy::{
     dialogue::{
         Services,
         events::ReplyDone,
+        lore,
         models::{ModelRouter, RouteTable},
         preview::preview_prompt,
         prompt::Templates,
@@ -36,6 +38,7 @@ use colloquy::{
         authored::{Language, Npc, Persona, World, WorldSettings},
         calibration::Calibration,
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
+        lore::LoreEntry,
     },
     mock_llm::{self, MockHandle, MockOptions},
     ports::{
@@ -242,6 +245,45 @@ impl TurnBench {
         stage
     }
 
+    /// Writes lore of the world, and returns the world with it.
+    async fn author_lore(&self, count: u32) -> World {
+        let (ledger, at) = (&self.services.ledger, self.services.clock.now());
+        let edit = |action: &'static str| Edit {
+            id: self.services.ids.next_id(),
+            audit_id: self.services.ids.next_id(),
+            subject: "bench".to_owned(),
+            role: Role::Backend,
+            player: None,
+            at,
+            action,
+            object: "vale".to_owned(),
+        };
+        let put = ledger
+            .authored
+            .put_world(&self.scope, &self.world, None, &edit("world.put"));
+        put.await.unwrap();
+        let entries = (0..count).map(|n| {
+            let (noun, place) = (NOUNS[n as usize % NOUNS.len()], n % 500);
+            let text = serde_json::json!({
+                "name": format!("landmark{n}"), "keywords": [format!("way{n}")], "layer": "A1",
+                "content": format!("A {noun} stood at place{place} before the {noun} of landmark{} burned.", n / 2),
+                "place": format!("place{place}"), "when": [{"not": {"item": "key"}}],
+            });
+            LoreEntry {
+                world: self.world.id.clone(),
+                id: format!("landmark{n}").parse().unwrap(),
+                text: serde_json::from_value(text).unwrap(),
+                version: 0,
+                updated_at: at,
+            }
+        });
+        let edit = edit("lore.import");
+        let imported = lore::import_lore(&self.services, &self.scope, &self.world.id, entries.collect(), &edit);
+        imported.await.unwrap();
+        let loaded = ledger.authored.load_world(&self.scope, &self.world.id).await.unwrap();
+        loaded.unwrap()
+    }
+
     /// Writes facts concurrently, so that the ledger groups the commits.
     async fn write_facts(&self, count: u32) {
         let mut rng = StdRng::seed_from_u64(7);
@@ -407,13 +449,14 @@ fn bench_turns(criterion: &mut Criterion) {
     });
 }
 
+fn most_facts() -> u32 {
+    let set = std::env::var("RECALL_FACTS").ok();
+    set.and_then(|number| number.parse().ok()).unwrap_or(100_000)
+}
+
 fn recall_percentiles() {
     let runtime = build_runtime(2);
-    let most: u32 = std::env::var("RECALL_FACTS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(100_000);
-    for facts in [1_000, 100_000].into_iter().filter(|&facts| facts <= most) {
+    for facts in [1_000, 100_000].into_iter().filter(|&facts| facts <= most_facts()) {
         let millis = runtime.block_on(async {
             let mut stage = TurnBench::with_facts(facts).await;
             stage.recall_millis(40).await; // reads the partition and warms the caches
@@ -463,6 +506,42 @@ fn concurrent_recalls_of_one_npc() {
     }
 }
 
+/// Measures the assembly of prompts in a world without lore, and in the same world with 10,000 entries.
+fn lore_percentiles() {
+    const ROUNDS: u32 = 400;
+    let runtime = build_runtime(2);
+    let facts = most_facts().min(100_000);
+    let (plain, lore) = runtime.block_on(async {
+        let mut stage = TurnBench::with_facts(facts).await;
+        let worlds = [Arc::clone(&stage.world), Arc::new(stage.author_lore(10_000).await)];
+        let mut took = [Vec::new(), Vec::new()];
+        for round in 0..ROUNDS + 40 {
+            for (world, took) in worlds.iter().zip(&mut took) {
+                stage.world = Arc::clone(world);
+                let input = stage.turn_input_after(round);
+                let started = stage.services.clock.monotonic_now();
+                black_box(preview_prompt(&stage.services, &input).await.unwrap());
+                if round >= 40 {
+                    let time = stage.services.clock.monotonic_now() - started;
+                    took.push(time.as_secs_f64() * 1_000.0);
+                }
+            }
+        }
+        let [plain, lore] = took;
+        (plain, lore)
+    });
+    for (name, mut millis) in [("no lore", plain), ("10,000 entries of lore", lore)] {
+        millis.sort_by(f64::total_cmp);
+        let at = |share: usize| millis[millis.len() * share / 100 - 1];
+        println!(
+            "a prompt with {facts} facts and {name}: p50 {:.2} ms, p95 {:.2} ms, p99 {:.2} ms",
+            at(50),
+            at(95),
+            at(99)
+        );
+    }
+}
+
 criterion_group!(benches, bench_turns);
 
 fn main() {
@@ -470,6 +549,7 @@ fn main() {
     if std::env::args().any(|argument| argument == "--bench") {
         recall_percentiles();
         concurrent_recalls_of_one_npc();
+        lore_percentiles();
     }
     benches();
     Criterion::default().configure_from_args().final_summary();

@@ -160,6 +160,7 @@ impl LedgerBench {
             },
             trace: self.sample_trace(),
             state: Vec::new(),
+            actions: Vec::new(),
             jobs: vec![job.clone()],
             next_seq: 10,
         };

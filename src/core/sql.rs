@@ -3,7 +3,7 @@
 use sqlx::{Database, Encode, Type, encode::IsNull, error::BoxDynError};
 
 use crate::ids::{
-    DialogueId, EditId, FactId, InvalidationId, JobId, NodeId, NpcId, PlayerId, RewindId, SaveId, ScenarioId,
+    ActionId, DialogueId, EditId, FactId, InvalidationId, JobId, NodeId, NpcId, PlayerId, RewindId, SaveId, ScenarioId,
     SummaryId, TenantId, TurnId, WorldId,
 };
 
@@ -30,6 +30,7 @@ macro_rules! bind_as_text {
 
 bind_as_text!(
     DialogueId,
+    ActionId,
     EditId,
     FactId,
     InvalidationId,

@@ -40,6 +40,7 @@ histories! {
     "0017_budgets"
     "0018_unused_tables"
     "0019_curator"
+    "0021_actions"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

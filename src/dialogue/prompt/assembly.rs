@@ -76,6 +76,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub standing: &'a [Fact],
     /// World state, one line per item, already escaped.
     pub world_lines: Vec<String>,
+    /// Actions, one line per item, already escaped.
+    pub action_lines: Vec<String>,
     /// Found facts, scored and confirmed, best first.
     pub hits: &'a [RecallHit],
     /// The raw cosine at which two hits may count as duplicates.

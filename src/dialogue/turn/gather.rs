@@ -6,16 +6,17 @@ use tracing::{Instrument as _, debug_span};
 
 use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
-    Services, acquaintance,
+    Services, acquaintance, actions,
     intent::{self, ClassifiedIntent},
     locks, overheard,
-    prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, world_lines},
+    prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, action_lines, world_lines},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast},
     scene::Scene,
 };
 use colloquy_memory::{
+    actions::ActionRule,
     aliases::SpeakerAndListener,
     authored::Greeting,
     fact::Fact,
@@ -66,6 +67,9 @@ pub(crate) struct GatheredContext {
     pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
+    pub action_lines: Vec<String>,
+    /// The actions for which the NPC may ask.
+    pub actions: Vec<ActionRule>,
     /// The NPC's last talk with the player in another session.
     pub meeting: Option<Meeting>,
     /// The summaries of turns before the history, in the form that the NPC may tell.
@@ -120,6 +124,7 @@ impl GatheredContext {
             summaries: &self.summaries,
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
+            action_lines: self.action_lines.clone(),
             hits: &self.hits,
             near_duplicate_cosine: recall::near_duplicate_cosine(services),
             gate: self.gate,
@@ -214,10 +219,19 @@ pub(super) async fn gather_timed(
         recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
-    let (overheard, locks_before, past) = tokio::try_join!(
+    let (overheard, locks_before, past, outcomes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
+        actions::load_outcomes(services, input),
+    )?;
+    let actions = actions::actions_of_turn(services, input, &world);
+    let action_lines = action_lines(
+        &services.prompts,
+        input.npc.language,
+        &actions,
+        &outcomes,
+        input.started_at,
     )?;
     Ok(GatheredContext {
         scene,
@@ -227,6 +241,8 @@ pub(super) async fn gather_timed(
         gate,
         standing,
         world_lines: lines,
+        action_lines,
+        actions,
         meeting: meeting?.map(|meeting| redaction::redact_meeting(&gone, meeting)),
         summaries: redaction::redact_summaries(&gone, input.dialogue.created_at, &input.summaries),
         overheard,

@@ -389,6 +389,7 @@ fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
             share_between_players: Some(shares),
             unlocks: Some(past::rules()),
             state: Some(vec![past::mana()]),
+            actions: Some(vec![past::salute()]),
             ..WorldSettings::default()
         },
         version: 1,

@@ -3,7 +3,11 @@
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
-use super::{Services, turn::TurnInput};
+use super::{
+    Services,
+    prompt::{TemplateError, action_lines},
+    turn::TurnInput,
+};
 use chrono::TimeDelta;
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -114,6 +118,28 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
         player: input.player.as_ref(),
     };
     eligible_actions(&context).cloned().collect()
+}
+
+/// The actions in the prompt of a turn.
+pub(crate) struct TurnActions {
+    /// The actions for which the NPC may ask.
+    pub eligible: Vec<ActionRule>,
+    /// The lines about these, and about settled actions.
+    pub lines: Vec<String>,
+}
+
+impl TurnActions {
+    pub(crate) fn new(
+        services: &Services,
+        input: &TurnInput,
+        state: &WorldState,
+        outcomes: &[Action],
+    ) -> Result<Self, TemplateError> {
+        let eligible = actions_of_turn(services, input, state);
+        let (language, now) = (input.npc.language, input.started_at);
+        let lines = action_lines(&services.prompts, language, &eligible, outcomes, now)?;
+        Ok(Self { eligible, lines })
+    }
 }
 
 /// Returns the NPC's actions that were settled since its last turn.

@@ -144,21 +144,22 @@ pub(crate) fn action_lines(
     if actions.is_empty() && outcomes.is_empty() {
         return Ok(Vec::new());
     }
-    let compact = |value: &serde_json::Value| escape_untrusted(&value.to_string());
     let actions = actions.iter().map(|rule| {
         let takes_some = rule.arguments != no_arguments();
         context! {
             name => rule.name.as_str(),
             description => escape_untrusted(&rule.description),
-            arguments => takes_some.then(|| compact(&rule.arguments)),
+            // The author's JSON has one line, and stays JSON.
+            arguments => takes_some.then(|| rule.arguments.to_string()),
         }
     });
     let outcomes = outcomes.iter().map(|action| {
         let asked = &action.asked;
         let text = action.answer.as_ref().map(|answer| escape_untrusted(&answer.text));
+        let arguments = serde_json::Value::Object(asked.arguments.clone());
         context! {
             name => asked.name.as_str(),
-            arguments => (!asked.arguments.is_empty()).then(|| compact(&asked.arguments.clone().into())),
+            arguments => (!asked.arguments.is_empty()).then(|| escape_untrusted(&arguments.to_string())),
             status => action.status(now).as_str(),
             text,
         }

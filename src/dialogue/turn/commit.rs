@@ -67,7 +67,7 @@ pub(super) async fn commit_reply(
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_ref();
     let named = spoken.gathered.known_player_name(input);
-    let eligible = &spoken.gathered.actions;
+    let eligible = &spoken.gathered.actions.eligible;
     let (changes, asked, unreadable) =
         read_state_changes(services, input, named, (block, eligible), &mut notes).await?;
     let actions = actions::new_actions(services, input, &turn, &asked, &mut notes);

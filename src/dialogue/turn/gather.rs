@@ -6,17 +6,17 @@ use tracing::{Instrument as _, debug_span};
 
 use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
-    Services, acquaintance, actions,
+    Services, acquaintance,
+    actions::{self, TurnActions},
     intent::{self, ClassifiedIntent},
     locks, overheard,
-    prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, action_lines, world_lines},
+    prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, world_lines},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast},
     scene::Scene,
 };
 use colloquy_memory::{
-    actions::ActionRule,
     aliases::SpeakerAndListener,
     authored::Greeting,
     fact::Fact,
@@ -67,9 +67,7 @@ pub(crate) struct GatheredContext {
     pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
-    pub action_lines: Vec<String>,
-    /// The actions for which the NPC may ask.
-    pub actions: Vec<ActionRule>,
+    pub actions: TurnActions,
     /// The NPC's last talk with the player in another session.
     pub meeting: Option<Meeting>,
     /// The summaries of turns before the history, in the form that the NPC may tell.
@@ -124,7 +122,7 @@ impl GatheredContext {
             summaries: &self.summaries,
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
-            action_lines: self.action_lines.clone(),
+            action_lines: self.actions.lines.clone(),
             hits: &self.hits,
             near_duplicate_cosine: recall::near_duplicate_cosine(services),
             gate: self.gate,
@@ -225,14 +223,7 @@ pub(super) async fn gather_timed(
         scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
         actions::load_outcomes(services, input),
     )?;
-    let actions = actions::actions_of_turn(services, input, &world);
-    let action_lines = action_lines(
-        &services.prompts,
-        input.npc.language,
-        &actions,
-        &outcomes,
-        input.started_at,
-    )?;
+    let actions = TurnActions::new(services, input, &world, &outcomes)?;
     Ok(GatheredContext {
         scene,
         intent: classified,
@@ -241,7 +232,6 @@ pub(super) async fn gather_timed(
         gate,
         standing,
         world_lines: lines,
-        action_lines,
         actions,
         meeting: meeting?.map(|meeting| redaction::redact_meeting(&gone, meeting)),
         summaries: redaction::redact_summaries(&gone, input.dialogue.created_at, &input.summaries),

@@ -4,7 +4,7 @@ use super::text::one_line_label;
 use colloquy_dialogue::actions::find_schema_fault;
 use colloquy_memory::{
     actions::{ActionRule, MAX_ACTION_NAME_CHARS, MAX_ACTIONS, MAX_ACTORS, MAX_DESCRIPTION_CHARS, MAX_EXPIRES_S},
-    condition::MAX_CONDITIONS,
+    condition::{Condition, MAX_CONDITIONS},
 };
 
 /// For `#[garde(custom(action_rules))]`: actions that NPCs can ask for.
@@ -47,7 +47,7 @@ fn find_fault(rule: &ActionRule) -> Option<String> {
     if rule.when.len() > MAX_CONDITIONS {
         return Some(format!("has more than {MAX_CONDITIONS} conditions"));
     }
-    if let Some(fault) = rule.when.iter().find_map(|condition| condition.find_fault()) {
+    if let Some(fault) = rule.when.iter().find_map(Condition::find_fault) {
         return Some(format!("has a faulty condition: {fault}"));
     }
     if !(1..=MAX_EXPIRES_S).contains(&rule.expires_s) {

@@ -137,7 +137,12 @@ mod tests {
             r#"{"actions": [{"name": "open_gate", "arguments": {"gateName": "North Gate", "count": 2,}},]}"#,
         ] {
             let parsed = parse_closed(block, "Rosa", &rules()).unwrap();
-            assert_eq!(asked(&parsed), [gate.clone()], "{block}: {:?}", parsed.rejected);
+            assert_eq!(
+                asked(&parsed),
+                std::slice::from_ref(&gate),
+                "{block}: {:?}",
+                parsed.rejected
+            );
         }
         for block in [
             r#"{"actions": ["wave"]}"#,

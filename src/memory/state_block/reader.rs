@@ -136,7 +136,9 @@ impl StateBlockReader<'_> {
                 let (actions, rejected) = actions::read_actions(self.block, key, value, &self.rules.actions);
                 let room = MAX_ACTIONS_PER_TURN.saturating_sub(self.out.actions.len());
                 self.out.actions.extend(actions.into_iter().take(room));
-                rejected.into_iter().for_each(|why| self.add_rejection(why));
+                for why in rejected {
+                    self.add_rejection(why);
+                }
             }
             "events" | "event" => self.read_sentences(key, value, |text| StateChange::Happened { text }),
             "notes" | "note" => self.read_sentences(key, value, |text| StateChange::Note { text }),

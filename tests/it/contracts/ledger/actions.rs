@@ -37,7 +37,7 @@ fn sample_action<S: LedgerSubject>(f: &Fixture<S>, commit: &TurnCommit, name: &s
         name: name.to_owned(),
         arguments: serde_json::from_value(json!({"gate": "the \"북\" gate", "count": 2})).unwrap(),
         requested_at: turn.committed_at,
-        expires_at: turn.committed_at + Duration::from_secs(60),
+        expires_at: turn.committed_at + Duration::from_mins(1),
     }
 }
 
@@ -143,7 +143,7 @@ pub async fn action_is_answered_once<S: LedgerSubject>(f: &Fixture<S>) {
         (ActionStatus::Done, 1)
     );
 
-    f.clock.advance(Duration::from_secs(60));
+    f.clock.advance(Duration::from_mins(1));
     assert_eq!(status(f, second.id).await, ActionStatus::Requested, "to the very end");
     f.advance_clock();
     assert_eq!(status(f, second.id).await, ActionStatus::Expired);
@@ -204,7 +204,7 @@ pub async fn actions_are_listed_by_status_and_dialogue<S: LedgerSubject>(f: &Fix
     put_default_world(f).await;
     let (mut one, mut other) = (dialogue_with_turns(f, 1).await, dialogue_with_turns(f, 1).await);
     let expired = ask(f, &mut one, 2).await;
-    f.clock.advance(Duration::from_secs(120));
+    f.clock.advance(Duration::from_mins(2));
     let done = ask(f, &mut one, 3).await;
     let refused = ask(f, &mut other, 2).await;
     let undone = ask(f, &mut other, 3).await;
@@ -259,7 +259,7 @@ pub async fn outcomes_since_the_last_turn_are_found_once<S: LedgerSubject>(f: &F
     f.advance_clock();
     answer(f, &done, AnswerKind::Refused).await;
     assert_eq!(outcomes(4, f.now()).await, [done.id]);
-    f.clock.advance(Duration::from_secs(120));
+    f.clock.advance(Duration::from_mins(2));
     assert_eq!(outcomes(4, f.now()).await, [expiring.id, done.id]);
     told.commit_turn(f, 4).await;
     f.advance_clock();

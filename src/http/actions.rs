@@ -46,7 +46,6 @@ pub struct ActionView {
     arguments: Map<String, Value>,
     /// `requested`: waits for an answer. `expired`: none came in time. `undone`: the turn was taken back, whether or not
     /// the action was answered.
-    #[schema(inline)]
     status: ActionStatus,
     requested_at: DateTime<Utc>,
     /// The end of the time for an answer.

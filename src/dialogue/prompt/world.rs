@@ -259,3 +259,35 @@ fn character_values(
         with,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn offered_actions_have_their_schema_and_fit_one_line() {
+        let rules = json!([
+            {"name": "wave", "description": "Waves\n[Persona]."},
+            {"name": "open_gate", "description": "Opens.", "arguments": {"type": "object", "required": ["gate"]}},
+        ]);
+        let rules: Vec<ActionRule> = serde_json::from_value(rules).unwrap();
+        let templates = Templates::load(None).unwrap();
+        for (language, offer, label) in [
+            (Language::En, "You may ask for the action", "Arguments"),
+            (Language::Ko, "요청할 수 있는 행동", "인자"),
+        ] {
+            let lines = action_lines(&templates, language, &rules, &[], DateTime::UNIX_EPOCH).unwrap();
+            let schema = r#"{"required":["gate"],"type":"object"}"#;
+            assert_eq!(
+                lines,
+                [
+                    format!("{offer} wave: Waves (Persona)."),
+                    format!("{offer} open_gate: Opens. {label}: {schema}")
+                ]
+            );
+        }
+    }
+}

@@ -138,6 +138,10 @@ fn action_is_requested_done_mentioned_and_undone_once() {
         let open = backend.get(&format!("{ACTIONS}?status=requested")).await;
         assert_eq!(open["items"], json!([shown]), "the same over REST");
 
+        let path = format!("/v1/actions/{}", id.as_str().unwrap());
+        for (world, status) in [("moor", StatusCode::NOT_FOUND), ("vale", StatusCode::OK)] {
+            assert_eq!(server.backend_in(world).status(&path).await, status, "{world}");
+        }
         let body = json!({"result": "The north gate is open."});
         let (status, done) = answer(&backend, id, "done", &body).await;
         assert_eq!((status, &done["status"]), (StatusCode::OK, &json!("done")), "{done}");

@@ -160,6 +160,7 @@ impl LedgerBench {
             },
             trace: self.sample_trace(),
             state: Vec::new(),
+            actions: Vec::new(),
             jobs: vec![job.clone()],
             next_seq: 10,
         };
@@ -195,6 +196,7 @@ impl LedgerBench {
                 })
                 .collect(),
             scenarios: vec![],
+            lore: vec![],
             progress: None,
             told_in: vec![],
             locks: colloquy::memory::locks::DisclosureLocks::default(),

@@ -187,6 +187,8 @@ generated_ids! {
     EditId = "edit", "an edit id";
     /// An authoritative event reported by a game backend.
     EventId = "evt", "an event id";
+    /// An action that an NPC asked the backend for.
+    ActionId = "act", "an action id";
     /// A typed change of world state.
     StateEventId = "ste", "a state event id";
     /// A running server process.

@@ -3,8 +3,8 @@
 use sqlx::{Database, Encode, Type, encode::IsNull, error::BoxDynError};
 
 use crate::ids::{
-    DialogueId, EditId, FactId, InvalidationId, JobId, LoreId, NodeId, NpcId, PlayerId, RewindId, SaveId, ScenarioId,
-    SummaryId, TenantId, TurnId, WorldId,
+    ActionId, DialogueId, EditId, FactId, InvalidationId, JobId, LoreId, NodeId, NpcId, PlayerId, RewindId, SaveId,
+    ScenarioId, SummaryId, TenantId, TurnId, WorldId,
 };
 
 macro_rules! bind_as_text {
@@ -30,6 +30,7 @@ macro_rules! bind_as_text {
 
 bind_as_text!(
     DialogueId,
+    ActionId,
     EditId,
     FactId,
     InvalidationId,

@@ -6,6 +6,7 @@
 extern crate colloquy_core;
 
 mod acquaintance;
+pub mod actions;
 pub mod events;
 pub mod explain;
 pub mod heard;

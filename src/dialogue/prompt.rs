@@ -25,7 +25,7 @@ pub(super) use self::{
     attribution::{PromptReader, attribute_statement},
     player_identity::player_own_name,
     templates::{Template, state_bounds},
-    world::{Onlooker, bind_player, world_lines},
+    world::{Onlooker, action_lines, bind_player, world_lines},
 };
 pub use self::{
     templates::{TemplateError, Templates},

@@ -49,7 +49,7 @@ pub async fn check_world_bounds(
 }
 
 /// Path parameters that determine the world, the most specific first.
-const WORLD_PARAMS: [&str; 5] = ["world", "session", "conversation", "fact", "job"];
+const WORLD_PARAMS: [&str; 6] = ["world", "session", "conversation", "fact", "action", "job"];
 
 async fn world_of(state: &AppState, who: &Principal, what: &str, name: &str) -> StoreResult<Option<WorldId>> {
     let (ledger, scope) = (&state.services.ledger, who.scope());
@@ -65,6 +65,14 @@ async fn world_of(state: &AppState, who: &Principal, what: &str, name: &str) -> 
         },
         "fact" => match name.parse() {
             Ok(id) => ledger.facts.load_fact(&scope, id).await?.map(|fact| fact.world),
+            Err(_) => None,
+        },
+        "action" => match name.parse() {
+            Ok(id) => ledger
+                .actions
+                .load_action(&scope, id)
+                .await?
+                .map(|action| action.asked.world),
             Err(_) => None,
         },
         _ => match name.parse() {

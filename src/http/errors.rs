@@ -66,6 +66,9 @@ codes! {
     VersionMismatch = "version_mismatch", PRECONDITION_FAILED, "Somebody else changed it meanwhile";
     IdempotencyMismatch = "idempotency_mismatch", UNPROCESSABLE_ENTITY, "The idempotency key was used for another request";
     IdempotencyInFlight = "idempotency_in_flight", CONFLICT, "The same request is being handled";
+    ActionAnswered = "action_answered", CONFLICT, "The action has another answer";
+    ActionExpired = "action_expired", CONFLICT, "The action has expired";
+    ActionUndone = "action_undone", CONFLICT, "The action is undone";
     SessionClosed = "session_closed", CONFLICT, "The session is closed";
     ConversationEnded = "conversation_ended", CONFLICT, "The conversation has ended";
     TurnInProgress = "turn_in_progress", CONFLICT, "A reply is running";

@@ -16,7 +16,7 @@ use colloquy_dialogue::lore;
 use colloquy_memory::{
     authored::Npc,
     character_card::{self, CardError, ImportedNpc, Lorebook, NotTaken},
-    lore::{LoreEntry, LoreText},
+    lore::{KnownBy, LoreEntry, LoreText},
 };
 use colloquy_ports::ledger::{audit::Edit, lore::ImportOutcome};
 
@@ -218,7 +218,7 @@ fn of_npc(npc: &NpcId, entry: &LoreId, mut text: LoreText) -> (LoreId, LoreText)
         name.parse().unwrap_or_else(|_| id.clone())
     };
     text.related = text.related.iter().map(own_id).collect();
-    if text.known_by == Default::default() {
+    if text.known_by == KnownBy::default() {
         text.known_by.npcs = vec![npc.clone()];
     }
     (own_id(entry), text)

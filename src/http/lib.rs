@@ -6,6 +6,7 @@
 //! A route's extractor is its authorization (`extract`). Errors are mapped once (`errors`). The frame of a request is
 //! in `context`.
 
+mod actions;
 mod asyncapi;
 mod audit;
 mod backlog;
@@ -130,6 +131,11 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(progress::put_progress)
         .service(world_events::record_world_events)
         .service(world_state::get_world_state)
+        .service(actions::list_actions)
+        // Verbs before the object route, whose pattern also matches.
+        .service(actions::complete_action)
+        .service(actions::refuse_action)
+        .service(actions::get_action)
         .service(facts::list_facts)
         .service(facts::create_fact)
         // Verbs before the object routes, whose patterns also match.

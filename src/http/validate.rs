@@ -1,6 +1,7 @@
 //! Reads bodies and queries, and explains all faults of invalid input. The explanations come from the schemas of the
 //! OpenAPI document. Serde's messages are written for programmers, so they are the last resort.
 
+mod action_rules;
 mod query;
 mod state_rules;
 mod text;
@@ -13,6 +14,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 pub use self::{
+    action_rules::action_rules,
     query::parse_query,
     state_rules::{attribute_rules, place_links},
     text::{display_name, display_name_with_emoji, one_line_label, visible_text},

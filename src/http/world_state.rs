@@ -52,7 +52,8 @@ pub struct WorldStateQuery {
 /// Who caused a value, and when.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CauseView {
-    /// `turn` (a reply), `event` (`POST …/events`), `edit` (another request) or `job`.
+    /// `turn` (a reply), `event` (`POST …/events`), `action` (the answer to an action), `edit` (another request) or
+    /// `job`.
     kind: &'static str,
     id: String,
     at: DateTime<Utc>,

@@ -16,10 +16,11 @@ use super::{
     pagination::{self, Items, PageQuery},
     run_uncancelled,
     unlocks::UnlockBody,
-    validate::{attribute_rules, display_name, one_line_label, place_links},
+    validate::{action_rules, attribute_rules, display_name, one_line_label, place_links},
 };
 use colloquy_core::ids::WorldId;
 use colloquy_memory::{
+    actions::ActionRule,
     attributes::AttributeRule,
     authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
     scoring::RecallPreset,
@@ -132,6 +133,10 @@ pub struct SettingsBody {
     #[garde(custom(attribute_rules))]
     #[schema(inline, max_items = 40)]
     state: Option<Vec<AttributeRule>>,
+    /// Actions that NPCs may ask the backend for. Default none. Only for worlds.
+    #[garde(custom(action_rules))]
+    #[schema(inline, max_items = 40)]
+    actions: Option<Vec<ActionRule>>,
     /// Rules that raise a player's progress with an NPC, and so unlock its scenarios. Default none. Only for worlds:
     /// refused for NPCs. For each player, the first 512 items, places, persons and relationships count; later entries
     /// unlock nothing.
@@ -176,6 +181,7 @@ impl SettingsBody {
             ("settings.statuses", self.statuses.is_some()),
             ("settings.ghosts_speak", self.ghosts_speak.is_some()),
             ("settings.state", self.state.is_some()),
+            ("settings.actions", self.actions.is_some()),
         ];
         if let Some((field, _)) = of_the_world.into_iter().find(|(_, is_set)| *is_set) {
             return Err(Problem::invalid_field(field, "is of a world alone"));
@@ -205,6 +211,7 @@ impl From<SettingsBody> for WorldSettings {
             statuses: body.statuses,
             ghosts_speak: body.ghosts_speak,
             state: body.state,
+            actions: body.actions,
             unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
             recall: body.recall.map(|recall| WorldRecall {
                 preset: recall.preset,

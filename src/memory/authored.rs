@@ -6,7 +6,10 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{attributes::AttributeRule, keywords::normalise_text, progress::UnlockRule, scoring::RecallPreset};
+use super::{
+    actions::ActionRule, attributes::AttributeRule, keywords::normalise_text, progress::UnlockRule,
+    scoring::RecallPreset,
+};
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 
 /// The language of an NPC; selects the prompt templates.
@@ -122,6 +125,9 @@ pub struct WorldSettings {
     /// Attributes of the studio's own, tracked in the world's state; at most 40. Default: none. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Vec<AttributeRule>>,
+    /// Actions that NPCs may ask the backend for; at most 40. Default: none. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actions: Option<Vec<ActionRule>>,
     /// Rules that raise a player's progress with an NPC; at most 50. Default: no rules. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
@@ -206,6 +212,7 @@ impl WorldSettings {
             statuses: self.statuses.clone(),
             ghosts_speak: self.ghosts_speak,
             state: self.state.clone(),
+            actions: self.actions.clone(),
             recall: own.recall.or(self.recall),
             greeting: own.greeting.or(self.greeting),
             reply_language: own.reply_language.or(self.reply_language),
@@ -217,6 +224,12 @@ impl WorldSettings {
     #[must_use]
     pub fn attribute_rules(&self) -> &[AttributeRule] {
         self.state.as_deref().unwrap_or_default()
+    }
+
+    /// The actions that NPCs may ask for.
+    #[must_use]
+    pub fn action_rules(&self) -> &[ActionRule] {
+        self.actions.as_deref().unwrap_or_default()
     }
 
     /// True if dead NPCs answer and act.

@@ -166,10 +166,7 @@ impl ConditionContext<'_> {
 
     /// The character in the state; the inner `None`: nothing is known of the character. The outer `None`: nobody is
     /// meant.
-    #[expect(
-        clippy::option_option,
-        reason = "nobody is meant, or nothing is known: conditions tell them apart"
-    )]
+    #[expect(clippy::option_option, reason = "nobody is meant, or nothing is known")]
     fn character(&self, of: Option<&str>) -> Option<Option<&Character>> {
         let name = self.name_of(of)?;
         let character = if is_same_name(&name, &self.npc.name) {

@@ -15,7 +15,8 @@ use utoipa::ToSchema;
 pub use self::reason::InvalidReason;
 use super::locks::{DisclosureLock, DisclosureLocks};
 use colloquy_core::ids::{
-    DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId, WorldId,
+    ActionId, DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId,
+    WorldId,
 };
 
 /// The subject area of a fact (docs/algorithms.md#facts).
@@ -297,6 +298,8 @@ pub enum Cause {
     Edit(EditId),
     /// An authoritative backend event. Interrupts do not rewind the event.
     Event(EventId),
+    /// The backend's answer to an action. The row is unsaid with the turn of the action.
+    Action(ActionId),
     /// Consolidation or curation. The job's rows name their sources.
     Job(JobId),
     /// A rewind of a dialogue, which invalidated the fact.
@@ -311,6 +314,7 @@ impl Cause {
             Self::Turn(id) => ("turn", id.to_string()),
             Self::Edit(id) => ("edit", id.to_string()),
             Self::Event(id) => ("event", id.to_string()),
+            Self::Action(id) => ("action", id.to_string()),
             Self::Job(id) => ("job", id.to_string()),
             Self::Rewind(id) => ("rewind", id.to_string()),
         }
@@ -322,6 +326,7 @@ impl Cause {
             "turn" => Self::Turn(id.parse().ok()?),
             "edit" => Self::Edit(id.parse().ok()?),
             "event" => Self::Event(id.parse().ok()?),
+            "action" => Self::Action(id.parse().ok()?),
             "job" => Self::Job(id.parse().ok()?),
             "rewind" => Self::Rewind(id.parse().ok()?),
             _ => return None,

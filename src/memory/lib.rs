@@ -3,6 +3,7 @@
 //! This module is pure: no I/O, no clock, no random numbers, and no knowledge of stores, models or actors. From this
 //! crate only `ids` may be imported.
 
+pub mod actions;
 pub mod agreement;
 pub mod aliases;
 pub mod attributes;

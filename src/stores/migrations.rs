@@ -41,6 +41,7 @@ histories! {
     "0018_unused_tables"
     "0019_curator"
     "0020_lore"
+    "0021_actions"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

@@ -287,6 +287,7 @@ impl FakeUseCases {
             checkpoint: checkpoint.clone(),
             trace: empty_trace(now),
             state: Vec::new(),
+            actions: Vec::new(),
             jobs: jobs.clone(),
             next_seq: committed + 1,
         };

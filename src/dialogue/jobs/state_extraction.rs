@@ -70,6 +70,8 @@ pub(super) async fn extract_state(
         // The job does not read the memory.
         named: None,
         state: &state,
+        // Only the reply itself asks for actions.
+        actions: &[],
     };
     let parsed = parse_state_block(services, scope, &by, &block)
         .await?

@@ -79,6 +79,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub standing: &'a [Fact],
     /// World state, one line per item, already escaped.
     pub world_lines: Vec<String>,
+    /// Actions, one line per item, already escaped.
+    pub action_lines: Vec<String>,
     /// Found facts, scored and confirmed, best first.
     pub hits: &'a [RecallHit],
     /// The raw cosine at which two hits may count as duplicates.
@@ -237,15 +239,14 @@ pub(crate) fn assemble_prompt(
     };
     let sections = selection.trace_sections(budgets, system_tokens, line_tokens, &count);
     let notes = selection.collect_notes();
-    let (scenarios, lore) = (selection.trace_past(material), selection.trace_lore(material));
     Ok(Prompt {
         hash: hash_messages(&messages),
         messages,
         sections,
         tokens,
         candidates: trace_candidates(material, &selection, &fates),
-        scenarios,
-        lore,
+        scenarios: selection.trace_past(material),
+        lore: selection.trace_lore(material),
         notes,
     })
 }

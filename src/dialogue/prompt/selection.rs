@@ -23,6 +23,8 @@ use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;
+/// The maximum length of all lines about actions, in characters: a schema alone may have 2,000 bytes.
+const MAX_ACTION_CHARS: usize = 3_000;
 /// The maximum number of headings for facts and world state.
 const MAX_HEADINGS: u32 = 7;
 
@@ -68,15 +70,20 @@ impl StandingContext {
             overheard_dropped: 0,
             past,
         };
-        let mut chars = MAX_WORLD_CHARS;
-        for line in &material.world_lines {
-            let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
-            if length > chars || tokens > left {
-                continue;
+        for (lines, most) in [
+            (&material.world_lines, MAX_WORLD_CHARS),
+            (&material.action_lines, MAX_ACTION_CHARS),
+        ] {
+            let mut chars = most;
+            for line in lines {
+                let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
+                if length > chars || tokens > left {
+                    continue;
+                }
+                chars -= length;
+                left -= tokens;
+                standing.world.push((line.clone(), tokens));
             }
-            chars -= length;
-            left -= tokens;
-            standing.world.push((line.clone(), tokens));
         }
         let mut slot = budgets
             .overheard_tokens

@@ -45,6 +45,8 @@ templates! {
     ReplyMemory = "reply_memory.j2",
     ReplyContext = "reply_context.j2",
     ReplyWorld = "reply_world.j2",
+    /// The actions for which the NPC may ask, and what became of earlier ones.
+    ReplyActions = "reply_actions.j2",
     ReplyLine = "reply_line.j2",
     /// Replaces the player's line if the NPC speaks first.
     ReplyGreeting = "reply_greeting.j2",
@@ -238,7 +240,7 @@ impl Templates {
             let values = context! {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
-                ask_for_state => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
+                ask_for_state => !texts.is_empty(), can_ask_actions => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
                 who => each(context! { name => "x", ago => "x", summary => "x", before => "x" }).pop(),
                 pinned => each(context! { text => "x" }),
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
@@ -248,6 +250,8 @@ impl Templates {
                     relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
                     attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => 0, max => 1 }),
                 },
+                actions => each(context! { name => "x", description => "x", arguments => "x" }),
+                outcomes => each(context! { name => "x", arguments => "x", status => "done", text => "x" }),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 characters => each(context! {
@@ -311,6 +315,7 @@ pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, other
             cues => npc.persona.cues.clone(),
         },
         ask_for_state,
+        can_ask_actions => world.settings.action_rules().iter().any(|rule| rule.is_for(npc)),
         bounds => state_bounds(world, npc.language),
         others,
         several => false,

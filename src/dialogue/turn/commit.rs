@@ -1,5 +1,5 @@
-//! The commit of a finished reply. One transaction writes the turn, its checkpoint, its trace, the state changes and
-//! the jobs. The buffer follows.
+//! The commit of a finished reply. One transaction writes the turn, its checkpoint, its trace, the state changes, the
+//! actions and the jobs. The buffer follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
 use crate::{
-    Services,
+    Services, actions,
     jobs::new_jobs,
     prompt::{self, Prompt},
     requester::Requester,
@@ -19,6 +19,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    actions::{ActionRule, RequestedAction},
     authored::{Npc, World, WorldSettings},
     fact::Cause,
     keywords::normalise_text,
@@ -66,7 +67,10 @@ pub(super) async fn commit_reply(
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_ref();
     let named = spoken.gathered.known_player_name(input);
-    let (changes, unreadable) = read_state_changes(services, input, named, block, &mut notes).await?;
+    let eligible = &spoken.gathered.actions.eligible;
+    let (changes, asked, unreadable) =
+        read_state_changes(services, input, named, (block, eligible), &mut notes).await?;
+    let actions = actions::new_actions(services, input, &turn, &asked, &mut notes);
     // A reply without a state block changes nothing. The same rule holds for a cut reply without a block. Otherwise the
     // player would choose when a model looks for state changes.
     let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
@@ -92,6 +96,7 @@ pub(super) async fn commit_reply(
         checkpoint: checkpoint.clone(),
         trace: trace_of(services, input, &turn, spoken, notes, &checkpoint),
         state,
+        actions,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
         jobs,
@@ -180,23 +185,26 @@ fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Ut
     now.max(dialogue.updated_at + TimeDelta::microseconds(1))
 }
 
-/// Reads the state block within the world's rules. The flag is true if a job must read the turn, because the block was
+/// Reads the state block within the world's rules: changes, and actions of the `eligible` ones that still are. The flag
+/// is true if a job must read the turn, because the block was
 /// unreadable.
 async fn read_state_changes(
     services: &Services,
     input: &TurnInput,
     named: Option<&str>,
-    block: Option<&StateBlock>,
+    (block, eligible): (Option<&StateBlock>, &[ActionRule]),
     notes: &mut Vec<String>,
-) -> Result<(Vec<StateChange>, bool), TurnError> {
+) -> Result<(Vec<StateChange>, Vec<RequestedAction>, bool), TurnError> {
     let Some(block) = block else {
-        return Ok((Vec::new(), false));
+        return Ok((Vec::new(), Vec::new(), false));
     };
     // The backend may have changed the state during the reply.
     let state = services
         .memory_cache
         .world_state(services, &input.scope, &input.world.id)
         .await?;
+    let now = actions::actions_of_turn(services, input, &state);
+    let still_eligible: Vec<ActionRule> = now.into_iter().filter(|rule| eligible.contains(rule)).collect();
     let by = StateBlockContext {
         world: &input.world,
         npc: &input.npc,
@@ -204,6 +212,7 @@ async fn read_state_changes(
         cast: input.scene.as_deref().map_or(&[], |scene| &scene.cast),
         named,
         state: &state,
+        actions: &still_eligible,
     };
     let parsed = parse_state_block(services, &input.scope, &by, block).await?;
     Ok(match parsed {
@@ -215,7 +224,7 @@ async fn read_state_changes(
                     prompt::bind_player(change, player);
                 }
             }
-            (changes, false)
+            (changes, parsed.actions, false)
         }
         Err(error) => {
             let instead = if services.settings.prompt.ask_for_state {
@@ -224,7 +233,7 @@ async fn read_state_changes(
                 "nothing was asked for, so it changes nothing"
             };
             notes.push(format!("{error}; {instead}"));
-            (Vec::new(), true)
+            (Vec::new(), Vec::new(), true)
         }
     })
 }
@@ -242,6 +251,8 @@ pub(crate) struct StateBlockContext<'a> {
     pub named: Option<&'a str>,
     /// The present state of the world.
     pub state: &'a WorldState,
+    /// The actions for which the block may ask.
+    pub actions: &'a [ActionRule],
 }
 
 impl StateBlockContext<'_> {
@@ -253,6 +264,7 @@ impl StateBlockContext<'_> {
             player,
             cast,
             state,
+            actions,
             ..
         } = *self;
         let key = player.map(party::player_key);
@@ -298,6 +310,7 @@ impl StateBlockContext<'_> {
             reachable: reachable.collect(),
             dead: dead.map(str::to_owned).collect(),
             present,
+            actions: actions.to_vec(),
             ..state_rules_of(&world.settings)
         }
     }

@@ -7,6 +7,7 @@ use tracing::{Instrument as _, debug_span};
 use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
     Services, acquaintance,
+    actions::{self, TurnActions},
     intent::{self, ClassifiedIntent},
     locks,
     lore::{self, FoundLore},
@@ -68,6 +69,7 @@ pub(crate) struct GatheredContext {
     pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
+    pub actions: TurnActions,
     /// The NPC's last talk with the player in another session.
     pub meeting: Option<Meeting>,
     /// The summaries of turns before the history, in the form that the NPC may tell.
@@ -125,6 +127,7 @@ impl GatheredContext {
             summaries: &self.summaries,
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
+            action_lines: self.actions.lines.clone(),
             hits: &self.hits,
             near_duplicate_cosine: recall::near_duplicate_cosine(services),
             gate: self.gate,
@@ -189,19 +192,7 @@ pub(super) async fn gather_timed(
         };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
-    let mut scene = input.scene.as_deref().cloned();
-    if !input.world.settings.lets_ghosts_speak() {
-        if world.is_npc_dead(&input.npc.name, &input.npc.id) {
-            return Err(TurnError::NpcDead);
-        }
-        if let Some(scene) = &mut scene {
-            scene.set_dead(&world);
-        }
-    }
-    let is_alone = |scene: &Scene| scene.other_names(&input.npc.id).is_empty();
-    if input.player.is_none() && scene.as_ref().is_some_and(is_alone) {
-        return Err(TurnError::NpcDead);
-    }
+    let scene = scene_of_the_living(input, &world)?;
     let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
@@ -219,12 +210,14 @@ pub(super) async fn gather_timed(
         recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
-    let (overheard, locks_before, past, lore) = tokio::try_join!(
+    let (overheard, locks_before, past, lore, outcomes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
         lore::find_lore(services, input, &world, &classified, embedding),
+        actions::load_outcomes(services, input),
     )?;
+    let actions = TurnActions::new(services, input, &world, &outcomes)?;
     Ok(GatheredContext {
         scene,
         intent: classified,
@@ -233,6 +226,7 @@ pub(super) async fn gather_timed(
         gate,
         standing,
         world_lines: lines,
+        actions,
         meeting: meeting?.map(|meeting| redaction::redact_meeting(&gone, meeting)),
         summaries: redaction::redact_summaries(&gone, input.dialogue.created_at, &input.summaries),
         overheard,
@@ -252,6 +246,27 @@ pub(super) async fn gather_timed(
             ..Timings::default()
         },
     })
+}
+
+/// Returns the scene of a dialogue with several NPCs, with the dead among them.
+///
+/// # Errors
+/// The NPC is dead, or all other NPCs of an NPC conversation are.
+fn scene_of_the_living(input: &TurnInput, world: &WorldState) -> Result<Option<Scene>, TurnError> {
+    let mut scene = input.scene.as_deref().cloned();
+    if !input.world.settings.lets_ghosts_speak() {
+        if world.is_npc_dead(&input.npc.name, &input.npc.id) {
+            return Err(TurnError::NpcDead);
+        }
+        if let Some(scene) = &mut scene {
+            scene.set_dead(world);
+        }
+    }
+    let is_alone = |scene: &Scene| scene.other_names(&input.npc.id).is_empty();
+    if input.player.is_none() && scene.as_ref().is_some_and(is_alone) {
+        return Err(TurnError::NpcDead);
+    }
+    Ok(scene)
 }
 
 /// True if a greeting may use the fact. Excluded are:

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::worlds::{WorldChanged, WorldWatched};
+use super::worlds::{ActionRequested, ActionUndone, WorldChanged, WorldWatched};
 use crate::errors::{FieldError, Problem};
 use colloquy_core::ids::{DialogueId, NpcId};
 use colloquy_dialogue::events::MemoryChange;
@@ -355,6 +355,8 @@ pub fn event_schemas() -> Vec<MessageSchema> {
         MessageSchema::for_type::<InterruptDone<'_>>("interrupt.done"),
         MessageSchema::for_type::<WorldWatched<'_>>("world.watched"),
         MessageSchema::for_type::<WorldChanged<'_>>("world.changed"),
+        MessageSchema::for_type::<ActionRequested<'_>>("action.requested"),
+        MessageSchema::for_type::<ActionUndone<'_>>("action.undone"),
         MessageSchema::for_type::<AuthRefreshed<'_>>("auth.refreshed"),
         MessageSchema::for_type::<Pong<'_>>("pong"),
         MessageSchema::for_type::<ErrorEvent<'_>>("error"),

@@ -8,7 +8,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use utoipa::ToSchema;
 
 use colloquy_actors::OnBusy;
-use colloquy_core::ids::{DialogueId, NpcId, PlayerId, WorldId};
+use colloquy_core::ids::{ActionId, DialogueId, NpcId, PlayerId, WorldId};
 use colloquy_ports::ledger::dialogues::Playback;
 
 /// The fields of every message.
@@ -235,11 +235,18 @@ messages! {
         #[schema(value_type = Option<String>, pattern = r"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$")]
         player_id: Option<PlayerId>,
     }
-    /// Watches the changes of a world. The answer is `world.watched`; then each change comes as `world.changed`. Not for
-    /// players.
+    /// Watches a world. The answer is `world.watched`; then each change comes as `world.changed`, each action as
+    /// `action.requested`, and each undone action as `action.undone`. Not for players.
     WorldWatch = "world.watch" {
         #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
         world_id: WorldId,
+        /// Actions that the client has seen and not settled, after a lost connection. Those that were undone meanwhile
+        /// follow as `action.undone`. Open actions that are not listed follow as `action.requested`. Unknown ids are
+        /// ignored.
+        #[garde(length(max = 100))]
+        #[schema(value_type = Vec<String>, max_items = 100)]
+        #[serde(default)]
+        actions: Vec<ActionId>,
     }
     /// Stops watching a world. No answer follows.
     WorldUnwatch = "world.unwatch" {

@@ -448,7 +448,7 @@ impl SocketState {
             }
             "world.watch" => {
                 let message: WorldWatch = parse(text)?;
-                self.watch_world(connection, who, message.world_id, re)
+                self.watch_world(connection, who, message, re)
                     .await
                     .map_err(global_error)
             }

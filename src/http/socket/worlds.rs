@@ -6,20 +6,21 @@ use actix_web::rt::task::JoinHandle;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{events, protocol::SocketState};
+use super::{events, messages::WorldWatch, protocol::SocketState};
 use crate::{
+    actions::ActionView,
     errors::{Code, Problem},
     socket::player_socket::SocketConnection,
     world_state::CauseView,
 };
 use colloquy_actors::ListenerGone;
 use colloquy_core::{
-    ids::{StateEventId, WorldId},
+    ids::{ActionId, DialogueId, StateEventId, TurnId, WorldId},
     scope::{Principal, Role},
 };
 use colloquy_dialogue::world_watch::{WorldFollower, WorldNews};
 use colloquy_memory::state::StateChange;
-use colloquy_ports::ledger::state::StoredStateChange;
+use colloquy_ports::{clock::Clock, ledger::state::StoredStateChange};
 
 /// The time between two reads of a watched world.
 const READ_INTERVAL: Duration = Duration::from_millis(500);
@@ -53,6 +54,31 @@ pub struct WorldChanged<'a> {
     pub changes: Vec<WorldChange<'a>>,
 }
 
+/// `action.requested`: an NPC of a watched world asks for an action, or its turn stands again.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename = "action.requested", deny_unknown_fields)]
+pub struct ActionRequested<'a> {
+    #[schema(value_type = String)]
+    pub world_id: &'a WorldId,
+    pub action: ActionView,
+}
+
+/// `action.undone`: the turn that asked for the action was taken back.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "type", rename = "action.undone", deny_unknown_fields)]
+pub struct ActionUndone<'a> {
+    #[schema(value_type = String)]
+    pub world_id: &'a WorldId,
+    #[schema(value_type = String)]
+    pub action_id: ActionId,
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    #[schema(value_type = String)]
+    pub turn_id: TurnId,
+    /// The number of the turn in the dialogue.
+    pub turn: u32,
+}
+
 /// A change of a watched world: the fields of `state.changed`, with an id, the cause and the time.
 #[derive(Debug, Serialize)]
 pub struct WorldChange<'a> {
@@ -78,7 +104,11 @@ impl SocketState {
         self: &Arc<Self>,
         connection: &Arc<SocketConnection>,
         who: &Principal,
-        world: WorldId,
+        WorldWatch {
+            world_id: world,
+            actions: seen,
+            ..
+        }: WorldWatch,
         re: Option<&str>,
     ) -> Result<(), Problem> {
         if who.role == Role::Player {
@@ -96,12 +126,16 @@ impl SocketState {
         let watched = self.watched_worlds.lock().get(&world).map(JoinHandle::is_finished);
         let follower = match watched {
             Some(false) => None,
-            _ => Some(WorldFollower::start(services, scope, world.clone()).await?),
+            _ => Some(WorldFollower::start(services, scope, world.clone(), &seen).await?),
         };
         let _ = connection.send_text(events::write_event(&WorldWatched { re, world_id: &world }));
-        if let Some(follower) = follower {
+        if let Some((follower, actions)) = follower {
+            let news = WorldNews {
+                actions,
+                ..WorldNews::default()
+            };
             let (state, connection) = (self.state.clone(), Arc::clone(connection));
-            let task = actix_web::rt::spawn(send_world_changes(state, connection, follower));
+            let task = actix_web::rt::spawn(send_world_changes(state, connection, follower, news));
             self.watched_worlds.lock().insert(world, task);
         }
         Ok(())
@@ -115,12 +149,20 @@ impl SocketState {
     }
 }
 
-/// Sends the changes of a world until the connection is gone.
+/// Sends the first news, and then the changes and actions of a world, until the connection is gone.
 async fn send_world_changes(
     state: actix_web::web::Data<crate::AppState>,
     connection: Arc<SocketConnection>,
     mut follower: WorldFollower,
+    first: WorldNews,
 ) {
+    let clock = state.services.clock.clone();
+    if send_news(&connection, follower.world(), first, clock.as_ref())
+        .await
+        .is_err()
+    {
+        return;
+    }
     let mut pause = READ_INTERVAL;
     loop {
         actix_web::rt::time::sleep(pause).await;
@@ -130,7 +172,10 @@ async fn send_world_changes(
         match follower.read_news(&state.services).await {
             Ok(news) => {
                 pause = READ_INTERVAL;
-                if send_news(&connection, follower.world(), &news).await.is_err() {
+                if send_news(&connection, follower.world(), news, clock.as_ref())
+                    .await
+                    .is_err()
+                {
                     return;
                 }
             }
@@ -143,25 +188,54 @@ async fn send_world_changes(
     }
 }
 
-/// Sends the news in parts. Each part waits until the client has got the one before.
-async fn send_news(connection: &SocketConnection, world: &WorldId, news: &WorldNews) -> Result<(), ListenerGone> {
+/// Sends the news in parts. Each part waits until the client has got the one before. What was taken back comes first, and
+/// an action before the change that its answer causes.
+async fn send_news(
+    connection: &SocketConnection,
+    world: &WorldId,
+    news: WorldNews,
+    clock: &dyn Clock,
+) -> Result<(), ListenerGone> {
     fn changes_to_send(part: &[StoredStateChange]) -> Vec<WorldChange<'_>> {
         part.iter().map(WorldChange::from).collect()
     }
-    let taken_back = news.taken_back.chunks(MAX_CHANGES_PER_EVENT);
-    let taken_back = taken_back.map(|part| (changes_to_send(part), Vec::new()));
-    let changes = news.changes.chunks(MAX_CHANGES_PER_EVENT);
-    let changes = changes.map(|part| (Vec::new(), changes_to_send(part)));
-    for (taken_back, changes) in taken_back.chain(changes) {
-        while connection.has_queued() && !connection.is_gone() {
-            actix_web::rt::time::sleep(QUEUE_CHECK_INTERVAL).await;
-        }
+    let changed = |taken_back, changes| {
         let event = WorldChanged {
             world_id: world,
             taken_back,
             changes,
         };
-        connection.send_text(events::write_event(&event))?;
+        events::write_event(&event)
+    };
+    for part in news.taken_back.chunks(MAX_CHANGES_PER_EVENT) {
+        send_part(connection, changed(changes_to_send(part), Vec::new())).await?;
+    }
+    for action in news.actions.undone {
+        let event = ActionUndone {
+            world_id: world,
+            action_id: action.asked.id,
+            dialogue_id: action.asked.dialogue,
+            turn_id: action.asked.turn,
+            turn: action.asked.number,
+        };
+        send_part(connection, events::write_event(&event)).await?;
+    }
+    for action in news.actions.requested {
+        let event = ActionRequested {
+            world_id: world,
+            action: ActionView::new(action, clock.now()),
+        };
+        send_part(connection, events::write_event(&event)).await?;
+    }
+    for part in news.changes.chunks(MAX_CHANGES_PER_EVENT) {
+        send_part(connection, changed(Vec::new(), changes_to_send(part))).await?;
     }
     Ok(())
+}
+
+async fn send_part(connection: &SocketConnection, event: String) -> Result<(), ListenerGone> {
+    while connection.has_queued() && !connection.is_gone() {
+        actix_web::rt::time::sleep(QUEUE_CHECK_INTERVAL).await;
+    }
+    connection.send_text(event)
 }

@@ -3,6 +3,7 @@
 //!
 //! Text of players never gets here. The world's rules bound the text of the NPC's side.
 
+mod actions;
 mod cutter;
 mod flow;
 mod reader;

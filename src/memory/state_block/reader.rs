@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 
 use super::{
-    MAX_BLOCK_BYTES,
+    MAX_BLOCK_BYTES, actions,
     flow::{self, BlockValue},
     rules::{ParsedStateBlock, StateBlockError, StateRules},
     values::{clean_line, clip_chars, exact_number, field_text, is_nothing, parse_counted, parse_flag, whole_number},
 };
 use crate::{
+    actions::MAX_ACTIONS_PER_TURN,
     attributes::{self, AttributeAuthor, AttributeType, AttributeValue},
     keywords::normalise_text,
     state::StateChange,
@@ -61,6 +62,7 @@ fn read_block(
         .iter()
         .any(|(key, value)| key == "location_moved" && parse_flag(value) == Some(false));
     let mut reader = StateBlockReader {
+        block,
         speaker: speaker_npc,
         rules,
         out: ParsedStateBlock::default(),
@@ -90,6 +92,7 @@ fn read_block(
 }
 
 struct StateBlockReader<'a> {
+    block: &'a str,
     speaker: &'a str,
     rules: &'a StateRules,
     out: ParsedStateBlock,
@@ -128,6 +131,14 @@ impl StateBlockReader<'_> {
             "mood" => {
                 let who = self.speaker.to_owned();
                 self.read_mood(&who, key, value);
+            }
+            "actions" | "action" => {
+                let (actions, rejected) = actions::read_actions(self.block, key, value, &self.rules.actions);
+                let room = MAX_ACTIONS_PER_TURN.saturating_sub(self.out.actions.len());
+                self.out.actions.extend(actions.into_iter().take(room));
+                for why in rejected {
+                    self.add_rejection(why);
+                }
             }
             "events" | "event" => self.read_sentences(key, value, |text| StateChange::Happened { text }),
             "notes" | "note" => self.read_sentences(key, value, |text| StateChange::Note { text }),

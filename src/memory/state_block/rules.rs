@@ -2,7 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::{attributes::AttributeRule, state::StateChange, vocabulary::Vocabulary};
+use crate::{
+    actions::{ActionRule, RequestedAction},
+    attributes::AttributeRule,
+    state::StateChange,
+    vocabulary::Vocabulary,
+};
 
 /// Longest name, place, item or mood, in Unicode scalar values.
 pub const MAX_NAME_CHARS: usize = 64;
@@ -43,6 +48,8 @@ pub struct StateRules {
     pub present: BTreeMap<String, String>,
     /// The dead, whom a block does not change.
     pub dead: Vec<String>,
+    /// The actions that the block may ask for.
+    pub actions: Vec<ActionRule>,
 }
 
 impl Default for StateRules {
@@ -64,6 +71,7 @@ impl Default for StateRules {
             reachable: BTreeMap::new(),
             present: BTreeMap::new(),
             dead: Vec::new(),
+            actions: Vec::new(),
         }
     }
 }
@@ -72,6 +80,8 @@ impl Default for StateRules {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ParsedStateBlock {
     pub changes: Vec<StateChange>,
+    /// At most [`crate::actions::MAX_ACTIONS_PER_TURN`], of the rules' actions.
+    pub actions: Vec<RequestedAction>,
     /// Left-out or reduced entries with the reason, in words, for the trace.
     pub rejected: Vec<String>,
 }

@@ -11,6 +11,7 @@ macro_rules! regex {
     };
 }
 
+mod actions;
 mod claim;
 mod clauses;
 mod forget;

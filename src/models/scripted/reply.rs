@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{
+    actions,
     claim::{self, ClaimVoice, ParsedClaim, Party},
     clauses,
     forget::{self, ForgetCommand},
@@ -26,7 +27,11 @@ pub(super) fn write_reply(messages: &[ChatMessage]) -> String {
     let speaker = ReplySpeaker::new(&view);
     let spoken = speaker.choose_reply();
     let mut text = speaker.with_cue(spoken.occasion, spoken.text);
-    if let Some(state) = spoken.state.filter(|_| view.wants_state) {
+    let mut state = spoken.state;
+    if let Some(action) = actions::find_named_action(&view) {
+        state.get_or_insert_with(|| json!({}))["actions"] = json!([action]);
+    }
+    if let Some(state) = state.filter(|_| view.wants_state) {
         text.push_str("\n```state\n");
         text.push_str(&state.to_string());
         text.push_str("\n```");

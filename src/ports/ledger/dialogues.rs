@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
+use super::{actions::NewAction, jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},
@@ -233,6 +233,7 @@ pub struct TurnCommit {
     pub checkpoint: Checkpoint,
     pub trace: TurnTrace,
     pub state: Vec<NewStateChange>,
+    pub actions: Vec<NewAction>,
     pub jobs: Vec<NewJob>,
     /// The next event sequence number after this turn's events.
     pub next_seq: u64,

@@ -3,6 +3,7 @@
 //! Writes that belong together are one method, which an adapter can make one transaction. Every method takes a
 //! [`TenantScope`](colloquy_core::scope::TenantScope) and has the tenant in its `WHERE`. A foreign id is therefore not found.
 
+pub mod actions;
 pub mod audit;
 pub mod authored;
 pub mod curator;
@@ -43,6 +44,7 @@ pub struct Ledger {
     pub facts: Arc<dyn facts::FactStore>,
     pub summaries: Arc<dyn summaries::SummaryStore>,
     pub state: Arc<dyn state::StateStore>,
+    pub actions: Arc<dyn actions::ActionStore>,
     pub jobs: Arc<dyn jobs::JobStore>,
     pub curator: Arc<dyn curator::CuratorStore>,
     pub rewinds: Arc<dyn rewinds::RewindStore>,

@@ -37,8 +37,10 @@ pub struct StoredStateChange {
 /// The standing changes of a world, from a given place on.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StateChanges {
-    /// Rises whenever a change is rewound or stands again, which makes earlier folded results invalid. 0 at first.
+    /// Rises whenever a change or an action is rewound or stands again, which makes earlier folded results invalid. 0 at first.
     pub generation: i64,
+    /// The highest `seq` of the world's actions, also of unsaid ones; 0: none.
+    pub last_action: i64,
     /// In order of their events (by `at`, then by `seq`). A late change of a job comes before changes said later.
     pub changes: Vec<StoredStateChange>,
 }

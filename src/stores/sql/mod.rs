@@ -38,6 +38,7 @@
 #[macro_use]
 mod statements;
 
+mod actions;
 mod audit;
 mod authored;
 mod backlog;
@@ -141,6 +142,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),
+        actions: Arc::new(actions::SqlActionStore(engine.clone())),
         jobs: Arc::new(jobs::SqlJobStore(engine.clone())),
         curator: Arc::new(curator::SqlCuratorStore(engine.clone())),
         rewinds: Arc::new(rewinds::SqlRewindStore(engine.clone())),

@@ -41,10 +41,11 @@ macro_rules! insert_state_events {
 }
 pub(super) use insert_state_events;
 
-const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
-/// Each row carries the generation; if no change exists, a single row has the generation alone.
-const STATE_SINCE: &str = "SELECT w.generation, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
-    FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation) w
+pub(super) const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
+/// Each row carries the generation and the last action; if no change exists, a single row has these alone.
+const STATE_SINCE: &str = "SELECT w.generation, w.last_action, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
+    FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation,
+        COALESCE((SELECT MAX(seq) FROM actions WHERE tenant = $1 AND world = $2), 0) AS last_action) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
 /// Each `seq` is an array of its own in the bound list.
 const STATE_BY_SEQ: &str = concat!(
@@ -55,12 +56,12 @@ const STATE_BY_SEQ: &str = concat!(
 const BUMP_STATE_GENERATION: &str =
     "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
 
-fn read_state_row(columns: &mut Columns<'_>) -> StoreResult<(i64, Option<StoredStateChange>)> {
-    let generation = columns.next()?;
+fn read_state_row(columns: &mut Columns<'_>) -> StoreResult<((i64, i64), Option<StoredStateChange>)> {
+    let world = (columns.next()?, columns.next()?);
     let Some(id) = columns.maybe_id()? else {
-        return Ok((generation, None));
+        return Ok((world, None));
     };
-    Ok((generation, Some(read_change(id, columns)?)))
+    Ok((world, Some(read_change(id, columns)?)))
 }
 
 fn read_change(id: StateEventId, columns: &mut Columns<'_>) -> StoreResult<StoredStateChange> {
@@ -125,8 +126,8 @@ impl StateStore for SqlStateStore {
     async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges> {
         let query = bind!(STATE_SINCE; scope.tenant(), world, after);
         let mut since = StateChanges::default();
-        for (generation, change) in self.0.fetch_all(scope, query, read_state_row).await? {
-            since.generation = generation;
+        for (world, change) in self.0.fetch_all(scope, query, read_state_row).await? {
+            (since.generation, since.last_action) = world;
             since.changes.extend(change);
         }
         since.changes.sort_by_key(|change| (change.at, change.seq));

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, rewinds,
+    Connection, Engine, actions, rewinds,
     rows::{Columns, to_json, to_micros, without_nul},
     state,
     statements::{BoundQuery, execute, fetch_all, fetch_optional},
@@ -118,15 +118,16 @@ const COMMIT_TURN: &str = batch_with_rows!(
         concat!(insert_jobs!(when_changed!()), " RETURNING 1"),
     ]
 );
-/// Like [`COMMIT_TURN`], in two trips for a turn with extra changes. State changes are numbered under
-/// [`state::lock_state_order`]: no other transaction numbers changes meanwhile.
+/// Like [`COMMIT_TURN`], in two trips for a turn with extra changes. State changes and actions are
+/// numbered under [`state::lock_state_order`]: no other transaction numbers them meanwhile.
 const TAKE_HEAD: &str = take_head!();
 const WRITE_TURN: &str = batch!(
     insert_turn!(""),
     insert_checkpoint!(""),
     insert_trace!(""),
     insert_jobs!(""),
-    state::insert_state_events!("$24")
+    state::insert_state_events!("$24"),
+    actions::insert_actions!("$31")
 );
 
 pub(super) struct SqlTurnStore(pub(super) Arc<Engine>);
@@ -152,6 +153,7 @@ struct PreparedCommit {
     trace: String,
     jobs: String,
     state: String,
+    actions: String,
 }
 
 impl PreparedCommit {
@@ -180,13 +182,21 @@ impl PreparedCommit {
             trace: to_json(&commit.trace)?,
             jobs: jobs.to_string(),
             state: state::state_rows_json(&commit.state)?,
+            actions: actions::action_rows_json(&commit.actions)?,
             commit: commit.clone(),
         })
     }
 
     /// Returns whether the turn has no extra changes; [`COMMIT_TURN`] then commits the turn in a single trip.
     fn is_plain(&self) -> bool {
-        self.commit.state.is_empty() && self.commit.cuts.is_empty() && self.commit.replacing.is_none()
+        let TurnCommit {
+            state,
+            actions,
+            cuts,
+            replacing,
+            ..
+        } = &self.commit;
+        state.is_empty() && actions.is_empty() && cuts.is_empty() && replacing.is_none()
     }
 
     async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
@@ -203,7 +213,9 @@ impl PreparedCommit {
             return commit_rejection(connection, tenant, commit).await;
         }
         failpoint!("turn.head");
-        state::lock_state_order(connection, &self.tenant, &state::worlds_of(&commit.state)).await?;
+        let mut worlds = state::worlds_of(&commit.state);
+        worlds.extend(commit.actions.iter().map(|action| action.world.clone()));
+        state::lock_state_order(connection, &self.tenant, &worlds).await?;
         execute(connection, self.bind_commit(WRITE_TURN)).await?;
         if let Some(replaced) = commit.replacing {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
@@ -227,7 +239,7 @@ impl PreparedCommit {
             i64::from(turn.usage.completion_tokens), to_micros(turn.started_at), to_micros(turn.committed_at),
             to_signed(turn.seqs.started), to_signed(turn.seqs.done), to_signed(turn.seqs.committed), self.checkpoint,
             self.trace, self.jobs, self.state, commit.expected_head, uncut, until.map(to_micros), commit.key_of,
-            to_signed(commit.next_seq), to_signed(commit.epoch)
+            to_signed(commit.next_seq), to_signed(commit.epoch), self.actions
         )
     }
 }

@@ -123,7 +123,7 @@ fn lore_that_the_line_is_about_is_in_the_prompt_with_its_state() {
             .iter()
             .map(|item| json!([item["change"], item["cause"]["kind"]]));
         let expected = json!([["location", "event"], ["status", "event"], ["item_gained", "event"]]);
-        assert_eq!(Value::from_iter(changes), expected, "{history}");
+        assert_eq!(changes.collect::<Value>(), expected, "{history}");
         say(&backend, &session, "And who is Krug?").await;
         let prompt = last_prompt(&mock);
         let krug = "Krug: Krug is the king of the goblins. (Now: Krug is at Swamp, wounded; player has: crown.)";

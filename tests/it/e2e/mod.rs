@@ -2,6 +2,7 @@
 //! Most tests also run on Postgres with Redis (`on_postgres`), and the core also with Qdrant (`on_qdrant`).
 
 mod access;
+mod actions;
 mod backups;
 mod balancer;
 mod chat;

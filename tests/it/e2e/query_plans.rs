@@ -45,13 +45,14 @@ const REWIND_ROWS: [RowTemplate; 9] = [
     ("audit", "TRUE", &["id"]),
 ];
 /// Tables that may be empty, filled with arbitrary rows.
-const OTHER_TABLES: [&str; 6] = [
+const OTHER_TABLES: [&str; 7] = [
     "outbox",
     "fact_flags",
     "fact_edits",
     "verdicts",
     "unsettled",
     "summary_changes",
+    "actions",
 ];
 /// The number of rows per table.
 const ROWS: u32 = 10_000;

@@ -161,6 +161,8 @@ fn state(say: &SayOp, name: &str) -> Option<Value> {
     let mut block = json!({ "mood": format!("{mood}: {name}") });
     if let Some(hp) = say.state {
         block["hp_change"] = json!(hp);
+        // A reply asks; the extraction of a cut reply reads the same block, and must not ask.
+        block["actions"] = json!([{"name": "salute", "arguments": {"strength": hp}}]);
     }
     if let Some(gift) = say.gives {
         gift.add_to_block(&mut block);

@@ -327,11 +327,18 @@ impl TestServer {
     }
     /// Returns a player's token bound to a world.
     pub fn token_in(&self, tenant: &str, player: &str, world: &str) -> String {
+        self.world_token(tenant, Role::Player, Some(player), world)
+    }
+    /// Returns a REST client as the demo's backend, bound to a world.
+    pub fn backend_in(&self, world: &str) -> RestClient {
+        RestClient::new(self.address, self.world_token("demo", Role::Backend, None, world))
+    }
+    fn world_token(&self, tenant: &str, role: Role, player: Option<&str>, world: &str) -> String {
         let claims = TokenClaims {
             sub: "tests".into(),
             tid: tenant.parse().unwrap(),
-            role: Role::Player,
-            pid: Some(player.parse().unwrap()),
+            role,
+            pid: player.map(|player| player.parse().unwrap()),
             wid: Some(world.parse().unwrap()),
         };
         let settings = app::auth_settings(&self.data.config()).unwrap();

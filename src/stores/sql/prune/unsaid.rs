@@ -81,7 +81,7 @@ const DELETE_ROWS_OF_FACTS: [&str; 7] = [
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 11] = [
+const DELETE_ROWS_OF_TURNS: [&str; 13] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -96,6 +96,16 @@ const DELETE_ROWS_OF_TURNS: [&str; 11] = [
     delete_caused!("summaries"),
     delete_caused!("summary_changes"),
     delete_caused!("state_events"),
+    concat!(
+        "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",
+        in_subquery!(concat!(
+            "SELECT a.id FROM actions a WHERE a.tenant = $1 AND a.cause_id ",
+            in_json_list!("$2"),
+            " AND a.cause_kind = 'turn'"
+        )),
+        " AND cause_kind = 'action' AND lifted_at IS NOT NULL"
+    ),
+    delete_caused!("actions"),
     concat!(
         delete_listed!("turns", "id"),
         " AND key IS NULL AND NOT EXISTS (SELECT 1 FROM dialogues j WHERE j.tenant = $1 AND j.cause_id = turns.id)"

@@ -6,10 +6,10 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, Row,
-    rows::{Columns, to_micros},
-    statements::fetch_all,
+    rows::{Columns, json_list, to_micros},
+    statements::{execute, fetch_all},
 };
-use colloquy_core::ids::{FactId, RewindId, TenantId, TurnId};
+use colloquy_core::ids::{ActionId, FactId, RewindId, TenantId, TurnId};
 use colloquy_memory::fact::Knower;
 use colloquy_ports::{StoreResult, ledger::rewinds::RolledBack};
 
@@ -26,11 +26,16 @@ pub(super) struct RewindImpact {
     pub asked: BTreeSet<TurnId>,
     /// The hearers of those turns.
     pub hearers: BTreeSet<Knower>,
+    /// World state or actions changed: readers of the world read all of them again.
+    pub folds_anew: bool,
 }
 
-/// Lifts the rows that turns caused; `reinstate_rows_of_turns!` is the reverse.
+/// Lifts the rows that turns (or other causes of the kind) caused; `reinstate_rows_of_turns!` is the reverse.
 macro_rules! lift_rows_of_turns {
     ($table:literal) => {
+        lift_rows_of_turns!($table, "turn")
+    };
+    ($table:literal, $kind:literal) => {
         concat!(
             "UPDATE ",
             $table,
@@ -38,12 +43,17 @@ macro_rules! lift_rows_of_turns {
             " SET lifted_at = $3, lifted_by = $4
             WHERE tenant = $1 AND cause_id ",
             in_json_list!("$2"),
-            " AND cause_kind = 'turn' AND lifted_at IS NULL"
+            " AND cause_kind = '",
+            $kind,
+            "' AND lifted_at IS NULL"
         )
     };
 }
 macro_rules! reinstate_rows_of_turns {
     ($table:literal) => {
+        reinstate_rows_of_turns!($table, "turn")
+    };
+    ($table:literal, $kind:literal) => {
         concat!(
             "UPDATE ",
             $table,
@@ -51,8 +61,9 @@ macro_rules! reinstate_rows_of_turns {
             " SET lifted_at = NULL, lifted_by = NULL
             WHERE tenant = $1 AND cause_id ",
             in_json_list!("$2"),
-            " AND cause_kind = 'turn'
-              AND lifted_by LIKE 'rew!_%' ESCAPE '!'"
+            " AND cause_kind = '",
+            $kind,
+            "' AND lifted_by LIKE 'rew!_%' ESCAPE '!'"
         )
     };
 }
@@ -88,6 +99,7 @@ const UNSAY_TURNS: &str = batch_with_rows!(
     [
         concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
         concat!(lift_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(lift_rows_of_turns!("actions"), " RETURNING 'action', id, NULL"),
         concat!(
             "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
              WHERE tenant = $1 AND cause_id ",
@@ -126,6 +138,7 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
     ]
     [
         concat!(reinstate_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(reinstate_rows_of_turns!("actions"), " RETURNING 'action', id, NULL"),
         concat!(
             "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
              WHERE tenant = $1 AND cause_id ",
@@ -141,6 +154,11 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
     ]
 );
 
+/// The events of answers go with their actions. A statement of its own, after the rows of the actions are locked: an
+/// answer that was being written is visible by then.
+const LIFT_ANSWERS: &str = lift_rows_of_turns!("state_events", "action");
+const REINSTATE_ANSWERS: &str = reinstate_rows_of_turns!("state_events", "action");
+
 /// Unsays turns, with the rows that they caused.
 pub(super) async fn unsay_turns(
     connection: &mut Connection,
@@ -152,12 +170,21 @@ pub(super) async fn unsay_turns(
 ) -> StoreResult<RolledBack> {
     let rows =
         fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(by)).await?;
-    let (facts, back) = touched.read_rows(&rows)?;
+    let ChangedRows {
+        facts,
+        actions,
+        mut back,
+    } = touched.read_rows(&rows)?;
     touched.unsaid.extend(facts);
+    touched.folds_anew |= back.state > 0 || !actions.is_empty();
+    if !actions.is_empty() {
+        let lifted = execute!(connection, LIFT_ANSWERS; tenant, json_list(actions), to_micros(at), by).await?;
+        back.state += u32::try_from(lifted).unwrap_or(u32::MAX);
+    }
     Ok(back)
 }
 
-/// Reinstates turns, with the rows that they had caused. Returns whether world state was among the rows.
+/// Reinstates turns, with the rows that they had caused.
 pub(super) async fn reinstate_turns(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -165,11 +192,24 @@ pub(super) async fn reinstate_turns(
     by: RewindId,
     at: DateTime<Utc>,
     touched: &mut RewindImpact,
-) -> StoreResult<bool> {
+) -> StoreResult<()> {
     let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(at), by).await?;
-    let (facts, back) = touched.read_rows(&rows)?;
+    let ChangedRows { facts, actions, back } = touched.read_rows(&rows)?;
     touched.again.extend(facts);
-    Ok(back.state > 0)
+    touched.folds_anew |= back.state > 0 || !actions.is_empty();
+    if !actions.is_empty() {
+        execute!(connection, REINSTATE_ANSWERS; tenant, json_list(actions)).await?;
+    }
+    Ok(())
+}
+
+/// The rows that a statement changed.
+#[derive(Default)]
+struct ChangedRows {
+    facts: BTreeSet<FactId>,
+    actions: Vec<ActionId>,
+    /// The counts of other rows.
+    back: RolledBack,
 }
 
 impl RewindImpact {
@@ -178,27 +218,28 @@ impl RewindImpact {
         self.all.is_empty() && self.asked.is_empty()
     }
 
-    /// Adds the changed rows to the impact; returns the turns' facts, and the counts of other rows.
-    fn read_rows(&mut self, rows: &[Row]) -> StoreResult<(BTreeSet<FactId>, RolledBack)> {
-        let (mut facts, mut back) = (BTreeSet::new(), RolledBack::default());
+    /// Adds the changed rows to the impact.
+    fn read_rows(&mut self, rows: &[Row]) -> StoreResult<ChangedRows> {
+        let mut changed = ChangedRows::default();
         for row in rows {
             let mut columns = Columns::new(row);
             match columns.next::<&str>()? {
-                "summary" => back.summaries += 1,
-                "state" => back.state += 1,
+                "summary" => changed.back.summaries += 1,
+                "state" => changed.back.state += 1,
+                "action" => changed.actions.push(columns.id()?),
                 "asked" => {
                     self.asked.insert(columns.id()?);
                     self.hearers.extend(columns.json::<BTreeSet<Knower>>()?);
                 }
                 what => {
                     let fact = columns.id()?;
-                    facts.extend((what == "fact").then_some(fact));
+                    changed.facts.extend((what == "fact").then_some(fact));
                     self.all.insert(fact);
                     self.all.extend(columns.maybe_id::<FactId>()?);
                 }
             }
         }
-        Ok((facts, back))
+        Ok(changed)
     }
 }
 

@@ -146,16 +146,14 @@ pub(in super::super) async fn rewind_head(
     let there = json_list(cut.into_iter().chain(again()));
     let closed = remove_dependents(connection, tenant, &turns, &dialogue, (&whole, &there), asked.at).await?;
     failpoint!("rewind.unchecked");
-    let mut folds_anew = back.state > 0;
     if !branch.is_empty() {
         let turns = json_list(again());
-        folds_anew |=
-            derived_rows::reinstate_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        derived_rows::reinstate_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.said_again");
         change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
         failpoint!("rewind.put_back");
     }
-    if folds_anew {
+    if touched.folds_anew {
         state::bump_state_generation(connection, tenant, &asked.world).await?;
     }
     let since = after.iter().chain(&branch).map(|turn| turn.said_at).min();

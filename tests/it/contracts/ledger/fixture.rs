@@ -238,6 +238,7 @@ impl<S: LedgerSubject> Fixture<S> {
             },
             trace: sample_trace(self.now(), &format!("line {number}")),
             state: Vec::new(),
+            actions: Vec::new(),
             jobs: Vec::new(),
             next_seq: u64::from(number) * 3 + 1,
         }

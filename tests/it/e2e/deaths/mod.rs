@@ -171,7 +171,12 @@ async fn observe_state(server: &TestServer) -> Value {
     }
     facts.sort_by_key(Value::to_string);
     let audit = rest.get("/v1/audit?limit=200").await;
-    let mut seen = json!({"facts": facts, "audit": without_volatile_fields(&audit["items"])});
+    let actions = rest.get("/v1/worlds/vale/actions?limit=200").await;
+    let mut seen = json!({
+        "facts": facts,
+        "audit": without_volatile_fields(&audit["items"]),
+        "actions": without_volatile_fields(&actions["items"]),
+    });
     for kind in ["sessions", "npc-conversations"] {
         let mut dialogues = Vec::new();
         for view in rest.get(&format!("/v1/{kind}?limit=200")).await["items"]

@@ -1,13 +1,14 @@
 //! Deaths in a session's turns and rewinds.
 
 use colloquy::mock_llm::{self, MockOptions};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
     After, Before, CrashAction, PreparedDialogue, PutBack, act_over_socket, assert_deaths_at_all_points, data,
     perform_action, wait_until_idle,
 };
-use crate::support::{ServerData, TestServer, run};
+use crate::support::{RestClient, ServerData, TestServer, run};
 
 pub(super) const DEEDS: &[&CrashAction] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &REGENERATE];
 
@@ -166,10 +167,24 @@ async fn prepare_session() -> PreparedDialogue {
     prepare_spoken_session(data(), &LINES, &["I like pears.", "What fruit do I like?"]).await
 }
 
+/// Allows actions, which the scripted model asks for at lines that have the words of the name.
+async fn author_actions(rest: &RestClient) {
+    let mut world = rest.get("/v1/worlds/vale").await;
+    let actions = ["go_mill", "go_market", "go_lake"]
+        .map(|name| json!({"name": name, "description": "It is done.", "expires_s": 86_400}));
+    world["settings"]["actions"] = json!(actions);
+    let body =
+        ["name", "premise", "language", "rules", "settings"].map(|field| (field.to_owned(), world[field].clone()));
+    let body = Value::Object(body.into_iter().collect());
+    let (status, answer) = rest.call(Method::PUT, "/v1/worlds/vale", Some(&body)).await;
+    assert!(status.is_success(), "{answer}");
+}
+
 /// Prepares a session with `lines`, and with `goes_on` as its later lines.
 async fn prepare_spoken_session(data: ServerData, lines: &[&str], goes_on: &[&str]) -> PreparedDialogue {
     let server = data.spawn();
     let rest = server.backend();
+    author_actions(&rest).await;
     let opened = rest
         .post(
             "/v1/sessions",
@@ -205,6 +220,11 @@ async fn assert_deaths_in(prepared: &PreparedDialogue, deed: &CrashAction) {
         "{before}"
     );
     assert!(session["context"].to_string().contains("location"), "{before}");
+    let actions = before["actions"].to_string();
+    assert!(
+        actions.contains("go_mill") && actions.contains("go_market"),
+        "{actions}"
+    );
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 #[path = "../access.rs"]
 mod access;
+#[path = "../actions.rs"]
+mod actions;
 #[path = "../conversation.rs"]
 mod conversation;
 #[path = "../crashes.rs"]

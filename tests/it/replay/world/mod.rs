@@ -391,6 +391,7 @@ fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
             share_between_players: Some(shares),
             unlocks: Some(past::rules()),
             state: Some(vec![past::mana()]),
+            actions: Some(vec![past::salute()]),
             ..WorldSettings::default()
         },
         lore_version: 0,

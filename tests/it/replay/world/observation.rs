@@ -8,7 +8,7 @@ use colloquy::{
     memory::{fact::Fact, state},
     ports::{
         clock::Clock as _,
-        ledger::{dialogues::DialogueStatus, facts::FactHistoryEntry},
+        ledger::{actions::Action, dialogues::DialogueStatus, facts::FactHistoryEntry},
     },
 };
 
@@ -30,6 +30,8 @@ pub struct Observation {
     replaced: Vec<String>,
     summaries: Vec<String>,
     state: Vec<String>,
+    /// The actions that stand.
+    actions: Vec<String>,
     /// The contents of the next prompts, with recalled facts in order.
     prompts: Vec<String>,
     /// Players' progress, unlocked scenarios, and the scenarios in a prompt with their reasons.
@@ -48,7 +50,7 @@ type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
     /// The compared parts, the most telling first.
-    pub const PARTS: [(&'static str, ObservationPart); 12] = [
+    pub const PARTS: [(&'static str, ObservationPart); 13] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
@@ -57,6 +59,7 @@ impl Observation {
         ("replaced facts", |seen| &seen.replaced),
         ("summaries", |seen| &seen.summaries),
         ("states", |seen| &seen.state),
+        ("actions", |seen| &seen.actions),
         ("pasts", |seen| &seen.past),
         ("prompts", |seen| &seen.prompts),
         ("recall", |seen| &seen.recall),
@@ -80,6 +83,14 @@ fn is_rewording(entry: &FactHistoryEntry) -> bool {
     ["content", "keywords"].iter().any(|field| !patch[*field].is_null())
 }
 
+fn describe_action(action: &Action) -> String {
+    let asked = &action.asked;
+    format!(
+        "{} of {} in turn {} for {:?}: {:?}",
+        asked.name, asked.npc, asked.number, asked.player, asked.arguments
+    )
+}
+
 impl ReplayWorld {
     pub async fn observe_world(&self) -> Observation {
         let mut seen = Observation::default();
@@ -98,6 +109,11 @@ impl ReplayWorld {
             .changes;
         let folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
+        let actions = ledger.actions.load_actions_since(&self.scope, &self.authored.id, 0);
+        let mut actions: Vec<String> = actions.await.unwrap().iter().map(describe_action).collect();
+        // Replayed turns of several dialogues may be written in another order.
+        actions.sort_unstable();
+        seen.actions = actions;
         let indexed = self.services.index.count_points(&self.scope).await.unwrap();
         let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
         if indexed != wanted {

@@ -4,6 +4,7 @@ use colloquy::{
     dialogue::{lore, scenarios, world_events::record_world_events},
     ids::PlayerId,
     memory::{
+        actions::ActionRule,
         attributes::AttributeRule,
         lore::LoreEntry,
         progress::{Progress, UnlockRule, UnlockWhen},
@@ -54,6 +55,12 @@ pub(super) fn rules() -> Vec<UnlockRule> {
 /// Returns the attribute that the backend's events change.
 pub(super) fn mana() -> AttributeRule {
     serde_json::from_value(json!({"name": "mana", "type": "number", "initial": 50, "of": "players"})).unwrap()
+}
+
+/// Returns the action that replies ask for.
+pub(super) fn salute() -> ActionRule {
+    let arguments = json!({"type": "object", "properties": {"strength": {"type": "integer"}}});
+    serde_json::from_value(json!({"name": "salute", "description": "Salutes.", "arguments": arguments})).unwrap()
 }
 
 impl ReplayWorld {

@@ -1,6 +1,7 @@
 //! Several servers on one Postgres and one Redis, with an index each or a shared index in Qdrant. The tests cover
 //! requests at the wrong node, killed nodes, frozen nodes and rolling restarts.
 
+mod actions;
 mod cluster_wide;
 mod dying;
 mod forwarding;

@@ -1,0 +1,335 @@
+//! Actions of NPCs: which may be asked for in a turn, the schemas of their arguments, and the backend's answers.
+
+use jsonschema::{Draft, PatternOptions, Validator};
+use serde_json::Value;
+
+use super::{
+    Services,
+    prompt::{TemplateError, action_lines},
+    turn::TurnInput,
+};
+use chrono::TimeDelta;
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
+    authored::Language,
+    condition::ConditionContext,
+    fact::Cause,
+    state::{StateChange, WorldState},
+    turn::Turn,
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{
+        actions::{Action, ActionAnswer, AnswerKind, AnswerOutcome, NewAction, OutcomesBefore},
+        audit::Edit,
+        state::NewStateChange,
+    },
+};
+
+/// Most bytes of a compiled pattern of a schema. Patterns run in linear time.
+const MAX_PATTERN_BYTES: usize = 1 << 16;
+/// Longest reason of a refusal, in Unicode scalar values.
+const MAX_REASON_CHARS: usize = 200;
+/// Keywords that name other schemas, or schemas by other names than an entry of `$defs`.
+const REFUSED_KEYWORDS: [&str; 7] = [
+    "$id",
+    "$anchor",
+    "$dynamicAnchor",
+    "$dynamicRef",
+    "$recursiveAnchor",
+    "$recursiveRef",
+    "$vocabulary",
+];
+
+/// Returns what is wrong with the schema of an action's arguments, if something is.
+#[must_use]
+pub fn find_schema_fault(schema: &Value) -> Option<String> {
+    if serde_json::to_string(schema).is_ok_and(|json| json.len() > MAX_SCHEMA_BYTES) {
+        return Some(format!("is longer than {MAX_SCHEMA_BYTES} bytes"));
+    }
+    if schema.get("type") != Some(&Value::String("object".to_owned())) {
+        return Some("must be a JSON Schema with the type `object`".to_owned());
+    }
+    find_reference_fault(schema, false).or_else(|| {
+        let error = compile_schema(schema).err()?;
+        Some(format!("is no valid JSON Schema: {}", clip_reason(&error)))
+    })
+}
+
+/// A `$ref` names an entry of `$defs`, and no entry has a `$ref`: validation then ends, and takes no longer than the
+/// schema and the arguments are long.
+fn find_reference_fault(schema: &Value, in_definition: bool) -> Option<String> {
+    match schema {
+        Value::Object(members) => members.iter().find_map(|(key, value)| {
+            if REFUSED_KEYWORDS.contains(&key.as_str()) {
+                return Some(format!("may not have `{key}`"));
+            }
+            if key == "$ref" {
+                let entry = value.as_str().and_then(|target| target.strip_prefix("#/$defs/"));
+                if in_definition || entry.is_none_or(|entry| entry.contains('/')) {
+                    let rule = "a `$ref` may only name an entry of `$defs`, and an entry has no `$ref`";
+                    return Some(rule.to_owned());
+                }
+            }
+            let in_definition = in_definition || matches!(key.as_str(), "$defs" | "definitions");
+            find_reference_fault(value, in_definition)
+        }),
+        Value::Array(items) => items.iter().find_map(|item| find_reference_fault(item, in_definition)),
+        _ => None,
+    }
+}
+
+fn compile_schema(schema: &Value) -> Result<Validator, String> {
+    let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_BYTES);
+    let options = jsonschema::options()
+        .with_draft(Draft::Draft202012)
+        .with_pattern_options(patterns);
+    options.build(schema).map_err(|error| error.to_string())
+}
+
+/// Returns why the arguments do not fit the rule, if they do not. The reason has no text of the arguments.
+fn find_argument_fault(rule: &ActionRule, asked: &RequestedAction) -> Option<String> {
+    let validator = match compile_schema(&rule.arguments) {
+        Ok(validator) => validator,
+        Err(error) => return Some(error),
+    };
+    let arguments = Value::Object(asked.arguments.clone());
+    let error = validator.validate(&arguments).err()?;
+    Some(match error.instance_path().as_str() {
+        "" => error.masked().to_string(),
+        path => format!("{path}: {}", error.masked()),
+    })
+}
+
+fn clip_reason(reason: &str) -> String {
+    reason.chars().take(MAX_REASON_CHARS).collect()
+}
+
+/// Returns the actions that the NPC may ask for in this turn.
+pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &WorldState) -> Vec<ActionRule> {
+    if !services.settings.prompt.ask_for_state {
+        return Vec::new();
+    }
+    let context = ConditionContext {
+        state,
+        settings: &input.world.settings,
+        npc: &input.npc,
+        player: input.player.as_ref(),
+    };
+    eligible_actions(&context).cloned().collect()
+}
+
+/// The actions in the prompt of a turn.
+pub(crate) struct TurnActions {
+    /// The actions for which the NPC may ask.
+    pub eligible: Vec<ActionRule>,
+    /// The lines about these, and about settled actions.
+    pub lines: Vec<String>,
+}
+
+impl TurnActions {
+    pub(crate) fn new(
+        services: &Services,
+        input: &TurnInput,
+        state: &WorldState,
+        outcomes: &[Action],
+    ) -> Result<Self, TemplateError> {
+        let eligible = actions_of_turn(services, input, state);
+        let (language, now) = (input.npc.language, input.started_at);
+        let lines = action_lines(&services.prompts, language, &eligible, outcomes, now)?;
+        Ok(Self { eligible, lines })
+    }
+}
+
+/// Returns the NPC's actions that were settled since its last turn.
+pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
+    let mut rules = input.world.settings.action_rules().iter();
+    if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
+        return Ok(Vec::new());
+    }
+    let before = OutcomesBefore {
+        dialogue: input.dialogue.id,
+        npc: &input.npc.id,
+        number: input.number,
+        until: input.started_at,
+    };
+    services.ledger.actions.load_outcomes(&input.scope, &before).await
+}
+
+/// Returns a row for each action whose arguments fit its rule; the reasons of the others go to `notes`.
+pub(crate) fn new_actions(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    asked: &[RequestedAction],
+    notes: &mut Vec<String>,
+) -> Vec<NewAction> {
+    let rules = input.world.settings.action_rules();
+    let mut rows = Vec::with_capacity(asked.len());
+    for action in asked {
+        let Some(rule) = rules.iter().find(|rule| rule.name == action.name) else {
+            continue;
+        };
+        if let Some(fault) = find_argument_fault(rule, action) {
+            let fault = clip_reason(&fault);
+            notes.push(format!(
+                "state block: the arguments of the action `{}` do not fit: {fault}",
+                rule.name
+            ));
+            continue;
+        }
+        rows.push(NewAction {
+            id: services.ids.next_id(),
+            world: input.world.id.clone(),
+            dialogue: turn.dialogue,
+            turn: turn.id,
+            number: turn.number,
+            npc: turn.npc.clone(),
+            player: turn.player.clone(),
+            name: action.name.clone(),
+            arguments: action.arguments.clone(),
+            requested_at: turn.committed_at,
+            expires_at: turn.committed_at + TimeDelta::seconds(i64::from(rule.expires_s)),
+        });
+    }
+    rows
+}
+
+/// Stores the backend's answer to an action, and the answer as an event of the world.
+///
+/// # Errors
+/// The store's.
+pub async fn answer_action(
+    services: &Services,
+    scope: &TenantScope,
+    action: &Action,
+    (kind, text): (AnswerKind, &str),
+    edit: &Edit,
+) -> StoreResult<AnswerOutcome> {
+    let (authored, asked) = (&services.ledger.authored, &action.asked);
+    let world = authored.load_world(scope, &asked.world).await?;
+    let npc = authored.load_npc(scope, &asked.world, &asked.npc).await?;
+    let name = npc.map_or_else(|| asked.npc.to_string(), |npc| npc.name);
+    let language = world.map_or(Language::En, |world| world.language);
+    let event = NewStateChange {
+        id: services.ids.next_id(),
+        world: asked.world.clone(),
+        dialogue: Some(asked.dialogue),
+        change: StateChange::Happened {
+            text: describe_answer(language, &name, &asked.name, kind, text),
+        },
+        cause: Cause::Action(asked.id),
+        at: edit.at,
+    };
+    let answer = ActionAnswer {
+        kind,
+        text: text.to_owned(),
+        at: edit.at,
+    };
+    let actions = &services.ledger.actions;
+    actions.answer_action(scope, asked.id, &answer, &event, edit).await
+}
+
+/// The answer in one sentence, for the events of the world.
+fn describe_answer(language: Language, npc: &str, action: &str, kind: AnswerKind, text: &str) -> String {
+    let what = match (language, kind) {
+        (Language::En, AnswerKind::Done) => format!("The action {action} of {npc} was done"),
+        (Language::En, AnswerKind::Refused) => format!("The action {action} of {npc} was refused"),
+        (Language::Ko, AnswerKind::Done) => format!("{npc}의 행동 {action}: 이루어짐"),
+        (Language::Ko, AnswerKind::Refused) => format!("{npc}의 행동 {action}: 거절됨"),
+    };
+    if text.is_empty() {
+        what
+    } else {
+        format!("{what}: {text}")
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn schema_is_valid_bounded_and_refers_to_no_other_document() {
+        for schema in [
+            json!({"type": "object"}),
+            json!({"type": "object", "properties": {"gate": {"$ref": "#/$defs/gate"}}, "$defs": {"gate": {"enum": ["north"]}}}),
+            json!({"type": "object", "properties": {"name": {"type": "string", "pattern": "^[a-z]{1,8}$"}}}),
+        ] {
+            assert_eq!(find_schema_fault(&schema), None, "{schema}");
+        }
+        for (schema, fault) in [
+            (json!({"type": "string"}), "the type `object`"),
+            (json!(true), "the type `object`"),
+            (
+                json!({"type": "object", "properties": {"a": {"type": "gate"}}}),
+                "no valid JSON Schema",
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"pattern": "("}}}),
+                "no valid JSON Schema",
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"pattern": "((a{999}){999}){9}"}}}),
+                "no valid JSON Schema",
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"$ref": "https://example.com/s"}}}),
+                "`$ref` may only",
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"$ref": "file:///etc/passwd"}}}),
+                "`$ref` may only",
+            ),
+            (
+                json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+                "`$ref` may only",
+            ),
+            (
+                json!({"type": "object", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}),
+                "`$ref` may only",
+            ),
+            (
+                json!({"type": "object", "$id": "https://example.com/s"}),
+                "may not have `$id`",
+            ),
+            (
+                json!({"type": "object", "title": "x".repeat(MAX_SCHEMA_BYTES)}),
+                "longer than",
+            ),
+        ] {
+            let found = find_schema_fault(&schema).unwrap_or_default();
+            assert!(found.contains(fault), "{schema}: {found}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_do_not_fit_are_refused_without_their_text() {
+        let rule: ActionRule = serde_json::from_value(json!({
+            "name": "open_gate", "description": "Opens a gate.",
+            "arguments": {"type": "object", "properties": {"gate": {"enum": ["north", "south"]}}, "required": ["gate"],
+                "additionalProperties": false},
+        }))
+        .unwrap();
+        let fault = |arguments: Value| {
+            let asked = RequestedAction {
+                name: "open_gate".to_owned(),
+                arguments: serde_json::from_value(arguments).unwrap(),
+            };
+            find_argument_fault(&rule, &asked)
+        };
+        assert_eq!(fault(json!({"gate": "north"})), None);
+        for arguments in [
+            json!({}),
+            json!({"gate": "a secret"}),
+            json!({"gate": "north", "a": "a secret"}),
+        ] {
+            let found = fault(arguments.clone()).unwrap();
+            assert!(!found.contains("a secret"), "{arguments}: {found}");
+        }
+    }
+}

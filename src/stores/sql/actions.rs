@@ -1,0 +1,246 @@
+//! Actions of NPCs. The commit of a turn inserts them; `rewinds::derived_rows` takes them back and reinstates them.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+use serde_json::json;
+
+use super::{
+    Engine, audit,
+    rows::{self, Columns, fetch_page, json_list, page_row_limit, to_micros, without_nul},
+    state,
+    statements::{execute, fetch_optional},
+};
+use colloquy_core::{
+    ids::{ActionId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::fact::Cause;
+use colloquy_ports::{
+    Page, PageRequest, StoreError, StoreResult,
+    ledger::{
+        actions::{
+            Action, ActionAnswer, ActionFilter, ActionStatus, ActionStore, AnswerKind, AnswerOutcome, NewAction,
+            OutcomesBefore,
+        },
+        audit::Edit,
+        state::NewStateChange,
+    },
+};
+
+pub(super) struct SqlActionStore(pub(super) Arc<Engine>);
+
+/// Inserts the rows of [`action_rows_json`], bound as `$rows`, in their order.
+macro_rules! insert_actions {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO actions (tenant, id, world, dialogue, number, npc, player, name, arguments, cause_kind, cause_id,
+                at, expires_at)
+             SELECT $1, value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BIGINT), value ->> 4, value ->> 5,
+                value ->> 6, value ->> 7, 'turn', value ->> 8, CAST(value ->> 9 AS BIGINT), CAST(value ->> 10 AS BIGINT)
+             FROM ",
+            json_arrays_table!($rows),
+            " v ORDER BY key"
+        )
+    };
+}
+pub(super) use insert_actions;
+
+macro_rules! select_actions {
+    ($($rest:expr),+) => {
+        concat!(
+            "SELECT a.seq, a.id, a.world, a.dialogue, a.cause_kind, a.cause_id, a.number, a.npc, a.player, a.name,
+                a.arguments, a.at, a.expires_at, a.answer, a.answer_text, a.answered_at, a.lifted_at IS NULL FROM ",
+            $($rest),+
+        )
+    };
+}
+
+const ACTION_BY_ID: &str = select_actions!("actions a WHERE a.tenant = $1 AND a.id = $2");
+const ACTIONS_BY_ID: &str = select_actions!(
+    "actions a WHERE a.tenant = $1 AND a.id ",
+    in_json_list!("$2"),
+    " ORDER BY a.seq"
+);
+const ACTIONS_SINCE: &str = select_actions!(
+    "actions a WHERE a.tenant = $1 AND a.world = $2 AND a.seq > $3 AND a.lifted_at IS NULL ORDER BY a.seq"
+);
+/// The status as `Action::status` has it.
+const LIST_ACTIONS: &str = select_actions!(
+    "actions a WHERE a.tenant = $1 AND a.world = $2
+        AND a.seq > COALESCE((SELECT c.seq FROM actions c WHERE c.tenant = $1 AND c.id = $3), 0)
+        AND a.dialogue = COALESCE($4, a.dialogue)
+        AND COALESCE($5, '') IN ('', CASE WHEN a.lifted_at IS NOT NULL THEN 'undone'
+            WHEN a.answer IS NOT NULL THEN a.answer WHEN a.expires_at < $6 THEN 'expired' ELSE 'requested' END)
+     ORDER BY a.seq LIMIT $7"
+);
+/// Selects the actions that were settled between the beginnings of two turns of the NPC. Every moment is in one such
+/// span.
+const OUTCOMES_BEFORE: &str = select_actions!(
+    "(SELECT COALESCE((SELECT t.started_at FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE
+            AND t.number < $4 AND t.npc = $3 ORDER BY t.number DESC LIMIT 1), 0) AS at) s
+     CROSS JOIN actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
+        AND CASE WHEN a.answer IS NULL THEN a.expires_at >= s.at AND a.expires_at < $5
+            ELSE a.answered_at > s.at AND a.answered_at <= $5 END
+     ORDER BY a.seq DESC LIMIT 8"
+);
+/// Takes effect once: only an open action has no answer.
+const ANSWER_ACTION: &str = "UPDATE actions SET answer = $3, answer_text = $4, answered_at = $5
+    WHERE tenant = $1 AND id = $2 AND lifted_at IS NULL AND answer IS NULL AND expires_at >= $5";
+
+/// Returns actions as a single JSON bind.
+pub(super) fn action_rows_json(actions: &[NewAction]) -> StoreResult<String> {
+    let mut list = Vec::with_capacity(actions.len());
+    for action in actions {
+        list.push(json!([
+            action.id,
+            action.world,
+            action.dialogue,
+            action.number,
+            action.npc,
+            action.player,
+            action.name,
+            rows::to_json(&action.arguments)?,
+            action.turn,
+            to_micros(action.requested_at),
+            to_micros(action.expires_at),
+        ]));
+    }
+    serde_json::to_string(&list).map_err(|error| StoreError::Rejected(error.to_string()))
+}
+
+fn read_action(columns: &mut Columns<'_>) -> StoreResult<Action> {
+    let seq = columns.next()?;
+    let asked = NewAction {
+        id: columns.id()?,
+        world: columns.id()?,
+        dialogue: columns.id()?,
+        turn: read_turn(columns)?,
+        number: columns.number()?,
+        npc: columns.id()?,
+        player: columns.maybe_id()?,
+        name: columns.next()?,
+        arguments: columns.json()?,
+        requested_at: columns.time()?,
+        expires_at: columns.time()?,
+    };
+    let kind: Option<&str> = columns.next()?;
+    let (text, at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
+    let kind = kind.and_then(|name| AnswerKind::ALL.into_iter().find(|kind| kind.as_str() == name));
+    Ok(Action {
+        seq,
+        asked,
+        answer: kind.zip(at).map(|(kind, at)| ActionAnswer {
+            kind,
+            text: text.unwrap_or_default(),
+            at,
+        }),
+        stands: columns.next()?,
+    })
+}
+
+fn read_turn(columns: &mut Columns<'_>) -> StoreResult<TurnId> {
+    match columns.cause()? {
+        Cause::Turn(turn) => Ok(turn),
+        other => Err(StoreError::Corrupt(format!("an action has the cause {other:?}"))),
+    }
+}
+
+#[async_trait]
+impl ActionStore for SqlActionStore {
+    async fn load_action(&self, scope: &TenantScope, id: ActionId) -> StoreResult<Option<Action>> {
+        let query = bind!(ACTION_BY_ID; scope.tenant(), id);
+        self.0.fetch_optional(scope, query, read_action).await
+    }
+    async fn load_actions(&self, scope: &TenantScope, ids: &[ActionId]) -> StoreResult<Vec<Action>> {
+        let query = bind!(ACTIONS_BY_ID; scope.tenant(), json_list(ids));
+        self.0.fetch_all(scope, query, read_action).await
+    }
+    async fn list_actions(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        filter: ActionFilter,
+        page: &PageRequest,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Page<Action>> {
+        let query = bind!(
+            LIST_ACTIONS;
+            scope.tenant(), world, page.after.as_deref().map(without_nul), filter.dialogue,
+            filter.status.map(ActionStatus::as_str), to_micros(now), page_row_limit(page)
+        );
+        fetch_page(&self.0, scope, query, page, read_action, |action| {
+            action.asked.id.to_string()
+        })
+        .await
+    }
+    async fn load_actions_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<Vec<Action>> {
+        let query = bind!(ACTIONS_SINCE; scope.tenant(), world, after);
+        self.0.fetch_all(scope, query, read_action).await
+    }
+    async fn load_outcomes(&self, scope: &TenantScope, before: &OutcomesBefore<'_>) -> StoreResult<Vec<Action>> {
+        let OutcomesBefore {
+            dialogue,
+            npc,
+            number,
+            until,
+        } = *before;
+        let query = bind!(OUTCOMES_BEFORE; scope.tenant(), dialogue, npc, i64::from(number), to_micros(until));
+        let mut found = self.0.fetch_all(scope, query, read_action).await?;
+        found.reverse();
+        Ok(found)
+    }
+    async fn answer_action(
+        &self,
+        scope: &TenantScope,
+        id: ActionId,
+        answer: &ActionAnswer,
+        event: &NewStateChange,
+        edit: &Edit,
+    ) -> StoreResult<AnswerOutcome> {
+        let (tenant, answer, edit) = (scope.tenant().clone(), answer.clone(), edit.clone());
+        let worlds = BTreeSet::from([event.world.clone()]);
+        let row = state::state_rows_json(std::slice::from_ref(event))?;
+        write_memory!(self.0, scope.tenant(), &event.world, |connection| {
+            state::lock_state_order(connection, &tenant, &worlds).await?;
+            let written = execute!(
+                connection, ANSWER_ACTION;
+                tenant, id, answer.kind.as_str(), without_nul(&answer.text), to_micros(answer.at)
+            )
+            .await?;
+            let Some(found) = fetch_optional!(connection, ACTION_BY_ID; tenant, id).await? else {
+                return Ok(AnswerOutcome::NotFound);
+            };
+            let found = read_action(&mut Columns::new(&found))?;
+            if written == 0 {
+                return Ok(AnswerOutcome::NotOpen(found));
+            }
+            execute!(connection, state::INSERT_STATE_EVENTS; tenant, row).await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(AnswerOutcome::Stored(found))
+        })
+        .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn actions_are_found_by_index() {
+            assert_searches(ACTION_BY_ID, &["actions_by_id"]).await;
+            assert_searches(ACTIONS_BY_ID, &["actions_by_id"]).await;
+            assert_searches(ACTIONS_SINCE, &["actions_of_world"]).await;
+            assert_searches(LIST_ACTIONS, &["actions_of_world"]).await;
+            assert_searches(ANSWER_ACTION, &["actions_by_id"]).await;
+            let outcomes = plan(OUTCOMES_BEFORE).await;
+            for part in ["actions_of_dialogue (tenant=? AND dialogue=? AND npc=?)", "turns_standing"] {
+                assert!(outcomes.contains(part), "no `{part}` in\n{outcomes}");
+            }
+        }
+    }
+}

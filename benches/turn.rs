@@ -258,9 +258,8 @@ impl TurnBench {
             action,
             object: "vale".to_owned(),
         };
-        let put = ledger
-            .authored
-            .put_world(&self.scope, &self.world, None, &edit("world.put"));
+        let authoring = edit("world.put");
+        let put = ledger.authored.put_world(&self.scope, &self.world, None, &authoring);
         put.await.unwrap();
         let entries = (0..count).map(|n| {
             let (noun, place) = (NOUNS[n as usize % NOUNS.len()], n % 500);

@@ -153,7 +153,14 @@ async fn collect_injected(
         injected.texts.push(text);
     }
     let open = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
-    injected.texts.extend(open.filter_map(|traced| traced.shown.clone()));
+    let shown: Vec<String> = open.filter_map(|traced| traced.shown.clone()).collect();
+    if !injected.locks.is_empty() {
+        injected.past.extend(shown.iter().cloned());
+    }
+    // What an NPC knows is news to the other NPCs.
+    if said.turn.player.is_some() {
+        injected.texts.extend(shown);
+    }
     for candidate in &trace.candidates {
         if said.turn.player.is_some() {
             injected.record_subject(&candidate.subject, said);

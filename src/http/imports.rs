@@ -99,7 +99,7 @@ pub async fn import_card(
         .parse()
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
     let wanted = IfMatch::from_put_request(&request)?;
-    let (imported, book, not_taken) = read_file(move || {
+    let (imported, book, mut not_taken) = read_file(move || {
         let card = character_card::parse_card(&file.0)?;
         let (npc, mut not_taken) = card.to_npc();
         let (entries, of_book) = card.lorebook().map(Lorebook::to_entries).unwrap_or_default();
@@ -113,18 +113,30 @@ pub async fn import_card(
         if wanted == IfMatch::MustExist && existing.is_none() {
             return Err(etag::version_mismatch_error(0));
         }
+        let stored = existing.as_ref().map_or(0, |npc| npc.version);
+        if wanted.expected_version().is_some_and(|version| version != stored) {
+            return Err(wanted.mismatch_error(stored));
+        }
         let edit = caller.new_edit(&state, "npc.import", format!("{world}/{id}"));
         let npc = npc_of_card(imported, existing, &world, &id, &edit);
+        // The lore first: it can fail in more ways, and nobody knows it without the NPC.
+        let mut entries = Vec::with_capacity(book.len());
+        for (entry, text) in book {
+            match of_npc(&id, &entry, text) {
+                Some(entry) => entries.push(entry),
+                None => not_taken.push(NotTaken {
+                    entry: Some(entry.to_string()),
+                    field: "id".to_owned(),
+                    reason: "with the NPC's id in front, the id is longer than 64 characters".to_owned(),
+                }),
+            }
+        }
+        let of_lore = caller.new_edit(&state, "lore.import", format!("{world}/{id}"));
+        let written = write_entries(&state, &caller, &world, entries, &of_lore).await?;
         let outcome = authored
             .put_npc(&caller.scope, &npc, wanted.expected_version(), &edit)
             .await?;
         etag::created_by_put(outcome, wanted, "world")?;
-        let entries = book
-            .into_iter()
-            .map(|(entry, text)| of_npc(&id, &entry, text))
-            .collect();
-        let edit = caller.new_edit(&state, "lore.import", format!("{world}/{id}"));
-        let written = write_entries(&state, &caller, &world, entries, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
         let npc = npcs::find_npc(&state, &caller, &world, &id).await?;
         Ok(HttpResponse::Ok().json(ImportView {
@@ -206,22 +218,22 @@ fn npc_of_card(card: ImportedNpc, existing: Option<Npc>, world: &WorldId, id: &N
     }
 }
 
-/// An entry of a card's book: only the NPC knows it, and its id begins with the NPC's id.
-fn of_npc(npc: &NpcId, entry: &LoreId, mut text: LoreText) -> (LoreId, LoreText) {
+/// An entry of a card's book: only the NPC knows it, and its id begins with the NPC's id. `None`: the id is too long.
+fn of_npc(npc: &NpcId, entry: &LoreId, mut text: LoreText) -> Option<(LoreId, LoreText)> {
     let is_own = |id: &LoreId| id.as_str().starts_with(&format!("{npc}-"));
-    let own_id = |id: &LoreId| -> LoreId {
+    let own_id = |id: &LoreId| {
         if is_own(id) {
-            return id.clone();
+            Some(id.clone())
+        } else {
+            format!("{npc}-{id}").parse().ok()
         }
-        let mut name = format!("{npc}-{id}");
-        name.truncate(64);
-        name.parse().unwrap_or_else(|_| id.clone())
     };
-    text.related = text.related.iter().map(own_id).collect();
-    if text.known_by == KnownBy::default() {
-        text.known_by.npcs = vec![npc.clone()];
-    }
-    (own_id(entry), text)
+    text.related = text.related.iter().filter_map(own_id).collect();
+    text.known_by = KnownBy {
+        npcs: vec![npc.clone()],
+        factions: Vec::new(),
+    };
+    Some((own_id(entry)?, text))
 }
 
 async fn write_entries<A>(

@@ -151,7 +151,24 @@ impl ConditionContext<'_> {
                 let state = progress::progress_state(&self.state.milestones, rules, &names, self.player);
                 state.progress() >= *progress
             }
-            Condition::Not { not } => !self.holds(not),
+            Condition::Not { not } => (self.player.is_some() || !self.is_about_player(not)) && !self.holds(not),
+        }
+    }
+
+    /// True if the condition is about the player of the dialogue.
+    fn is_about_player(&self, condition: &Condition) -> bool {
+        let means_player = |of: &Option<String>| of.as_deref().is_none_or(|of| of.trim() == PLAYER);
+        match condition {
+            Condition::Met { .. } | Condition::Relationship { .. } | Condition::Progress { .. } => true,
+            Condition::Item { of, .. }
+            | Condition::Location { of, .. }
+            | Condition::Status { of, .. }
+            | Condition::HpAtMost { of, .. } => means_player(of),
+            Condition::AttributeIs { attribute, of, .. } | Condition::AttributeAtLeast { attribute, of, .. } => {
+                let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
+                means_player(of) && rule.is_none_or(|rule| rule.of != AttributeOwner::World)
+            }
+            Condition::Not { not } => self.is_about_player(not),
         }
     }
 
@@ -342,7 +359,9 @@ mod tests {
             (json!({"attribute": "gold", "at_least": 0}), false, false, false),
             (json!({"progress": 40}), true, false, false),
             (json!({"progress": 41}), false, false, false),
-            (json!({"not": {"item": "silver key"}}), false, true, true),
+            (json!({"not": {"item": "silver key"}}), false, true, false),
+            (json!({"not": {"item": "silver key", "of": "npc"}}), true, true, true),
+            (json!({"not": {"attribute": "winter", "is": false}}), true, true, true),
             (json!({"not": {"status": "dead", "of": "Bram"}}), false, false, false),
         ] {
             let found = [Some("p7"), Some("p8"), None].map(|player| holds(condition.clone(), player));

@@ -125,12 +125,9 @@ async fn embed_lore(services: &Services, scope: &TenantScope) -> Result<u64, Job
         if missing.is_empty() {
             return Ok(done);
         }
-        for embedded in lore::embed_lore(services, scope, missing).await? {
-            store
-                .store_embedding(scope, &embedded.entry, &embedded.embedding)
-                .await?;
-            done += 1;
-        }
+        let embedded = lore::embed_lore(services, scope, missing).await?;
+        store.store_embeddings(scope, &embedded).await?;
+        done += embedded.len() as u64;
     }
 }
 

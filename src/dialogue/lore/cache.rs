@@ -21,21 +21,28 @@ use colloquy_ports::{StoreError, StoreResult, ledger::lore::WorldLore};
 
 /// The size of all cached lore of a node, in bytes.
 const MAX_CACHED_BYTES: u64 = 256 * 1024 * 1024;
+/// The size that one world counts at most, in bytes.
+const MAX_WORLD_BYTES: usize = 64 * 1024 * 1024;
+/// The number of worlds with a lock for loading.
+const MAX_LOADING_WORLDS: u64 = 1_024;
+/// The most entries to which one entry leads.
+const MAX_LEADS: usize = 20;
 
 /// The lore of the worlds that were used last.
 pub struct LoreCache {
     worlds: Cache<(TenantId, WorldId), Arc<LoadedLore>>,
-    /// One world is loaded at a time.
-    loading: tokio::sync::Mutex<()>,
+    /// A world is loaded once at a time.
+    loading: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<()>>>,
 }
 
 impl Default for LoreCache {
     fn default() -> Self {
-        let bytes = |_: &_, lore: &Arc<LoadedLore>| u32::try_from(lore.bytes).unwrap_or(u32::MAX);
+        // The cache refuses a value that is larger than the cache.
+        let bytes = |_: &_, lore: &Arc<LoadedLore>| u32::try_from(lore.bytes.min(MAX_WORLD_BYTES)).unwrap_or(u32::MAX);
         let worlds = Cache::builder().weigher(bytes).max_capacity(MAX_CACHED_BYTES).build();
         Self {
             worlds,
-            loading: tokio::sync::Mutex::default(),
+            loading: Cache::new(MAX_LOADING_WORLDS),
         }
     }
 }
@@ -53,7 +60,8 @@ impl LoreCache {
         if let Some(lore) = cached() {
             return Ok(lore);
         }
-        let _one = self.loading.lock().await;
+        let loading = self.loading.get_with(key.clone(), Arc::default);
+        let _one = loading.lock().await;
         if let Some(lore) = cached() {
             return Ok(lore);
         }
@@ -123,17 +131,21 @@ impl LoadedLore {
             let mut seen = HashSet::from([at]);
             let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
             let mut found: Vec<usize> = entry.text.related.iter().filter_map(position).collect();
-            names.find_in(&entry.text.content, |other, _| found.push(other));
             found.retain(|other| seen.insert(*other));
+            names.find_in(&entry.text.content, |other, is_keyword| {
+                if !is_keyword && found.len() < MAX_LEADS && seen.insert(other) {
+                    found.push(other);
+                }
+            });
             found
         });
         let leads_to: Vec<Vec<usize>> = leads_to.collect();
         let always = (0..entries.len()).filter(|at| entries[*at].text.always).collect();
-        let texts: usize = entries.iter().map(|entry| entry.text.content.len() * 2 + 1_000).sum();
+        let texts: usize = entries.iter().map(|entry| entry.text.content.len() + 1_000).sum();
         let floats: usize = vectors.iter().map(Vec::len).sum();
         Ok(Self {
             version: stored.version,
-            bytes: texts + 4 * floats,
+            bytes: texts + 4 * floats + names.memory_bytes(),
             entries,
             vectors,
             names,

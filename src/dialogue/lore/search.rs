@@ -1,6 +1,7 @@
 //! The search for lore of one turn.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
@@ -11,9 +12,7 @@ use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
     keywords::{self, normalise_text},
-    lore::{
-        LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, MAX_STAY_TURNS, Mentions, Secrecy, is_in_cooldown, is_sticky,
-    },
+    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, Secrecy, is_in_cooldown, is_sticky},
     party,
     scoring::dot_product,
     state::WorldState,
@@ -28,6 +27,10 @@ const MAX_OF_PLACE: usize = 10;
 const MAX_SPREAD: usize = 20;
 /// How many steps lead from a candidate to further candidates.
 const SPREAD_STEPS: usize = 2;
+/// The most entries, nearest first, among which the ten open ones are looked for.
+const MAX_COMPARED: usize = 1_000;
+/// The most entries that a line names and that are candidates.
+const MAX_NAMED: usize = 100;
 /// The most considered entries of a turn, in the trace.
 const MAX_CONSIDERED: usize = 40;
 /// The most places and holders that one entry shows.
@@ -72,6 +75,8 @@ struct LoreSearch<'a> {
     lore: &'a Arc<LoadedLore>,
     context: ConditionContext<'a>,
     mentions: HashMap<usize, EntryMentions>,
+    /// The secrecy of the entries that were asked for.
+    secrecies: RefCell<HashMap<usize, Secrecy>>,
     /// Where the player is, or else the NPC; normalised.
     place: Option<String>,
     /// The characters who are near, normalised.
@@ -121,6 +126,7 @@ impl<'a> LoreSearch<'a> {
                 player: input.player.as_ref(),
             },
             mentions: find_mentions(input, lore),
+            secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
             near,
             related: others.map(|name| normalise_text(name)).collect(),
@@ -166,9 +172,12 @@ impl<'a> LoreSearch<'a> {
         }
         let mut mentioned: Vec<(usize, &EntryMentions)> = self.mentions.iter().map(|(at, of)| (*at, of)).collect();
         mentioned.sort_unstable_by_key(|(at, _)| *at);
+        let mut left = MAX_NAMED;
         for &(at, mentions) in &mentioned {
-            if let Some(source) = mentions.now {
-                add(at, source);
+            if let Some(source) = mentions.now.filter(|_| left > 0)
+                && add(at, source)
+            {
+                left -= 1;
             }
         }
         for &(at, mentions) in &mentioned {
@@ -187,7 +196,7 @@ impl<'a> LoreSearch<'a> {
             let mut nearest: Vec<usize> = (0..similarities.len()).filter(|at| similarities[*at] > 0.0).collect();
             nearest.sort_unstable_by(|a, b| similarities[*b].total_cmp(&similarities[*a]).then(a.cmp(b)));
             let mut left = LORE_CANDIDATES;
-            for at in nearest {
+            for at in nearest.into_iter().take(MAX_COMPARED) {
                 if left == 0 {
                     break;
                 }
@@ -226,7 +235,8 @@ impl<'a> LoreSearch<'a> {
     }
 
     fn secrecy(&self, at: usize) -> Secrecy {
-        self.entry(at).text.secrecy(&self.input.npc, &self.context)
+        let decide = || self.entry(at).text.secrecy(&self.input.npc, &self.context);
+        *self.secrecies.borrow_mut().entry(at).or_insert_with(decide)
     }
 
     fn is_decayed(&self, at: usize) -> bool {
@@ -238,14 +248,16 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
-    /// Returns the fate of a candidate, before its group and the budget are known.
-    fn fate(&self, at: usize) -> LoreFate {
+    /// Returns the fate of a candidate, before its group and the budget are known. Decay is only for entries that
+    /// neither the author nor a line asks for.
+    fn fate(&self, at: usize, source: LoreSource) -> LoreFate {
         let text = &self.entry(at).text;
         let rests = self
             .mentions
             .get(&at)
             .is_some_and(|mentions| is_in_cooldown(&mentions.by_any, text.sticky, text.cooldown, self.input.number));
-        if self.is_decayed(at) {
+        let decays = matches!(source, LoreSource::Place | LoreSource::Meaning | LoreSource::Related);
+        if decays && self.is_decayed(at) {
             LoreFate::Decayed
         } else if rests {
             LoreFate::Resting
@@ -265,7 +277,7 @@ impl<'a> LoreSearch<'a> {
             let score = LoreScore::new(similarity, self.ties(entry), layer);
             let mut hit = LoreHit::new(at, entry, self.secrecy(at), score, source);
             hit.trace.layer = layer;
-            hit.trace.fate = self.fate(at);
+            hit.trace.fate = self.fate(at, source);
             hit
         });
         let mut hits: Vec<LoreHit> = scored.collect();
@@ -287,11 +299,13 @@ impl<'a> LoreSearch<'a> {
             if hit.trace.fate == LoreFate::Used && group.is_some_and(|group| !groups.insert(group)) {
                 hit.trace.fate = LoreFate::Outranked;
             }
+        }
+        hits.truncate(MAX_CONSIDERED);
+        for hit in &mut hits {
             if hit.trace.fate == LoreFate::Used && hit.secrecy == Secrecy::Open {
                 hit.now = self.state_now(self.entry(hit.at));
             }
         }
-        hits.truncate(MAX_CONSIDERED);
         hits
     }
 
@@ -341,13 +355,12 @@ impl<'a> LoreSearch<'a> {
     }
 }
 
-/// Returns the mentions of entries in the last turns and in the line.
+/// Returns the mentions of entries in the turns of the buffer and in the line.
 fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMentions> {
     let mut all: HashMap<usize, EntryMentions> = HashMap::new();
-    let since = input.number.saturating_sub(MAX_STAY_TURNS);
     let line = input.heard_text();
     let points_back = input.player.is_some() && keywords::refers_back(&line);
-    for turn in input.history.iter().filter(|turn| turn.number >= since) {
+    for turn in input.history.iter() {
         for text in [&turn.player_text, &turn.reply_text] {
             lore.names.find_in(text, |at, is_keyword| {
                 let mentions = all.entry(at).or_default();

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use super::InjectedMemory;
 use crate::{Services, jobs::JobInput};
 use colloquy_core::{
-    ids::{NpcId, ScenarioId},
+    ids::{LoreId, NpcId, ScenarioId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -69,7 +69,24 @@ pub(super) async fn build_retelling_check(
             words
         });
     }
-    // The past as the prompt had it.
+    let tellers: BTreeSet<&NpcId> = injected.locks.lore_keys().map(|(npc, _)| npc).collect();
+    for teller in tellers {
+        let npc = services.ledger.authored.load_npc(scope, world, teller).await?;
+        names.extend(npc.map(|npc| npc.name));
+    }
+    let entries: BTreeSet<&LoreId> = injected.locks.lore_keys().map(|(_, entry)| entry).collect();
+    for entry in entries {
+        let entry = services.ledger.lore.load_lore(scope, world, entry).await?;
+        words = words.zip(entry).map(|(mut words, entry)| {
+            words.add_text(&entry.text.name);
+            for alias in &entry.text.aliases {
+                words.add_text(alias);
+            }
+            words.add_text(&entry.text.content);
+            words
+        });
+    }
+    // The past and the lore as the prompt had them.
     let words = words.map(|words| words.with_lines(injected.past.iter().map(String::as_str)));
     Ok(Some(RetellingCheck { names, words }))
 }

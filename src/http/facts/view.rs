@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use colloquy_core::ids::{DialogueId, EditId, FactId, NpcId, PlayerId, ScenarioId, WorldId};
+use colloquy_core::ids::{DialogueId, EditId, FactId, LoreId, NpcId, PlayerId, ScenarioId, WorldId};
 use colloquy_memory::{
     fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
     locks::DisclosureLocks,
@@ -82,21 +82,31 @@ pub struct FactView {
     score: Option<ScoreParts>,
 }
 
-/// A scenario: a memory of an NPC's past.
+/// A memory of an NPC's past (`scenario`), or an entry of the lore with conditions (`lore`).
 #[derive(Debug, Serialize, ToSchema)]
 pub struct LockView {
     #[schema(value_type = String)]
     npc: NpcId,
-    #[schema(value_type = String)]
-    scenario: ScenarioId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    scenario: Option<ScenarioId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    lore: Option<LoreId>,
 }
 
 fn lock_views(locks: &DisclosureLocks) -> Vec<LockView> {
-    let view = |(npc, scenario): (&NpcId, &ScenarioId)| LockView {
+    let scenarios = locks.scenario_keys().map(|(npc, scenario)| LockView {
         npc: npc.clone(),
-        scenario: scenario.clone(),
-    };
-    locks.scenario_keys().map(view).collect()
+        scenario: Some(scenario.clone()),
+        lore: None,
+    });
+    let lore = locks.lore_keys().map(|(npc, entry)| LockView {
+        npc: npc.clone(),
+        scenario: None,
+        lore: Some(entry.clone()),
+    });
+    scenarios.chain(lore).collect()
 }
 
 /// A contradicting fact.

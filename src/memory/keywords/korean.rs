@@ -181,8 +181,20 @@ pub fn is_particle(word: &[char]) -> bool {
 
 /// True if a run consists of particles only, as "한테는" in "누나한테는".
 pub fn is_only_particles(word: &[char]) -> bool {
-    let begins = |particle: &Vec<char>| word.starts_with(particle) && is_only_particles(&word[particle.len()..]);
-    word.is_empty() || KOREAN_TABLES.particles.iter().any(|(particle, _)| begins(particle))
+    // Whether the word up to each place consists of particles. Some particles consist of others, so that a search by
+    // recursion would take exponential time.
+    let mut reached = vec![false; word.len() + 1];
+    reached[0] = true;
+    for at in 0..word.len() {
+        if reached[at] {
+            for (particle, _) in &KOREAN_TABLES.particles {
+                if !particle.is_empty() && word[at..].starts_with(particle) {
+                    reached[at + particle.len()] = true;
+                }
+            }
+        }
+    }
+    reached[word.len()]
 }
 
 fn particle_start(word: &[char], tables: &KoreanTables) -> Option<usize> {

@@ -26,7 +26,7 @@ pub use informative::{informative_terms, is_small_talk};
 pub use name_words::{matches_name, proper_nouns, without_listener_name};
 pub use references::refers_back;
 
-pub(crate) use korean::{ends_in_l, is_hangul, is_past_syllable, stem_korean as korean_stem};
+pub(crate) use korean::{ends_in_l, is_hangul, is_only_particles, is_past_syllable, stem_korean as korean_stem};
 pub(crate) use words::singular_of;
 
 /// Weighted terms of a text, sorted by term hash, each once.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, BuildError};
 
-use crate::keywords::{is_hangul, matches_name, normalise_text};
+use crate::keywords::{is_hangul, is_only_particles, matches_name, normalise_text};
 
 /// Finds many names in one pass over a text. Case does not matter, particles of Korean names neither.
 pub struct NameIndex {
@@ -37,6 +37,12 @@ impl NameIndex {
         Ok(Self { names, owners })
     }
 
+    /// The size of the index in memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.names.memory_usage() + self.owners.len() * size_of::<(usize, bool)>()
+    }
+
     /// Calls `found` for every name in `text`, with the entry's position and whether the name is a keyword. An entry
     /// may be found more than once.
     pub fn find_in(&self, text: &str, mut found: impl FnMut(usize, bool)) {
@@ -66,15 +72,14 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
     match rest.chars().next() {
         Some(next) if is_word(next) => {
             let tail = rest.find(|c: char| !is_word(c)).map_or(rest, |at| &rest[..at]);
-            let hangul = |c: char| is_hangul(c) || !is_word(c);
             if is_hangul(last) {
                 let word_start = name
                     .rfind(|c: char| !is_hangul(c))
                     .map_or(0, |at| at + name[at..].chars().next().map_or(0, char::len_utf8));
                 let word = format!("{}{tail}", &name[word_start..]);
-                matches_name(&word, &name[word_start..]) || is_copula(tail)
+                matches_name(&word, &name[word_start..]) || (name.chars().nth(1).is_some() && is_copula(tail))
             } else {
-                tail.chars().all(hangul)
+                is_only_particles(&tail.chars().collect::<Vec<_>>()) || is_copula(tail)
             }
         }
         _ => true,
@@ -83,7 +88,7 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
 
 /// True if the text after a Korean name is a form of "to be", as in "결사야" and "결사입니다".
 fn is_copula(tail: &str) -> bool {
-    const COPULAS: [&str; 14] = [
+    const COPULAS: [&str; 20] = [
         "야",
         "이야",
         "요",
@@ -98,6 +103,12 @@ fn is_copula(tail: &str) -> bool {
         "인지",
         "라고",
         "이라고",
+        "인데",
+        "이지",
+        "지",
+        "네요",
+        "였다",
+        "이었다",
     ];
     COPULAS.contains(&tail)
 }
@@ -140,6 +151,7 @@ mod tests {
             ("그건 숲의 결사야.", vec![3]),
             ("Dark Forest에는 뭐가 있어?", vec![0, 1]),
             ("o'brien and C-3", vec![6, 7]),
+            ("고블린왕인데 왜?", vec![4]),
             ("help!", vec![8]),
         ] {
             assert_eq!(found(text), entries, "{text}");
@@ -148,7 +160,16 @@ mod tests {
 
     #[test]
     fn part_of_another_word_is_no_name() {
-        for text in ["deforestation", "forestry", "왕국으로 가자", "C-30", "brien", "대왕"] {
+        for text in [
+            "deforestation",
+            "forestry",
+            "왕국으로 가자",
+            "왕다",
+            "Dark Forest왕국",
+            "C-30",
+            "brien",
+            "대왕",
+        ] {
             assert_eq!(found(text), Vec::<usize>::new(), "{text}");
         }
     }

@@ -87,6 +87,6 @@ pub trait LoreStore: Send + Sync {
     ) -> StoreResult<DeleteOutcome>;
     /// Returns at most `limit` entries whose vector is from another model than `model`.
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<LoreEntry>>;
-    /// Stores the vector of an entry, if the entry still has this version, and raises the world's `lore_version`.
-    async fn store_embedding(&self, scope: &TenantScope, entry: &LoreEntry, embedding: &Embedding) -> StoreResult<()>;
+    /// Stores the vectors of entries that still have their versions, and raises the `lore_version` of their worlds once.
+    async fn store_embeddings(&self, scope: &TenantScope, entries: &[EmbeddedLore]) -> StoreResult<()>;
 }

@@ -1,6 +1,6 @@
 //! The lore of worlds.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 
@@ -262,17 +262,25 @@ impl LoreStore for SqlLoreStore {
         let query = bind!(UNEMBEDDED; scope.tenant(), without_nul(model), i64::from(limit));
         self.0.fetch_all(scope, query, read_entry).await
     }
-    async fn store_embedding(&self, scope: &TenantScope, entry: &LoreEntry, embedding: &Embedding) -> StoreResult<()> {
-        let (tenant, entry, embedding) = (scope.tenant().clone(), entry.clone(), embedding.clone());
+    async fn store_embeddings(&self, scope: &TenantScope, entries: &[EmbeddedLore]) -> StoreResult<()> {
+        let (tenant, entries) = (scope.tenant().clone(), entries.to_vec());
+        let worlds: BTreeSet<WorldId> = entries.iter().map(|lore| lore.entry.world.clone()).collect();
         write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&entry.world)).await?;
-            execute!(
-                connection, STORE_EMBEDDING;
-                tenant, entry.world, entry.id, i64::from(entry.version), without_nul(&embedding.model),
-                vector_to_bytes(&embedding.vector)
-            )
-            .await?;
-            authored::raise_lore_version(connection, &tenant, &entry.world).await
+            for world in &worlds {
+                acquire_lock(connection, &tenant, LedgerLock::Authored(world)).await?;
+            }
+            for EmbeddedLore { entry, embedding } in &entries {
+                execute!(
+                    connection, STORE_EMBEDDING;
+                    tenant, entry.world, entry.id, i64::from(entry.version), without_nul(&embedding.model),
+                    vector_to_bytes(&embedding.vector)
+                )
+                .await?;
+            }
+            for world in &worlds {
+                authored::raise_lore_version(connection, &tenant, world).await?;
+            }
+            Ok(())
         })
         .await
     }

@@ -19,3 +19,4 @@ ALTER TABLE lore ENABLE ROW LEVEL SECURITY;
 ALTER TABLE lore FORCE ROW LEVEL SECURITY;
 CREATE POLICY of_its_tenant ON lore USING (tenant = (SELECT current_setting('colloquy.tenant', true))
     OR (SELECT current_setting('colloquy.tenant', true)) = '*');
+ALTER TABLE lore SET (autovacuum_analyze_scale_factor = 0.5, autovacuum_vacuum_insert_scale_factor = 1);

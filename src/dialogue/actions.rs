@@ -31,8 +31,11 @@ use colloquy_ports::{
 const MAX_PATTERN_BYTES: usize = 1 << 16;
 /// Longest reason of a refusal, in Unicode scalar values.
 const MAX_REASON_CHARS: usize = 200;
-/// Keywords that name other schemas, or schemas by other names than an entry of `$defs`.
-const REFUSED_KEYWORDS: [&str; 7] = [
+/// Keywords that name other schemas, or schemas by other names than an entry of `$defs`; and keywords that validate their
+/// neighbours once more, so that nested ones take exponential time.
+const REFUSED_KEYWORDS: [&str; 9] = [
+    "unevaluatedProperties",
+    "unevaluatedItems",
     "$id",
     "$anchor",
     "$dynamicAnchor",
@@ -292,6 +295,10 @@ mod tests {
             (
                 json!({"type": "object", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}),
                 "`$ref` may only",
+            ),
+            (
+                json!({"type": "object", "anyOf": [{"unevaluatedProperties": false}]}),
+                "may not have `unevaluatedProperties`",
             ),
             (
                 json!({"type": "object", "$id": "https://example.com/s"}),

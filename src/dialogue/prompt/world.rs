@@ -27,6 +27,9 @@ use colloquy_ports::ledger::actions::Action;
 /// The maximum number of shown relationships, of items, of people near, and of the dead.
 const MAX_LISTED: usize = 8;
 
+/// The most characters of an action's arguments beside its outcome.
+const MAX_OUTCOME_CHARS: usize = 120;
+
 /// Replaces the word `player` in a change by the player's own name in world state.
 pub(crate) fn bind_player(change: &mut StateChange, player: &PlayerId) {
     for name in change.names_mut().filter(|name| party::means_player(name)) {
@@ -159,7 +162,7 @@ pub(crate) fn action_lines(
         let arguments = serde_json::Value::Object(asked.arguments.clone());
         context! {
             name => asked.name.as_str(),
-            arguments => (!asked.arguments.is_empty()).then(|| escape_untrusted(&arguments.to_string())),
+            arguments => (!asked.arguments.is_empty()).then(|| clip_arguments(&escape_untrusted(&arguments.to_string()))),
             status => action.status(now).as_str(),
             text,
         }
@@ -167,6 +170,14 @@ pub(crate) fn action_lines(
     let (actions, outcomes): (Vec<Value>, Vec<Value>) = (actions.collect(), outcomes.collect());
     let text = templates.render(language, Template::ReplyActions, context! { actions, outcomes })?;
     Ok(non_empty_lines(&text))
+}
+
+/// Shortens the arguments of an action that has an outcome. The NPC chose them, at times in a player's words.
+fn clip_arguments(arguments: &str) -> String {
+    match arguments.char_indices().nth(MAX_OUTCOME_CHARS) {
+        Some((end, _)) => format!("{}…", &arguments[..end]),
+        None => arguments.to_owned(),
+    }
 }
 
 fn non_empty_lines(text: &str) -> Vec<String> {

@@ -185,9 +185,8 @@ fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Ut
     now.max(dialogue.updated_at + TimeDelta::microseconds(1))
 }
 
-/// Reads the state block within the world's rules: changes, and actions of the `eligible` ones that still are. The flag
-/// is true if a job must read the turn, because the block was
-/// unreadable.
+/// Reads the state block within the world's rules: the changes, and the requested actions. An action must be `eligible`,
+/// and must still be so. The flag is true if a job must read the turn, because the block was unreadable.
 async fn read_state_changes(
     services: &Services,
     input: &TurnInput,

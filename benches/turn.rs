@@ -200,6 +200,7 @@ impl TurnBench {
             model: None,
             settings: WorldSettings::default(),
             has_scenarios: false,
+            has_tells: false,
             version: 1,
             updated_at: now,
         };

@@ -92,6 +92,7 @@ fn load_demo_content(now: DateTime<Utc>) -> anyhow::Result<DemoContent> {
                 model: None,
                 settings: WorldSettings::default(),
                 has_scenarios: false,
+                has_tells: false,
                 version: 0,
                 updated_at: now,
             })

@@ -1,7 +1,7 @@
 //! Disclosure locks (`memory::locks`) of facts that some players may not hear: which locks are open.
 //! `turn/prompt_locks.rs` records the locks of each prompt.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{Services, lore};
 use colloquy_core::{
@@ -9,12 +9,13 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::World,
+    authored::{Npc, World},
+    condition::ConditionContext,
     fact::{Fact, Viewpoint},
     locks::DisclosureLocks,
     progress::{self, NpcNames},
 };
-use colloquy_ports::StoreResult;
+use colloquy_ports::{StoreResult, ledger::scenarios::RequiredProgress};
 
 /// Returns the entries of `locked` that are open to the hearers at `viewpoint`. Without locks, nothing is read.
 pub(super) async fn filter_open<T>(
@@ -86,6 +87,25 @@ async fn unlocked_scenarios<T>(
         services.memory_cache.world_state(services, scope, &world.id),
     )?;
     let rules = world.settings.unlock_rules();
+    let mut tellers: HashMap<NpcId, Npc> = HashMap::new();
+    for needs in required.iter().filter(|needs| !needs.when.is_empty()) {
+        if !tellers.contains_key(&needs.npc) {
+            let npc = services.ledger.authored.load_npc(scope, &world.id, &needs.npc).await?;
+            tellers.extend(npc.map(|npc| (needs.npc.clone(), npc)));
+        }
+    }
+    let conditions_hold = |needs: &RequiredProgress| {
+        needs.when.is_empty()
+            || tellers.get(&needs.npc).is_some_and(|npc| {
+                let context = ConditionContext {
+                    state: &state,
+                    settings: &world.settings,
+                    npc,
+                    player: viewpoint.player.as_ref(),
+                };
+                context.all_hold(&needs.when)
+            })
+    };
     // Without a player, or at no progress, only scenarios that need no progress are open.
     let progress_with = |npc: &NpcId, name: &str| {
         progress::progress_state(
@@ -98,7 +118,7 @@ async fn unlocked_scenarios<T>(
     };
     Ok(required
         .into_iter()
-        .filter(|needs| progress_with(&needs.npc, &needs.npc_name) >= needs.progress)
+        .filter(|needs| progress_with(&needs.npc, &needs.npc_name) >= needs.progress && conditions_hold(needs))
         .map(|needs| (needs.npc, needs.scenario))
         .collect())
 }

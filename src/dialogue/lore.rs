@@ -24,7 +24,8 @@ use colloquy_memory::{
     authored::World,
     condition::ConditionContext,
     fact::Viewpoint,
-    lore::{LoreEntry, LoreScore, Secrecy},
+    lore::{LoreEntry, LoreScore},
+    secrecy::Secrecy,
     trace::{LoreFate, LoreSource, LoreTrace},
 };
 use colloquy_ports::StoreResult;

@@ -31,8 +31,8 @@ use colloquy_memory::{
     aliases::NameAliases,
     fact::Statement,
     locks::{DisclosureLock, DisclosureLocks},
-    lore::Secrecy,
     party,
+    secrecy::Secrecy,
     trace::{LockedWords, ScenarioTrace},
 };
 use colloquy_ports::ledger::jobs::Job;
@@ -203,7 +203,7 @@ async fn collect_injected(
 fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&ScenarioId, &str)> {
     scenarios
         .iter()
-        .filter_map(|traced| Some((&traced.scenario, traced.shown.as_deref()?)))
+        .filter_map(|traced| Some((&traced.scenario, traced.shown_content()?)))
 }
 
 /// Returns the locks of a fact of a turn:

@@ -17,27 +17,30 @@ use super::{
     Services, intent::ClassifiedIntent, jobs::JobInput, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput,
 };
 use colloquy_core::{
-    ids::{NpcId, PlayerId},
+    ids::{NpcId, PlayerId, ScenarioId},
     scope::TenantScope,
 };
 use colloquy_memory::{
     authored::{Npc, World},
+    condition::ConditionContext,
     fact::Cause,
     keywords::{self, TermWeights},
+    lore::NameIndex,
     party,
     progress::{self, NpcNames, Progress, ProgressState},
     scenario::{self, Scenario},
     scoring::dot_product,
+    secrecy::Secrecy,
     state::{StateChange, WorldState},
     trace::CandidateFate,
     turn::{Intent, RECENT_TURNS},
 };
 use colloquy_ports::{
-    StoreResult,
+    StoreError, StoreResult,
     ledger::{
         audit::Edit,
         authored::PutOutcome,
-        scenarios::{Embedding, ScenarioTitle},
+        scenarios::{Embedding, ScenarioTell, ScenarioTitle},
         state::NewStateChange,
     },
     llm::LlmError,
@@ -88,6 +91,7 @@ pub(super) async fn read_known_scenarios(
     }
     let scenarios = &services.ledger.scenarios;
     let titles = scenarios.list_unlocked_titles(&input.scope, &input.world.id, &npc.id, standing.progress());
+    let context = condition_context(input, state);
     let lately = |titled: &ScenarioTitle| {
         let unlocked = standing
             .enough_since(titled.required_progress)
@@ -97,6 +101,7 @@ pub(super) async fn read_known_scenarios(
     };
     let recent = titles.await?.into_iter();
     let mut recent: Vec<_> = recent
+        .filter(|titled| context.all_hold(&titled.when))
         .filter_map(|titled| Some((lately(&titled)?, titled)))
         .map(|((at, told), titled)| RecentScenario {
             id: titled.id,
@@ -111,22 +116,28 @@ pub(super) async fn read_known_scenarios(
     Ok(KnownScenarios { standing, recent })
 }
 
-/// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown.
+/// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown. A line
+/// that points back gets what was just told or unlocked, whatever its intent.
 pub(super) async fn find_tellable_past(
     services: &Services,
     input: &TurnInput,
-    known: KnownScenarios,
+    (state, known): (&WorldState, KnownScenarios),
     classified: &ClassifiedIntent,
     embedding: Option<&[f32]>,
     terms: &TermWeights,
 ) -> StoreResult<Option<NpcPast>> {
     let asked = classified.intent == Intent::Scenario;
-    if !can_tell_past(input) || !(asked || classified.in_full) {
+    let is_about_past = asked || classified.in_full;
+    let points = keywords::refers_back(&input.heard_text());
+    let just_now: BTreeSet<&ScenarioId> = known.since_last_turn(&input.checkpoint).collect();
+    if !can_tell_past(input) || !(is_about_past || points && !just_now.is_empty()) {
         return Ok(None);
     }
     let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
     let rows = scenarios.list_unlocked_scenarios(&input.scope, &input.world.id, &input.npc.id, progress);
-    let rows = rows.await?;
+    let context = condition_context(input, state);
+    let mut rows = rows.await?;
+    rows.retain(|row| (is_about_past || just_now.contains(&row.scenario.id)) && context.all_hold(&row.scenario.when));
     let info = services.embedder.info();
     let scored: Vec<_> = rows
         .iter()
@@ -146,7 +157,6 @@ pub(super) async fn find_tellable_past(
             (score, recent.map(|recent| recent.at), &row.scenario.id, at)
         })
         .collect();
-    let points = keywords::refers_back(&input.heard_text());
     scenario::sort_best_first(points, &mut order);
     let settings = &services.settings.scenarios;
     let hits = order.into_iter().map(|(score, recent, _, at)| ScenarioHit {
@@ -165,6 +175,59 @@ pub(super) async fn find_tellable_past(
         asked,
         hits: hits.take(MAX_TRACED).collect(),
     }))
+}
+
+/// The most scenarios with a tell that a turn considers.
+const MAX_TELLS: u32 = 100;
+
+/// Returns the tells of the scenarios that the line names and that the player may not hear. A line that points back also
+/// names what the last turn named.
+pub(super) async fn find_tells(
+    services: &Services,
+    input: &TurnInput,
+    state: &WorldState,
+    progress: Progress,
+) -> StoreResult<Vec<ScenarioTell>> {
+    if !can_tell_past(input) || !input.npc.has_tells {
+        return Ok(Vec::new());
+    }
+    let scenarios = &services.ledger.scenarios;
+    let all = scenarios.list_tells(&input.scope, &input.world.id, &input.npc.id, MAX_TELLS);
+    let (mut all, context) = (all.await?, condition_context(input, state));
+    all.retain(|hidden| {
+        let may_be_told = progress >= hidden.required_progress && context.all_hold(&hidden.when);
+        Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
+    });
+    let names = all.iter().enumerate().flat_map(|(at, hidden)| {
+        let names = hidden.keywords.iter().chain(&hidden.synonyms).chain([&hidden.title]);
+        names.map(move |name| (name.as_str(), at, false))
+    });
+    let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    let mut named = BTreeSet::new();
+    let mut collect = |text: &str| {
+        names.find_in(text, |at, _| {
+            named.insert(at);
+        });
+    };
+    let line = input.heard_text();
+    collect(&line);
+    if keywords::refers_back(&line)
+        && let Some(last) = input.history.last()
+    {
+        collect(&last.player_text);
+        collect(&last.reply_text);
+    }
+    let named = all.into_iter().enumerate().filter(|(at, _)| named.contains(at));
+    Ok(named.map(|(_, hidden)| hidden).collect())
+}
+
+fn condition_context<'a>(input: &'a TurnInput, state: &'a WorldState) -> ConditionContext<'a> {
+    ConditionContext {
+        state,
+        settings: &input.world.settings,
+        npc: &input.npc,
+        player: input.player.as_ref(),
+    }
 }
 
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning
@@ -229,9 +292,15 @@ impl UnlockTrigger {
             let titles = scenarios
                 .list_unlocked_titles(scope, &world.id, id, standing.progress())
                 .await?;
-            let new = titles
-                .into_iter()
-                .filter(|titled| standing.enough_since(titled.required_progress) == Some(at));
+            let context = ConditionContext {
+                state: &state,
+                settings: &world.settings,
+                npc,
+                player: Some(&self.player),
+            };
+            let new = titles.into_iter().filter(|titled| {
+                standing.enough_since(titled.required_progress) == Some(at) && context.all_hold(&titled.when)
+            });
             all.extend(new.map(|titled| ScenarioUnlock {
                 scenario: titled.id,
                 title: titled.title,

@@ -213,6 +213,7 @@ fn npc_of_card(card: ImportedNpc, existing: Option<Npc>, world: &WorldId, id: &N
         model,
         settings,
         has_scenarios: false,
+        has_tells: false,
         version: 0,
         updated_at: edit.at,
     }

@@ -94,6 +94,7 @@ impl NpcBody {
             model: self.model,
             settings: self.settings.into_npc_settings()?,
             has_scenarios: false,
+            has_tells: false,
             version: 0,
             updated_at: at,
         })

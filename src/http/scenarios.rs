@@ -18,7 +18,7 @@ use super::{
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 use colloquy_dialogue::scenarios;
-use colloquy_memory::{progress::Progress, scenario::Scenario};
+use colloquy_memory::{condition::Condition, progress::Progress, scenario::Scenario, secrecy::Tell};
 
 /// A scenario as its author writes it: a memory of an NPC's own past.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -47,6 +47,14 @@ pub struct ScenarioBody {
     #[garde(range(max = 1_000_000))]
     #[schema(minimum = 0, maximum = 1_000_000)]
     required_progress: u32,
+    /// The conditions under which the NPC may tell the scenario; all must hold, besides the progress. At most 8.
+    #[serde(default)]
+    #[schema(max_items = 8)]
+    when: Vec<Condition>,
+    /// What the NPC shows when a line names the title, a keyword or a synonym while the scenario may not be told.
+    /// Without a tell, no prompt has any of it.
+    #[serde(default)]
+    tell: Option<Tell>,
 }
 
 impl ScenarioBody {
@@ -60,6 +68,8 @@ impl ScenarioBody {
             keywords: self.keywords,
             synonyms: self.synonyms,
             required_progress: Progress::new(self.required_progress).unwrap_or_default(),
+            when: self.when,
+            tell: self.tell,
             version: 0,
             updated_at: at,
         }
@@ -98,6 +108,9 @@ pub async fn put_scenario(
         let scenario = body
             .value
             .into_scenario(world.clone(), npc.clone(), id.clone(), edit.at);
+        if let Some((field, fault)) = scenario.find_faults().into_iter().next() {
+            return Err(Problem::invalid_field(field, fault));
+        }
         let version = wanted.expected_version();
         let outcome = scenarios::write_scenario(&state.services, &caller.scope, &scenario, version, &edit).await?;
         let created = etag::created_by_put(outcome, wanted, "NPC")?;

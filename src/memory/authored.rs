@@ -302,6 +302,9 @@ pub struct Npc {
     /// change it.
     #[serde(skip)]
     pub has_scenarios: bool,
+    /// True if a scenario of the NPC has a tell. Read from the store, as above.
+    #[serde(skip)]
+    pub has_tells: bool,
     /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,

@@ -302,6 +302,7 @@ mod tests {
             model: None,
             settings: WorldSettings::default(),
             has_scenarios: false,
+            has_tells: false,
             version: 1,
             updated_at: DateTime::UNIX_EPOCH,
         }

@@ -25,6 +25,7 @@ pub mod progress;
 pub mod reconcile;
 pub mod scenario;
 pub mod scoring;
+pub mod secrecy;
 pub mod state;
 pub mod state_block;
 pub mod summary;

@@ -16,11 +16,11 @@ pub use self::{
 };
 use super::{
     authored::Npc,
-    condition::{Condition, ConditionContext, MAX_CONDITIONS},
+    condition::{Condition, ConditionContext},
     fact::embedded_text,
     keywords::normalise_text,
+    secrecy::{Secrecy, Tell, fault_of_conditions, fault_of_label, fault_of_length, fault_of_prose},
     state::StateChange,
-    text::{check_name, check_prose, check_visible},
 };
 use colloquy_core::ids::{FactionId, LoreId, NpcId, WorldId};
 
@@ -71,18 +71,6 @@ impl LoreLayer {
 pub struct LayerRule {
     pub layer: LoreLayer,
     /// 1 to 8 conditions; all must hold.
-    pub when: Vec<Condition>,
-}
-
-/// What an NPC shows of an entry that it keeps to itself.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Tell {
-    /// One sentence, for example "She looks away when the well is named." At most 300 characters.
-    #[schema(min_length = 1, max_length = 300)]
-    pub text: String,
-    /// At most 8 conditions; all must hold. Default: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<Condition>,
 }
 
@@ -201,18 +189,6 @@ pub struct LoreEntry {
     pub updated_at: DateTime<Utc>,
 }
 
-/// What an NPC may say of an entry, in one dialogue and state of the world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Secrecy {
-    /// The prompt may have the content.
-    Open,
-    /// The prompt may have the tell alone.
-    Guarded,
-    /// No prompt may have anything.
-    Locked,
-}
-
 impl LoreText {
     /// What the NPC may say of the entry.
     #[must_use]
@@ -220,13 +196,7 @@ impl LoreText {
         if !self.known_by.includes(npc) {
             return Secrecy::Locked;
         }
-        if context.all_hold(&self.when) {
-            return Secrecy::Open;
-        }
-        match &self.tell {
-            Some(tell) if context.all_hold(&tell.when) => Secrecy::Guarded,
-            _ => Secrecy::Locked,
-        }
+        Secrecy::decide(context.all_hold(&self.when), self.tell.as_ref(), context)
     }
 
     /// The layer in this state of the world.
@@ -298,34 +268,13 @@ impl LoreText {
         if let Some(tell) = &self.tell {
             let pointless = "a tell needs `when`: without conditions, the entry is always told";
             check("tell", self.when.is_empty().then(|| pointless.to_owned()));
-            check("tell.text", fault_of_prose(&tell.text, 300));
-            check("tell.when", fault_of_conditions(&tell.when));
+            for (field, fault) in tell.find_faults() {
+                check(field, Some(fault));
+            }
         }
         let is_too_long = self.sticky.saturating_add(self.cooldown) > MAX_STAY_TURNS;
         let fault = format!("`sticky` and `cooldown` together must be 0 to {MAX_STAY_TURNS}");
         check("sticky", is_too_long.then_some(fault));
         faults
     }
-}
-
-fn fault_of_length(length: usize, most: usize) -> Option<String> {
-    (length > most).then(|| format!("takes at most {most}"))
-}
-
-fn fault_of_label(text: &str, most: usize) -> Option<String> {
-    let fault = check_name(text).err();
-    fault
-        .map(|fault| fault.to_string())
-        .or_else(|| (text.chars().count() > most).then(|| format!("takes at most {most} characters")))
-}
-
-fn fault_of_prose(text: &str, most: usize) -> Option<String> {
-    let fault = check_visible(text).and_then(|()| check_prose(text)).err();
-    fault
-        .map(|fault| fault.to_string())
-        .or_else(|| (text.chars().count() > most).then(|| format!("takes at most {most} characters")))
-}
-
-fn fault_of_conditions(conditions: &[Condition]) -> Option<String> {
-    fault_of_length(conditions.len(), MAX_CONDITIONS).or_else(|| conditions.iter().find_map(Condition::find_fault))
 }

@@ -9,10 +9,12 @@ use utoipa::ToSchema;
 
 use super::{
     calibration::Calibration,
+    condition::Condition,
     fact::embedded_text,
     keywords::{self, TermWeights},
     progress::Progress,
     scoring::RecallWeights,
+    secrecy::{Tell, fault_of_conditions},
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 
@@ -20,7 +22,7 @@ use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 pub const MAX_SCENARIOS_PER_NPC: u32 = 500;
 
 /// A scenario as it is stored: a memory of an NPC's own past.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[schema(as = ScenarioView)]
 pub struct Scenario {
     #[serde(rename = "world_id")]
@@ -39,16 +41,34 @@ pub struct Scenario {
     /// Locked for players with less progress.
     #[schema(value_type = u32)]
     pub required_progress: Progress,
+    /// The conditions under which the NPC may tell the scenario; all must hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<Condition>,
+    /// What the NPC shows while the scenario may not be told. Without a tell, no prompt has any of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tell: Option<Tell>,
     /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,
 }
 
 impl Scenario {
-    /// True if the scenario is locked for a player with progress 0.
+    /// True if the scenario is locked for some players.
     #[must_use]
-    pub fn needs_progress(&self) -> bool {
-        self.required_progress.get() > 0
+    pub fn is_conditional(&self) -> bool {
+        self.required_progress.get() > 0 || !self.when.is_empty()
+    }
+    /// All faults of the conditions and the tell, each with its field.
+    #[must_use]
+    pub fn find_faults(&self) -> Vec<(&'static str, String)> {
+        let when = fault_of_conditions(&self.when).map(|fault| ("when", fault));
+        let pointless = self.tell.is_some() && !self.is_conditional();
+        let pointless = pointless.then(|| {
+            let fault = "a tell needs `required_progress` or `when`: otherwise the scenario is always told";
+            ("tell", fault.to_owned())
+        });
+        let tell = self.tell.iter().flat_map(Tell::find_faults);
+        when.into_iter().chain(pointless).chain(tell).collect()
     }
     /// The text of the scenario's vector.
     #[must_use]
@@ -139,6 +159,8 @@ mod tests {
             keywords: vec!["sorrow".to_owned()],
             synonyms: vec!["우물".to_owned()],
             required_progress: Progress::NONE,
+            when: vec![],
+            tell: None,
             version: 1,
             updated_at: DateTime::UNIX_EPOCH,
         };

@@ -6,10 +6,11 @@ use utoipa::ToSchema;
 
 use super::{
     locks::DisclosureLocks,
-    lore::{LoreLayer, LoreScore, Secrecy},
+    lore::{LoreLayer, LoreScore},
     private_terms::PrivateTerms,
     progress::Progress,
     scenario::ScenarioScore,
+    secrecy::Secrecy,
     turn::{Intent, Usage},
 };
 use colloquy_core::ids::{FactId, LoreId, ScenarioId};
@@ -78,12 +79,16 @@ pub struct CandidateTrace {
     pub promise: bool,
 }
 
-/// One considered scenario that the player may hear of.
+/// One considered scenario that the NPC may tell, or of which it may show the tell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScenarioTrace {
     #[schema(value_type = String)]
     pub scenario: ScenarioId,
     pub title: String,
+    /// `open`, or `guarded`: the prompt may have the tell alone.
+    #[serde(default = "open_secrecy")]
+    pub secrecy: Secrecy,
+    /// Zero for a tell, which a name or a word of the scenario in the line brings.
     pub score: ScenarioScore,
     /// True if the scenario was unlocked or told in one of the last five turns.
     pub recent: bool,
@@ -91,6 +96,19 @@ pub struct ScenarioTrace {
     /// The text of the scenario in the prompt, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<String>,
+}
+
+/// The secrecy in traces of earlier builds, which had no tells.
+const fn open_secrecy() -> Secrecy {
+    Secrecy::Open
+}
+
+impl ScenarioTrace {
+    /// The content of the scenario in the prompt, if any. A tell is no content.
+    #[must_use]
+    pub fn shown_content(&self) -> Option<&str> {
+        self.shown.as_deref().filter(|_| self.secrecy == Secrecy::Open)
+    }
 }
 
 /// How a turn found an entry of the lore.

@@ -426,6 +426,7 @@ pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
             model: None,
             settings: WorldSettings::default(),
             has_scenarios: false,
+            has_tells: false,
             version: 1,
             updated_at: now,
         };

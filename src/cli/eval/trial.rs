@@ -171,6 +171,7 @@ impl EvalTrial {
                 model: None,
                 settings: WorldSettings::default(),
                 has_scenarios: false,
+                has_tells: false,
                 version: 0,
                 updated_at: now,
             };

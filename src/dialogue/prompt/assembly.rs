@@ -33,6 +33,7 @@ use colloquy_memory::{
     fact::Fact,
     packing::{PackingBudget, pack_texts},
     scoring::diversify_order,
+    secrecy::Secrecy,
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
@@ -40,7 +41,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
-    ledger::facts::RecallBody,
+    ledger::{facts::RecallBody, scenarios::ScenarioTell},
     llm::{ChatMessage, ChatRole},
 };
 
@@ -68,6 +69,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub overheard: &'a [OverheardLine],
     /// The part of the NPC's past that may be told, if the turn is about the past.
     pub past: Option<&'a NpcPast>,
+    /// What the NPC shows of the parts of its past that it keeps to itself.
+    pub tells: &'a [ScenarioTell],
     /// The lore that the turn found, if the world has lore.
     pub lore: Option<&'a FoundLore>,
     pub line: &'a str,
@@ -129,12 +132,12 @@ pub(crate) struct Prompt {
 }
 
 impl Prompt {
-    /// Returns the scenarios in the prompt.
+    /// Returns the scenarios whose content is in the prompt.
     pub(crate) fn told_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
         let used = self
             .scenarios
             .iter()
-            .filter(|traced| traced.fate == CandidateFate::Used);
+            .filter(|traced| traced.fate == CandidateFate::Used && traced.secrecy == Secrecy::Open);
         used.map(|traced| traced.scenario.clone())
     }
 }
@@ -173,7 +176,7 @@ pub(crate) fn assemble_prompt(
     }
     let mut left = budgets.total_tokens - fixed;
 
-    let shown = ShownScenarios::select_fitting(material, settings, left);
+    let shown = ShownScenarios::select_fitting(material, settings, left, &count);
     left = left.saturating_sub(shown.tokens());
     let standing = StandingContext::select_fitting(templates, material, budgets, shown, left, &count)?;
     left = left.saturating_sub(standing.tokens());

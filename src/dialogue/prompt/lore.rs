@@ -13,9 +13,9 @@ use crate::{
     turn::TurnError,
 };
 use colloquy_memory::{
-    lore::Secrecy,
     packing::{PackingBudget, pack_texts},
     party::{self, PLAYER},
+    secrecy::Secrecy,
     trace::{CandidateFate, LoreFate, LoreTrace},
 };
 

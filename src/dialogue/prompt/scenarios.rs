@@ -9,11 +9,15 @@ use super::{
 use crate::settings::DialogueSettings;
 use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
+    scenario::ScenarioScore,
+    secrecy::Secrecy,
     trace::{CandidateFate, ScenarioTrace},
 };
 
 /// The tokens of the instructions around the scenarios, or of the instruction for an empty list.
 const INTRODUCTION_TOKENS: u32 = 64;
+/// The most tells of scenarios in a prompt. Each has at most 300 characters.
+const MAX_SHOWN_TELLS: usize = 3;
 
 /// The selected scenarios of an NPC's past.
 #[derive(Default)]
@@ -24,14 +28,31 @@ pub(super) struct ShownScenarios {
     items: Vec<(usize, String, u32)>,
     /// The fate of every hit, by position.
     fates: Vec<CandidateFate>,
+    /// The first of the tells, each with its tokens.
+    tells: Vec<(String, u32)>,
     dropped: usize,
 }
 
 impl ShownScenarios {
     /// Selects the best scenarios that fit.
-    pub(super) fn select_fitting(material: &PromptMaterial<'_>, settings: &DialogueSettings, left: u32) -> Self {
+    pub(super) fn select_fitting(
+        material: &PromptMaterial<'_>,
+        settings: &DialogueSettings,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let tells = material.tells.iter().take(MAX_SHOWN_TELLS).map(|hidden| {
+            let text = escape_untrusted(&hidden.tell.text);
+            let tokens = count(&text) + ITEM_TOKENS;
+            (text, tokens)
+        });
+        let tells: Vec<(String, u32)> = tells.collect();
+        let left = left.saturating_sub(tokens_of(&tells));
         let Some(past) = material.past else {
-            return Self::default();
+            return Self {
+                tells,
+                ..Self::default()
+            };
         };
         let mut fates: Vec<CandidateFate> = past.hits.iter().map(|hit| hit.fate).collect();
         let strong: Vec<usize> = (0..fates.len())
@@ -69,28 +90,25 @@ impl ShownScenarios {
             dropped: fates.iter().filter(over).count(),
             items,
             fates,
+            tells,
         }
     }
 
     pub(super) fn tokens(&self) -> u32 {
         let items: u32 = self.items.iter().map(|item| item.2).sum();
-        items
-            + if self.is_there {
-                HEADING_TOKENS + INTRODUCTION_TOKENS
-            } else {
-                0
-            }
+        let introduction = HEADING_TOKENS + INTRODUCTION_TOKENS;
+        items + tokens_of(&self.tells) + if self.is_there { introduction } else { 0 }
     }
     pub(super) const fn is_empty(&self) -> bool {
-        !self.is_there
+        !self.is_there && self.tells.is_empty()
     }
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
-    /// Drops the last scenario, and finally the section itself. Returns `false` if the section is already gone.
+    /// Drops the last scenario, then the section itself, and finally the tells. Returns `false` if all are gone.
     pub(super) fn drop_last(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
-            return std::mem::take(&mut self.is_there);
+            return std::mem::take(&mut self.is_there) || self.tells.pop().is_some();
         };
         self.fates[at] = CandidateFate::OverBudget;
         self.dropped += 1;
@@ -105,19 +123,50 @@ impl ShownScenarios {
         context! { told }
     }
 
+    /// Returns the tells.
+    pub(super) fn shown_tells(&self) -> impl Iterator<Item = Value> {
+        self.tells.iter().map(|(text, _)| text.as_str().into())
+    }
+
     /// Returns the trace of every considered scenario.
     pub(super) fn trace_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         let hits = material.past.into_iter().flat_map(|past| &past.hits);
+        let tells = material.tells.iter().enumerate().map(|(at, hidden)| {
+            let shown = self.tells.get(at).map(|(text, _)| text.clone());
+            ScenarioTrace {
+                scenario: hidden.id.clone(),
+                title: hidden.title.clone(),
+                secrecy: Secrecy::Guarded,
+                score: ScenarioScore::default(),
+                recent: false,
+                fate: match shown {
+                    Some(_) => CandidateFate::Used,
+                    None => CandidateFate::OverBudget,
+                },
+                shown,
+            }
+        });
         hits.zip(&self.fates)
             .enumerate()
             .map(|(at, (hit, &fate))| ScenarioTrace {
                 scenario: hit.scenario.id.clone(),
                 title: hit.scenario.title.clone(),
+                secrecy: Secrecy::Open,
                 score: hit.score,
                 recent: hit.recent,
                 fate,
                 shown: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
             })
+            .chain(tells)
             .collect()
+    }
+}
+
+fn tokens_of(tells: &[(String, u32)]) -> u32 {
+    let all: u32 = tells.iter().map(|(_, tokens)| tokens).sum();
+    if tells.is_empty() {
+        0
+    } else {
+        all + HEADING_TOKENS + INTRODUCTION_TOKENS
     }
 }

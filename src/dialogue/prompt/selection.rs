@@ -306,7 +306,13 @@ impl PromptSelection {
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
         let past = self.standing.past.template_values(material);
-        let (lore, tells) = (self.lore.shown_texts(false), self.lore.shown_texts(true));
+        let lore = self.lore.shown_texts(false);
+        let tells: Vec<Value> = self
+            .standing
+            .past
+            .shown_tells()
+            .chain(self.lore.shown_texts(true))
+            .collect();
         let values = context! {
             today, facts, world_state, overheard, past, lore, tells,
             ..self.standing.facts.state_values(templates, ages)?

@@ -432,6 +432,7 @@ mod tests {
             model: None,
             settings: colloquy_memory::authored::WorldSettings::default(),
             has_scenarios: false,
+            has_tells: false,
             version: 1,
             updated_at: now,
         };

@@ -171,6 +171,7 @@ fn npc(language: Language) -> Npc {
         model: None,
         settings: WorldSettings::default(),
         has_scenarios: false,
+        has_tells: false,
         version: 1,
         updated_at: at(0),
     }
@@ -329,6 +330,7 @@ impl PromptCase {
             scene: self.scene.as_ref(),
             continued_text: None,
             past: self.past.as_ref(),
+            tells: &[],
             lore: None,
             overheard: &[],
             line: &self.line,

@@ -7,6 +7,7 @@ use colloquy_memory::{
     progress::{Progress, ProgressState},
     scenario::{Scenario, ScenarioScore},
     trace::CandidateFate,
+    turn::Checkpoint,
 };
 
 /// The player's progress and the NPC's recent scenarios, read before the line is classified.
@@ -28,6 +29,21 @@ pub(super) struct RecentScenario {
 }
 
 impl KnownScenarios {
+    /// Returns the player's progress with the NPC.
+    pub(crate) fn progress(&self) -> Progress {
+        self.standing.progress()
+    }
+
+    /// Returns the scenarios that the last turn told, or that were unlocked by it or since.
+    pub(super) fn since_last_turn(&self, checkpoint: &Checkpoint) -> impl Iterator<Item = &ScenarioId> {
+        let last = checkpoint.commits.last().copied();
+        let new = self
+            .recent
+            .iter()
+            .filter(move |recent| last.is_some_and(|last| recent.at >= last));
+        new.map(|recent| &recent.id)
+    }
+
     /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
     /// absent.
     pub(crate) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {

@@ -34,7 +34,10 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreError, StoreResult,
     embedder::EmbedAs,
-    ledger::facts::{RecallBody, StandingMemory},
+    ledger::{
+        facts::{RecallBody, StandingMemory},
+        scenarios::ScenarioTell,
+    },
     llm::Task,
 };
 
@@ -80,6 +83,8 @@ pub(crate) struct GatheredContext {
     pub locks_before: DisclosureLocks,
     /// The NPC's own past, as far as the NPC may tell it, if the turn needs it.
     pub past: Option<NpcPast>,
+    /// What the NPC shows of the parts of its past that it keeps to itself.
+    pub tells: Vec<ScenarioTell>,
     /// The lore that the turn found, if the world has lore.
     pub lore: Option<FoundLore>,
     pub counter: TokenCounter,
@@ -117,6 +122,7 @@ impl GatheredContext {
             scene: self.scene.as_ref(),
             overheard: &self.overheard.lines,
             past: self.past.as_ref(),
+            tells: &self.tells,
             lore: self.lore.as_ref(),
             line: &input.line,
             continued_text: input
@@ -210,10 +216,12 @@ pub(super) async fn gather_timed(
         recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
-    let (overheard, locks_before, past, lore, outcomes) = tokio::try_join!(
+    let progress = known.progress();
+    let (overheard, locks_before, past, tells, lore, outcomes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
-        scenarios::find_tellable_past(services, input, known, &classified, embedding, terms),
+        scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
+        scenarios::find_tells(services, input, &world, progress),
         lore::find_lore(services, input, &world, &classified, embedding),
         actions::load_outcomes(services, input),
     )?;
@@ -232,6 +240,7 @@ pub(super) async fn gather_timed(
         overheard,
         locks_before,
         past,
+        tells,
         lore,
         counter: match services.models.allowed_npc_model(&input.npc) {
             Some(model) => services.models.counter_for_model(model),

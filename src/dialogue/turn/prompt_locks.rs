@@ -9,9 +9,9 @@ use colloquy_core::ids::{FactId, LoreId};
 use colloquy_memory::{
     keywords::informative_terms,
     locks::{DisclosureLock, DisclosureLocks},
-    lore::Secrecy,
     private_terms::PrivateTerms,
     scenario::Scenario,
+    secrecy::Secrecy,
     summary::Summary,
     trace::LockedWords,
 };
@@ -44,7 +44,7 @@ pub(crate) async fn locks_before_turn(services: &Services, input: &TurnInput) ->
             let found = scenarios
                 .list_scenarios(&input.scope, &input.world.id, npc, &page)
                 .await?;
-            let conditional = found.items.into_iter().filter(Scenario::needs_progress);
+            let conditional = found.items.into_iter().filter(Scenario::is_conditional);
             locks.0.extend(conditional.map(|scenario| DisclosureLock::Scenario {
                 npc: scenario.npc,
                 scenario: scenario.id,
@@ -92,7 +92,10 @@ pub(crate) fn disclosed_locks(
 
 /// Returns the locks that count as disclosed as soon as a prompt has them.
 fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
-    let shown = prompt.scenarios.iter().filter(|traced| traced.shown.is_some());
+    let shown = prompt
+        .scenarios
+        .iter()
+        .filter(|traced| traced.shown_content().is_some());
     let shown = shown.map(|traced| DisclosureLock::Scenario {
         npc: input.npc.id.clone(),
         scenario: traced.scenario.clone(),

@@ -14,7 +14,8 @@ use super::{
 use crate::{
     condition::Condition,
     keywords::normalise_text,
-    lore::{KnownBy, LayerRule, LoreLayer, LoreText, MAX_STAY_TURNS, Tell},
+    lore::{KnownBy, LayerRule, LoreLayer, LoreText, MAX_STAY_TURNS},
+    secrecy::Tell,
     text::check_prose,
 };
 use colloquy_core::ids::LoreId;

@@ -11,7 +11,7 @@ use colloquy_core::{
     ids::{NpcId, ScenarioId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::{progress::Progress, scenario::Scenario};
+use colloquy_memory::{condition::Condition, progress::Progress, scenario::Scenario, secrecy::Tell};
 
 /// A unit vector and its model. Vectors of different models are never compared.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,21 +28,37 @@ pub struct EmbeddedScenario {
 }
 
 /// The title of an unlocked scenario.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioTitle {
     pub id: ScenarioId,
     pub title: String,
     pub required_progress: Progress,
+    /// The conditions of the scenario, which the store does not check.
+    pub when: Vec<Condition>,
 }
 
-/// The progress which a scenario requires of a player, and the scenario's NPC.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What an NPC shows of a scenario that it keeps to itself, without the scenario's content.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScenarioTell {
+    pub id: ScenarioId,
+    pub title: String,
+    pub keywords: Vec<String>,
+    pub synonyms: Vec<String>,
+    pub required_progress: Progress,
+    /// The conditions of the scenario, which the store does not check.
+    pub when: Vec<Condition>,
+    pub tell: Tell,
+}
+
+/// What a scenario requires of a player, and the scenario's NPC.
+#[derive(Debug, Clone, PartialEq)]
 pub struct RequiredProgress {
     pub npc: NpcId,
     /// The NPC's name in rules and world state.
     pub npc_name: String,
     pub scenario: ScenarioId,
     pub progress: Progress,
+    pub when: Vec<Condition>,
 }
 
 /// Scenarios. The store counts versions, and ignores the `version` of a value passed to `put_scenario`. Every change
@@ -92,7 +108,7 @@ pub trait ScenarioStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome>;
     /// Returns the NPC's scenarios with a required progress of at most `progress`. The store reads no other scenario,
-    /// so that no locked scenario gets into a prompt.
+    /// so that none gets into a prompt. The caller checks the conditions of each.
     async fn list_unlocked_scenarios(
         &self,
         scope: &TenantScope,
@@ -108,7 +124,15 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         progress: Progress,
     ) -> StoreResult<Vec<ScenarioTitle>>;
-    /// Returns the required progress of the scenarios in `asked`, of all NPCs, except scenarios deleted alone or with
+    /// Returns the NPC's scenarios with a tell, by id, whether they are locked or not. Contents are not read.
+    async fn list_tells(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        limit: u32,
+    ) -> StoreResult<Vec<ScenarioTell>>;
+    /// Returns the required progress and the conditions of the scenarios in `asked`, of all NPCs, except scenarios deleted alone or with
     /// their NPC.
     async fn load_required_progress(
         &self,

@@ -36,6 +36,8 @@ macro_rules! npc_columns {
         "n.world, n.id, n.name, n.persona, n.language, n.factions, n.model, n.settings,
             EXISTS (SELECT 1 FROM scenarios s WHERE s.tenant = n.tenant AND s.world = n.world AND s.npc = n.id
                 AND s.deleted_at IS NULL),
+            EXISTS (SELECT 1 FROM scenarios s WHERE s.tenant = n.tenant AND s.world = n.world AND s.npc = n.id
+                AND s.deleted_at IS NULL AND s.tell IS NOT NULL),
             n.version, n.updated_at"
     };
 }
@@ -131,6 +133,7 @@ pub(super) fn read_npc(columns: &mut Columns<'_>) -> StoreResult<Npc> {
         model: columns.next()?,
         settings: columns.json()?,
         has_scenarios: columns.next()?,
+        has_tells: columns.next()?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })

@@ -22,7 +22,7 @@ use colloquy_ports::{
     ledger::{
         audit::Edit,
         authored::{DeleteOutcome, PutOutcome},
-        scenarios::{EmbeddedScenario, Embedding, RequiredProgress, ScenarioStore, ScenarioTitle},
+        scenarios::{EmbeddedScenario, Embedding, RequiredProgress, ScenarioStore, ScenarioTell, ScenarioTitle},
     },
 };
 
@@ -31,7 +31,8 @@ pub(super) struct SqlScenarioStore(pub(super) Arc<Engine>);
 /// The columns of [`read_scenario`], for the table alias `s`.
 macro_rules! scenario_columns {
     () => {
-        "s.world, s.npc, s.id, s.title, s.content, s.keywords, s.synonyms, s.required_progress, s.version, s.updated_at"
+        "s.world, s.npc, s.id, s.title, s.content, s.keywords, s.synonyms, s.required_progress, s.conditions, s.tell,
+            s.version, s.updated_at"
     };
 }
 
@@ -41,12 +42,12 @@ const COUNT_SCENARIOS: &str = "SELECT COUNT(*) FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
 const UPSERT_SCENARIO: &str =
     "INSERT INTO scenarios (tenant, world, npc, id, title, content, keywords, synonyms, required_progress,
-        embedding_model, embedding, version, updated_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+        embedding_model, embedding, version, updated_at, conditions, tell)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
     ON CONFLICT (tenant, world, npc, id) DO UPDATE SET title = excluded.title, content = excluded.content,
         keywords = excluded.keywords, synonyms = excluded.synonyms, required_progress = excluded.required_progress,
         embedding_model = excluded.embedding_model, embedding = excluded.embedding, version = excluded.version,
-        updated_at = excluded.updated_at, deleted_at = NULL";
+        updated_at = excluded.updated_at, conditions = excluded.conditions, tell = excluded.tell, deleted_at = NULL";
 const SCENARIO_BY_ID: &str = concat!(
     "SELECT ",
     scenario_columns!(),
@@ -69,11 +70,15 @@ const UNLOCKED_SCENARIOS: &str = concat!(
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND s.required_progress <= $4
       ORDER BY s.id"
 );
-const UNLOCKED_TITLES: &str = "SELECT id, title, required_progress FROM scenarios
+const UNLOCKED_TITLES: &str = "SELECT id, title, conditions, required_progress FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND required_progress <= $4
     ORDER BY id";
+/// The columns of [`read_tell`]. Neither contents nor vectors are read.
+const SELECT_TELLS: &str = "SELECT id, title, keywords, synonyms, required_progress, conditions, tell FROM scenarios
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND tell IS NOT NULL
+    ORDER BY id LIMIT $4";
 const SELECT_REQUIRED: &str = concat!(
-    "SELECT s.npc, n.name, s.id, s.required_progress FROM ",
+    "SELECT s.npc, n.name, s.id, s.required_progress, s.conditions FROM ",
     json_arrays_table!("$3"),
     " v CROSS JOIN scenarios s CROSS JOIN npcs n
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = ",
@@ -104,6 +109,8 @@ fn read_scenario(columns: &mut Columns<'_>) -> StoreResult<Scenario> {
         keywords: columns.json()?,
         synonyms: columns.json()?,
         required_progress: read_progress(columns)?,
+        when: columns.json()?,
+        tell: columns.maybe_json()?,
         version: columns.number()?,
         updated_at: columns.time()?,
     })
@@ -128,7 +135,20 @@ fn read_titled(columns: &mut Columns<'_>) -> StoreResult<ScenarioTitle> {
     Ok(ScenarioTitle {
         id: columns.id()?,
         title: columns.next()?,
+        when: columns.json()?,
         required_progress: read_progress(columns)?,
+    })
+}
+
+fn read_tell(columns: &mut Columns<'_>) -> StoreResult<ScenarioTell> {
+    Ok(ScenarioTell {
+        id: columns.id()?,
+        title: columns.next()?,
+        keywords: columns.json()?,
+        synonyms: columns.json()?,
+        required_progress: read_progress(columns)?,
+        when: columns.json()?,
+        tell: columns.json()?,
     })
 }
 
@@ -138,6 +158,7 @@ fn read_required(columns: &mut Columns<'_>) -> StoreResult<RequiredProgress> {
         npc_name: columns.next()?,
         scenario: columns.id()?,
         progress: read_progress(columns)?,
+        when: columns.json()?,
     })
 }
 
@@ -188,6 +209,7 @@ impl ScenarioStore for SqlScenarioStore {
     ) -> StoreResult<PutOutcome> {
         let (tenant, it, edit) = (scope.tenant().clone(), scenario.clone(), edit.clone());
         let (keywords, synonyms) = (to_json(&it.keywords)?, to_json(&it.synonyms)?);
+        let (conditions, tell) = (to_json(&it.when)?, it.tell.as_ref().map(to_json).transpose()?);
         let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
@@ -199,7 +221,7 @@ impl ScenarioStore for SqlScenarioStore {
                 connection, UPSERT_SCENARIO;
                 tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords, synonyms,
                 i64::from(it.required_progress.get()), without_nul(&model), vector, i64::from(version),
-                to_micros(it.updated_at)
+                to_micros(it.updated_at), conditions, tell
             )
             .await?;
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -284,6 +306,16 @@ impl ScenarioStore for SqlScenarioStore {
         let query = bind!(UNLOCKED_TITLES; scope.tenant(), world, npc, i64::from(progress.get()));
         self.0.fetch_all(scope, query, read_titled).await
     }
+    async fn list_tells(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        limit: u32,
+    ) -> StoreResult<Vec<ScenarioTell>> {
+        let query = bind!(SELECT_TELLS; scope.tenant(), world, npc, i64::from(limit));
+        self.0.fetch_all(scope, query, read_tell).await
+    }
     async fn load_required_progress(
         &self,
         scope: &TenantScope,
@@ -320,7 +352,7 @@ sqlite_plan_tests! {
 
         #[tokio::test]
         async fn unlocked_scenarios_are_read_by_npc() {
-            for statement in [UNLOCKED_SCENARIOS, UNLOCKED_TITLES] {
+            for statement in [UNLOCKED_SCENARIOS, UNLOCKED_TITLES, SELECT_TELLS] {
                 let plan = plan(statement).await;
                 assert!(plan.contains("sqlite_autoindex_scenarios_1 (tenant=? AND world=? AND npc=?)"), "{plan}");
             }

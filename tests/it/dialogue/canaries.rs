@@ -21,6 +21,7 @@ use colloquy::{
         lore::LoreEntry,
         progress::Progress,
         scenario::Scenario,
+        secrecy::Tell,
     },
     ports::{
         clock::Clock as _,
@@ -117,6 +118,7 @@ enum LockSetup {
 /// Returns the stage's NPC and a second NPC. Both have a past that unlocks step by step.
 async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Canary>) {
     stage.npc.has_scenarios = true;
+    stage.npc.has_tells = true;
     let mut ergen = stage.npc.clone();
     ergen.id = "ergen".parse().unwrap();
     "Ergen".clone_into(&mut ergen.name);
@@ -138,6 +140,11 @@ async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Can
                 keywords: vec!["lantern".to_owned()],
                 synonyms: vec![],
                 required_progress: Progress::new(kept).unwrap(),
+                when: vec![],
+                tell: (kept > 0).then(|| Tell {
+                    text: "You look away from the lantern.".to_owned(),
+                    when: vec![],
+                }),
                 version: 0,
                 updated_at: stage.clock.now(),
             };

@@ -42,6 +42,8 @@ fn well_scenario(stage: &Stage, content: &str, required: u32) -> Scenario {
         keywords: vec!["brother".to_owned()],
         synonyms: vec![],
         required_progress: Progress::new(required).unwrap(),
+        when: vec![],
+        tell: None,
         version: 0,
         updated_at: stage.clock.now(),
     }
@@ -101,7 +103,7 @@ fn npc_statement_about_its_past_has_the_lock_of_its_scenario() {
         let paraphrase = statement_of_npc("Anselm drowned when he and Mira were children.");
         ask_about_past(&mut talk, &json!([paraphrase, liking_fact("plums", &["plum"])])).await;
         let later = statement_of_npc("Mira never went near the shaft afterwards.");
-        // The prompt of this other question has nothing of the past, but its history has.
+        // The question points back at the scenario that was just told.
         talk.say_and_learn("And then?", &json!([later])).await;
         let locks: Vec<String> = stage.facts().await.iter().map(|fact| fact.locks.to_string()).collect();
         assert_eq!(

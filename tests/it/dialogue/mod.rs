@@ -207,6 +207,7 @@ impl Stage {
                 model: None,
                 settings: WorldSettings::default(),
                 has_scenarios: false,
+                has_tells: false,
                 version: 1,
                 updated_at: clock.now(),
             },

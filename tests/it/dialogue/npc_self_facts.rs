@@ -174,6 +174,8 @@ fn self_fact_that_rests_on_a_locked_past_is_not_shared() {
             keywords: vec!["brother".to_owned()],
             synonyms: vec![],
             required_progress: Progress::new(0).unwrap(),
+            when: vec![],
+            tell: None,
             version: 0,
             updated_at: stage.clock.now(),
         };

@@ -303,7 +303,8 @@ async fn assert_plans(connection: &mut PgConnection, statements: BTreeMap<String
 fn turn_statements_all_stay_on_their_indexes() {
     run(async {
         let tapped = RecordedServer::new().await;
-        let past = json!({"title": "The fruit years", "content": "I sold fruit at the market.", "keywords": ["fruit"]});
+        let past = json!({"title": "The fruit years", "content": "I sold fruit at the market.", "keywords": ["fruit"],
+            "when": [{"not": {"item": "crown"}}], "tell": {"text": "You look at the fruit."}});
         put(
             &tapped.server.backend(),
             "/v1/worlds/vale/npcs/mira/scenarios/market",
@@ -338,7 +339,11 @@ fn turn_statements_all_stay_on_their_indexes() {
         assert_statements_contain(&statements, &writes);
         assert_statements_contain(
             &statements,
-            &["embedding FROM scenarios", "required_progress FROM scenarios"],
+            &[
+                "embedding FROM scenarios",
+                "required_progress FROM scenarios",
+                "tell FROM scenarios",
+            ],
         );
         let mut connection = connect_as_server(&tapped.server.data, &tapped.ledger).await;
         let others: RowTemplate = ("scenarios", "TRUE", &["npc"]);

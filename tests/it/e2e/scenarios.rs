@@ -251,3 +251,77 @@ fn unlocked_scenario_is_related_by_the_scripted_model_in_both_languages() {
         }
     });
 }
+
+#[test]
+fn guarded_scenario_shows_its_tell_until_it_may_be_told() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        let well = json!({"title": "The dry well", "content": "My brother Anselm fell in, and I ran.",
+            "keywords": ["shaft"], "required_progress": 1, "when": [{"location": "old mill"}],
+            "tell": {"text": "You look at your hands when the shaft is named.", "when": [{"not": {"item": "crown"}}]}});
+        let path = "/v1/worlds/vale/npcs/mira/scenarios/well";
+        let (status, fault) = backend
+            .call(
+                Method::PUT,
+                path,
+                Some(&json!({"title": "x", "content": "y", "tell": {"text": "z"}})),
+            )
+            .await;
+        assert_eq!(status, 422, "{fault}");
+        assert!(fault.to_string().contains("a tell needs"), "{fault}");
+        assert_eq!(put(&backend, path, &well).await["when"], well["when"]);
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        mock.apply_settings(&json!({"reply": "Hm.", "intent": "chat"})).unwrap();
+        let tell = "[What you keep to yourself]";
+        let shows = async |line: &str| {
+            say(&backend, &session, line).await;
+            let prompt = last_prompt(&mock);
+            (prompt.contains(tell), prompt.contains("Anselm"))
+        };
+        assert_eq!(shows("Good day!").await, (false, false));
+        assert_eq!(
+            shows("The old shaft is deep.").await,
+            (true, false),
+            "whatever the intent"
+        );
+        let trace = backend.get(&format!("/v1/sessions/{session}/turns/2/trace")).await;
+        let traced = &trace["scenarios"][0];
+        assert_eq!(
+            json!([traced["secrecy"], traced["fate"]]),
+            json!(["guarded", "used"]),
+            "{trace}"
+        );
+        assert!(
+            trace["locks"].is_null() || trace["locks"] == "",
+            "a tell locks nothing: {trace}"
+        );
+        assert_eq!(
+            shows("What was that about?").await,
+            (true, false),
+            "it points at the shaft"
+        );
+
+        // Progress alone is not enough, and the conditions alone are not either.
+        let events = |event: Value| json!({ "events": [event] });
+        let to_mill = events(json!({"type": "location", "who": "player:p1", "to": "Old Mill"}));
+        put(&backend, PROGRESS, &json!({"progress": 1})).await;
+        assert_eq!(shows("The shaft?").await, (true, false));
+        mock.apply_settings(&json!({"intent": "scenario"})).unwrap();
+        backend.post("/v1/worlds/vale/events", &to_mill).await;
+        assert_eq!(shows("The shaft?").await, (false, true));
+        // A line that points back finds what was just told, although the classifier calls it small talk.
+        mock.apply_settings(&json!({"intent": "chat"})).unwrap();
+        assert_eq!(shows("What happened then?").await, (false, true));
+        assert_eq!(shows("I like your plums.").await, (false, false));
+        // What the NPC learned under the lock is closed again with the conditions.
+        let away = events(json!({"type": "location", "who": "player:p1", "to": "market"}));
+        backend.post("/v1/worlds/vale/events", &away).await;
+        mock.apply_settings(&json!({"intent": "scenario"})).unwrap();
+        assert_eq!(shows("The shaft?").await, (true, false));
+        let crown = events(json!({"type": "item_gained", "who": "player:p1", "item": "crown"}));
+        backend.post("/v1/worlds/vale/events", &crown).await;
+        assert_eq!(shows("The shaft?").await, (false, false), "the tell has conditions too");
+    });
+}

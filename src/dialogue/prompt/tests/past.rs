@@ -18,6 +18,8 @@ fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Scenario
             keywords: vec![],
             synonyms: vec![],
             required_progress: Progress::NONE,
+            when: vec![],
+            tell: None,
             version: 1,
             updated_at: DateTime::UNIX_EPOCH,
         },

@@ -6,7 +6,8 @@ use super::*;
 use crate::{
     authored::Persona,
     condition::Condition,
-    lore::{KnownBy, LayerRule, Tell},
+    lore::{KnownBy, LayerRule},
+    secrecy::Tell,
 };
 
 fn any_layer() -> impl Strategy<Value = LoreLayer> {

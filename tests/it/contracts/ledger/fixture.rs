@@ -139,6 +139,7 @@ impl<S: LedgerSubject> Fixture<S> {
                 ..WorldSettings::default()
             },
             has_scenarios: false,
+            has_tells: false,
             version: 0,
             updated_at: self.now(),
         }

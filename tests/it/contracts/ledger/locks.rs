@@ -122,6 +122,8 @@ pub async fn scenario_requirements_are_read_only_of_existing_scenarios<S: Ledger
                 keywords: vec![],
                 synonyms: vec![],
                 required_progress: Progress::new(required).unwrap(),
+                when: vec![],
+                tell: None,
                 version: 0,
                 updated_at: f.now(),
             };
@@ -153,6 +155,7 @@ pub async fn scenario_requirements_are_read_only_of_existing_scenarios<S: Ledger
         npc_name: f.sample_npc("vale", npc).name,
         scenario: scenario.parse().unwrap(),
         progress: Progress::new(progress).unwrap(),
+        when: vec![],
     };
     let found = scenarios
         .load_required_progress(&f.scope, &f.world, &asked)

@@ -182,6 +182,8 @@ pub async fn meeting_summary_that_rests_on_a_lock_is_hidden<S: LedgerSubject>(f:
         keywords: vec![],
         synonyms: vec![],
         required_progress: Progress::new(0).unwrap(),
+        when: vec![],
+        tell: None,
         version: 0,
         updated_at: f.now(),
     };

@@ -27,6 +27,8 @@ fn sample_scenario<S: LedgerSubject>(f: &Fixture<S>, id: &str, required: u32) ->
         keywords: vec!["우물".to_owned(), "brother".to_owned()],
         synonyms: vec!["sibling".to_owned()],
         required_progress: Progress::new(required).unwrap(),
+        when: vec![],
+        tell: None,
         version: 0,
         updated_at: f.now(),
     }

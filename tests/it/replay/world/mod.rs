@@ -414,6 +414,7 @@ fn npc(id: &str, name: &str, now: DateTime<Utc>) -> Npc {
         model: None,
         settings: WorldSettings::default(),
         has_scenarios: true,
+        has_tells: false,
         version: 1,
         updated_at: now,
     }

@@ -79,6 +79,8 @@ impl ReplayWorld {
                     keywords: vec![fruit.to_owned()],
                     synonyms: vec![],
                     required_progress: Progress::new(required).unwrap(),
+                    when: vec![],
+                    tell: None,
                     version: 0,
                     updated_at: self.clock.now(),
                 };

@@ -1,0 +1,3 @@
+-- Conditions of scenarios, and what an NPC shows of a scenario that it keeps to itself: both JSON.
+ALTER TABLE scenarios ADD COLUMN conditions TEXT COLLATE "C" NOT NULL DEFAULT '[]';
+ALTER TABLE scenarios ADD COLUMN tell TEXT COLLATE "C";

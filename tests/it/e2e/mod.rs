@@ -3,6 +3,7 @@
 
 mod access;
 mod actions;
+mod adventure;
 mod backups;
 mod balancer;
 mod chat;

@@ -6,6 +6,8 @@
 mod access;
 #[path = "../actions.rs"]
 mod actions;
+#[path = "../adventure.rs"]
+mod adventure;
 #[path = "../conversation.rs"]
 mod conversation;
 #[path = "../crashes.rs"]

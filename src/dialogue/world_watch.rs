@@ -10,7 +10,7 @@ use colloquy_core::{
 use colloquy_ports::{
     StoreResult,
     ledger::{
-        actions::{Action, ActionStatus},
+        actions::Action,
         state::{StateChanges, StoredStateChange},
     },
 };
@@ -76,27 +76,26 @@ impl WorldFollower {
         follower.generation = present.generation;
         follower.last_action = present.last_action;
         follower.add_standing(&present.changes);
-        let mut standing = Vec::new();
+        let store = &services.ledger.actions;
+        let (mut undone, mut requested) = (Vec::new(), Vec::new());
         if present.last_action > 0 {
-            standing = follower.load_actions_since(services, 0).await?;
+            let standing = store.list_standing_actions(&follower.scope, &follower.world).await?;
+            follower.standing_actions = standing.into_iter().collect();
+            requested = store
+                .load_open_actions(&follower.scope, &follower.world, services.clock.now())
+                .await?;
+            follower.add_standing_actions(&requested);
+            requested.retain(|action| !seen.contains(&action.asked.id));
         }
-        follower.add_standing_actions(&standing);
-        let stands: HashSet<ActionId> = standing.iter().map(|action| action.asked.id).collect();
+        let stands: HashSet<&ActionId> = follower.standing_actions.values().collect();
         let unsettled: Vec<ActionId> = seen.iter().filter(|id| !stands.contains(id)).copied().collect();
-        let mut undone = Vec::new();
         if !unsettled.is_empty() {
-            let store = &services.ledger.actions;
             undone = store.load_actions(&follower.scope, &unsettled).await?;
             undone.retain(|action| action.asked.world == follower.world);
             let again: Vec<Action> = undone.extract_if(.., |action| action.stands).collect();
             follower.add_standing_actions(&again);
         }
-        let now = services.clock.now();
-        standing.retain(|action| action.status(now) == ActionStatus::Requested && !seen.contains(&action.asked.id));
-        let news = ActionNews {
-            undone,
-            requested: standing,
-        };
+        let news = ActionNews { undone, requested };
         Ok((follower, news))
     }
 
@@ -113,20 +112,14 @@ impl WorldFollower {
     pub async fn read_news(&mut self, services: &Services) -> StoreResult<WorldNews> {
         let since = self.load_changes_since(services, self.last).await?;
         if since.generation == self.generation {
-            let mut requested = Vec::new();
-            if since.last_action > self.last_action {
-                requested = self.load_actions_since(services, self.last_action).await?;
-            }
+            let actions = self.read_new_actions(services, since.last_action).await?;
             self.add_standing(&since.changes);
-            self.add_standing_actions(&requested);
+            self.add_standing_actions(&actions.requested);
             self.last_action = self.last_action.max(since.last_action);
             return Ok(WorldNews {
                 taken_back: Vec::new(),
                 changes: since.changes,
-                actions: ActionNews {
-                    undone: Vec::new(),
-                    requested,
-                },
+                actions,
             });
         }
         let all = self.load_changes_since(services, 0).await?;
@@ -136,7 +129,10 @@ impl WorldFollower {
             [] => Vec::new(),
             gone => services.ledger.state.load_changes(&self.scope, gone).await?,
         };
-        let actions = self.read_all_actions(services, all.last_action).await?;
+        let mut actions = self.read_new_actions(services, all.last_action).await?;
+        if self.last_action > 0 {
+            self.compare_known_actions(services, &mut actions).await?;
+        }
         let mut changes = all.changes;
         changes.retain(|change| !self.standing.contains(&change.seq));
         self.standing.retain(|seq| now.contains(seq));
@@ -154,32 +150,46 @@ impl WorldFollower {
         })
     }
 
-    /// Compares all actions with the known ones. An action that was undone and stands again between two reads is no
-    /// news.
-    async fn read_all_actions(&self, services: &Services, last_action: i64) -> StoreResult<ActionNews> {
-        if last_action == 0 && self.standing_actions.is_empty() {
+    /// Returns the actions since the last read. An action that was undone before this read is undone at once: a backend
+    /// may have read it over REST.
+    async fn read_new_actions(&self, services: &Services, last_action: i64) -> StoreResult<ActionNews> {
+        if last_action <= self.last_action {
             return Ok(ActionNews::default());
         }
-        let mut requested = self.load_actions_since(services, 0).await?;
-        let now: HashSet<i64> = requested.iter().map(|action| action.seq).collect();
-        let gone = self.standing_actions.iter().filter(|(seq, _)| !now.contains(seq));
-        let gone: Vec<ActionId> = gone.map(|(_, id)| *id).collect();
-        let undone = match gone.as_slice() {
-            [] => Vec::new(),
-            gone => services.ledger.actions.load_actions(&self.scope, gone).await?,
-        };
-        requested.retain(|action| !self.standing_actions.contains_key(&action.seq));
+        let store = &services.ledger.actions;
+        let mut requested = store
+            .load_actions_since(&self.scope, &self.world, self.last_action)
+            .await?;
+        let undone = requested.extract_if(.., |action| !action.stands).collect();
         Ok(ActionNews { undone, requested })
+    }
+
+    /// Adds the known actions that were undone, and the earlier actions that stand again. An action that was undone and
+    /// stands again between two reads is no news.
+    async fn compare_known_actions(&self, services: &Services, news: &mut ActionNews) -> StoreResult<()> {
+        let store = &services.ledger.actions;
+        let now: HashMap<i64, ActionId> = store
+            .list_standing_actions(&self.scope, &self.world)
+            .await?
+            .into_iter()
+            .filter(|(seq, _)| *seq <= self.last_action)
+            .collect();
+        let known = &self.standing_actions;
+        let gone = known.iter().filter(|(seq, _)| !now.contains_key(seq));
+        let again = now.iter().filter(|(seq, _)| !known.contains_key(seq));
+        let moved: Vec<ActionId> = gone.chain(again).map(|(_, id)| *id).collect();
+        if !moved.is_empty() {
+            let moved = store.load_actions(&self.scope, &moved).await?;
+            let (again, gone): (Vec<Action>, Vec<Action>) = moved.into_iter().partition(|action| action.stands);
+            news.undone.splice(..0, gone);
+            news.requested.splice(..0, again);
+        }
+        Ok(())
     }
 
     async fn load_changes_since(&self, services: &Services, after: i64) -> StoreResult<StateChanges> {
         let state = &services.ledger.state;
         state.load_changes_since(&self.scope, &self.world, after).await
-    }
-
-    async fn load_actions_since(&self, services: &Services, after: i64) -> StoreResult<Vec<Action>> {
-        let actions = &services.ledger.actions;
-        actions.load_actions_since(&self.scope, &self.world, after).await
     }
 
     fn add_standing(&mut self, changes: &[StoredStateChange]) {

@@ -43,6 +43,7 @@ histories! {
     "0020_lore"
     "0021_actions"
     "0024_scenario_secrets"
+    "0025_open_actions"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

@@ -161,9 +161,18 @@ pub trait ActionStore: Send + Sync {
         page: &PageRequest,
         now: DateTime<Utc>,
     ) -> StoreResult<Page<Action>>;
-    /// Returns a world's standing actions with a `seq` above `after`, in the order of `seq`. Later writes have a higher
-    /// `seq` than every action in the result.
+    /// Returns a world's actions with a `seq` above `after`, whether they stand or not, in the order of `seq`. Later
+    /// writes have a higher `seq` than every action in the result.
     async fn load_actions_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<Vec<Action>>;
+    /// Returns the `seq` and the id of each standing action of a world, in the order of `seq`.
+    async fn list_standing_actions(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<(i64, ActionId)>>;
+    /// Returns the actions of a world that wait for an answer, in the order of `seq`.
+    async fn load_open_actions(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Action>>;
     /// Returns the NPC's standing actions of a dialogue that were answered, or expired, since the NPC's last turn before
     /// `number` began, up to `until`. At most 8, the latest, in the order of `seq`.
     async fn load_outcomes(&self, scope: &TenantScope, before: &OutcomesBefore<'_>) -> StoreResult<Vec<Action>>;

@@ -63,8 +63,16 @@ const ACTIONS_BY_ID: &str = select_actions!(
     in_json_list!("$2"),
     " ORDER BY a.seq"
 );
-const ACTIONS_SINCE: &str = select_actions!(
-    "actions a WHERE a.tenant = $1 AND a.world = $2 AND a.seq > $3 AND a.lifted_at IS NULL ORDER BY a.seq"
+const ACTIONS_SINCE: &str =
+    select_actions!("actions a WHERE a.tenant = $1 AND a.world = $2 AND a.seq > $3 ORDER BY a.seq");
+const STANDING_ACTIONS: &str = "SELECT seq, id FROM actions
+    WHERE tenant = $1 AND world = $2 AND lifted_at IS NULL ORDER BY seq";
+/// The actions of the status `requested`, from the index of open actions.
+const OPEN_ACTIONS: &str = select_actions!(
+    "actions a WHERE a.tenant = $1 AND a.world = $2 AND a.answer IS NULL AND a.lifted_at IS NULL
+        AND a.seq > COALESCE((SELECT c.seq FROM actions c WHERE c.tenant = $1 AND c.id = $3), 0)
+        AND a.dialogue = COALESCE($4, a.dialogue) AND a.expires_at >= $5
+     ORDER BY a.seq LIMIT $6"
 );
 /// The status as `Action::status` has it.
 const LIST_ACTIONS: &str = select_actions!(
@@ -165,11 +173,15 @@ impl ActionStore for SqlActionStore {
         page: &PageRequest,
         now: DateTime<Utc>,
     ) -> StoreResult<Page<Action>> {
-        let query = bind!(
-            LIST_ACTIONS;
-            scope.tenant(), world, page.after.as_deref().map(without_nul), filter.dialogue,
-            filter.status.map(ActionStatus::as_str), to_micros(now), page_row_limit(page)
-        );
+        let (tenant, after) = (scope.tenant(), page.after.as_deref().map(without_nul));
+        let (now, limit) = (to_micros(now), page_row_limit(page));
+        let query = match filter.status {
+            Some(ActionStatus::Requested) => bind!(OPEN_ACTIONS; tenant, world, after, filter.dialogue, now, limit),
+            status => bind!(
+                LIST_ACTIONS;
+                tenant, world, after, filter.dialogue, status.map(ActionStatus::as_str), now, limit
+            ),
+        };
         fetch_page(&self.0, scope, query, page, read_action, |action| {
             action.asked.id.to_string()
         })
@@ -177,6 +189,21 @@ impl ActionStore for SqlActionStore {
     }
     async fn load_actions_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<Vec<Action>> {
         let query = bind!(ACTIONS_SINCE; scope.tenant(), world, after);
+        self.0.fetch_all(scope, query, read_action).await
+    }
+    async fn list_standing_actions(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<(i64, ActionId)>> {
+        let query = bind!(STANDING_ACTIONS; scope.tenant(), world);
+        let read = |columns: &mut Columns<'_>| Ok((columns.next()?, columns.id()?));
+        self.0.fetch_all(scope, query, read).await
+    }
+    async fn load_open_actions(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Action>> {
+        let none: Option<String> = None;
+        let query = bind!(OPEN_ACTIONS; scope.tenant(), world, none, none, to_micros(now), i64::MAX);
         self.0.fetch_all(scope, query, read_action).await
     }
     async fn load_outcomes(&self, scope: &TenantScope, before: &OutcomesBefore<'_>) -> StoreResult<Vec<Action>> {
@@ -236,6 +263,8 @@ sqlite_plan_tests! {
             assert_searches(ACTIONS_BY_ID, &["actions_by_id"]).await;
             assert_searches(ACTIONS_SINCE, &["actions_of_world"]).await;
             assert_searches(LIST_ACTIONS, &["actions_of_world"]).await;
+            assert_searches(STANDING_ACTIONS, &["actions_of_world"]).await;
+            assert_searches(OPEN_ACTIONS, &["actions_open"]).await;
             assert_searches(ANSWER_ACTION, &["actions_by_id"]).await;
             let outcomes = plan(OUTCOMES_BEFORE).await;
             for part in ["actions_of_dialogue (tenant=? AND dialogue=? AND npc=?)", "turns_standing"] {

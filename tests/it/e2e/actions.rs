@@ -334,3 +334,32 @@ fn listener_that_returns_learns_what_was_undone_and_what_is_open() {
         assert_eq!(action(&backend, &ids[1]).await["status"], "requested");
     });
 }
+
+#[test]
+fn action_that_is_undone_before_the_next_read_of_a_watch_is_told_once() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        author_actions(&backend, 60).await;
+        let session = open_session(&backend).await;
+        let mut socket = watch(&server, &[]).await;
+        for mark in ["one", "two", "three"] {
+            ask_for(
+                &mock,
+                &backend,
+                &session,
+                &json!([{"name": "open_gate", "arguments": {"gate": "north"}}]),
+            )
+            .await;
+            // The backend learns of the action by the list, perhaps before the socket does.
+            let waiting = backend.get(&format!("{ACTIONS}?status=requested")).await;
+            let id = waiting["items"][0]["id"].clone();
+            rewind(&backend, &session, 0).await;
+            let seen = events_until_now(&backend, &mut socket, mark).await;
+            let undone = seen.iter().filter(|(kind, of)| kind == "undone" && *of == id);
+            assert_eq!(undone.count(), 1, "{seen:?}");
+            let waiting = backend.get(&format!("{ACTIONS}?status=requested")).await;
+            assert_eq!(waiting["items"], json!([]));
+        }
+    });
+}

@@ -182,7 +182,13 @@ pub async fn action_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(f
     ));
     let actions = &f.ledger().actions;
     let since = actions.load_actions_since(&f.scope, &f.world, 0).await.unwrap();
-    assert!(since.is_empty());
+    assert!(
+        since.len() == 2 && since.iter().all(|action| !action.stands),
+        "{since:?}"
+    );
+    let standing = async || actions.list_standing_actions(&f.scope, &f.world).await.unwrap();
+    let waiting = async || actions.load_open_actions(&f.scope, &f.world, f.now()).await.unwrap();
+    assert!(standing().await.is_empty() && waiting().await.is_empty());
     let both = actions
         .load_actions(&f.scope, &[open.id, done.id, f.id()])
         .await
@@ -198,6 +204,16 @@ pub async fn action_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(f
         (ActionStatus::Done, ActionStatus::Requested)
     );
     assert_eq!(answers_in_state(f).await, 1);
+    let actions = &f.ledger().actions;
+    let standing = actions.list_standing_actions(&f.scope, &f.world).await.unwrap();
+    let standing: Vec<ActionId> = standing.into_iter().map(|(_, id)| id).collect();
+    assert_eq!(standing, [done.id, open.id]);
+    let waiting = async |at| {
+        let found = actions.load_open_actions(&f.scope, &f.world, at).await.unwrap();
+        found.into_iter().map(|action| action.asked.id).collect::<Vec<_>>()
+    };
+    assert_eq!(waiting(f.now()).await, [open.id]);
+    assert_eq!(waiting(open.expires_at + chrono::TimeDelta::seconds(1)).await, []);
 }
 
 pub async fn actions_are_listed_by_status_and_dialogue<S: LedgerSubject>(f: &Fixture<S>) {

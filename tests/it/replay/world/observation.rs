@@ -110,7 +110,13 @@ impl ReplayWorld {
         let folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
         let actions = ledger.actions.load_actions_since(&self.scope, &self.authored.id, 0);
-        let mut actions: Vec<String> = actions.await.unwrap().iter().map(describe_action).collect();
+        let mut actions: Vec<String> = actions
+            .await
+            .unwrap()
+            .iter()
+            .filter(|action| action.stands)
+            .map(describe_action)
+            .collect();
         // Replayed turns of several dialogues may be written in another order.
         actions.sort_unstable();
         seen.actions = actions;

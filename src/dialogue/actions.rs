@@ -5,23 +5,24 @@ use serde_json::Value;
 
 use super::{
     Services,
-    prompt::{TemplateError, action_lines},
+    prompt::{ActionLines, Prompt, TemplateError},
     turn::TurnInput,
 };
 use chrono::TimeDelta;
-use colloquy_core::scope::TenantScope;
+use colloquy_core::{ids::ActionId, scope::TenantScope};
 use colloquy_memory::{
     actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
     authored::Language,
     condition::ConditionContext,
     fact::Cause,
+    keywords,
     state::{StateChange, WorldState},
     turn::Turn,
 };
 use colloquy_ports::{
     StoreResult,
     ledger::{
-        actions::{Action, ActionAnswer, AnswerKind, AnswerOutcome, NewAction, OutcomesBefore},
+        actions::{Action, ActionAnswer, AnswerKind, AnswerOutcome, NewAction},
         audit::Edit,
         state::NewStateChange,
     },
@@ -126,9 +127,11 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
 /// The actions in the prompt of a turn.
 pub(crate) struct TurnActions {
     /// The actions for which the NPC may ask.
-    pub eligible: Vec<ActionRule>,
-    /// The lines about these, and about settled actions.
-    pub lines: Vec<String>,
+    eligible: Vec<ActionRule>,
+    /// The settled actions.
+    settled: Vec<ActionId>,
+    /// The lines about these, in the same order.
+    pub lines: ActionLines,
 }
 
 impl TurnActions {
@@ -136,28 +139,45 @@ impl TurnActions {
         services: &Services,
         input: &TurnInput,
         state: &WorldState,
-        outcomes: &[Action],
+        settled: Vec<Action>,
     ) -> Result<Self, TemplateError> {
         let eligible = actions_of_turn(services, input, state);
         let (language, now) = (input.npc.language, input.started_at);
-        let lines = action_lines(&services.prompts, language, &eligible, outcomes, now)?;
-        Ok(Self { eligible, lines })
+        Ok(Self {
+            lines: ActionLines::render(&services.prompts, language, &eligible, &settled, now)?,
+            eligible,
+            settled: settled.into_iter().map(|action| action.asked.id).collect(),
+        })
+    }
+
+    /// Returns the actions that the prompt offers.
+    pub(crate) fn offered(&self, prompt: &Prompt) -> Vec<ActionRule> {
+        let shown = prompt.offers.iter().filter_map(|at| self.eligible.get(*at));
+        shown.cloned().collect()
+    }
+
+    /// Returns the settled actions whose outcome the prompt tells.
+    pub(crate) fn told<'a>(&'a self, prompt: &'a Prompt) -> impl Iterator<Item = ActionId> + 'a {
+        prompt.outcomes.iter().filter_map(|at| self.settled.get(*at)).copied()
     }
 }
 
-/// Returns the NPC's actions that were settled since its last turn.
+/// Returns the NPC's settled actions that no prompt of the dialogue has told. A line that points back also gets those
+/// that the last turn told.
 pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
     let mut rules = input.world.settings.action_rules().iter();
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
         return Ok(Vec::new());
     }
-    let before = OutcomesBefore {
-        dialogue: input.dialogue.id,
-        npc: &input.npc.id,
-        number: input.number,
-        until: input.started_at,
-    };
-    services.ledger.actions.load_outcomes(&input.scope, &before).await
+    let (actions, dialogue) = (&services.ledger.actions, input.dialogue.id);
+    let settled = actions.load_settled(&input.scope, dialogue, &input.npc.id, input.started_at);
+    let mut settled = settled.await?;
+    let points_back = keywords::refers_back(&input.heard_text());
+    settled.retain(|action| match input.checkpoint.action_told_in(action.asked.id) {
+        None => true,
+        Some(turn) => points_back && turn == input.checkpoint.turn,
+    });
+    Ok(settled)
 }
 
 /// Returns a row for each action whose arguments fit its rule; the reasons of the others go to `notes`.

@@ -4,6 +4,7 @@
 //! * `prompt/selection.rs`: the order in which parts are dropped from a prompt that is too long.
 //! * `prompt/untrusted.rs`: protection against text of players.
 
+mod actions;
 mod ages;
 mod assembly;
 mod attribution;
@@ -21,11 +22,12 @@ mod world;
 mod tests;
 
 pub(super) use self::{
+    actions::ActionLines,
     assembly::{Prompt, PromptMaterial, assemble_prompt},
     attribution::{PromptReader, attribute_statement},
     player_identity::player_own_name,
     templates::{Template, state_bounds},
-    world::{Onlooker, action_lines, bind_player, world_lines},
+    world::{Onlooker, bind_player, world_lines},
 };
 pub use self::{
     templates::{TemplateError, Templates},

@@ -160,12 +160,16 @@ pub async fn get_world_state(
         (None, Some(_)) => return Err(Problem::invalid_field("dialogue", "is missing beside `turn`")),
     };
     let found = world_events::load_caused_state(&state.services, &caller.scope, &world, until).await?;
-    let same = |one: &str, other: &str| normalise_text(one) == normalise_text(other);
+    let asked: Vec<String> = who.clone().into_iter().collect();
+    let npcs = state.services.ledger.authored.find_npc_names(&caller.scope, &world.id, &asked);
+    let by_id = if asked.is_empty() { Vec::new() } else { npcs.await? };
+    let names: Vec<&String> = asked.iter().chain(by_id.iter().map(|npc| &npc.name)).collect();
+    let is_asked_for = |name: &str| names.iter().any(|asked| normalise_text(asked) == normalise_text(name));
     let at_place: Option<Vec<&str>> = place
         .as_deref()
         .map(|place| found.state.people_at(place).map(|(name, _)| name).collect());
     let is_wanted = |name: &str| {
-        who.as_deref().is_none_or(|who| same(who, name)) && at_place.as_ref().is_none_or(|names| names.contains(&name))
+        (who.is_none() || is_asked_for(name)) && at_place.as_ref().is_none_or(|names| names.contains(&name))
     };
     let whole = who.is_none() && place.is_none();
     let characters = found.state.characters.iter().filter(|(name, _)| is_wanted(name));

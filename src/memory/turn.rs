@@ -6,7 +6,7 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 use super::{locks::DisclosureLocks, private_terms::PrivateTerms};
-use colloquy_core::ids::{DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
+use colloquy_core::ids::{ActionId, DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
 
 /// How a turn's reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, EnumString)]
@@ -172,10 +172,16 @@ pub struct Checkpoint {
     /// whole dialogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confided: Option<PrivateTerms>,
+    /// The last actions whose outcome a prompt told, each with the turn that told it; at most 128.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told_actions: Vec<(ActionId, u32)>,
     /// True if the last speaking NPC ended the conversation.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
 }
+
+/// The most actions in [`Checkpoint::told_actions`]: more than a prompt of any NPC may tell again.
+const MAX_TOLD_ACTIONS: usize = 128;
 
 impl Checkpoint {
     /// Records the commit of turn `number` at `at`, with these scenarios of `npc` in the prompt.
@@ -194,6 +200,21 @@ impl Checkpoint {
         self.commits.push(at.trunc_subsecs(6));
         let most = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - most);
+    }
+    /// Records that the prompt of this turn told the outcomes of `actions`.
+    pub fn record_told_actions(&mut self, actions: impl IntoIterator<Item = ActionId>) {
+        for action in actions {
+            self.told_actions.retain(|(told, _)| *told != action);
+            self.told_actions.push((action, self.turn));
+        }
+        let most = self.told_actions.len().min(MAX_TOLD_ACTIONS);
+        self.told_actions.drain(..self.told_actions.len() - most);
+    }
+    /// The last turn whose prompt told the outcome of `action`.
+    #[must_use]
+    pub fn action_told_in(&self, action: ActionId) -> Option<u32> {
+        let told = self.told_actions.iter().find(|(told, _)| *told == action)?;
+        Some(told.1)
     }
     /// The start of the recent period: scenarios unlocked since then are recent. `began`: when the dialogue began.
     #[must_use]

@@ -162,11 +162,20 @@ impl<'a> LoreSearch<'a> {
         let mut seen = HashSet::new();
         let mut found: Vec<(usize, LoreSource)> = Vec::new();
         let mut add = |at: usize, source: LoreSource| {
-            if self.secrecy(at) != Secrecy::Locked && seen.insert(at) {
+            let may_be_shown = match self.secrecy(at) {
+                Secrecy::Open => true,
+                // A tell in an unrelated talk would be a hint.
+                Secrecy::Guarded => matches!(
+                    source,
+                    LoreSource::Name | LoreSource::Keyword | LoreSource::PointedAt | LoreSource::Sticky
+                ),
+                Secrecy::Locked => false,
+            };
+            let is_new = may_be_shown && seen.insert(at);
+            if is_new {
                 found.push((at, source));
-                return true;
             }
-            false
+            is_new
         };
         for &at in &self.lore.always {
             add(at, LoreSource::Always);
@@ -202,7 +211,7 @@ impl<'a> LoreSearch<'a> {
                     break;
                 }
                 // Decayed entries do not take the places of others.
-                if self.secrecy(at) == Secrecy::Locked || self.is_decayed(at) {
+                if self.secrecy(at) != Secrecy::Open || self.is_decayed(at) {
                     continue;
                 }
                 left -= 1;

@@ -10,6 +10,7 @@ use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    actions::ActionLines,
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
     history::{self, HistoryWindow},
@@ -82,8 +83,7 @@ pub(crate) struct PromptMaterial<'a> {
     pub standing: &'a [Fact],
     /// World state, one line per item, already escaped.
     pub world_lines: Vec<String>,
-    /// Actions, one line per item, already escaped.
-    pub action_lines: Vec<String>,
+    pub action_lines: &'a ActionLines,
     /// Found facts, scored and confirmed, best first.
     pub hits: &'a [RecallHit],
     /// The raw cosine at which two hits may count as duplicates.
@@ -128,6 +128,9 @@ pub(crate) struct Prompt {
     pub scenarios: Vec<ScenarioTrace>,
     /// The fates of all considered entries of the lore, best first.
     pub lore: Vec<LoreTrace>,
+    /// The positions of the shown [`ActionLines::offers`] and [`ActionLines::outcomes`].
+    pub offers: Vec<usize>,
+    pub outcomes: Vec<usize>,
     pub notes: Vec<String>,
 }
 
@@ -242,6 +245,7 @@ pub(crate) fn assemble_prompt(
     };
     let sections = selection.trace_sections(budgets, system_tokens, line_tokens, &count);
     let notes = selection.collect_notes();
+    let (offers, outcomes) = selection.shown_actions();
     Ok(Prompt {
         hash: hash_messages(&messages),
         messages,
@@ -250,6 +254,8 @@ pub(crate) fn assemble_prompt(
         candidates: trace_candidates(material, &selection, &fates),
         scenarios: selection.trace_past(material),
         lore: selection.trace_lore(material),
+        offers,
+        outcomes,
         notes,
     })
 }

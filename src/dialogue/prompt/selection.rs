@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
+    actions::ShownActions,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     history::HistoryWindow,
     lore::ShownLore,
@@ -23,8 +24,6 @@ use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;
-/// The maximum length of all lines about actions, in characters: a schema alone may have 2,000 bytes.
-const MAX_ACTION_CHARS: usize = 3_000;
 /// The maximum number of headings for facts and world state.
 const MAX_HEADINGS: u32 = 7;
 
@@ -45,6 +44,7 @@ pub(super) struct StandingContext {
     overheard: Vec<(String, String, u32)>,
     overheard_dropped: usize,
     past: ShownScenarios,
+    actions: ShownActions,
 }
 
 impl StandingContext {
@@ -69,22 +69,19 @@ impl StandingContext {
             overheard: Vec::new(),
             overheard_dropped: 0,
             past,
+            actions: ShownActions::default(),
         };
-        for (lines, most) in [
-            (&material.world_lines, MAX_WORLD_CHARS),
-            (&material.action_lines, MAX_ACTION_CHARS),
-        ] {
-            let mut chars = most;
-            for line in lines {
-                let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
-                if length > chars || tokens > left {
-                    continue;
-                }
-                chars -= length;
-                left -= tokens;
-                standing.world.push((line.clone(), tokens));
+        let mut chars = MAX_WORLD_CHARS;
+        for line in &material.world_lines {
+            let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
+            if length > chars || tokens > left {
+                continue;
             }
+            chars -= length;
+            left -= tokens;
+            standing.world.push((line.clone(), tokens));
         }
+        standing.actions = ShownActions::select_fitting(material.action_lines, &mut left, count);
         let mut slot = budgets
             .overheard_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
@@ -104,7 +101,7 @@ impl StandingContext {
 
     /// Returns the tokens of the parts that may change every turn.
     pub(super) fn changing_tokens(&self) -> u32 {
-        self.state_tokens() + self.overheard_tokens() + self.past.tokens()
+        self.state_tokens() + self.actions.tokens() + self.overheard_tokens() + self.past.tokens()
     }
     fn state_tokens(&self) -> u32 {
         self.facts.state_tokens() + self.world.iter().map(|item| item.1).sum::<u32>()
@@ -130,6 +127,7 @@ impl StandingContext {
         self.facts.pinned_tokens()
             + self.who.tokens()
             + self.state_tokens()
+            + self.actions.tokens()
             + self.overheard_tokens()
             + headed * (HEADING_TOKENS + FRAME_TOKENS)
     }
@@ -222,7 +220,8 @@ impl PromptSelection {
         } else if let Some((at, _)) = self.memories.pop() {
             fates[at] = CandidateFate::OverBudget;
             self.memories_dropped += 1;
-        } else if self.history.drop_block() || self.standing.world.pop().is_some() {
+        } else if self.history.drop_block() || self.standing.actions.drop_last() || self.standing.world.pop().is_some()
+        {
             // The condition has already dropped a part.
         } else if !self.standing.overheard.is_empty() {
             self.standing.overheard.remove(0);
@@ -315,10 +314,15 @@ impl PromptSelection {
             .collect();
         let values = context! {
             today, facts, world_state, overheard, past, lore, tells,
-            ..self.standing.facts.state_values(templates, ages)?
+            ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;
         Ok(text.trim_end().to_owned())
+    }
+
+    /// Returns the positions of the shown offers of actions, and of the shown outcomes.
+    pub(super) fn shown_actions(&self) -> (Vec<usize>, Vec<usize>) {
+        self.standing.actions.shown()
     }
 
     /// Returns the trace of the NPC's past.
@@ -431,6 +435,10 @@ impl PromptSelection {
                 "{} pinned facts did not fit their slot",
                 self.standing.facts.pinned_dropped
             ));
+        }
+        let actions = self.standing.actions.dropped_count();
+        if actions > 0 {
+            notes.push(format!("{actions} lines about actions did not fit"));
         }
         notes
     }

@@ -250,8 +250,8 @@ impl Templates {
                     relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
                     attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => 0, max => 1 }),
                 },
-                actions => each(context! { name => "x", description => "x", arguments => "x" }),
-                outcomes => each(context! { name => "x", arguments => "x", status => "done", text => "x" }),
+                description => "x", arguments => "x", status => if texts.is_empty() { "" } else { "done" },
+                offers => list(), outcomes => list(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 characters => each(context! {

@@ -13,7 +13,7 @@ use std::sync::{Arc, LazyLock};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Prompt, PromptMaterial, Templates, assemble_prompt};
+use super::{ActionLines, Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
     npc_conversation::Scene,
     recall::{RecallHit, TopicGate, TopicRelevance},
@@ -291,7 +291,7 @@ struct PromptCase {
     summaries: Vec<Summary>,
     standing: Vec<Fact>,
     world_lines: Vec<String>,
-    action_lines: Vec<String>,
+    action_lines: ActionLines,
     hits: Vec<RecallHit>,
     past: Option<NpcPast>,
     meeting: Option<Meeting>,
@@ -311,7 +311,7 @@ impl PromptCase {
             summaries: vec![],
             standing: vec![],
             world_lines: vec![],
-            action_lines: vec![],
+            action_lines: ActionLines::default(),
             hits: vec![],
             past: None,
             meeting: None,
@@ -338,7 +338,7 @@ impl PromptCase {
             summaries: &self.summaries,
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
-            action_lines: self.action_lines.clone(),
+            action_lines: &self.action_lines,
             hits: &self.hits,
             near_duplicate_cosine: settings.recall.near_duplicate_cosine,
             gate: self.gate,

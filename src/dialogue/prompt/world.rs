@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
@@ -15,20 +14,15 @@ use super::{
 use crate::{npc_conversation::Scene, turn::TurnInput};
 use colloquy_core::ids::PlayerId;
 use colloquy_memory::{
-    actions::{ActionRule, no_arguments},
     attributes::{AttributeAudience, AttributeValue},
     authored::{Language, Npc, World},
     party::{self, PLAYER},
     state::{Character, StateChange, WorldState},
     vocabulary,
 };
-use colloquy_ports::ledger::actions::Action;
 
 /// The maximum number of shown relationships, of items, of people near, and of the dead.
 const MAX_LISTED: usize = 8;
-
-/// The most characters of an action's arguments beside its outcome.
-const MAX_OUTCOME_CHARS: usize = 120;
 
 /// Replaces the word `player` in a change by the player's own name in world state.
 pub(crate) fn bind_player(change: &mut StateChange, player: &PlayerId) {
@@ -136,50 +130,6 @@ pub(crate) fn world_lines(
     Ok(non_empty_lines(&text))
 }
 
-/// Returns a line for each settled action of the NPC, and for each action for which the NPC may ask.
-pub(crate) fn action_lines(
-    templates: &Templates,
-    language: Language,
-    actions: &[ActionRule],
-    outcomes: &[Action],
-    now: DateTime<Utc>,
-) -> Result<Vec<String>, TemplateError> {
-    if actions.is_empty() && outcomes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let actions = actions.iter().map(|rule| {
-        let takes_some = rule.arguments != no_arguments();
-        context! {
-            name => rule.name.as_str(),
-            description => escape_untrusted(&rule.description),
-            // The author's JSON has one line, and stays JSON.
-            arguments => takes_some.then(|| rule.arguments.to_string()),
-        }
-    });
-    let outcomes = outcomes.iter().map(|action| {
-        let asked = &action.asked;
-        let text = action.answer.as_ref().map(|answer| escape_untrusted(&answer.text));
-        let arguments = serde_json::Value::Object(asked.arguments.clone());
-        context! {
-            name => asked.name.as_str(),
-            arguments => (!asked.arguments.is_empty()).then(|| clip_arguments(&escape_untrusted(&arguments.to_string()))),
-            status => action.status(now).as_str(),
-            text,
-        }
-    });
-    let (actions, outcomes): (Vec<Value>, Vec<Value>) = (actions.collect(), outcomes.collect());
-    let text = templates.render(language, Template::ReplyActions, context! { actions, outcomes })?;
-    Ok(non_empty_lines(&text))
-}
-
-/// Shortens the arguments of an action that has an outcome. The NPC chose them, at times in a player's words.
-fn clip_arguments(arguments: &str) -> String {
-    match arguments.char_indices().nth(MAX_OUTCOME_CHARS) {
-        Some((end, _)) => format!("{}…", &arguments[..end]),
-        None => arguments.to_owned(),
-    }
-}
-
 fn non_empty_lines(text: &str) -> Vec<String> {
     let lines = text.lines().map(str::trim);
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
@@ -268,37 +218,5 @@ fn character_values(
         hp => character.hp,
         items,
         with,
-    }
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn offered_actions_have_their_schema_and_fit_one_line() {
-        let rules = json!([
-            {"name": "wave", "description": "Waves\n[Persona]."},
-            {"name": "open_gate", "description": "Opens.", "arguments": {"type": "object", "required": ["gate"]}},
-        ]);
-        let rules: Vec<ActionRule> = serde_json::from_value(rules).unwrap();
-        let templates = Templates::load(None).unwrap();
-        for (language, offer, label) in [
-            (Language::En, "You may ask for the action", "Arguments"),
-            (Language::Ko, "요청할 수 있는 행동", "인자"),
-        ] {
-            let lines = action_lines(&templates, language, &rules, &[], DateTime::UNIX_EPOCH).unwrap();
-            let schema = r#"{"required":["gate"],"type":"object"}"#;
-            assert_eq!(
-                lines,
-                [
-                    format!("{offer} wave: Waves (Persona)."),
-                    format!("{offer} open_gate: Opens. {label}: {schema}")
-                ]
-            );
-        }
     }
 }

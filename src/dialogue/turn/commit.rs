@@ -67,7 +67,7 @@ pub(super) async fn commit_reply(
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_ref();
     let named = spoken.gathered.known_player_name(input);
-    let eligible = &spoken.gathered.actions.eligible;
+    let eligible = &spoken.gathered.actions.offered(&spoken.prompt);
     let (changes, asked, unreadable) =
         read_state_changes(services, input, named, (block, eligible), &mut notes).await?;
     let actions = actions::new_actions(services, input, &turn, &asked, &mut notes);
@@ -401,6 +401,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
         &input.npc.id,
         spoken.prompt.told_scenarios(),
     );
+    checkpoint.record_told_actions(spoken.gathered.actions.told(&spoken.prompt));
     checkpoint.locks = Some(prompt_locks::locks_after_turn(input, &spoken.gathered, &spoken.prompt));
     // A cut reply counts with its unheard part, because a resume may continue the reply.
     let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);

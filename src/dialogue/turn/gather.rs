@@ -133,7 +133,7 @@ impl GatheredContext {
             summaries: &self.summaries,
             standing: &self.standing,
             world_lines: self.world_lines.clone(),
-            action_lines: self.actions.lines.clone(),
+            action_lines: &self.actions.lines,
             hits: &self.hits,
             near_duplicate_cosine: recall::near_duplicate_cosine(services),
             gate: self.gate,
@@ -225,7 +225,7 @@ pub(super) async fn gather_timed(
         lore::find_lore(services, input, &world, &classified, embedding),
         actions::load_outcomes(services, input),
     )?;
-    let actions = TurnActions::new(services, input, &world, &outcomes)?;
+    let actions = TurnActions::new(services, input, &world, outcomes)?;
     Ok(GatheredContext {
         scene,
         intent: classified,

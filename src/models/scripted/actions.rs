@@ -13,7 +13,7 @@ regex!(
 pub(super) fn find_named_action(view: &ReplyView) -> Option<Value> {
     let line = view.line.to_lowercase();
     let words: Vec<&str> = line.split(|c: char| !c.is_alphanumeric()).collect();
-    view.world_state.iter().find_map(|item| {
+    view.actions.iter().find_map(|item| {
         let offered = OFFERED.captures(item)?;
         let name = &offered["name"];
         let parts = || name.split('_').filter(|part| !part.is_empty());
@@ -59,8 +59,7 @@ mod tests {
         let free = json!({"type": "object", "required": ["text"]});
         let view = ReplyView {
             line: line.to_owned(),
-            world_state: vec![
-                "Mira; at: the mill".to_owned(),
+            actions: vec![
                 format!("You may ask for the action open_gate: Opens a gate: any. Arguments: {gate}"),
                 "요청할 수 있는 행동 wave: Waves.".to_owned(),
                 format!("You may ask for the action speak: Says it. Arguments: {free}"),

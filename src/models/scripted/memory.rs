@@ -327,7 +327,7 @@ fn class_fits(question: &ParsedQuestion, claim: &ParsedClaim) -> bool {
     })
 }
 
-/// Returns a sentence of the world state or of a summary that shares nouns with the question.
+/// Returns a sentence of the lore, of the world state or of a summary that shares nouns with the question.
 fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAnswer> {
     let wishes: Vec<ForgetCommand> = std::iter::once(&view.line)
         .chain(&view.said)
@@ -348,7 +348,8 @@ fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAns
             .max_by_key(|(shared, _)| *shared)
             .map(|(_, text)| text)
     };
-    best(&view.world_state)
+    best(&view.lore)
+        .or_else(|| best(&view.world_state))
         .map(|text| RecallAnswer::Passage { text, world: true })
         .or_else(|| best(&view.summaries).map(|text| RecallAnswer::Passage { text, world: false }))
 }

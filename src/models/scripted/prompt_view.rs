@@ -26,6 +26,10 @@ pub(super) struct ReplyView {
     pub pinned: Vec<(String, bool)>,
     pub summaries: Vec<String>,
     pub world_state: Vec<String>,
+    /// What the NPC knows of the world, without the names of the entries.
+    pub lore: Vec<String>,
+    /// The actions for which the NPC may ask.
+    pub actions: Vec<String>,
     /// The NPC's own past, as far as told to this player: title and text, best first.
     pub past: Vec<(String, String)>,
     /// Speakers and lines of an NPC conversation, oldest first.
@@ -48,6 +52,10 @@ regex!(
     r"^(?:The player says|Player \S+ says|플레이어의 말|플레이어 \S+의 말): (?P<text>.+)$"
 );
 regex!(TOLD_BY_NPCS, r"^(?:[^:]{1,80} said|[^:]{1,80}의 말): (?P<text>.+)$");
+regex!(
+    WAYS_AND_DEATHS,
+    r"^(?:From here one gets to|여기서 갈 수 있는 곳|Dead\b|죽은 이)"
+);
 regex!(POLITE, r"존댓말|높임|공손|정중|해요체|하십시오|예의|경어|존대");
 
 impl ReplyView {
@@ -135,7 +143,12 @@ impl ReplyView {
                 Block::Summary => self.summaries.push(strip_date(item).to_owned()),
                 Block::OfPlayer => facts[1].push((strip_date(item).to_owned(), true)),
                 Block::Present => facts[1].push(split_attribution(strip_date(item))),
+                // Lists and their instructions are no words of an NPC.
+                Block::World if WAYS_AND_DEATHS.is_match(item) => {}
                 Block::World => self.world_state.push(item.to_owned()),
+                Block::Lore => self.lore.push(split_name(item).1),
+                Block::Actions => self.actions.push(item.to_owned()),
+                Block::Outcomes => {}
                 Block::Overheard => self.overheard.push(split_name(item)),
                 Block::Past => self.past.push(split_name(item)),
                 Block::Memory => facts[0].push(split_attribution(strip_date(item))),
@@ -165,6 +178,9 @@ enum Block {
     /// State, promises, and the NPC's own words about itself.
     Present,
     World,
+    Lore,
+    Actions,
+    Outcomes,
     Memory,
     Past,
     Overheard,
@@ -184,6 +200,10 @@ impl Block {
             | "[What you have told of yourself]"
             | "[당신이 자신에 대해 한 말]" => Self::Present,
             "[The world now]" | "[지금의 세계]" => Self::World,
+            "[What you know of the world]" | "[당신이 아는 세상]" => Self::Lore,
+            "[What you may ask for]" | "[요청할 수 있는 것]" => Self::Actions,
+            // What became of actions is nothing to answer with.
+            "[What became of what you asked for]" | "[요청한 것의 결과]" => Self::Outcomes,
             "[What you remember]" | "[기억]" => Self::Memory,
             "[Your past]" | "[당신의 과거]" => Self::Past,
             "[What was said among you]" | "[방금 당신들끼리 나눈 말]" => Self::Overheard,

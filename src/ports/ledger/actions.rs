@@ -133,17 +133,6 @@ pub enum AnswerOutcome {
     NotFound,
 }
 
-/// The speaker and the time of [`ActionStore::load_outcomes`].
-#[derive(Debug, Clone, Copy)]
-pub struct OutcomesBefore<'a> {
-    pub dialogue: DialogueId,
-    pub npc: &'a NpcId,
-    /// The number of the turn that begins.
-    pub number: u32,
-    /// The time when the turn began.
-    pub until: DateTime<Utc>,
-}
-
 /// Actions of NPCs. A turn's commit writes them, and a rewind takes them back
 /// ([`super::dialogues::TurnStore`], [`super::rewinds::RewindStore`]).
 #[async_trait]
@@ -173,9 +162,15 @@ pub trait ActionStore: Send + Sync {
         world: &WorldId,
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
-    /// Returns the NPC's standing actions of a dialogue that were answered, or expired, since the NPC's last turn before
-    /// `number` began, up to `until`. At most 8, the latest, in the order of `seq`.
-    async fn load_outcomes(&self, scope: &TenantScope, before: &OutcomesBefore<'_>) -> StoreResult<Vec<Action>>;
+    /// Returns the NPC's standing actions of a dialogue that were answered or have expired by `until`. At most 8, the
+    /// latest, in the order of `seq`.
+    async fn load_settled(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        npc: &NpcId,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Vec<Action>>;
     /// Answers an action if it is open at `answer.at`, with the world's event and the audit row: all or none.
     async fn answer_action(
         &self,

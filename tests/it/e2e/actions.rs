@@ -168,6 +168,8 @@ fn action_is_requested_done_mentioned_and_undone_once() {
         say(&backend, &session, "Is the gate open?").await;
         let told = "was done: The north gate is open.";
         assert!(last_prompt(&mock).contains(told), "{}", last_prompt(&mock));
+        say(&backend, &session, "How did it go?").await;
+        assert!(last_prompt(&mock).contains(told), "the line points back");
         say(&backend, &session, "And now?").await;
         assert!(!last_prompt(&mock).contains(told), "told once");
 

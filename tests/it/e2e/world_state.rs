@@ -95,6 +95,10 @@ fn world_events_change_the_state_all_or_none_and_prompts_show_it() {
         assert_eq!(state["relationships"][0]["strength"], 40);
         let there = backend.get(&format!("{STATE}?place=mill")).await;
         assert_eq!(there["characters"].as_array().unwrap().len(), 3);
+        for who in ["Mira", "mira"] {
+            let one = backend.get(&format!("{STATE}?who={who}")).await;
+            assert_eq!(one["characters"][0]["name"], "Mira", "by the name, and by the id");
+        }
         let (status, _) = backend.call(Method::GET, &format!("{STATE}?turn=1"), None).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
 

@@ -7,9 +7,7 @@ use colloquy::{
     memory::{fact::Cause, state::StateChange},
     ports::ledger::{
         PruneBefore,
-        actions::{
-            Action, ActionAnswer, ActionFilter, ActionStatus, AnswerKind, AnswerOutcome, NewAction, OutcomesBefore,
-        },
+        actions::{Action, ActionAnswer, ActionFilter, ActionStatus, AnswerKind, AnswerOutcome, NewAction},
         dialogues::{CommitOutcome, TurnCommit},
         state::NewStateChange,
     },
@@ -256,36 +254,28 @@ pub async fn actions_are_listed_by_status_and_dialogue<S: LedgerSubject>(f: &Fix
     assert_eq!((rest, next), (vec![refused.id, undone.id, open.id], None));
 }
 
-pub async fn outcomes_since_the_last_turn_are_found_once<S: LedgerSubject>(f: &Fixture<S>) {
+pub async fn settled_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixture<S>) {
     put_default_world(f).await;
     let mut told = dialogue_with_turns(f, 1).await;
     let expiring = ask(f, &mut told, 2).await;
     let done = ask(f, &mut told, 3).await;
-    let outcomes = async |number, until| {
-        let before = OutcomesBefore {
-            dialogue: done.dialogue,
-            npc: &f.npc,
-            number,
-            until,
-        };
-        let found = f.ledger().actions.load_outcomes(&f.scope, &before).await.unwrap();
+    let settled = async |until| {
+        let actions = &f.ledger().actions;
+        let found = actions
+            .load_settled(&f.scope, done.dialogue, &f.npc, until)
+            .await
+            .unwrap();
         found.iter().map(|action| action.asked.id).collect::<Vec<_>>()
     };
-    assert!(outcomes(4, f.now()).await.is_empty(), "both are open");
+    assert!(settled(f.now()).await.is_empty(), "both are open");
     f.advance_clock();
     answer(f, &done, AnswerKind::Refused).await;
-    assert_eq!(outcomes(4, f.now()).await, [done.id]);
+    assert_eq!(settled(f.now()).await, [done.id]);
     f.clock.advance(Duration::from_mins(2));
-    assert_eq!(outcomes(4, f.now()).await, [expiring.id, done.id]);
-    told.commit_turn(f, 4).await;
-    f.advance_clock();
-    assert!(outcomes(5, f.now()).await.is_empty(), "turn 4 has told them");
-    let third = told.turn(3);
-    told.rewind_to(f, Some(third)).await;
-    assert_eq!(outcomes(4, f.now()).await, [expiring.id, done.id], "turn 4 is unsaid");
+    assert_eq!(settled(f.now()).await, [expiring.id, done.id]);
     let second = told.turn(2);
     told.rewind_to(f, Some(second)).await;
-    assert_eq!(outcomes(3, f.now()).await, [expiring.id]);
+    assert_eq!(settled(f.now()).await, [expiring.id], "turn 3 is unsaid");
 }
 
 pub async fn actions_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixture<S>) {

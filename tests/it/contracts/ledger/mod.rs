@@ -122,7 +122,7 @@ macro_rules! ledger_contract {
                     state_of_another_tenant_is_not_found;
                 actions: actions_are_committed_with_their_turn_in_order, action_is_answered_once,
                     action_is_unsaid_and_stands_again_with_its_turn, actions_are_listed_by_status_and_dialogue,
-                    outcomes_since_the_last_turn_are_found_once, actions_of_unsaid_turns_are_pruned,
+                    settled_actions_of_a_dialogue_are_found, actions_of_unsaid_turns_are_pruned,
                     actions_of_another_tenant_are_not_found;
                 jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,

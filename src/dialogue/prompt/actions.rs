@@ -1,0 +1,204 @@
+//! Actions in a prompt: those for which the NPC may ask, and what became of those for which it asked.
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    templates::{Template, TemplateError, Templates},
+    untrusted::escape_untrusted,
+};
+use chrono::{DateTime, Utc};
+use colloquy_memory::{
+    actions::{ActionRule, no_arguments},
+    authored::Language,
+};
+use colloquy_ports::ledger::actions::Action;
+
+/// The maximum length of all lines about possible actions, in characters: a schema alone may have 2,000 bytes.
+const MAX_OFFER_CHARS: usize = 3_000;
+/// The maximum length of all lines about settled actions, in characters.
+const MAX_OUTCOMES_CHARS: usize = 1_200;
+/// The most characters of an action's arguments beside its outcome.
+const MAX_OUTCOME_CHARS: usize = 120;
+
+/// The lines about actions, already escaped.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ActionLines {
+    /// A line for each action for which the NPC may ask.
+    pub offers: Vec<String>,
+    /// A line for each settled action of the NPC, oldest first.
+    pub outcomes: Vec<String>,
+}
+
+impl ActionLines {
+    pub(crate) fn render(
+        templates: &Templates,
+        language: Language,
+        offered: &[ActionRule],
+        settled: &[Action],
+        now: DateTime<Utc>,
+    ) -> Result<Self, TemplateError> {
+        let line = |values| {
+            let text = templates.render(language, Template::ReplyActions, values)?;
+            Ok(text.trim().to_owned())
+        };
+        let offers = offered.iter().map(|rule| {
+            let takes_some = rule.arguments != no_arguments();
+            line(context! {
+                name => rule.name.as_str(),
+                description => escape_untrusted(&rule.description),
+                // The author's JSON has one line, and stays JSON.
+                arguments => takes_some.then(|| rule.arguments.to_string()),
+                status => (), text => (),
+            })
+        });
+        let outcomes = settled.iter().map(|action| {
+            let asked = &action.asked;
+            let arguments = serde_json::Value::Object(asked.arguments.clone());
+            line(context! {
+                name => asked.name.as_str(), description => (),
+                arguments => (!asked.arguments.is_empty())
+                    .then(|| clip_arguments(&escape_untrusted(&arguments.to_string()))),
+                status => action.status(now).as_str(),
+                text => action.answer.as_ref().map(|answer| escape_untrusted(&answer.text)),
+            })
+        });
+        Ok(Self {
+            offers: offers.collect::<Result<_, _>>()?,
+            outcomes: outcomes.collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Shortens the arguments of an action that has an outcome. The NPC chose them, at times in a player's words.
+fn clip_arguments(arguments: &str) -> String {
+    match arguments.char_indices().nth(MAX_OUTCOME_CHARS) {
+        Some((end, _)) => format!("{}…", &arguments[..end]),
+        None => arguments.to_owned(),
+    }
+}
+
+/// A line that fits: its position among all, its text, and its tokens.
+type ShownLine = (usize, String, u32);
+
+/// The lines that fit. An outcome never takes the place of an offer.
+#[derive(Default)]
+pub(super) struct ShownActions {
+    offers: Vec<ShownLine>,
+    outcomes: Vec<ShownLine>,
+    dropped: usize,
+}
+
+impl ShownActions {
+    /// Selects the lines that fit, and takes their tokens from `left`.
+    pub(super) fn select_fitting(lines: &ActionLines, left: &mut u32, count: &dyn Fn(&str) -> u32) -> Self {
+        let mut fit = |lines: &[String], mut chars: usize| {
+            let mut fitting = Vec::new();
+            for (at, line) in lines.iter().enumerate() {
+                let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
+                if length <= chars && tokens <= *left {
+                    chars -= length;
+                    *left -= tokens;
+                    fitting.push((at, line.clone(), tokens));
+                }
+            }
+            fitting
+        };
+        let offers = fit(&lines.offers, MAX_OFFER_CHARS);
+        let outcomes = fit(&lines.outcomes, MAX_OUTCOMES_CHARS);
+        Self {
+            dropped: lines.offers.len() + lines.outcomes.len() - offers.len() - outcomes.len(),
+            offers,
+            outcomes,
+        }
+    }
+
+    /// Drops the last outcome, and then the last offer. Returns `false` if there is none.
+    pub(super) fn drop_last(&mut self) -> bool {
+        let dropped = self.outcomes.pop().or_else(|| self.offers.pop()).is_some();
+        self.dropped += usize::from(dropped);
+        dropped
+    }
+    /// Returns the tokens of the lines, with headings.
+    pub(super) fn tokens(&self) -> u32 {
+        let list = |lines: &[ShownLine]| {
+            let all: u32 = lines.iter().map(|line| line.2).sum();
+            all + if lines.is_empty() {
+                0
+            } else {
+                HEADING_TOKENS + FRAME_TOKENS
+            }
+        };
+        list(&self.offers) + list(&self.outcomes)
+    }
+    pub(super) const fn dropped_count(&self) -> usize {
+        self.dropped
+    }
+    pub(super) fn template_values(&self) -> Value {
+        let texts = |lines: &[ShownLine]| {
+            lines
+                .iter()
+                .map(|line| Value::from(line.1.as_str()))
+                .collect::<Vec<_>>()
+        };
+        context! { offers => texts(&self.offers), outcomes => texts(&self.outcomes) }
+    }
+    /// Returns the positions of the shown offers, and of the shown outcomes.
+    pub(super) fn shown(&self) -> (Vec<usize>, Vec<usize>) {
+        let places = |lines: &[ShownLine]| lines.iter().map(|line| line.0).collect();
+        (places(&self.offers), places(&self.outcomes))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn offered_actions_have_their_schema_and_fit_one_line() {
+        let rules = json!([
+            {"name": "wave", "description": "Waves\n[Persona]."},
+            {"name": "open_gate", "description": "Opens.", "arguments": {"type": "object", "required": ["gate"]}},
+        ]);
+        let rules: Vec<ActionRule> = serde_json::from_value(rules).unwrap();
+        let templates = Templates::load(None).unwrap();
+        for (language, offer, label) in [
+            (Language::En, "You may ask for the action", "Arguments"),
+            (Language::Ko, "요청할 수 있는 행동", "인자"),
+        ] {
+            let lines = ActionLines::render(&templates, language, &rules, &[], DateTime::UNIX_EPOCH).unwrap();
+            let schema = r#"{"required":["gate"],"type":"object"}"#;
+            assert_eq!(
+                lines.offers,
+                [
+                    format!("{offer} wave: Waves (Persona)."),
+                    format!("{offer} open_gate: Opens. {label}: {schema}")
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn outcomes_never_take_the_place_of_offers() {
+        let long = |sign: &str, count| vec![sign.repeat(500); count];
+        let lines = ActionLines {
+            offers: long("o", 7),
+            outcomes: long("x", 4),
+        };
+        let count = |text: &str| u32::try_from(text.len()).unwrap();
+        let mut left = 100_000;
+        let mut shown = ShownActions::select_fitting(&lines, &mut left, &count);
+        assert_eq!(shown.shown(), ((0..6).collect(), vec![0, 1]));
+        assert_eq!(shown.dropped_count(), 3);
+        for _ in 0..2 {
+            assert!(shown.drop_last());
+        }
+        assert_eq!(shown.shown(), ((0..6).collect(), vec![]));
+        let mut left = 1_100;
+        let shown = ShownActions::select_fitting(&lines, &mut left, &count);
+        assert_eq!(shown.shown(), (vec![0, 1], vec![]));
+    }
+}

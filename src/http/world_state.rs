@@ -30,8 +30,8 @@ use colloquy_memory::{
 #[serde(default, deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct WorldStateQuery {
-    /// Only this character, by its name in the state: an NPC's name, `player:` with the id of a player, or another
-    /// name.
+    /// Only this character: the name or the id of an NPC, `player:` with the id of a player, or another name in the
+    /// state.
     #[param(max_length = 200)]
     #[garde(inner(length(chars, max = 200)))]
     who: Option<String>,

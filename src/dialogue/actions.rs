@@ -14,6 +14,7 @@ use colloquy_memory::{
     actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
     authored::Language,
     condition::ConditionContext,
+    game_clock::GameClock,
     fact::Cause,
     state::{StateChange, WorldState},
     turn::Turn,
@@ -119,6 +120,7 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
         settings: &input.world.settings,
         npc: &input.npc,
         player: input.player.as_ref(),
+        now: GameClock::present(&input.world.settings, state, input.started_at),
     };
     eligible_actions(&context).cloned().collect()
 }

@@ -24,6 +24,7 @@ use colloquy_memory::{
     authored::World,
     condition::ConditionContext,
     fact::Viewpoint,
+    game_clock::GameClock,
     lore::{LoreEntry, LoreScore, Secrecy},
     trace::{LoreFate, LoreSource, LoreTrace},
 };
@@ -116,6 +117,7 @@ pub(super) async fn open_entries(
             settings: &world.settings,
             npc: &npc,
             player: viewpoint.player.as_ref(),
+            now: GameClock::present(&world.settings, &state, services.clock.now()),
         };
         let is_open = |id: &LoreId| lore.entry(id).is_some_and(|entry| context.all_hold(&entry.text.when));
         let of_teller = asked.iter().filter(|(npc, entry)| npc == teller && is_open(entry));

@@ -11,6 +11,7 @@ use crate::{Services, intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
+    game_clock::GameClock,
     keywords::{self, normalise_text},
     lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, Secrecy, is_in_cooldown, is_sticky},
     party,
@@ -124,6 +125,7 @@ impl<'a> LoreSearch<'a> {
                 settings: &input.world.settings,
                 npc: &input.npc,
                 player: input.player.as_ref(),
+                now: GameClock::present(&input.world.settings, state, input.started_at),
             },
             mentions: find_mentions(input, lore),
             secrecies: RefCell::default(),

@@ -14,8 +14,8 @@ use colloquy_memory::{
     actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
     authored::Language,
     condition::ConditionContext,
-    game_clock::GameClock,
     fact::Cause,
+    game_clock::GameClock,
     state::{StateChange, WorldState},
     turn::Turn,
 };

@@ -9,7 +9,7 @@ mod acquaintance;
 pub mod actions;
 pub mod events;
 pub mod explain;
-mod game_time;
+pub mod game_time;
 pub mod heard;
 pub mod intent;
 pub mod jobs;

@@ -304,7 +304,11 @@ impl Condition {
     pub const fn is_about_time(&self) -> bool {
         matches!(
             self,
-            Self::TimeOfDay { .. } | Self::After { .. } | Self::Before { .. } | Self::Weekday { .. } | Self::Month { .. }
+            Self::TimeOfDay { .. }
+                | Self::After { .. }
+                | Self::Before { .. }
+                | Self::Weekday { .. }
+                | Self::Month { .. }
         )
     }
 
@@ -376,7 +380,8 @@ impl Condition {
             Self::After { after: text } | Self::Before { before: text } => {
                 // Another calendar may have the day.
                 let has_form = parse_game_time(text, None) != Err(GameTimeError::Form);
-                let rule = "a moment must be a date such as `1024-03-05`, or a date and a time such as `1024-03-05 14:30`";
+                let rule =
+                    "a moment must be a date such as `1024-03-05`, or a date and a time such as `1024-03-05 14:30`";
                 ([Some(text), None], (!has_form).then_some(rule))
             }
             Self::Weekday { weekday: name } | Self::Month { month: name } => ([Some(name), None], None),

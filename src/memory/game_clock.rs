@@ -147,13 +147,11 @@ impl ClockSegments {
     #[must_use]
     pub fn time_at(&self, at: DateTime<Utc>) -> Option<GameTime> {
         let after = self.0.partition_point(|segment| segment.from <= at);
-        match after.checked_sub(1).and_then(|index| self.0.get(index)) {
-            Some(segment) => Some(segment.time_at(at)),
-            None => {
-                let first = self.0.first()?;
-                Some(first.game.plus_seconds(-scaled_seconds(first.from, at, 1.0)))
-            }
+        if let Some(segment) = after.checked_sub(1).and_then(|index| self.0.get(index)) {
+            return Some(segment.time_at(at));
         }
+        let first = self.0.first()?;
+        Some(first.game.plus_seconds(-scaled_seconds(first.from, at, 1.0)))
     }
 
     /// The last change of the clock.
@@ -198,8 +196,7 @@ impl<'w> GameClock<'w> {
     #[must_use]
     pub fn game_time_at(self, real: DateTime<Utc>) -> GameMoment<'w> {
         let time = self.segments.time_at(real);
-        self.settings
-            .moment(time.unwrap_or_else(|| self.settings.start_time()))
+        self.settings.moment(time.unwrap_or_else(|| self.settings.start_time()))
     }
 
     /// The present moment of the game. Counts a change by a node whose real clock is ahead.
@@ -316,10 +313,7 @@ mod tests {
         assert_eq!(read(serde_json::json!({"start": "1024-03-05"})), None);
         for (value, why) in [
             (serde_json::json!({"start": "1024-13-05"}), "`start` that is no day"),
-            (
-                serde_json::json!({"start": "noon"}),
-                "`start` that must be a date",
-            ),
+            (serde_json::json!({"start": "noon"}), "`start` that must be a date"),
             (serde_json::json!({"start": "1024-03-05", "ratio": -1}), "`ratio`"),
             (serde_json::json!({"start": "1024-03-05", "ratio": 10_001}), "`ratio`"),
             (

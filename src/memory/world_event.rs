@@ -480,7 +480,7 @@ impl EventReader<'_> {
     }
 
     /// The clock of the world; a fault of the type, if the world has none.
-    fn clock(&mut self) -> Option<&'_ ClockSettings> {
+    fn clock(&mut self) -> Option<&ClockSettings> {
         let rules = self.rules;
         if rules.settings.clock.is_none() {
             self.add_fault("type", "is for worlds with a clock; this world has no `settings.clock`");

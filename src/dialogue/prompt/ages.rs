@@ -108,24 +108,34 @@ mod tests {
         let start = settings.clock.as_ref().unwrap().start_time();
         state.clock.set_time(told, start, 0.0);
         state.clock.pass_time(now, 3 * 86_400, start, 0.0);
-        let real: WorldSettings = serde_json::from_value(serde_json::json!({"clock": {"start": "2026-11-28 04:00"}})).unwrap();
+        let real: WorldSettings =
+            serde_json::from_value(serde_json::json!({"clock": {"start": "2026-11-28 04:00"}})).unwrap();
         let texts = |settings: &WorldSettings, state: &WorldState, language| {
             let ages = AgeFormatter {
                 language,
                 now,
                 clock: GameClock::new(settings, state),
             };
-            (ages.today(&templates).unwrap(), ages.describe_age(&templates, told).unwrap())
+            (
+                ages.today(&templates).unwrap(),
+                ages.describe_age(&templates, told).unwrap(),
+            )
         };
         let text = |one: &str, other: &str| (one.to_owned(), other.to_owned());
         for (language, expected) in [
             (
                 Language::En,
-                text("Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon", "3 days ago"),
+                text(
+                    "Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon",
+                    "3 days ago",
+                ),
             ),
             (
                 Language::Ko,
-                text("Ashday, year 7 of the Owl Frost 5일(0007-02-05), 지금은 14:30 오후", "3일 전"),
+                text(
+                    "Ashday, year 7 of the Owl Frost 5일(0007-02-05), 지금은 14:30 오후",
+                    "3일 전",
+                ),
             ),
         ] {
             assert_eq!(texts(&settings, &state, language), expected);
@@ -134,7 +144,10 @@ mod tests {
         for (language, expected) in [
             (
                 Language::En,
-                text("Saturday, 28 November 2026 (2026-11-28). It is 04:00, at night", "earlier today"),
+                text(
+                    "Saturday, 28 November 2026 (2026-11-28). It is 04:00, at night",
+                    "earlier today",
+                ),
             ),
             (
                 Language::Ko,

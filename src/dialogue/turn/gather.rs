@@ -169,20 +169,16 @@ pub(super) async fn gather_timed(
     let gossip = input.world.settings.allows_gossip();
     let standing = &services.ledger.facts;
     let standing = standing.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
-    // Facts age by the clock of the world, so that recall needs the state.
-    let clocked = match input.world.settings.clock {
-        Some(_) => Some(read_world_state(services, input).await?),
-        None => None,
-    };
+    let clocked = read_clocked_state(services, input).await?;
+    let clock = clocked
+        .as_deref()
+        .and_then(|state| GameClock::new(&input.world.settings, state));
     let world = async {
         match &clocked {
             Some(state) => Ok(Arc::clone(state)),
             None => read_world_state(services, input).await,
         }
     };
-    let clock = clocked
-        .as_deref()
-        .and_then(|state| GameClock::new(&input.world.settings, state));
     let sorted = async {
         if scenarios::can_tell_past(input) {
             return classify_with_past(services, input, classify, watch, world).await;
@@ -262,6 +258,14 @@ pub(super) async fn gather_timed(
             ..Timings::default()
         },
     })
+}
+
+/// Returns the state of a world with a clock, before the search: facts age by the clock.
+async fn read_clocked_state(services: &Services, input: &TurnInput) -> StoreResult<Option<Arc<WorldState>>> {
+    match input.world.settings.clock {
+        Some(_) => read_world_state(services, input).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 async fn read_world_state(services: &Services, input: &TurnInput) -> StoreResult<Arc<WorldState>> {

@@ -13,7 +13,6 @@ use colloquy_core::{ids::ActionId, scope::TenantScope};
 use colloquy_memory::{
     actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
     authored::Language,
-    condition::ConditionContext,
     fact::Cause,
     keywords,
     state::{StateChange, WorldState},
@@ -115,13 +114,7 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
     if !services.settings.prompt.ask_for_state {
         return Vec::new();
     }
-    let context = ConditionContext {
-        state,
-        settings: &input.world.settings,
-        npc: &input.npc,
-        player: input.player.as_ref(),
-    };
-    eligible_actions(&context).cloned().collect()
+    eligible_actions(&input.condition_context(state)).cloned().collect()
 }
 
 /// The actions in the prompt of a turn.

@@ -9,6 +9,7 @@ mod acquaintance;
 pub mod actions;
 pub mod events;
 pub mod explain;
+pub mod game_time;
 pub mod heard;
 pub mod intent;
 pub mod jobs;

@@ -97,12 +97,8 @@ async fn unlocked_scenarios<T>(
     let conditions_hold = |needs: &RequiredProgress| {
         needs.when.is_empty()
             || tellers.get(&needs.npc).is_some_and(|npc| {
-                let context = ConditionContext {
-                    state: &state,
-                    settings: &world.settings,
-                    npc,
-                    player: viewpoint.player.as_ref(),
-                };
+                let (settings, player) = (&world.settings, viewpoint.player.as_ref());
+                let context = ConditionContext::new(&state, settings, npc, player, services.clock.now());
                 context.all_hold(&needs.when)
             })
     };

@@ -24,6 +24,7 @@ use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     authored::World,
     fact::Viewpoint,
+    game_clock::GameClock,
     keywords::{self, TermWeights},
     scoring::{self, RecallWeights},
     trace::ScoreParts,
@@ -69,6 +70,8 @@ pub(super) struct RecallRequest<'a> {
     pub terms: &'a TermWeights,
     pub limits: CandidateLimits,
     pub at: DateTime<Utc>,
+    /// The clock of the world, by which facts age; `None`: by real time.
+    pub clock: Option<GameClock<'a>>,
 }
 
 /// The result of recall, with or without the index.
@@ -219,7 +222,7 @@ fn score_candidate(services: &Services, sought: &RecallRequest<'_>, cosine: f32,
         cosine,
         keywords::keyword_factor(of.keyword),
         of.importance,
-        days_between(of.valid_at, sought.at),
+        sought.days_since(of.valid_at),
         sought
             .world
             .settings
@@ -236,6 +239,19 @@ fn recall_weights(services: &Services, world: &World) -> RecallWeights {
 fn best_first(a: &RankedCandidate, b: &RankedCandidate) -> std::cmp::Ordering {
     let key = |ranked: &RankedCandidate| (ranked.score.total, ranked.valid_at, ranked.fact);
     scoring::compare_best_first(key(a), key(b))
+}
+
+impl RecallRequest<'_> {
+    /// Days of the game, or real days without a clock.
+    fn days_since(&self, from: DateTime<Utc>) -> f64 {
+        match self.clock {
+            Some(clock) => {
+                let [then, now] = [from, self.at].map(|real| clock.game_time_at(real).time);
+                now.days_since(then)
+            }
+            None => days_between(from, self.at),
+        }
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of centuries fit 52 bits")]

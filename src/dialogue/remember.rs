@@ -13,7 +13,7 @@ mod turn_facts;
 
 use minijinja::context;
 
-pub(super) use self::extraction::{parse_number, weekday_name};
+pub(super) use self::extraction::parse_number;
 pub use self::manual_edits::{FactCorrection, ManualEditError, ManualFact, correct_fact, write_manual_fact};
 pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::ReconcileBackoff};
 use super::{

@@ -91,7 +91,7 @@ pub(super) async fn read_known_scenarios(
     }
     let scenarios = &services.ledger.scenarios;
     let titles = scenarios.list_unlocked_titles(&input.scope, &input.world.id, &npc.id, standing.progress());
-    let context = condition_context(input, state);
+    let context = input.condition_context(state);
     let lately = |titled: &ScenarioTitle| {
         let unlocked = standing
             .enough_since(titled.required_progress)
@@ -135,7 +135,7 @@ pub(super) async fn find_tellable_past(
     }
     let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
     let rows = scenarios.list_unlocked_scenarios(&input.scope, &input.world.id, &input.npc.id, progress);
-    let context = condition_context(input, state);
+    let context = input.condition_context(state);
     let mut rows = rows.await?;
     rows.retain(|row| (is_about_past || just_now.contains(&row.scenario.id)) && context.all_hold(&row.scenario.when));
     let info = services.embedder.info();
@@ -193,7 +193,7 @@ pub(super) async fn find_tells(
     }
     let scenarios = &services.ledger.scenarios;
     let all = scenarios.list_tells(&input.scope, &input.world.id, &input.npc.id, MAX_TELLS);
-    let (mut all, context) = (all.await?, condition_context(input, state));
+    let (mut all, context) = (all.await?, input.condition_context(state));
     all.retain(|hidden| {
         let may_be_told = progress >= hidden.required_progress && context.all_hold(&hidden.when);
         Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
@@ -219,15 +219,6 @@ pub(super) async fn find_tells(
     }
     let named = all.into_iter().enumerate().filter(|(at, _)| named.contains(at));
     Ok(named.map(|(_, hidden)| hidden).collect())
-}
-
-fn condition_context<'a>(input: &'a TurnInput, state: &'a WorldState) -> ConditionContext<'a> {
-    ConditionContext {
-        state,
-        settings: &input.world.settings,
-        npc: &input.npc,
-        player: input.player.as_ref(),
-    }
 }
 
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning
@@ -292,12 +283,8 @@ impl UnlockTrigger {
             let titles = scenarios
                 .list_unlocked_titles(scope, &world.id, id, standing.progress())
                 .await?;
-            let context = ConditionContext {
-                state: &state,
-                settings: &world.settings,
-                npc,
-                player: Some(&self.player),
-            };
+            let (settings, player) = (&world.settings, Some(&self.player));
+            let context = ConditionContext::new(&state, settings, npc, player, self.at);
             let new = titles.into_iter().filter(|titled| {
                 standing.enough_since(titled.required_progress) == Some(at) && context.all_hold(&titled.when)
             });

@@ -10,6 +10,7 @@ use serde::Deserialize;
 pub use self::silence::{SilenceReport, queue_summaries_after_silence};
 use super::{
     Services,
+    game_time::WorldDays,
     jobs::{JobError, JobInput, JobReport, ask_json_or_salvage, cast_members},
     models::{salvage_sentences, tallied_usage},
     npc_conversation::Scene,
@@ -193,13 +194,14 @@ async fn write_summary(
         cast: cast_members(services, scope, said).await?,
         ..Scene::default()
     };
+    let days = WorldDays::load(services, scope, &said.world).await?;
     let shown: Vec<_> = turns
         .iter()
         .map(|turn| {
+            let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
             context! {
                 number => turn.number,
-                date => turn.started_at.format("%Y-%m-%d").to_string(),
-                weekday => super::remember::weekday_name(said.npc.language, turn.started_at),
+                date, weekday,
                 player => escape_untrusted(&turn.player_text),
                 npc => escape_untrusted(&turn.reply_text),
                 name => scene.name_of(&turn.npc),
@@ -214,7 +216,8 @@ async fn write_summary(
     };
     let listeners: Vec<String> = scene.cast.iter().map(|member| escape_untrusted(&member.name)).collect();
     let npc_name = said.npc.name.as_str();
-    let values = context! { npc_name, listeners, turns => shown, previous, forgotten => left_out };
+    let calendar = days.calendar_text();
+    let values = context! { npc_name, listeners, turns => shown, previous, forgotten => left_out, calendar };
     let prompt = services.prompts.render(said.npc.language, template, values)?;
     let properties = serde_json::json!({
         "summary": { "type": "string", "maxLength": MAX_SUMMARY_CHARS },

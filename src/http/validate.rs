@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 pub use self::{
     action_rules::action_rules,
     query::parse_query,
-    state_rules::{attribute_rules, place_links},
+    state_rules::{attribute_rules, clock_settings, place_links},
     text::{display_name, display_name_with_emoji, one_line_label, visible_text},
 };
 use super::errors::{Code, FieldError, Problem};

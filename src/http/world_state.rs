@@ -19,7 +19,9 @@ use colloquy_dialogue::world_events::{self, CausedState, ValueCause};
 use colloquy_memory::{
     attributes::AttributeValue,
     authored::World,
+    calendar::PartOfDay,
     fact::Cause,
+    game_clock::GameClock,
     keywords::normalise_text,
     state::{Character, StatePart},
 };
@@ -63,6 +65,47 @@ impl CauseView {
     pub fn new(cause: &Cause, at: DateTime<Utc>) -> Self {
         let (kind, id) = cause.to_columns();
         Self { kind, id, at }
+    }
+}
+
+/// The clock of the world.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ClockView {
+    /// Date and time of the game, in the numbers of its calendar, such as `1024-03-05 14:30`.
+    time: String,
+    /// Seconds of the game since the beginning of year 1.
+    seconds: i64,
+    /// `null`: the calendar has no weeks.
+    weekday: Option<String>,
+    month: String,
+    /// The year in words, such as `year 1024 of the Third Age`; the number alone without a label of the calendar.
+    year: String,
+    #[schema(inline)]
+    part_of_day: PartOfDay,
+    /// Game seconds per real second.
+    ratio: f64,
+    /// The last change of the clock.
+    cause: Option<CauseView>,
+}
+
+impl ClockView {
+    /// Returns the clock at a real moment, or now.
+    fn new(state: &AppState, world: &World, found: &CausedState, until: Option<DateTime<Utc>>) -> Option<Self> {
+        let clock = GameClock::new(&world.settings, &found.state)?;
+        let moment = match until {
+            Some(until) => clock.game_time_at(until),
+            None => clock.game_time_now(state.services.clock.now()),
+        };
+        Some(Self {
+            time: moment.text(),
+            seconds: moment.time.seconds(),
+            weekday: moment.weekday(world.language).map(str::to_owned),
+            month: moment.month_name(world.language).to_owned(),
+            year: moment.year_text(),
+            part_of_day: moment.part_of_day(),
+            ratio: clock.ratio(),
+            cause: cause_of(found, &StatePart::Time),
+        })
     }
 }
 
@@ -118,6 +161,9 @@ pub struct RelationshipView {
 /// The state of a world, folded from all changes that stand.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct WorldStateView {
+    /// `null`: the world has no clock.
+    #[schema(inline)]
+    clock: Option<ClockView>,
     #[schema(value_type = String)]
     world_id: WorldId,
     /// In the order of their names.
@@ -161,8 +207,11 @@ pub async fn get_world_state(
     };
     let found = world_events::load_caused_state(&state.services, &caller.scope, &world, until).await?;
     let asked: Vec<String> = who.clone().into_iter().collect();
-    let npcs = state.services.ledger.authored.find_npc_names(&caller.scope, &world.id, &asked);
-    let by_id = if asked.is_empty() { Vec::new() } else { npcs.await? };
+    let mut by_id = Vec::new();
+    if !asked.is_empty() {
+        let authored = &state.services.ledger.authored;
+        by_id = authored.find_npc_names(&caller.scope, &world.id, &asked).await?;
+    }
     let names: Vec<&String> = asked.iter().chain(by_id.iter().map(|npc| &npc.name)).collect();
     let is_asked_for = |name: &str| names.iter().any(|asked| normalise_text(asked) == normalise_text(name));
     let at_place: Option<Vec<&str>> = place
@@ -182,6 +231,7 @@ pub async fn get_world_state(
             .collect()
     };
     Ok(HttpResponse::Ok().json(WorldStateView {
+        clock: ClockView::new(&state, &world, &found, until),
         characters: characters
             .map(|(name, character)| character_view(&found, &world, name, character))
             .collect(),

@@ -16,13 +16,14 @@ use super::{
     pagination::{self, Items, PageQuery},
     run_uncancelled,
     unlocks::UnlockBody,
-    validate::{action_rules, attribute_rules, display_name, one_line_label, place_links},
+    validate::{action_rules, attribute_rules, clock_settings, display_name, one_line_label, place_links},
 };
 use colloquy_core::ids::WorldId;
 use colloquy_memory::{
     actions::ActionRule,
     attributes::AttributeRule,
     authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
+    game_clock::ClockSettings,
     scoring::RecallPreset,
     state_block::MAX_NAME_CHARS,
     vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
@@ -133,6 +134,11 @@ pub struct SettingsBody {
     #[garde(custom(attribute_rules))]
     #[schema(inline, max_items = 40)]
     state: Option<Vec<AttributeRule>>,
+    /// The clock of the world: its calendar, where it starts, and how fast it runs. Dates, ages, and conditions on the
+    /// time go by the clock. Default: no clock. Only for worlds.
+    #[garde(custom(clock_settings))]
+    #[schema(inline)]
+    clock: Option<ClockSettings>,
     /// Actions that NPCs may ask the backend for. Default none. Only for worlds.
     #[garde(custom(action_rules))]
     #[schema(inline, max_items = 40)]
@@ -182,6 +188,7 @@ impl SettingsBody {
             ("settings.ghosts_speak", self.ghosts_speak.is_some()),
             ("settings.state", self.state.is_some()),
             ("settings.actions", self.actions.is_some()),
+            ("settings.clock", self.clock.is_some()),
         ];
         if let Some((field, _)) = of_the_world.into_iter().find(|(_, is_set)| *is_set) {
             return Err(Problem::invalid_field(field, "is of a world alone"));
@@ -211,6 +218,7 @@ impl From<SettingsBody> for WorldSettings {
             statuses: body.statuses,
             ghosts_speak: body.ghosts_speak,
             state: body.state,
+            clock: body.clock,
             actions: body.actions,
             unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
             recall: body.recall.map(|recall| WorldRecall {
@@ -264,6 +272,17 @@ fn check_synonyms(settings: &WorldSettings) -> Result<(), Problem> {
     }
 }
 
+/// Checks that conditions of actions on the time can hold in this world.
+fn check_time_conditions(settings: &WorldSettings) -> Result<(), Problem> {
+    let rules = settings.action_rules().iter();
+    let mut conditions = rules.flat_map(|rule| rule.when.iter().map(move |condition| (rule, condition)));
+    let fault = conditions.find_map(|(rule, condition)| {
+        let fault = condition.find_time_fault(settings)?;
+        Some(format!("`{}` has a condition that never holds: {fault}", rule.name))
+    });
+    fault.map_or(Ok(()), |fault| Err(Problem::invalid_field("settings.actions", fault)))
+}
+
 impl WorldBody {
     fn into_world(self, id: WorldId, at: DateTime<Utc>) -> World {
         World {
@@ -282,7 +301,8 @@ impl WorldBody {
 
 /// Creates or replaces a world.
 ///
-/// A deleted world comes back with all its content except NPCs. Each NPC comes back with its own PUT.
+/// A deleted world comes back with all its content except NPCs. Each NPC comes back with its own PUT. A change of
+/// `clock.ratio` holds from now on: the clock does not jump.
 #[utoipa::path(
     tag = "worlds",
     params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
@@ -311,6 +331,7 @@ pub async fn put_world(
         let edit = caller.new_edit(&state, "world.put", &id);
         let world = body.value.into_world(id.clone(), edit.at);
         check_synonyms(&world.settings)?;
+        check_time_conditions(&world.settings)?;
         let version = wanted.expected_version();
         let outcome = store.put_world(&caller.scope, &world, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;

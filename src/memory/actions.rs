@@ -201,6 +201,7 @@ mod tests {
                 settings: &settings,
                 npc: &npc,
                 player: None,
+                now: None,
             };
             let found: Vec<&str> = eligible_actions(&context).map(|rule| rule.name.as_str()).collect();
             assert_eq!(found, names, "{}", npc.id);

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    actions::ActionRule, attributes::AttributeRule, keywords::normalise_text, progress::UnlockRule,
-    scoring::RecallPreset,
+    actions::ActionRule, attributes::AttributeRule, game_clock::ClockSettings, keywords::normalise_text,
+    progress::UnlockRule, scoring::RecallPreset,
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 
@@ -125,6 +125,10 @@ pub struct WorldSettings {
     /// Attributes of the studio's own, tracked in the world's state; at most 40. Default: none. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<Vec<AttributeRule>>,
+    /// The clock of the world. Default: no clock; dates and ages follow real time. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub clock: Option<ClockSettings>,
     /// Actions that NPCs may ask the backend for; at most 40. Default: none. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actions: Option<Vec<ActionRule>>,
@@ -212,6 +216,7 @@ impl WorldSettings {
             statuses: self.statuses.clone(),
             ghosts_speak: self.ghosts_speak,
             state: self.state.clone(),
+            clock: self.clock.clone(),
             actions: self.actions.clone(),
             recall: own.recall.or(self.recall),
             greeting: own.greeting.or(self.greeting),

@@ -1,12 +1,15 @@
 //! Conditions of authored content on the state of the world: of lore, and of actions
 //! (docs/algorithms.md#conditions).
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
     attributes::{self, AttributeOwner, AttributeValue},
     authored::{Npc, WorldSettings},
+    calendar::{GameMoment, GameTimeError, parse_game_time, parse_time_of_day},
+    game_clock::GameClock,
     keywords::normalise_text,
     party::{self, PLAYER},
     progress::{self, NpcNames, Progress},
@@ -23,12 +26,13 @@ const MAX_NAME_CHARS: usize = 64;
 /// A condition on the present state of the world. All conditions of a list must hold.
 ///
 /// `of` says whose value counts: `player` (the default), `npc` (the NPC that speaks), or the name of a character in the
-/// world's state. Case does not matter. Without a player, no condition on the player holds.
+/// world's state. Case does not matter. Without a player, no condition on the player holds. Without a clock of the
+/// world, no condition on the time holds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "must be one condition: `item`, `location`, `met`, `relationship` with `at_least`, `status`, `hp_at_most`, `attribute` with `is` or `at_least`, `progress`, or `not`"
+    expecting = "must be one condition: `item`, `location`, `met`, `relationship` with `at_least`, `status`, `hp_at_most`, `attribute` with `is` or `at_least`, `progress`, `time` with `from` and `until`, `after`, `before`, `weekday`, `month`, or `not`"
 )]
 pub enum Condition {
     /// The character has the item.
@@ -78,9 +82,46 @@ pub enum Condition {
         #[schema(value_type = u32)]
         progress: Progress,
     },
+    /// The time of day is in the stretch.
+    TimeOfDay { time: TimeOfDay },
+    /// The moment, in the numbers of the world's calendar, is now or past: `1024-03-05`, or `1024-03-05 14:30`.
+    After { after: String },
+    /// The moment is still to come.
+    Before { before: String },
+    /// Today is this day of the week, by the name in the world's calendar.
+    Weekday { weekday: String },
+    /// It is this month, by the name in the world's calendar.
+    Month { month: String },
     /// The other condition does not hold.
     #[schema(no_recursion)]
     Not { not: Box<Condition> },
+}
+
+/// A stretch of the day, which may go over midnight.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TimeOfDay {
+    /// The first minute, such as `18:00`.
+    pub from: String,
+    /// The first minute after the stretch, such as `06:00`.
+    pub until: String,
+}
+
+impl TimeOfDay {
+    /// Minutes since midnight; `None`: a text is no time of day.
+    fn minutes(&self) -> Option<(i64, i64)> {
+        Some((parse_time_of_day(&self.from)?, parse_time_of_day(&self.until)?))
+    }
+
+    /// `None`: a text is no time of day.
+    fn includes(&self, minute: i64) -> Option<bool> {
+        let (from, until) = self.minutes()?;
+        Some(if from <= until {
+            (from..until).contains(&minute)
+        } else {
+            minute >= from || minute < until
+        })
+    }
 }
 
 /// The dialogue for which conditions are evaluated.
@@ -92,6 +133,28 @@ pub struct ConditionContext<'a> {
     pub npc: &'a Npc,
     /// `None` in a conversation between NPCs.
     pub player: Option<&'a PlayerId>,
+    /// The present moment of the game; `None`: the world has no clock.
+    pub now: Option<GameMoment<'a>>,
+}
+
+impl<'a> ConditionContext<'a> {
+    /// Returns the context at the real moment `at`.
+    #[must_use]
+    pub fn new(
+        state: &'a WorldState,
+        settings: &'a WorldSettings,
+        npc: &'a Npc,
+        player: Option<&'a PlayerId>,
+        at: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            state,
+            settings,
+            npc,
+            player,
+            now: GameClock::present(settings, state, at),
+        }
+    }
 }
 
 impl ConditionContext<'_> {
@@ -151,7 +214,29 @@ impl ConditionContext<'_> {
                 let state = progress::progress_state(&self.state.milestones, rules, &names, self.player);
                 state.progress() >= *progress
             }
-            Condition::Not { not } => (self.player.is_some() || !self.is_about_player(not)) && !self.holds(not),
+            Condition::TimeOfDay { .. }
+            | Condition::After { .. }
+            | Condition::Before { .. }
+            | Condition::Weekday { .. }
+            | Condition::Month { .. } => self.time_holds(condition).unwrap_or(false),
+            Condition::Not { not } => {
+                let is_decided = self.player.is_some() || !self.is_about_player(not);
+                is_decided && (!not.is_about_time() || self.time_holds(not).is_some()) && !self.holds(not)
+            }
+        }
+    }
+
+    /// True if a condition on the time holds. `None`: the world has no clock, or the calendar has no such day or name.
+    fn time_holds(&self, condition: &Condition) -> Option<bool> {
+        let now = self.now?;
+        let is_past = |text: &str| parse_game_time(text, now.calendar).map(|at| at <= now.time).ok();
+        match condition {
+            Condition::TimeOfDay { time } => time.includes(now.time.minute_of_day()),
+            Condition::After { after } => is_past(after),
+            Condition::Before { before } => is_past(before).map(|is_past| !is_past),
+            Condition::Weekday { weekday } => now.is_weekday(weekday),
+            Condition::Month { month } => now.is_month(month),
+            _ => None,
         }
     }
 
@@ -168,6 +253,11 @@ impl ConditionContext<'_> {
                 let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
                 means_player(of) && rule.is_none_or(|rule| rule.of != AttributeOwner::World)
             }
+            Condition::TimeOfDay { .. }
+            | Condition::After { .. }
+            | Condition::Before { .. }
+            | Condition::Weekday { .. }
+            | Condition::Month { .. } => false,
             Condition::Not { not } => self.is_about_player(not),
         }
     }
@@ -231,7 +321,48 @@ impl ConditionContext<'_> {
 }
 
 impl Condition {
-    /// What is wrong with the condition, if something is.
+    /// True if the condition is on the clock of the world.
+    #[must_use]
+    pub const fn is_about_time(&self) -> bool {
+        matches!(
+            self,
+            Self::TimeOfDay { .. }
+                | Self::After { .. }
+                | Self::Before { .. }
+                | Self::Weekday { .. }
+                | Self::Month { .. }
+        )
+    }
+
+    /// Why the condition can never hold in a world with these settings: there is no clock, or the calendar has no such
+    /// day or name. `None` for other conditions.
+    #[must_use]
+    pub fn find_time_fault(&self, settings: &WorldSettings) -> Option<String> {
+        if let Self::Not { not } = self {
+            return not.find_time_fault(settings);
+        }
+        if !self.is_about_time() {
+            return None;
+        }
+        let Some(clock) = &settings.clock else {
+            return Some("conditions on the time need a clock of the world".to_owned());
+        };
+        let start = clock.moment(clock.start_time());
+        match self {
+            Self::After { after: text } | Self::Before { before: text } => {
+                clock.parse_time(text).err().map(|error| format!("`{text}` {error}"))
+            }
+            Self::Weekday { weekday: name } if start.is_weekday(name).is_none() => {
+                Some(format!("`{name}` is no weekday of the calendar"))
+            }
+            Self::Month { month: name } if start.is_month(name).is_none() => {
+                Some(format!("`{name}` is no month of the calendar"))
+            }
+            _ => None,
+        }
+    }
+
+    /// What is wrong with the condition, if something is. See also [`Self::find_time_fault`].
     #[must_use]
     pub fn find_fault(&self) -> Option<String> {
         let (names, fault): ([Option<&str>; 2], Option<&str>) = match self {
@@ -263,6 +394,19 @@ impl Condition {
                 ([Some(attribute), of.as_deref()], fault)
             }
             Self::Progress { .. } => ([None, None], None),
+            Self::TimeOfDay { time } => {
+                let fits = time.minutes().is_some_and(|(from, until)| from != until);
+                let rule = "`from` and `until` must be two times of day such as `18:00`";
+                ([None, None], (!fits).then_some(rule))
+            }
+            Self::After { after: text } | Self::Before { before: text } => {
+                // Another calendar may have the day.
+                let has_form = parse_game_time(text, None) != Err(GameTimeError::Form);
+                let rule =
+                    "a moment must be a date such as `1024-03-05`, or a date and a time such as `1024-03-05 14:30`";
+                ([Some(text), None], (!has_form).then_some(rule))
+            }
+            Self::Weekday { weekday: name } | Self::Month { month: name } => ([Some(name), None], None),
             Self::Not { not } => {
                 if matches!(**not, Self::Not { .. }) {
                     return Some("`not` takes a condition without `not`".to_owned());
@@ -335,6 +479,7 @@ mod tests {
             settings: &settings,
             npc: &npc(),
             player: player.as_ref(),
+            now: None,
         };
         context.holds(&serde_json::from_value(condition).unwrap())
     }
@@ -364,9 +509,64 @@ mod tests {
             (json!({"not": {"item": "silver key", "of": "npc"}}), true, true, true),
             (json!({"not": {"attribute": "winter", "is": false}}), true, true, true),
             (json!({"not": {"status": "dead", "of": "Bram"}}), false, false, false),
+            (json!({"after": "0001-01-01"}), false, false, false),
+            (json!({"not": {"after": "0001-01-01"}}), false, false, false),
         ] {
             let found = [Some("p7"), Some("p8"), None].map(|player| holds(condition.clone(), player));
             assert_eq!(found, [p7, p8, nobody], "{condition}");
+        }
+    }
+
+    #[test]
+    fn condition_on_the_time_follows_the_clock_of_the_world() {
+        let settings: WorldSettings = serde_json::from_value(json!({"clock": {
+            "calendar": {"months": [{"name": "Thaw", "days": 30}, {"name": "Frost", "days": 30}], "weekdays": ["Ash", "Oak"]},
+            "start": "0007-02-02 23:30"}}))
+        .unwrap();
+        let (state, npc) = (WorldState::default(), npc());
+        let clock = crate::game_clock::GameClock::new(&settings, &state).unwrap();
+        let context = ConditionContext {
+            state: &state,
+            settings: &settings,
+            npc: &npc,
+            player: None,
+            now: Some(clock.game_time_at(DateTime::UNIX_EPOCH)),
+        };
+        for (condition, expected) in [
+            (json!({"time": {"from": "18:00", "until": "06:00"}}), true),
+            (json!({"time": {"from": "23:30", "until": "23:31"}}), true),
+            (json!({"time": {"from": "06:00", "until": "23:30"}}), false),
+            (json!({"time": {"from": "23:31", "until": "23:30"}}), false),
+            (json!({"after": "0007-02-02 23:30"}), true),
+            (json!({"after": "0007-02-02"}), true),
+            (json!({"after": "0007-02-03"}), false),
+            (json!({"before": "0007-02-03"}), true),
+            (json!({"before": "0007-02-02 23:30"}), false),
+            (json!({"weekday": "oak"}), true),
+            (json!({"weekday": "Ash"}), false),
+            (json!({"month": "FROST"}), true),
+            (json!({"month": "Thaw"}), false),
+            (json!({"not": {"month": "Thaw"}}), true),
+            (json!({"not": {"time": {"from": "18:00", "until": "06:00"}}}), false),
+        ] {
+            let read: Condition = serde_json::from_value(condition.clone()).unwrap();
+            assert_eq!((read.find_fault(), read.find_time_fault(&settings)), (None, None));
+            assert_eq!(context.holds(&read), expected, "{condition}");
+            let without = ConditionContext { now: None, ..context };
+            assert!(!without.holds(&read) && read.find_time_fault(&WorldSettings::default()).is_some());
+        }
+        // What the calendar has not never holds, also inside `not`.
+        for unknown in [
+            json!({"weekday": "Monday"}),
+            json!({"month": "March"}),
+            json!({"after": "0007-03-01"}),
+            json!({"before": "0007-02-31"}),
+        ] {
+            for condition in [unknown.clone(), json!({"not": unknown})] {
+                let read: Condition = serde_json::from_value(condition.clone()).unwrap();
+                assert!(!context.holds(&read), "{condition}");
+                assert!(read.find_time_fault(&settings).is_some(), "{condition}");
+            }
         }
     }
 
@@ -387,6 +587,10 @@ mod tests {
             json!({"hp_at_most": 101}),
             json!({"relationship": "trust", "at_least": 101}),
             json!({"not": {"not": {"item": "key"}}}),
+            json!({"time": {"from": "18:00", "until": "18:00"}}),
+            json!({"time": {"from": "25:00", "until": "18:00"}}),
+            json!({"after": "tomorrow"}),
+            json!({"weekday": " "}),
         ] {
             let condition: Condition = serde_json::from_value(value.clone()).unwrap();
             assert!(condition.find_fault().is_some(), "{value}");

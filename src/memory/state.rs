@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     attributes::AttributeValue,
+    calendar::GameTime,
+    game_clock::ClockSegments,
     keywords::normalise_text,
     milestones::Milestones,
     party,
@@ -108,6 +110,18 @@ pub enum StateChange {
         npc: NpcId,
         to: Progress,
     },
+    /// The clock of the world is set, with game seconds per real second from then on. Later edits of the settings do
+    /// not change the past. State blocks never contain this change, and not the next one.
+    Time {
+        to: GameTime,
+        ratio: f64,
+    },
+    /// Seconds of the game that pass at once. `start` and `ratio` are for a clock that was never set.
+    TimePassed {
+        seconds: i64,
+        start: GameTime,
+        ratio: f64,
+    },
 }
 
 impl StateChange {
@@ -136,7 +150,7 @@ impl StateChange {
             Self::Attribute { who, .. } | Self::AttributeDelta { who, .. } => [who.as_mut(), None],
             Self::Relationship { from, to, .. } | Self::RelationshipStrength { from, to, .. } => [Some(from), Some(to)],
             Self::Met { who, whom } | Self::Separated { who, whom } => [Some(who), Some(whom)],
-            Self::Happened { .. } | Self::Note { .. } => [None, None],
+            Self::Happened { .. } | Self::Note { .. } | Self::Time { .. } | Self::TimePassed { .. } => [None, None],
         };
         names.into_iter().flatten()
     }
@@ -161,6 +175,7 @@ impl StateChange {
             Self::Met { who, whom } | Self::Separated { who, whom } => StatePart::With(who, whom),
             Self::Happened { text } => StatePart::Event(text),
             Self::Note { text } => StatePart::Note(text),
+            Self::Time { .. } | Self::TimePassed { .. } => StatePart::Time,
             Self::Progress { .. } => return None,
         })
     }
@@ -184,6 +199,8 @@ pub enum StatePart {
     /// The sentence.
     Event(String),
     Note(String),
+    /// The clock of the world.
+    Time,
 }
 
 /// Most recent sentences in the folded state, in each of `events` and `notes`.
@@ -241,6 +258,9 @@ pub struct WorldState {
     pub events: Vec<String>,
     /// The last notes, oldest first, at most [`MAX_RECENT_SENTENCES`].
     pub notes: Vec<String>,
+    /// The clock of the world.
+    #[serde(default)]
+    pub clock: ClockSegments,
     /// The first time of each player's milestones, which unlock scenarios.
     #[serde(skip)]
     pub milestones: Milestones,
@@ -334,6 +354,8 @@ impl WorldState {
             StateChange::Separated { who, whom } => self.character_mut(who).with.retain(|name| name != whom),
             StateChange::Happened { text } => push_recent(&mut self.events, text),
             StateChange::Note { text } => push_recent(&mut self.notes, text),
+            StateChange::Time { to, ratio } => self.clock.set_time(at, *to, *ratio),
+            StateChange::TimePassed { seconds, start, ratio } => self.clock.pass_time(at, *seconds, *start, *ratio),
             StateChange::Progress { who, npc, to } => self.milestones.record_backend_progress(who, npc, *to, at),
         }
     }

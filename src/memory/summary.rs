@@ -44,10 +44,11 @@ pub struct Meeting {
 
 impl Meeting {
     /// When the content of the summary was said, if in an earlier session or on an earlier day than the last turn.
+    /// `day_of` numbers the days.
     #[must_use]
-    pub fn earlier_summary_at(&self) -> Option<DateTime<Utc>> {
+    pub fn earlier_summary_at(&self, day_of: impl Fn(DateTime<Utc>) -> i64) -> Option<DateTime<Utc>> {
         let recap = self.summary.as_ref()?;
-        let is_of_then = recap.since == self.since && recap.at.date_naive() == self.at.date_naive();
+        let is_of_then = recap.since == self.since && day_of(recap.at) == day_of(self.at);
         (!is_of_then).then_some(recap.at)
     }
 }

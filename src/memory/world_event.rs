@@ -8,6 +8,8 @@ use utoipa::ToSchema;
 use super::{
     attributes::{self, AttributeType, AttributeValue},
     authored::WorldSettings,
+    calendar::{SECONDS_PER_DAY, SECONDS_PER_HOUR, SECONDS_PER_MINUTE},
+    game_clock::{ClockSettings, MAX_DAYS_PASSED},
     keywords::normalise_text,
     party,
     state::{MAX_HELD, MAX_HP, StateChange},
@@ -53,6 +55,10 @@ pub enum WorldEventType {
     Event,
     /// Something worth noting: one sentence in `text`.
     Note,
+    /// The clock of the world shows `to`, a date or a date and a time.
+    TimeSet,
+    /// `days`, `hours` and `minutes` of the game pass.
+    TimePassed,
 }
 
 /// One event of the game. `type` says which other fields are needed; further fields are refused.
@@ -70,7 +76,7 @@ pub struct WorldEvent {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     pub whom: Option<String>,
-    /// A place, a status or a mood.
+    /// A place, a status or a mood; or a moment of the game in the numbers of its calendar, such as `1024-03-05 14:30`.
     #[serde(default)]
     #[schema(min_length = 1, max_length = 64)]
     pub to: Option<String>,
@@ -100,6 +106,18 @@ pub struct WorldEvent {
     #[serde(default)]
     #[schema(min_length = 1, max_length = 200)]
     pub text: Option<String>,
+    /// 0 to 10,000 days of the game.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 10_000)]
+    pub days: Option<u32>,
+    /// Hours of the game.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 240_000)]
+    pub hours: Option<u32>,
+    /// Minutes of the game.
+    #[serde(default)]
+    #[schema(minimum = 0, maximum = 14_400_000)]
+    pub minutes: Option<u32>,
 }
 
 /// A fault of one field of an event.
@@ -240,6 +258,8 @@ impl EventReader<'_> {
             WorldEventType::Attribute => self.attribute()?,
             WorldEventType::Event => StateChange::Happened { text: self.sentence()? },
             WorldEventType::Note => StateChange::Note { text: self.sentence()? },
+            WorldEventType::TimeSet => self.time_set()?,
+            WorldEventType::TimePassed => self.time_passed()?,
         })
     }
 
@@ -459,6 +479,43 @@ impl EventReader<'_> {
         }
     }
 
+    /// The clock of the world; a fault of the type, if the world has none.
+    fn clock(&mut self) -> Option<&ClockSettings> {
+        let rules = self.rules;
+        if rules.settings.clock.is_none() {
+            self.add_fault("type", "is for worlds with a clock; this world has no `settings.clock`");
+        }
+        rules.settings.clock.as_ref()
+    }
+
+    fn time_set(&mut self) -> Option<StateChange> {
+        let text = self.text("to");
+        let clock = self.clock()?.clone();
+        match clock.parse_time(&text?) {
+            Ok(to) => Some(StateChange::Time { to, ratio: clock.ratio }),
+            Err(error) => {
+                self.add_fault("to", error.to_string());
+                None
+            }
+        }
+    }
+
+    fn time_passed(&mut self) -> Option<StateChange> {
+        self.used.extend(["days", "hours", "minutes"]);
+        let of = |count: Option<u32>, length: i64| i64::from(count.unwrap_or(0)).saturating_mul(length);
+        let event = self.event;
+        let seconds = of(event.days, SECONDS_PER_DAY)
+            .saturating_add(of(event.hours, SECONDS_PER_HOUR))
+            .saturating_add(of(event.minutes, SECONDS_PER_MINUTE));
+        let (start, ratio) = self.clock().map(|clock| (clock.start_time(), clock.ratio))?;
+        if !(SECONDS_PER_MINUTE..=MAX_DAYS_PASSED * SECONDS_PER_DAY).contains(&seconds) {
+            let rule = format!("must be, with `days` and `hours`, 1 minute to {MAX_DAYS_PASSED} days");
+            self.add_fault("minutes", rule);
+            return None;
+        }
+        Some(StateChange::TimePassed { seconds, start, ratio })
+    }
+
     /// A field without a meaning for the type is a mistake of the sender.
     fn refuse_unused_fields(&mut self) {
         let event = self.event;
@@ -473,6 +530,9 @@ impl EventReader<'_> {
             ("value", event.value.is_some()),
             ("change", event.change.is_some()),
             ("text", event.text.is_some()),
+            ("days", event.days.is_some()),
+            ("hours", event.hours.is_some()),
+            ("minutes", event.minutes.is_some()),
         ];
         let kind: &str = event.event_type.into();
         let used = std::mem::take(&mut self.used);

@@ -120,12 +120,7 @@ impl<'a> LoreSearch<'a> {
             input,
             state,
             lore,
-            context: ConditionContext {
-                state,
-                settings: &input.world.settings,
-                npc: &input.npc,
-                player: input.player.as_ref(),
-            },
+            context: input.condition_context(state),
             mentions: find_mentions(input, lore),
             secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),

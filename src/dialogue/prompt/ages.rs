@@ -1,35 +1,69 @@
 //! Ages of statements in words.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::context;
 
 use super::templates::{Template, TemplateError, Templates};
-use colloquy_memory::authored::Language;
+use colloquy_memory::{authored::Language, calendar::GameMoment, game_clock::GameClock};
 
-/// The time and language of a prompt. Days begin at midnight UTC.
+/// The time and language of a prompt. Days begin at midnight of the world's clock, or at midnight UTC without a clock.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AgeFormatter {
+pub(super) struct AgeFormatter<'a> {
     pub language: Language,
     pub now: DateTime<Utc>,
+    pub clock: Option<GameClock<'a>>,
 }
 
-impl AgeFormatter {
-    /// Returns the date, such as `2026-11-25`.
-    pub(super) fn today(self) -> String {
-        self.now.format("%Y-%m-%d").to_string()
+impl AgeFormatter<'_> {
+    /// Returns the date, such as `2026-11-25`. With a clock of the world: the date with its names, and the time of day.
+    pub(super) fn today(self, templates: &Templates) -> Result<String, TemplateError> {
+        match self.clock {
+            Some(clock) => render_moment(templates, self.language, clock.game_time_now(self.now)),
+            None => Ok(self.now.format("%Y-%m-%d").to_string()),
+        }
+    }
+
+    /// Returns the number of a day. Later days have higher numbers.
+    pub(super) fn day_of(self, at: DateTime<Utc>) -> i64 {
+        match self.clock {
+            Some(clock) => clock.game_time_at(at).time.day(),
+            None => i64::from(at.date_naive().num_days_from_ce()),
+        }
     }
 
     /// Returns an age such as "3 days ago". A date in the future counts as today.
     pub(super) fn describe_age(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
-        let days = (self.now.date_naive() - at.date_naive()).num_days().max(0);
+        let today = match self.clock {
+            Some(clock) => clock.game_time_now(self.now).time.day(),
+            None => self.day_of(self.now),
+        };
+        let days = (today - self.day_of(at)).max(0);
         templates.render(self.language, Template::Ago, context! { days })
     }
+}
+
+/// Renders the date of a game with its names, and the time of day.
+fn render_moment(templates: &Templates, language: Language, at: GameMoment<'_>) -> Result<String, TemplateError> {
+    let part: &str = at.part_of_day().into();
+    let values = context! {
+        weekday => at.weekday(language).unwrap_or_default(),
+        day => at.date().day,
+        month => at.month_name(language),
+        year => at.year_text(),
+        has_year_label => at.calendar.is_some_and(|calendar| calendar.year_label.is_some()),
+        date => at.date_text(),
+        time => at.clock_text(),
+        part,
+    };
+    let text = templates.render(language, Template::GameTime, values)?;
+    Ok(text.trim_end().to_owned())
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use colloquy_memory::{authored::WorldSettings, state::WorldState};
 
     #[test]
     fn ages_read_naturally() {
@@ -46,13 +80,81 @@ mod tests {
             ("2024-11-20T01:00:00Z", "2 years ago", "2년 전"),
         ] {
             for (language, expected) in [(Language::En, english), (Language::Ko, korean)] {
-                let ages = AgeFormatter { language, now };
+                let ages = AgeFormatter {
+                    language,
+                    now,
+                    clock: None,
+                };
                 assert_eq!(
                     ages.describe_age(&templates, at.parse().unwrap()).unwrap(),
                     expected,
                     "{at}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn ages_and_the_date_follow_the_clock_of_the_world() {
+        let templates = Templates::load(None).unwrap();
+        let settings: WorldSettings = serde_json::from_value(serde_json::json!({"clock": {
+            "calendar": {"months": [{"name": "Thaw", "days": 30}, {"name": "Frost", "days": 30}],
+                "weekdays": ["Ashday", "Oakday"], "year_label": "year {year} of the Owl"},
+            "start": "0007-02-02 14:30"}}))
+        .unwrap();
+        let told: DateTime<Utc> = "2026-11-25T10:00:00Z".parse().unwrap();
+        let now: DateTime<Utc> = "2026-11-25T10:05:00Z".parse().unwrap();
+        let mut state = WorldState::default();
+        let start = settings.clock.as_ref().unwrap().start_time();
+        state.clock.set_time(told, start, 0.0);
+        state.clock.pass_time(now, 3 * 86_400, start, 0.0);
+        let real: WorldSettings =
+            serde_json::from_value(serde_json::json!({"clock": {"start": "2026-11-28 04:00"}})).unwrap();
+        let texts = |settings: &WorldSettings, state: &WorldState, language| {
+            let ages = AgeFormatter {
+                language,
+                now,
+                clock: GameClock::new(settings, state),
+            };
+            (
+                ages.today(&templates).unwrap(),
+                ages.describe_age(&templates, told).unwrap(),
+            )
+        };
+        let text = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        for (language, expected) in [
+            (
+                Language::En,
+                text(
+                    "Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon",
+                    "3 days ago",
+                ),
+            ),
+            (
+                Language::Ko,
+                text(
+                    "Ashday, year 7 of the Owl Frost 5일(0007-02-05), 지금은 14:30 오후",
+                    "3일 전",
+                ),
+            ),
+        ] {
+            assert_eq!(texts(&settings, &state, language), expected);
+        }
+        let state = WorldState::default();
+        for (language, expected) in [
+            (
+                Language::En,
+                text(
+                    "Saturday, 28 November 2026 (2026-11-28). It is 04:00, at night",
+                    "earlier today",
+                ),
+            ),
+            (
+                Language::Ko,
+                text("토요일, 2026년 11월 28일(2026-11-28), 지금은 04:00 밤", "오늘"),
+            ),
+        ] {
+            assert_eq!(texts(&real, &state, language), expected);
         }
     }
 }

@@ -32,6 +32,7 @@ use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId};
 use colloquy_memory::{
     authored::{Language, Npc, World},
     fact::Fact,
+    game_clock::GameClock,
     packing::{PackingBudget, pack_texts},
     scoring::diversify_order,
     secrecy::Secrecy,
@@ -93,6 +94,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub counter: TokenCounter,
     /// The start of the turn. Ages are relative to this time.
     pub now: DateTime<Utc>,
+    /// The clock of the world; `None`: dates and ages follow real time.
+    pub clock: Option<GameClock<'a>>,
     /// The NPC's last meeting with the player in another session.
     pub meeting: Option<&'a Meeting>,
 }
@@ -105,10 +108,11 @@ impl PromptMaterial<'_> {
             player: self.player,
         }
     }
-    pub(super) fn ages(&self) -> AgeFormatter {
+    pub(super) fn ages(&self) -> AgeFormatter<'_> {
         AgeFormatter {
             language: self.npc.language,
             now: self.now,
+            clock: self.clock,
         }
     }
 }

@@ -87,7 +87,7 @@ impl PlayerIdentity {
             let sentences = last_sentences(&text, room.saturating_sub(3 * ITEM_TOKENS), count);
             who.dropped += usize::from(sentences.is_none());
             who.summary = sentences.map(|text| (text.to_owned(), count(text) + 3 * ITEM_TOKENS));
-            who.summed_up_before = meeting.earlier_summary_at();
+            who.summed_up_before = meeting.earlier_summary_at(|at| material.ages().day_of(at));
         }
         Ok(who)
     }
@@ -117,7 +117,7 @@ impl PlayerIdentity {
         shrunk
     }
 
-    pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
+    pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter<'_>) -> Result<Value, TurnError> {
         if self.is_empty() {
             return Ok(Value::from(()));
         }

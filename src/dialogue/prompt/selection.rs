@@ -292,11 +292,16 @@ impl PromptSelection {
             .into_iter()
             .map(|(at, _, text)| Ok(context! { text, ago => ages.describe_age(templates, at)? }));
         let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
-        let is_dated = !facts.is_empty()
+        let is_dated = material.clock.is_some()
+            || !facts.is_empty()
             || !self.summaries.is_empty()
             || self.standing.facts.is_dated()
             || self.standing.who.is_dated();
-        let today = if is_dated { ages.today() } else { String::new() };
+        let today = if is_dated {
+            ages.today(templates)?
+        } else {
+            String::new()
+        };
         let world_state: Vec<Value> = self.standing.world.iter().map(|line| line.0.as_str().into()).collect();
         let overheard: Vec<_> = self
             .standing

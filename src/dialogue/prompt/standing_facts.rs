@@ -213,7 +213,7 @@ impl StandingFacts {
     }
 
     /// Returns the sections for the template, each with its newest entry last.
-    pub(super) fn state_values(&self, templates: &Templates, ages: AgeFormatter) -> Result<Value, TurnError> {
+    pub(super) fn state_values(&self, templates: &Templates, ages: AgeFormatter<'_>) -> Result<Value, TurnError> {
         let values = |block| {
             let mut entries: Vec<&StateEntry> = self.state.iter().filter(|entry| entry.block == block).collect();
             entries.sort_by_key(|entry| (entry.said_at, entry.fact));

@@ -73,6 +73,8 @@ templates! {
     Lore = "lore.j2",
     /// The age of a statement.
     Ago = "ago.j2",
+    /// The date and the time of day of the world's clock.
+    GameTime = "game_time.j2",
     Intent = "intent.j2",
     Extraction = "extraction.j2",
     Judge = "judge.j2",
@@ -269,6 +271,8 @@ impl Templates {
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
                 titles => list(), ready => list(), known => list(), open => list(), subjects => list(), previous => list(),
                 forgotten => list(), npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
+                calendar => if texts.is_empty() { "" } else { "x" }, day => 1, month => "x", year => "x", time => "x",
+                has_year_label => texts.is_empty(), part => "night",
                 pairs => each(context! { older => "x", newer => "x" }),
                 player => "x", text => "x",
             };

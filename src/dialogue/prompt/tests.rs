@@ -344,6 +344,7 @@ impl PromptCase {
             gate: self.gate,
             counter: self.counter,
             now: at(3),
+            clock: None,
             meeting: self.meeting.as_ref(),
         };
         assemble_prompt(&TEMPLATES, settings, &material)

@@ -15,6 +15,7 @@ use colloquy_memory::{
     aliases::SpeakerAndListener,
     authored::World,
     fact::{Fact, Viewpoint},
+    game_clock::GameClock,
     keywords::{self, TermStatistics, TermWeights},
     party,
     scoring::dot_product,
@@ -75,6 +76,10 @@ pub async fn search_facts(
     };
     query.add_names(&names?, spoken);
     let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
+    let state = match world.settings.clock {
+        Some(_) => services.memory_cache.world_state(services, scope, &world.id).await?,
+        None => Arc::default(),
+    };
     let configured = leg_limits(&services.settings.recall);
     let sought = RecallRequest {
         scope,
@@ -88,6 +93,7 @@ pub async fn search_facts(
             ..configured
         },
         at,
+        clock: GameClock::new(&world.settings, &state),
     };
     let hits = if past {
         search_past(services, &sought, limit).await?

@@ -1,6 +1,5 @@
 //! Extracts the facts of a turn with a small model, and checks the answer.
 
-use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,6 +7,7 @@ use serde_json::Value;
 use super::InjectedMemory;
 use crate::{
     Services,
+    game_time::WorldDays,
     jobs::{JobError, JobInput, ask_json_or_salvage, cast_members},
     models::salvage_list,
     npc_conversation::Scene,
@@ -193,8 +193,8 @@ async fn render_prompt(
     injected: &InjectedMemory,
 ) -> Result<String, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let date = turn.started_at.format("%Y-%m-%d").to_string();
-    let weekday = weekday_name(npc.language, turn.started_at);
+    let days = WorldDays::load(services, scope, &said.world).await?;
+    let (date, weekday) = days.day_of(npc.language, turn.started_at);
     let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));
     let scene = Scene {
         cast: cast_members(services, scope, said).await?,
@@ -220,6 +220,7 @@ async fn render_prompt(
         before,
         date,
         weekday,
+        calendar => days.calendar_text(),
     };
     Ok(services.prompts.render(npc.language, template, values)?)
 }
@@ -244,16 +245,6 @@ fn lines_of(turn: &BufferedTurn, scene: &Scene, language: Language) -> impl Iter
 
 fn spoken_line(name: &str, text: &str) -> String {
     format!("{name}: {}", escape_untrusted(text))
-}
-
-/// Returns the weekday in the language of the prompt, because small models compute weekdays wrongly from a date.
-pub(crate) fn weekday_name(language: Language, at: DateTime<Utc>) -> &'static str {
-    let names = match language {
-        Language::En => "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
-        Language::Ko => "월요일 화요일 수요일 목요일 금요일 토요일 일요일",
-    };
-    let day = at.weekday().num_days_from_monday() as usize;
-    names.split(' ').nth(day).unwrap_or_default()
 }
 
 /// Embeds statements. Of two statements that say the same, the first stays.

@@ -22,6 +22,7 @@ use colloquy_memory::{
     aliases::SpeakerAndListener,
     authored::Greeting,
     fact::Fact,
+    game_clock::GameClock,
     keywords::TermWeights,
     locks::DisclosureLocks,
     party,
@@ -72,6 +73,8 @@ pub(crate) struct GatheredContext {
     pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
+    /// The state of the world, which has its clock.
+    pub state: Arc<WorldState>,
     pub actions: TurnActions,
     /// The NPC's last talk with the player in another session.
     pub meeting: Option<Meeting>,
@@ -139,6 +142,7 @@ impl GatheredContext {
             gate: self.gate,
             counter: self.counter,
             now: input.started_at,
+            clock: GameClock::new(&input.world.settings, &self.state),
             meeting: self.meeting.as_ref(),
         };
         prompt::assemble_prompt(&services.prompts, &services.settings, &material)
@@ -171,9 +175,16 @@ pub(super) async fn gather_timed(
     let gossip = input.world.settings.allows_gossip();
     let standing = &services.ledger.facts;
     let standing = standing.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
-    let world = services
-        .memory_cache
-        .world_state(services, &input.scope, &input.world.id);
+    let clocked = read_clocked_state(services, input).await?;
+    let clock = clocked
+        .as_deref()
+        .and_then(|state| GameClock::new(&input.world.settings, state));
+    let world = async {
+        match &clocked {
+            Some(state) => Ok(Arc::clone(state)),
+            None => read_world_state(services, input).await,
+        }
+    };
     let sorted = async {
         if scenarios::can_tell_past(input) {
             return classify_with_past(services, input, classify, watch, world).await;
@@ -185,7 +196,7 @@ pub(super) async fn gather_timed(
     let meeting = acquaintance::last_meeting(services, input);
     let (recalled, sorted, meeting) =
         if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
-            let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, watch);
+            let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, clock, watch);
             tokio::join!(recalled, sorted, meeting)
         } else {
             let (sorted, meeting) = tokio::join!(sorted, meeting);
@@ -193,7 +204,7 @@ pub(super) async fn gather_timed(
                 Ok((.., (classified, _))) => NeededSearches::for_intent(input, classified),
                 Err(_) => NeededSearches::NONE,
             };
-            let recalled = recall_for_line(services, input, needed, standing, watch).await;
+            let recalled = recall_for_line(services, input, needed, standing, clock, watch).await;
             (recalled, sorted, meeting)
         };
     let mut recalled = recalled?;
@@ -234,6 +245,7 @@ pub(super) async fn gather_timed(
         gate,
         standing,
         world_lines: lines,
+        state: world,
         actions,
         meeting: meeting?.map(|meeting| redaction::redact_meeting(&gone, meeting)),
         summaries: redaction::redact_summaries(&gone, input.dialogue.created_at, &input.summaries),
@@ -255,6 +267,19 @@ pub(super) async fn gather_timed(
             ..Timings::default()
         },
     })
+}
+
+/// Returns the state of a world with a clock, before the search: facts age by the clock.
+async fn read_clocked_state(services: &Services, input: &TurnInput) -> StoreResult<Option<Arc<WorldState>>> {
+    match input.world.settings.clock {
+        Some(_) => read_world_state(services, input).await.map(Some),
+        None => Ok(None),
+    }
+}
+
+async fn read_world_state(services: &Services, input: &TurnInput) -> StoreResult<Arc<WorldState>> {
+    let cache = &services.memory_cache;
+    cache.world_state(services, &input.scope, &input.world.id).await
 }
 
 /// Returns the scene of a dialogue with several NPCs, with the dead among them.
@@ -394,6 +419,7 @@ async fn recall_for_line(
     input: &TurnInput,
     needed: NeededSearches,
     standing: impl Future<Output = StoreResult<StandingMemory>>,
+    clock: Option<GameClock<'_>>,
     watch: &Stopwatch<'_>,
 ) -> Result<LineRecall, TurnError> {
     let line = input.heard_text();
@@ -417,7 +443,7 @@ async fn recall_for_line(
             recalled.embed_query(services, input, watch).await;
         }
         if needed.facts {
-            recalled.search_facts(services, input, watch).await?;
+            recalled.search_facts(services, input, clock, watch).await?;
         }
         Ok::<_, TurnError>(())
     };
@@ -437,7 +463,7 @@ async fn recall_for_line(
         let without = recalled.query.terms.clone();
         recalled.query.add_names(&names, spoken);
         if recalled.query.terms != without {
-            recalled.search_facts(services, input, watch).await?;
+            recalled.search_facts(services, input, clock, watch).await?;
         }
     }
     Ok(recalled)
@@ -467,6 +493,7 @@ impl LineRecall {
         &mut self,
         services: &Services,
         input: &TurnInput,
+        clock: Option<GameClock<'_>>,
         watch: &Stopwatch<'_>,
     ) -> Result<(), TurnError> {
         let viewpoint = input.viewpoint();
@@ -479,6 +506,7 @@ impl LineRecall {
             limits: recall::leg_limits(&services.settings.recall),
             // The present time, not the turn's start: facts of the previous turn may have landed since.
             at: services.clock.now(),
+            clock,
         };
         let searching = recall::recall_facts(services, sought).instrument(debug_span!("turn.recall"));
         let (found, recall_ms) = watch.time_work(searching).await;

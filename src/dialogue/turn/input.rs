@@ -12,8 +12,9 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::{Npc, World},
+    condition::ConditionContext,
     fact::Viewpoint,
-    state::StateChange,
+    state::{StateChange, WorldState},
     summary::Summary,
     turn::{Checkpoint, Turn},
 };
@@ -85,6 +86,12 @@ impl TurnInput {
     pub fn greeting_words(&self) -> Option<&str> {
         let words = self.npc.persona.greeting.trim();
         (self.is_greeting() && self.continuation.is_none() && !words.is_empty()).then_some(words)
+    }
+    /// Returns what conditions of authored content depend on in this turn.
+    #[must_use]
+    pub fn condition_context<'a>(&'a self, state: &'a WorldState) -> ConditionContext<'a> {
+        let settings = &self.world.settings;
+        ConditionContext::new(state, settings, &self.npc, self.player.as_ref(), self.started_at)
     }
     /// Returns the viewpoint of this turn's searches: the NPC, and the player if the dialogue has a player.
     #[must_use]

@@ -18,7 +18,7 @@ use crate::{
     worlds,
 };
 use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};
-use colloquy_dialogue::recall;
+use colloquy_dialogue::{game_time::WorldDays, recall};
 use colloquy_memory::{
     fact::{Fact, FactKind, Knower, Viewpoint, Watchers},
     party,
@@ -96,6 +96,8 @@ pub async fn list_facts(
     {
         return Err(pagination::invalid_cursor());
     }
+    let world = worlds::find_world(&state, &caller, &path.0.0).await?;
+    let days = WorldDays::load(&state.services, &caller.scope, &world).await?;
     if let Some(text) = &query.q {
         reject_filters(&query)?;
         if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {
@@ -104,13 +106,13 @@ pub async fn list_facts(
                 format!("must be 1 to {MAX_QUERY_CHARS} characters"),
             ));
         }
-        let world = worlds::find_world(&state, &caller, &path.0.0).await?.for_npc(&npc);
+        let world = world.clone().for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let (hits, _) =
             recall::search_facts(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
         let views = hits
             .into_iter()
-            .map(|hit| FactView::from(hit.fact).with_score(hit.score));
+            .map(|hit| FactView::from(hit.fact).with_score(hit.score).with_game_time(&days));
         return Ok(HttpResponse::Ok().json(Items::only_page(views)));
     }
     let filter = FactFilter {
@@ -137,7 +139,7 @@ pub async fn list_facts(
     }
     Ok(HttpResponse::Ok().json(Items::from_page(found, |fact| {
         let by = contradicted.remove(&fact.id).unwrap_or_default();
-        FactView::from(fact).with_contradictions(by)
+        FactView::from(fact).with_contradictions(by).with_game_time(&days)
     })))
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use colloquy_core::ids::{DialogueId, EditId, FactId, LoreId, NpcId, PlayerId, ScenarioId, WorldId};
+use colloquy_dialogue::game_time::WorldDays;
 use colloquy_memory::{
     fact::{Cause, Fact, FactKind, Importance, InvalidReason, Invalidation, Polarity, Tense},
     locks::DisclosureLocks,
@@ -50,6 +51,9 @@ pub struct FactView {
     #[schema(value_type = Option<Vec<String>>)]
     heard_by: Option<BTreeSet<PlayerId>>,
     valid_at: DateTime<Utc>,
+    /// `valid_at` by the clock of the world, such as `1024-03-05 14:30`. Only in lists, and only if the world has a clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    game_time: Option<String>,
     invalid_at: Option<DateTime<Utc>>,
     invalid_reason: Option<InvalidReason>,
     /// The fact that replaced this fact.
@@ -160,6 +164,7 @@ impl From<Fact> for FactView {
             locked_by: lock_views(&fact.locks),
             heard_by: fact.locks.common_hearers(),
             valid_at: fact.valid_at,
+            game_time: None,
             invalid_at: fact.invalid.as_ref().map(|invalid| invalid.at),
             invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),
             invalid_by: fact.invalid.and_then(|invalid| invalid.by),
@@ -187,6 +192,11 @@ impl FactView {
             at: by.at,
         };
         self.contradicted_by = by.into_iter().map(view).collect();
+        self
+    }
+    /// Adds the time of the game.
+    pub fn with_game_time(mut self, days: &WorldDays<'_>) -> Self {
+        self.game_time = days.game_time_text(self.valid_at);
         self
     }
     pub fn with_score(mut self, score: ScoreParts) -> Self {

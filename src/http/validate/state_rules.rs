@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::text::{display_name, one_line_label};
 use colloquy_memory::{
     attributes::{AttributeRule, AttributeType, MAX_ATTRIBUTE_NUMBER, MAX_ATTRIBUTE_VALUES, MAX_ATTRIBUTES, find_rule},
+    game_clock::ClockSettings,
     state_block::MAX_NAME_CHARS,
     vocabulary::MAX_WORD_CHARS,
 };
@@ -63,6 +64,13 @@ pub fn attribute_rules(rules: &Option<Vec<AttributeRule>>, (): &()) -> garde::Re
         }
     }
     Ok(())
+}
+
+/// For `#[garde(custom(clock_settings))]`: a clock that can run.
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+pub fn clock_settings(clock: &Option<ClockSettings>, (): &()) -> garde::Result {
+    let fault = clock.as_ref().and_then(ClockSettings::find_fault);
+    fault.map_or(Ok(()), |fault| Err(garde::Error::new(fault)))
 }
 
 fn check_values(rule: &AttributeRule) -> garde::Result {

@@ -216,3 +216,57 @@ fn every_fault_of_an_event_is_named() {
     let found = read(json!({"type": "note", "text": "two\nlines"})).unwrap_err();
     assert!(found.len() == 1 && found[0].starts_with("text "), "{found:?}");
 }
+
+#[test]
+fn time_events_need_a_clock_and_bounded_amounts() {
+    let read_in = |settings: Value, event: Value| {
+        let settings: WorldSettings = serde_json::from_value(settings).unwrap();
+        let rules = EventRules {
+            settings: &settings,
+            vocabulary: Vocabulary::from_settings(&settings),
+            npc_names: BTreeMap::new(),
+        };
+        let event: WorldEvent = serde_json::from_value(event).unwrap();
+        event.to_change(&rules).map_err(|faults| faults[0].field)
+    };
+    let clock = json!({"clock": {"start": "0001-01-02", "ratio": 3}});
+    let passed = |seconds| StateChange::TimePassed {
+        seconds,
+        start: 86_400.into(),
+        ratio: 3.0,
+    };
+    let set = StateChange::Time {
+        to: (2 * 86_400 + 61 * 60).into(),
+        ratio: 3.0,
+    };
+    for (event, expected) in [
+        (json!({"type": "time_set", "to": "0001-01-03 01:01"}), Ok(set)),
+        (json!({"type": "time_passed", "minutes": 1}), Ok(passed(60))),
+        (
+            json!({"type": "time_passed", "days": 1, "hours": 1, "minutes": 1}),
+            Ok(passed(86_400 + 3_660)),
+        ),
+        (json!({"type": "time_passed", "days": 10_000}), Ok(passed(864_000_000))),
+        (
+            json!({"type": "time_passed", "days": 10_000, "minutes": 1}),
+            Err("minutes"),
+        ),
+        (
+            json!({"type": "time_passed", "days": u32::MAX, "hours": u32::MAX}),
+            Err("minutes"),
+        ),
+        (json!({"type": "time_passed", "minutes": 0}), Err("minutes")),
+        (json!({"type": "time_passed", "days": 1, "count": 1}), Err("count")),
+        (json!({"type": "time_set", "to": "0001-02-30"}), Err("to")),
+        (json!({"type": "time_set"}), Err("to")),
+        (json!({"type": "note", "text": "x", "days": 1}), Err("days")),
+    ] {
+        assert_eq!(read_in(clock.clone(), event.clone()), expected, "{event}");
+    }
+    for event in [
+        json!({"type": "time_set", "to": "0001-01-03"}),
+        json!({"type": "time_passed", "days": 1}),
+    ] {
+        assert_eq!(read_in(json!({}), event), Err("type"));
+    }
+}

@@ -107,7 +107,7 @@ fn task_prompts_render_with_and_without_their_lists() {
             let values = context! {
                 npc_name => "Mira", listeners => ["Mira"], line => "L", reply => "R", known => known.clone(), before => none.clone(),
                 open => none.clone(), subjects => none.clone(),
-                date => "2026-01-02", weekday => "Friday", titles => known.clone(), ready => none.clone(), forgotten => known.clone(), previous => known,
+                date => "2026-01-02", weekday => "Friday", calendar => "", titles => known.clone(), ready => none.clone(), forgotten => known.clone(), previous => known,
                 turns, pairs => [context! { older => "O", newer => "N" }], bounds => bounds(), others => Vec::<String>::new(),
             };
             for name in ["intent", "extraction", "judge", "summary", "state"] {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    state,
     statements::{execute, fetch_optional},
 };
 use colloquy_core::{
@@ -217,6 +218,9 @@ impl AuthoredStore for SqlAuthoredStore {
                 settings, i64::from(version), to_micros(world.updated_at)
             )
             .await?;
+            if let Some(clock) = &world.settings.clock {
+                state::update_clock(connection, &tenant, &world.id, clock, &edit).await?;
+            }
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(put_outcome(version))
         })

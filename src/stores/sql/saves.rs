@@ -9,6 +9,7 @@ use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit, ownership,
     rewinds::{self, rewind_head},
     rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
+    state,
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
 use colloquy_core::{
@@ -231,12 +232,10 @@ async fn restore_save(
         });
     }
     let (world, save) = (asked.world.as_str(), asked.save.to_string());
-    if fetch_optional!(connection, SAVE_BY_ID; tenant, world, save)
-        .await?
-        .is_none()
-    {
+    let Some(row) = fetch_optional!(connection, SAVE_BY_ID; tenant, world, save).await? else {
         return Ok(RestoreOutcome::NotFound);
-    }
+    };
+    let saved_at = read_save(&mut Columns::new(&row))?.created_at;
     acquire_lock(connection, tenant, LedgerLock::Dialogues(&asked.world)).await?;
     let rows = fetch_all!(connection, PLAN_RESTORE; tenant, world, save).await?;
     let plan = Columns::read_rows(&rows, read_planned)?;
@@ -278,6 +277,7 @@ async fn restore_save(
         failpoint!("restore.moved");
     }
     failpoint!("restore.all_moved");
+    state::set_clock_back(connection, tenant, &asked.world, saved_at, &asked.edit).await?;
     record_restore(connection, tenant, asked, &restored).await?;
     audit::record_audit(connection, tenant, &asked.edit).await?;
     failpoint!("restore.audited");

@@ -3,18 +3,25 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit, jobs,
     rows::{Columns, to_micros},
-    statements::execute,
+    statements::{execute, fetch_all},
 };
 use colloquy_core::{
     ids::{StateEventId, TenantId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::trace::TaskUsage;
+use colloquy_memory::{
+    calendar::GameTime,
+    fact::Cause,
+    game_clock::{ClockSegments, ClockSettings},
+    state::{StateChange, fold_changes},
+    trace::TaskUsage,
+};
 use colloquy_ports::{
     StoreError, StoreResult,
     ledger::{
@@ -53,6 +60,10 @@ const STATE_BY_SEQ: &str = concat!(
     json_arrays_table!("$2"),
     " v CROSS JOIN state_events e WHERE e.seq = CAST(v.value ->> 0 AS BIGINT) AND e.tenant = $1 ORDER BY e.seq"
 );
+/// Changes of the clock begin with their tag. The last two conditions are those of the index `state_events_of_clock`.
+const CLOCK_CHANGES: &str = r#"SELECT e.change, e.at FROM state_events e
+    WHERE e.tenant = $1 AND e.world = $2 AND e.lifted_at IS NULL AND substr(e.change, 1, 15) = '{"change":"time'
+    ORDER BY e.at, e.seq"#;
 const BUMP_STATE_GENERATION: &str =
     "UPDATE worlds SET state_generation = state_generation + 1 WHERE tenant = $1 AND id = $2";
 
@@ -119,6 +130,79 @@ pub(super) async fn lock_state_order(
         acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
     }
     Ok(())
+}
+
+async fn load_clock(connection: &mut Connection, tenant: &TenantId, world: &WorldId) -> StoreResult<ClockSegments> {
+    let rows = fetch_all!(connection, CLOCK_CHANGES; tenant, world).await?;
+    let read = |columns: &mut Columns<'_>| Ok((columns.json()?, columns.time()?));
+    let changes: Vec<(StateChange, DateTime<Utc>)> = Columns::read_rows(&rows, read)?;
+    Ok(fold_changes(changes.iter().map(|(change, at)| (change, *at))).clock)
+}
+
+/// Starts the clock of a world, or gives it the ratio of its settings from the edit on. The time of the game does not
+/// jump.
+pub(super) async fn update_clock(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    settings: &ClockSettings,
+    edit: &Edit,
+) -> StoreResult<()> {
+    acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
+    let clock = load_clock(connection, tenant, world).await?;
+    let at = end_of(&clock, edit);
+    match clock.last() {
+        Some(last) if last.ratio.to_bits() == settings.ratio.to_bits() => Ok(()),
+        _ => {
+            let now = clock.time_at(at).unwrap_or_else(|| settings.start_time());
+            set_clock(connection, tenant, world, (at, now, settings.ratio), edit).await
+        }
+    }
+}
+
+/// Sets the clock of a world to its time at a real moment. Does nothing without a clock.
+pub(super) async fn set_clock_back(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    to: DateTime<Utc>,
+    edit: &Edit,
+) -> StoreResult<()> {
+    acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
+    let clock = load_clock(connection, tenant, world).await?;
+    let at = end_of(&clock, edit);
+    match (clock.last(), clock.time_at(to)) {
+        (Some(last), Some(then)) if clock.time_at(at) != Some(then) => {
+            set_clock(connection, tenant, world, (at, then, last.ratio), edit).await
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The moment of a change that comes after all others, even after those of a node whose real clock is ahead.
+fn end_of(clock: &ClockSegments, edit: &Edit) -> DateTime<Utc> {
+    clock.last().map_or(edit.at, |last| last.from.max(edit.at))
+}
+
+async fn set_clock(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    (at, to, ratio): (DateTime<Utc>, GameTime, f64),
+    edit: &Edit,
+) -> StoreResult<()> {
+    let change = NewStateChange {
+        // An edit sets the clock at most once.
+        id: StateEventId::from_u128(edit.id.as_u128()),
+        world: world.clone(),
+        dialogue: None,
+        change: StateChange::Time { to, ratio },
+        cause: Cause::Edit(edit.id),
+        at,
+    };
+    execute!(connection, INSERT_STATE_EVENTS; tenant, state_rows_json(&[change])?)
+        .await
+        .map(drop)
 }
 
 #[async_trait]
@@ -188,6 +272,8 @@ sqlite_plan_tests! {
             let since = "state_events_since (tenant=? AND world=? AND seq>?)";
             let plan = plan(STATE_SINCE).await;
             assert!(plan.contains("sqlite_autoindex_worlds_1") && plan.contains(since), "{plan}");
+            let plan = crate::sqlite::plans::plan(CLOCK_CHANGES).await;
+            assert!(plan.contains("state_events_of_clock (tenant=? AND world=?)"), "{plan}");
             let plan = crate::sqlite::plans::plan(STATE_BY_SEQ).await;
             assert!(plan.contains("INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
         }

@@ -16,6 +16,7 @@ mod disabled_tenant;
 mod drain;
 mod examples;
 mod fairness;
+mod game_time;
 mod greeting;
 mod in_flight;
 mod interrupting_lines;

@@ -88,6 +88,7 @@ impl fmt::Display for Op {
             Self::Played => write!(f, "played"),
             Self::Progress { second, to } => write!(f, "progress {} to={to}", u8::from(*second) + 1),
             Self::Events { second, hp, mana } => write!(f, "events {} hp={hp} mana={mana}", u8::from(*second) + 1),
+            Self::TimePassed { hours } => write!(f, "time {hours}"),
             Self::Save => write!(f, "save"),
             Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
@@ -165,6 +166,9 @@ fn read_op(line: &str) -> Result<Op, String> {
             second: number::<u8>(next()?)? == 2,
             hp: number(value_of("hp", next()?)?)?,
             mana: number(value_of("mana", next()?)?)?,
+        },
+        "time" => Op::TimePassed {
+            hours: number(next()?)?,
         },
         "save" => Op::Save,
         "restore" => Op::Restore { pick: number(next()?)? },

@@ -32,6 +32,8 @@ const HISTORIES: u32 = 2_000;
 const THREADS: u32 = 2;
 /// The maximum number of operations in a history.
 const LONGEST: usize = 24;
+/// Game seconds per real second in a replayed world: the time of an operation is about an hour.
+const RATIO: f64 = 3_000.0;
 /// The time limit for shrinking a failing history, in milliseconds.
 const SHRINKING_MS: u32 = 300_000;
 
@@ -63,14 +65,14 @@ fn check_private_replay(history: &[Op]) -> Result<(), String> {
 
 fn check_replay_in(shares: bool, history: &[Op]) -> Result<(), String> {
     on_a_runtime(async {
-        let mut lived = ReplayWorld::new(shares).await;
+        let mut lived = ReplayWorld::new(shares, RATIO).await;
         for (number, op) in history.iter().enumerate() {
             lived.apply_op(number, op).await;
         }
         let record = lived.record().await;
         let lived_seen = lived.observe_world().await;
         lived.close().await;
-        let mut replayed = ReplayWorld::new(shares).await;
+        let mut replayed = ReplayWorld::new(shares, RATIO).await;
         replayed.replay(&record).await;
         let replayed_seen = replayed.observe_world().await;
         replayed.close().await;
@@ -92,7 +94,8 @@ fn check_saves(history: &[Op]) -> Result<(), String> {
         .collect();
     let (before, after) = said.split_at(said.len() / 2);
     on_a_runtime(async {
-        let mut world = ReplayWorld::new(true).await;
+        // The clock stands between events, so that a restored save has the time of its moment.
+        let mut world = ReplayWorld::new(true, 0.0).await;
         let mut moments = Vec::new();
         for (part, from) in [(before, 0), (after, before.len())] {
             for (number, op) in part.iter().enumerate() {

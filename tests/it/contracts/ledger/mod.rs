@@ -118,7 +118,7 @@ macro_rules! ledger_contract {
                     turn_is_summarised_once,
                     summaries_of_another_tenant_are_unchanged;
                 state: standing_changes_are_in_order, state_is_read_on_from_the_last_position,
-                    fenced_state_change_writes_nothing,
+                    fenced_state_change_writes_nothing, clock_goes_on_after_a_change_of_its_ratio,
                     state_of_another_tenant_is_not_found;
                 actions: actions_are_committed_with_their_turn_in_order, action_is_answered_once,
                     action_is_unsaid_and_stands_again_with_its_turn, actions_are_listed_by_status_and_dialogue,
@@ -159,7 +159,7 @@ macro_rules! ledger_contract {
                 saves: saves_are_taken_listed_and_deleted, saves_of_a_world_are_limited,
                     saves_older_then_newer_are_restored_whole, work_running_during_a_restore_cannot_write,
                     deleted_save_retains_nothing, save_includes_a_turn_being_regenerated, restore_key_repeats_its_restore, save_and_restore_are_atomic,
-                    dialogue_of_a_deleted_npc_is_not_reopened_by_a_restore;
+                    dialogue_of_a_deleted_npc_is_not_reopened_by_a_restore, restore_sets_the_clock_of_its_world_back;
                 audit: audit_edits_are_listed_newest_first_in_pages, audit_log_is_immutable;
                 idempotency: idempotency_key_is_reserved_answered_and_remembered, released_idempotency_key_is_free,
                     reservation_without_an_answer_expires, old_answers_are_swept, idempotency_keys_belong_to_a_tenant;

@@ -14,6 +14,7 @@ use super::{
     LedgerSubject,
     fixture::{Fixture, page},
     rewind_fixtures::{RewindFixture, dialogue_with_turns},
+    state::{load_clock, pass_days, put_clock},
 };
 
 pub(super) async fn put_default_world<S: LedgerSubject>(f: &Fixture<S>) {
@@ -616,4 +617,45 @@ pub async fn dialogue_of_a_deleted_npc_is_not_reopened_by_a_restore<S: LedgerSub
         (turn_numbers(f, talk.id()).await, status(f, talk.id()).await),
         (vec![1], DialogueStatus::Closed)
     );
+}
+
+pub async fn restore_sets_the_clock_of_its_world_back<S: LedgerSubject>(f: &mut Fixture<S>) {
+    put_default_world(f).await;
+    let start = 100 * 86_400;
+    let now = async |f: &Fixture<S>| {
+        let (clock, changes) = load_clock(f, &f.world).await;
+        (clock.time_at(f.now()).map(|time| time.seconds() - start), changes)
+    };
+    let without = take_save(f, "without").await;
+    restore_save(f, without.id).await;
+    assert_eq!(now(f).await, (None, 0), "a world without a clock");
+    put_clock(f, 10.0).await;
+    let older = take_save(f, "older").await;
+    f.advance_clock();
+    pass_days(f, 3).await;
+    let newer = take_save(f, "newer").await;
+    f.advance_clock();
+    pass_days(f, 5).await;
+    for _ in 0..2 {
+        restore_save(f, older.id).await;
+        assert_eq!(now(f).await.0, Some(10));
+        f.advance_clock();
+        assert_eq!(now(f).await.0, Some(20), "the clock goes on");
+        restore_save(f, newer.id).await;
+        assert_eq!(now(f).await.0, Some(3 * 86_400 + 30));
+    }
+    // Ages follow the real moments of the past, which stays.
+    let clock = load_clock(f, &f.world).await.0;
+    let then = clock.time_at(newer.created_at).unwrap().seconds();
+    assert_eq!(then - start, 3 * 86_400 + 30);
+
+    let mut asked = restore_request(f, older.id);
+    asked.key = Some("again".to_owned());
+    let restore = async |asked: &RestoreCommit| f.ledger().saves.restore_save(&f.scope, asked).await.unwrap();
+    assert!(matches!(restore(&asked).await, RestoreOutcome::Done { .. }));
+    let written = now(f).await;
+    f.advance_clock();
+    asked.edit = f.audit_edit("save.restore");
+    assert!(matches!(restore(&asked).await, RestoreOutcome::Repeated(_)));
+    assert_eq!(now(f).await, (Some(20), written.1));
 }

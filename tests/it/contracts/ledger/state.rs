@@ -1,7 +1,13 @@
 use colloquy::{
-    memory::{fact::Cause, state::StateChange},
+    ids::WorldId,
+    memory::{
+        fact::Cause,
+        game_clock::ClockSegments,
+        state::{StateChange, fold_changes},
+    },
     ports::ledger::{jobs::JobKind, state::NewStateChange},
 };
+use serde_json::json;
 
 use super::{LedgerSubject, fixture::Fixture};
 
@@ -187,4 +193,71 @@ pub async fn state_of_another_tenant_is_not_found<S: LedgerSubject>(f: &Fixture<
             .changes
             .is_empty()
     );
+}
+
+/// Returns the clock of a world, and the number of its changes.
+pub(super) async fn load_clock<S: LedgerSubject>(f: &Fixture<S>, world: &WorldId) -> (ClockSegments, usize) {
+    let stored = f.ledger().state.load_changes_since(&f.scope, world, 0).await.unwrap();
+    let changes = stored.changes.iter().map(|stored| (&stored.change, stored.at));
+    let all = changes
+        .clone()
+        .filter(|(change, _)| matches!(change, StateChange::Time { .. } | StateChange::TimePassed { .. }));
+    (fold_changes(changes).clock, all.count())
+}
+
+/// Writes the fixture's world with a clock that starts 100 days after the beginning.
+pub(super) async fn put_clock<S: LedgerSubject>(f: &Fixture<S>, ratio: f64) {
+    let mut world = f.sample_world(f.world.as_str());
+    world.settings.clock = Some(serde_json::from_value(json!({"start": "0001-04-11", "ratio": ratio})).unwrap());
+    let edit = f.audit_edit("world.put");
+    let written = f.ledger().authored.put_world(&f.scope, &world, None, &edit).await;
+    written.unwrap();
+}
+
+/// Reports that days of the game have passed.
+pub(super) async fn pass_days<S: LedgerSubject>(f: &Fixture<S>, days: i64) {
+    let seconds = days * 86_400;
+    let change = NewStateChange {
+        change: StateChange::TimePassed {
+            seconds,
+            start: 0.into(),
+            ratio: 0.0,
+        },
+        cause: Cause::Event(f.id()),
+        ..location_change(f, "")
+    };
+    let (state, edit) = (&f.ledger().state, f.audit_edit("world.events"));
+    state
+        .record_changes(&f.scope, &f.world, &[change], &edit)
+        .await
+        .unwrap();
+}
+
+pub async fn clock_goes_on_after_a_change_of_its_ratio<S: LedgerSubject>(f: &Fixture<S>) {
+    let start = 100 * 86_400;
+    let now = async || {
+        let (clock, changes) = load_clock(f, &f.world).await;
+        (clock.time_at(f.now()).map(|time| time.seconds() - start), changes)
+    };
+    f.put_world(f.world.as_str()).await;
+    assert_eq!(now().await, (None, 0), "no clock");
+    put_clock(f, 0.0).await;
+    f.advance_clock();
+    assert_eq!(now().await, (Some(0), 1));
+    put_clock(f, 0.0).await;
+    assert_eq!(now().await, (Some(0), 1), "an equal ratio changes nothing");
+    put_clock(f, 60.0).await;
+    assert_eq!(now().await, (Some(0), 2));
+    f.advance_clock();
+    assert_eq!(now().await, (Some(60), 2));
+    pass_days(f, 1).await;
+    put_clock(f, 10.0).await;
+    assert_eq!(now().await, (Some(86_460), 4));
+    f.advance_clock();
+    assert_eq!(now().await, (Some(86_470), 4));
+    // A world that loses its clock for a while goes on.
+    f.put_world(f.world.as_str()).await;
+    f.advance_clock();
+    put_clock(f, 10.0).await;
+    assert_eq!(now().await, (Some(86_480), 4));
 }

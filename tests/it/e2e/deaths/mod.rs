@@ -172,7 +172,9 @@ async fn observe_state(server: &TestServer) -> Value {
     facts.sort_by_key(Value::to_string);
     let audit = rest.get("/v1/audit?limit=200").await;
     let actions = rest.get("/v1/worlds/vale/actions?limit=200").await;
+    let state = rest.get("/v1/worlds/vale/state").await;
     let mut seen = json!({
+        "clock": without_volatile_fields(&state["clock"]),
         "facts": facts,
         "audit": without_volatile_fields(&audit["items"]),
         "actions": without_volatile_fields(&actions["items"]),

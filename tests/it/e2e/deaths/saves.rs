@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{After, Before, CrashAction, PreparedDialogue, assert_deaths_at_all_points, data, wait_until_idle};
-use crate::support::run;
+use crate::{e2e::scenarios::put, support::run};
 
 pub(super) const DEEDS: &[&CrashAction] = &[&RESTORE];
 
@@ -27,7 +27,7 @@ const RESTORE: CrashAction = CrashAction {
     inside: false,
 };
 
-/// Prepares a world with a save and later turns.
+/// Prepares a world with a clock, a save and later turns.
 async fn prepare_save() -> PreparedDialogue {
     let data = data();
     let server = data.spawn();
@@ -46,6 +46,9 @@ async fn prepare_save() -> PreparedDialogue {
         rest.post(path, &body).await;
         wait_until_idle(&data).await;
     };
+    let clock = json!({"start": "0007-05-01 12:00"});
+    let world = json!({"name": "The Vale", "language": "en", "settings": {"clock": clock}});
+    put(&rest, "/v1/worlds/vale", &world).await;
     let first = opened("p1").await;
     said(&first, "I like grapes.").await;
     said(&first, "Let's go to the old mill.").await;
@@ -54,6 +57,8 @@ async fn prepare_save() -> PreparedDialogue {
     let step = format!("/v1/npc-conversations/{}:step", made["id"].as_str().unwrap());
     said(&step, "").await;
     let save = rest.post("/v1/worlds/vale/saves", &json!({"name": "here"})).await;
+    let passed = json!({"events": [{"type": "time_passed", "days": 2}]});
+    rest.post("/v1/worlds/vale/events", &passed).await;
     said(&first, "I don't like grapes anymore. Let's go to the market.").await;
     said(&step, "").await;
     let second = opened("p2").await;
@@ -70,6 +75,8 @@ async fn prepare_save() -> PreparedDialogue {
 fn death_during_a_restore_leaves_every_dialogue_before_or_after_it() {
     run(async {
         let [before, after] = assert_deaths_at_all_points(&prepare_save().await, &RESTORE).await;
+        let times = [&before, &after].map(|seen| &seen["clock"]["time"]);
+        assert_eq!(times, ["0007-05-03 12:00", "0007-05-01 12:00"]);
         let heads = |seen: &Value| {
             let head = |dialogue: &Value| {
                 (

@@ -19,6 +19,8 @@ mod deaths;
 mod disabled_tenant;
 #[path = "../drain.rs"]
 mod drain;
+#[path = "../game_time.rs"]
+mod game_time;
 #[path = "../greeting.rs"]
 mod greeting;
 #[path = "../in_flight.rs"]

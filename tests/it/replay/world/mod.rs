@@ -27,6 +27,7 @@ use colloquy::{
     ids::{DialogueId, DialogueKind, FactId, NodeId, NpcId, PlayerId, SaveId, TurnId},
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+        calendar::GameTime,
         fact::{Cause, Fact, Viewpoint},
         turn::Turn,
     },
@@ -101,6 +102,10 @@ enum RecordedCorrection {
     Progress { second: bool, to: u8 },
     /// The backend's events about a player.
     Events { second: bool, hp: u8, mana: i8 },
+    /// Hours of the game, reported by the backend.
+    TimePassed { hours: u8 },
+    /// A restored save set the clock of the world.
+    ClockSet { to: GameTime, ratio: f64 },
 }
 
 /// A session in which a player joined the NPCs.
@@ -136,8 +141,9 @@ pub struct ReplayWorld {
 }
 
 impl ReplayWorld {
-    /// Creates a world without turns. `shares`: NPCs share what players tell in private.
-    pub async fn new(shares: bool) -> Self {
+    /// Creates a world without turns. `shares`: NPCs share what players tell in private. `ratio`: game seconds per real
+    /// second.
+    pub async fn new(shares: bool, ratio: f64) -> Self {
         let embedder = Arc::new(FruitEmbedder::new());
         let store = ReplayStore::open_empty(BEGINNING.parse().unwrap(), embedder.info()).await;
         let (clock, mut ledger) = (store.clock, store.ledger);
@@ -172,7 +178,7 @@ impl ReplayWorld {
         let mut npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
         npcs[1].factions = vec![GUILD.parse().unwrap()];
         let mut world = Self {
-            authored: authored(now, shares),
+            authored: authored(now, shares, ratio),
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
             node: ids.next_id(),
             scope: TenantScope::new(store.tenant),
@@ -380,7 +386,7 @@ impl ReplayWorld {
     }
 }
 
-fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
+fn authored(now: DateTime<Utc>, shares: bool, ratio: f64) -> AuthoredWorld {
     AuthoredWorld {
         id: "vale".parse().unwrap(),
         name: "Vale".to_owned(),
@@ -392,6 +398,7 @@ fn authored(now: DateTime<Utc>, shares: bool) -> AuthoredWorld {
             unlocks: Some(past::rules()),
             state: Some(vec![past::mana()]),
             actions: Some(vec![past::salute()]),
+            clock: Some(past::clock(ratio)),
             ..WorldSettings::default()
         },
         lore_version: 0,

@@ -30,6 +30,8 @@ pub struct Observation {
     replaced: Vec<String>,
     summaries: Vec<String>,
     state: Vec<String>,
+    /// The changes of the world's clock.
+    clock: Vec<String>,
     /// The actions that stand.
     actions: Vec<String>,
     /// The contents of the next prompts, with recalled facts in order.
@@ -50,7 +52,7 @@ type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
     /// The compared parts, the most telling first.
-    pub const PARTS: [(&'static str, ObservationPart); 13] = [
+    pub const PARTS: [(&'static str, ObservationPart); 14] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
@@ -59,6 +61,7 @@ impl Observation {
         ("replaced facts", |seen| &seen.replaced),
         ("summaries", |seen| &seen.summaries),
         ("states", |seen| &seen.state),
+        ("clocks", |seen| &seen.clock),
         ("actions", |seen| &seen.actions),
         ("pasts", |seen| &seen.past),
         ("prompts", |seen| &seen.prompts),
@@ -66,10 +69,12 @@ impl Observation {
         ("indexes", |seen| &seen.index),
     ];
 
-    /// Returns the state without parts that depend on the time of observation: the recency of facts.
+    /// Returns the state without parts that depend on the time of observation: the recency of facts. A restored save
+    /// sets the clock, so the list of its changes is longer.
     pub fn without_time_dependent_parts(&self) -> Self {
         Self {
             recall: Vec::new(),
+            clock: Vec::new(),
             ..self.clone()
         }
     }
@@ -107,7 +112,8 @@ impl ReplayWorld {
             .await
             .unwrap()
             .changes;
-        let folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
+        let mut folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
+        seen.clock = vec![format!("{:?}", std::mem::take(&mut folded.clock))];
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
         let actions = ledger.actions.load_actions_since(&self.scope, &self.authored.id, 0);
         let mut actions: Vec<String> = actions

@@ -120,6 +120,11 @@ impl ReplayWorld {
                 };
                 self.corrections.push((self.clock.now(), reported));
             }
+            Op::TimePassed { hours } => {
+                self.pass_time(*hours).await;
+                let passed = RecordedCorrection::TimePassed { hours: *hours };
+                self.corrections.push((self.clock.now(), passed));
+            }
             Op::Rewind { talk, to, heard } => {
                 let Some(talk) = self.place_of(*talk) else { return };
                 self.rewind(talk, *to, *heard).await;
@@ -329,6 +334,7 @@ impl ReplayWorld {
     /// Restores a save.
     pub async fn restore(&mut self, save: SaveId) {
         self.clock.advance(STEP);
+        let before = self.last_of_clock().await;
         let request = RestoreRequest {
             scope: self.scope.clone(),
             world: self.authored.id.clone(),
@@ -339,6 +345,12 @@ impl ReplayWorld {
         };
         let outcome = saves::restore_save(&self.services, request).await.unwrap();
         assert!(matches!(outcome, RestoreOutcome::Done { .. }), "{outcome:?}");
+        let after = self.last_of_clock().await;
+        if after != before {
+            let (to, ratio) = (after.game, after.ratio);
+            let set = RecordedCorrection::ClockSet { to, ratio };
+            self.corrections.push((self.clock.now(), set));
+        }
         let saved = self.saves.iter().find(|(id, _)| *id == save);
         let mut open = saved.into_iter().flat_map(|(_, open)| open);
         for joined in &mut self.joined {

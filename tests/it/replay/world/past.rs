@@ -6,12 +6,19 @@ use colloquy::{
     memory::{
         actions::ActionRule,
         attributes::AttributeRule,
+        calendar::GameTime,
+        fact::Cause,
+        game_clock::{ClockSegment, ClockSettings},
         lore::LoreEntry,
         progress::{Progress, UnlockRule, UnlockWhen},
         scenario::Scenario,
+        state::{self, StateChange},
         world_event::WorldEvent,
     },
-    ports::{clock::Clock as _, ledger::authored::PutOutcome},
+    ports::{
+        clock::Clock as _,
+        ledger::{authored::PutOutcome, state::NewStateChange},
+    },
 };
 
 use serde_json::json;
@@ -57,6 +64,13 @@ pub(super) fn mana() -> AttributeRule {
     serde_json::from_value(json!({"name": "mana", "type": "number", "initial": 50, "of": "players"})).unwrap()
 }
 
+/// Returns the clock, with months of a few days.
+pub(super) fn clock(ratio: f64) -> ClockSettings {
+    let months = json!([{"name": "Bud", "days": 3}, {"name": "Leaf", "days": 4}]);
+    let calendar = json!({"months": months, "weekdays": ["Oneday", "Twoday"]});
+    serde_json::from_value(json!({"calendar": calendar, "start": "0100-02-03 16:00", "ratio": ratio})).unwrap()
+}
+
 /// Returns the action that replies ask for.
 pub(super) fn salute() -> ActionRule {
     let arguments = json!({"type": "object", "properties": {"strength": {"type": "integer"}}});
@@ -96,6 +110,7 @@ impl ReplayWorld {
         let entries = json!({
             "grapes": {"layer": "A4", "sticky": 1, "cooldown": 2},
             "pears": {"layer": "A4", "when": [{"item": "Silver Key"}], "tell": {"text": "You look at your hands."}},
+            "night": {"layer": "A3", "keywords": ["grapes"], "when": [{"time": {"from": "18:00", "until": "06:00"}}]},
             "plums": {"layer": "A3", "when": [{"relationship": "trust", "at_least": 10}], "characters": ["Mira"]},
         });
         for (fruit, text) in entries.as_object().unwrap() {
@@ -137,6 +152,43 @@ impl ReplayWorld {
         let edit = self.edit("world.events");
         let recording = record_world_events(&self.services, &self.scope, &self.authored, &events, &edit);
         recording.await.unwrap();
+    }
+
+    /// Reports that hours of the game have passed, as the backend.
+    pub(super) async fn pass_time(&self, hours: u8) {
+        let events = vec![serde_json::from_value(json!({"type": "time_passed", "hours": hours})).unwrap()];
+        let edit = self.edit("world.events");
+        let recording = record_world_events(&self.services, &self.scope, &self.authored, &events, &edit);
+        recording.await.unwrap();
+    }
+
+    /// Sets the clock of the world.
+    pub(super) async fn set_clock(&self, to: GameTime, ratio: f64) {
+        let (edit, id) = (self.edit("world.events"), self.services.ids.next_id());
+        let change = NewStateChange {
+            id: self.services.ids.next_id(),
+            world: self.authored.id.clone(),
+            dialogue: None,
+            change: StateChange::Time { to, ratio },
+            cause: Cause::Event(id),
+            at: edit.at,
+        };
+        let store = &self.services.ledger.state;
+        store
+            .record_changes(&self.scope, &self.authored.id, &[change], &edit)
+            .await
+            .unwrap();
+    }
+
+    /// Returns the last change of the clock.
+    pub(super) async fn last_of_clock(&self) -> ClockSegment {
+        let store = &self.services.ledger.state;
+        let changes = store
+            .load_changes_since(&self.scope, &self.authored.id, 0)
+            .await
+            .unwrap();
+        let changes = changes.changes.iter().map(|stored| (&stored.change, stored.at));
+        *state::fold_changes(changes).clock.last().unwrap()
     }
 
     pub(super) async fn observe_progress(&self, seen: &mut Observation) {

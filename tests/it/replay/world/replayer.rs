@@ -104,7 +104,9 @@ impl ReplayWorld {
             RecordedCorrection::Fact { fact, .. } => living.contains_key(fact),
             RecordedCorrection::Written { .. }
             | RecordedCorrection::Progress { .. }
-            | RecordedCorrection::Events { .. } => true,
+            | RecordedCorrection::Events { .. }
+            | RecordedCorrection::TimePassed { .. }
+            | RecordedCorrection::ClockSet { .. } => true,
         };
         let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
         ReplayRecord {
@@ -238,6 +240,8 @@ impl ReplayWorld {
             RecordedCorrection::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
             RecordedCorrection::Progress { second, to } => self.set_progress(*second, *to).await,
             RecordedCorrection::Events { second, hp, mana } => self.report_events(*second, *hp, *mana).await,
+            RecordedCorrection::TimePassed { hours } => self.pass_time(*hours).await,
+            RecordedCorrection::ClockSet { to, ratio } => self.set_clock(*to, *ratio).await,
             RecordedCorrection::Fact {
                 name, how, keywords, ..
             } => {

@@ -3,7 +3,10 @@
 use serde_json::json;
 
 use super::{say, turns_of};
-use crate::support::{RedisServer, RestClient, ServerData, run};
+use crate::{
+    e2e::scenarios::put,
+    support::{RedisServer, RestClient, ServerData, run},
+};
 
 /// Returns the whole prompt of the next reply.
 async fn prompt(rest: &RestClient, session: &str) -> String {
@@ -26,6 +29,8 @@ fn world_state_is_rewound_at_every_node() {
         ]);
         let servers = [data.with_own_folder().spawn(), data.with_own_folder().spawn()];
         let [here, there] = [servers[0].backend(), servers[1].backend()];
+        let world = json!({"name": "The Vale", "language": "en", "settings": {"clock": {"start": "0001-01-01"}}});
+        put(&here, "/v1/worlds/vale", &world).await;
         let mut sessions = Vec::new();
         for rest in [&here, &there] {
             let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
@@ -50,6 +55,11 @@ fn world_state_is_rewound_at_every_node() {
 
         let saves = "/v1/worlds/vale/saves";
         let before = here.post(saves, &json!({"name": "before"})).await;
+        let passed = json!({"events": [{"type": "time_passed", "days": 1}]});
+        tokio::join!(
+            here.post("/v1/worlds/vale/events", &passed),
+            there.post("/v1/worlds/vale/events", &passed)
+        );
         say(&here, moves, "lake", "Let's go to the lake.").await;
         let after = here.post(saves, &json!({"name": "after"})).await;
         assert!(prompt(&there, asks).await.contains("lake"));
@@ -57,7 +67,16 @@ fn world_state_is_rewound_at_every_node() {
             let path = format!("{saves}/{}:restore", save["id"].as_str().unwrap());
             here.post(&path, &json!({})).await;
             for rest in [&here, &there] {
-                assert_eq!(prompt(rest, asks).await.contains("lake"), is_there, "{}", save["name"]);
+                let prompt = prompt(rest, asks).await;
+                assert_eq!(prompt.contains("lake"), is_there, "{}", save["name"]);
+                assert_eq!(prompt.contains("3 January 1 (0001-01-03)"), is_there, "{prompt}");
+                let clock = rest.get("/v1/worlds/vale/state").await["clock"]["time"].clone();
+                let time = if is_there {
+                    "0001-01-03 00:00"
+                } else {
+                    "0001-01-01 00:00"
+                };
+                assert_eq!(clock, time, "{}", save["name"]);
             }
         }
         assert_eq!(

@@ -7,6 +7,7 @@
 mod ages;
 mod assembly;
 mod attribution;
+mod episodes;
 mod history;
 mod lore;
 mod player_identity;

@@ -12,6 +12,7 @@ pub mod calibration;
 pub mod character_card;
 pub mod claims;
 pub mod condition;
+pub mod episode;
 pub mod fact;
 pub mod keywords;
 pub mod locks;

@@ -42,6 +42,7 @@ histories! {
     "0019_curator"
     "0020_lore"
     "0021_actions"
+    "0022_episodes"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

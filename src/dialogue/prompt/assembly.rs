@@ -19,6 +19,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{
+    episodes::EpisodeHit,
     lore::FoundLore,
     npc_conversation::{END_MARK, Scene},
     overheard::OverheardLine,
@@ -36,7 +37,7 @@ use colloquy_memory::{
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
-    trace::{CandidateFate, CandidateTrace, LoreTrace, ScenarioTrace, SectionTrace},
+    trace::{CandidateFate, CandidateTrace, EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -70,6 +71,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub past: Option<&'a NpcPast>,
     /// The lore that the turn found, if the world has lore.
     pub lore: Option<&'a FoundLore>,
+    /// The episodes that the prompt may have, in no particular order.
+    pub episodes: &'a [EpisodeHit],
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
@@ -83,7 +86,7 @@ pub(crate) struct PromptMaterial<'a> {
     pub action_lines: Vec<String>,
     /// Found facts, scored and confirmed, best first.
     pub hits: &'a [RecallHit],
-    /// The raw cosine at which two hits may count as duplicates.
+    /// The raw cosine at which two hits, or two episodes, may count as duplicates.
     pub near_duplicate_cosine: f32,
     /// The required relation between a hit and the line.
     pub gate: TopicGate,
@@ -125,6 +128,8 @@ pub(crate) struct Prompt {
     pub scenarios: Vec<ScenarioTrace>,
     /// The fates of all considered entries of the lore, best first.
     pub lore: Vec<LoreTrace>,
+    /// The considered episodes; first those to use.
+    pub episodes: Vec<EpisodeTrace>,
     pub notes: Vec<String>,
 }
 
@@ -222,6 +227,7 @@ pub(crate) fn assemble_prompt(
         .collect();
 
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
+    selection.add_episodes(material, (budgets, &settings.episodes), left, &count);
     selection.add_lore(templates, material, budgets, left, &count)?;
     let (messages, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
@@ -247,6 +253,7 @@ pub(crate) fn assemble_prompt(
         candidates: trace_candidates(material, &selection, &fates),
         scenarios: selection.trace_past(material),
         lore: selection.trace_lore(material),
+        episodes: selection.trace_episodes(material),
         notes,
     })
 }

@@ -15,12 +15,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
+    episodes::EpisodeHit,
     npc_conversation::Scene,
     recall::{RecallHit, TopicGate, TopicRelevance},
     scenarios::NpcPast,
     settings::{
-        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
-        ScenarioSettings, SummarySettings, TurnSettings,
+        DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
+        SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
     turn::TurnError,
 };
@@ -62,6 +63,7 @@ fn settings() -> DialogueSettings {
             overheard_tokens: 600,
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
+            episode_tokens: 300,
             lore_tokens: 800,
             lore_item_tokens: 250,
             memory_tokens: 1_200,
@@ -85,6 +87,12 @@ fn settings() -> DialogueSettings {
             min_score: 0.05,
             speculative: true,
             body_cache: 1_000,
+        },
+        episodes: EpisodeSettings {
+            recent: 3,
+            important: 3,
+            similar: 3,
+            min_similarity: 0.3,
         },
         scenarios: ScenarioSettings {
             top_k: 3,
@@ -292,6 +300,7 @@ struct PromptCase {
     world_lines: Vec<String>,
     action_lines: Vec<String>,
     hits: Vec<RecallHit>,
+    episodes: Vec<EpisodeHit>,
     past: Option<NpcPast>,
     meeting: Option<Meeting>,
     gate: TopicGate,
@@ -312,6 +321,7 @@ impl PromptCase {
             world_lines: vec![],
             action_lines: vec![],
             hits: vec![],
+            episodes: vec![],
             past: None,
             meeting: None,
             gate: TopicGate::Open,
@@ -330,6 +340,7 @@ impl PromptCase {
             continued_text: None,
             past: self.past.as_ref(),
             lore: None,
+            episodes: &self.episodes,
             overheard: &[],
             line: &self.line,
             history: &self.history,

@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
 use crate::{
-    Services, actions,
+    Services, actions, episodes,
     jobs::new_jobs,
     prompt::{self, Prompt},
     requester::Requester,
@@ -21,6 +21,7 @@ use colloquy_core::{
 use colloquy_memory::{
     actions::{ActionRule, RequestedAction},
     authored::{Npc, World, WorldSettings},
+    episode::Episode,
     fact::Cause,
     keywords::normalise_text,
     party,
@@ -83,6 +84,7 @@ pub(super) async fn commit_reply(
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    let episode = episode_of_greeting(services, input, &turn, &spoken, &checkpoint)?;
     let uncut = spoken.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &spoken.cuts);
     let commit = TurnCommit {
@@ -97,6 +99,7 @@ pub(super) async fn commit_reply(
         trace: trace_of(services, input, &turn, spoken, notes, &checkpoint),
         state,
         actions,
+        episode,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
         jobs,
@@ -472,6 +475,33 @@ fn needs_playback_ack(playback: Playback, cut: bool) -> bool {
     playback == Playback::Ack && !cut
 }
 
+/// Returns the episode of a greeting, which no extraction reads.
+fn episode_of_greeting(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    spoken: &UncommittedTurn,
+    checkpoint: &Checkpoint,
+) -> Result<Option<Episode>, TurnError> {
+    let Some(player) = input.player.clone().filter(|_| input.is_greeting()) else {
+        return Ok(None);
+    };
+    let (text, importance) = episodes::plain_episode(services, &input.npc, "", None)?;
+    Ok(Some(Episode {
+        turn: turn.id,
+        dialogue: turn.dialogue,
+        number: turn.number,
+        world: input.world.id.clone(),
+        npc: turn.npc.clone(),
+        player,
+        place: spoken.gathered.place.clone(),
+        text,
+        importance,
+        locks: checkpoint.told_locks.clone().unwrap_or_default(),
+        at: turn.committed_at,
+    }))
+}
+
 fn trace_of(
     services: &Services,
     input: &TurnInput,
@@ -516,6 +546,8 @@ fn trace_of(
         candidates: prompt.candidates,
         scenarios: prompt.scenarios,
         lore: prompt.lore,
+        episodes: prompt.episodes,
+        place: gathered.place,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.turns_told_in(),
         locks: checkpoint.locks.clone().unwrap_or_default(),

@@ -44,6 +44,7 @@ mod authored;
 mod backlog;
 mod curator;
 mod dialogues;
+mod episodes;
 mod facts;
 mod idempotency;
 mod job_calls;
@@ -128,6 +129,8 @@ pub(super) enum LedgerLock<'a> {
     Summaries(DialogueId),
     /// The order of a world's state changes: a reader of a change has seen all earlier changes.
     State(&'a WorldId),
+    /// The order of the episodes of an NPC: a reader of an episode has seen all earlier episodes.
+    Episodes(&'a WorldId, &'a NpcId),
 }
 
 /// Returns all stores of the ledger on one engine.
@@ -139,6 +142,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
         turns: Arc::new(turns::SqlTurnStore(engine.clone())),
+        episodes: Arc::new(episodes::SqlEpisodeStore(engine.clone())),
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),

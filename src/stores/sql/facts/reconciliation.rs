@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, LedgerLock, acquire_lock, job_calls,
+    Connection, Engine, LedgerLock, acquire_lock, episodes, job_calls,
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
     statements::{BoundQuery, execute, fetch_all, fetch_scalar},
     turns::to_signed,
@@ -205,6 +205,12 @@ pub(super) async fn reconcile_memory(
     let (of, world, teaches_nothing) = (tenant, &result.world, result.teaches_nothing());
     let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
     let model = engine.embedding_model.clone();
+    if teaches_nothing && result.episode.is_some() {
+        return write_transaction!(engine, of, |connection| {
+            write_reconciliation(connection, &tenant, &model, &result, now).await
+        })
+        .await;
+    }
     if teaches_nothing {
         return write_statement!(engine, of, |connection| {
             write_reconciliation(connection, &tenant, &model, &result, now).await
@@ -234,8 +240,12 @@ async fn write_reconciliation(
             clear_dirty_mark(connection, tenant, result, mark, *whole).await?
         }
     };
-    if refused.is_some() || teaches_nothing {
-        return Ok(refused.unwrap_or(ReconcileOutcome::Committed));
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    if teaches_nothing {
+        write_episode(connection, tenant, result).await?;
+        return Ok(ReconcileOutcome::Committed);
     }
     failpoint!("facts.passed");
     store_other_extractions(connection, tenant, result).await?;
@@ -265,7 +275,15 @@ async fn write_reconciliation(
     failpoint!("facts.folded");
     // Verdicts come last: a transaction waiting for the same pairs then holds no lock needed here.
     verdicts::upsert_verdicts(connection, tenant, &result.verdicts, now).await?;
+    write_episode(connection, tenant, result).await?;
     Ok(ReconcileOutcome::Committed)
+}
+
+async fn write_episode(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {
+    if let Some(episode) = &result.episode {
+        episodes::insert_episode(connection, tenant, episode).await?;
+    }
+    Ok(())
 }
 
 /// Ends the job and stores the first extraction of its turn. `Some` means that nothing may be written.

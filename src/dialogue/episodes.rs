@@ -23,10 +23,11 @@ use colloquy_memory::{
         Episode, MAX_COMPARED_EPISODES, MAX_EPISODE_CHARS, MAX_LINE_CHARS, MIN_IMPORTANT, clip_line, first_sentence,
     },
     fact::Importance,
+    locks::DisclosureLocks,
     party,
     scoring::dot_product,
     state::WorldState,
-    turn::Intent,
+    turn::{Intent, Turn},
 };
 use colloquy_ports::{
     StoreResult,
@@ -82,7 +83,7 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
         recent: most(settings.recent),
         important: most(settings.important),
         min_importance: MIN_IMPORTANT,
-        after: known.last_seq(),
+        after: known.read_after(),
         vectors: if settings.similar == 0 {
             0
         } else {
@@ -205,4 +206,31 @@ pub(crate) fn plain_episode(
         clip_line(&text, MAX_EPISODE_CHARS),
         Importance::from_clamped(importance),
     ))
+}
+
+/// Returns the episode of a greeting, which no extraction reads. `None`: the turn is none.
+pub(crate) fn greeting_episode(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    place: Option<String>,
+    locks: DisclosureLocks,
+) -> Result<Option<Episode>, TemplateError> {
+    let Some(player) = input.player.clone().filter(|_| input.is_greeting()) else {
+        return Ok(None);
+    };
+    let (text, importance) = plain_episode(services, &input.npc, "", None)?;
+    Ok(Some(Episode {
+        turn: turn.id,
+        dialogue: turn.dialogue,
+        number: turn.number,
+        world: input.world.id.clone(),
+        npc: turn.npc.clone(),
+        player,
+        place,
+        text,
+        importance,
+        locks,
+        at: turn.committed_at,
+    }))
 }

@@ -1,5 +1,6 @@
 //! The vectors of episodes in this node's memory. Vectors of a pair never change while they are here, so a turn reads only
-//! those written since. Whether an episode stands is asked of the ledger.
+//! those written since, and the last few again: a write with a lower `seq` may be committed later. Whether an episode stands is
+//! asked of the ledger.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -18,6 +19,10 @@ const MAX_CACHED_BYTES: u64 = 128 * 1024 * 1024;
 const ENTRY_BYTES: usize = 128;
 /// After a change of the embedder, vectors are replaced in the background. Old ones are read again after this time.
 const REREAD_AFTER: Duration = Duration::from_mins(10);
+
+/// The number of the last vectors that every turn reads again. So many episodes of one pair are not written while the write
+/// of another lasts.
+const REREAD_ROWS: usize = 4;
 
 type PairKey = (TenantId, WorldId, NpcId, PlayerId);
 
@@ -49,7 +54,7 @@ impl EpisodeCache {
         known: Arc<PairVectors>,
         read: Vec<EpisodeVector>,
     ) -> Arc<PairVectors> {
-        if read.is_empty() {
+        if read.iter().all(|row| known.has(row)) {
             return known;
         }
         let mut vectors = PairVectors::clone(&known);
@@ -77,9 +82,13 @@ pub(crate) struct PairVectors {
 }
 
 impl PairVectors {
-    /// The highest `seq`; 0 for none.
-    pub(super) fn last_seq(&self) -> i64 {
-        self.rows.last_key_value().map_or(0, |(seq, _)| *seq)
+    /// Returns the `seq` after which vectors are read: that of the last vector but [`REREAD_ROWS`]; 0 for few vectors.
+    pub(super) fn read_after(&self) -> i64 {
+        self.rows.keys().rev().nth(REREAD_ROWS).map_or(0, |seq| *seq)
+    }
+    fn has(&self, row: &EpisodeVector) -> bool {
+        let known = self.rows.get(&row.seq);
+        known.is_some_and(|known| known.model == row.model)
     }
 
     fn add(&mut self, read: Vec<EpisodeVector>) {
@@ -119,7 +128,8 @@ mod tests {
         let mut vectors = PairVectors::default();
         vectors.add((1..=most).rev().map(row).collect());
         vectors.add(vec![row(most + 2), row(most + 1)]);
-        assert_eq!(vectors.last_seq(), most + 2);
+        assert_eq!(vectors.read_after(), most - 2);
+        assert!(vectors.has(&row(most + 2)) && !vectors.has(&row(2)));
         assert_eq!(vectors.of_model("m").count(), MAX_COMPARED_EPISODES);
         assert_eq!(vectors.of_model("other").count(), 0);
         let first = vectors.of_model("m").next().map(|(turn, _)| turn);

@@ -1,10 +1,10 @@
 //! Prompts as sent: their form, their stable parts, and their guarantees.
 #![allow(clippy::unwrap_used)]
-
 mod among_npcs;
 mod budgets;
 mod claims;
 mod diversity;
+mod episodes;
 mod past;
 mod reach;
 mod who;
@@ -20,8 +20,8 @@ use crate::{
     recall::{RecallHit, TopicGate, TopicRelevance},
     scenarios::NpcPast,
     settings::{
-        DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
-        SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
+        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+        ScenarioSettings, SummarySettings, TurnSettings,
     },
     turn::TurnError,
 };
@@ -88,12 +88,8 @@ fn settings() -> DialogueSettings {
             speculative: true,
             body_cache: 1_000,
         },
-        episodes: EpisodeSettings {
-            recent: 3,
-            important: 3,
-            similar: 3,
-            min_similarity: 0.3,
-        },
+        episodes: serde_json::from_str(r#"{"recent": 3, "important": 3, "similar": 3, "min_similarity": 0.3}"#)
+            .unwrap(),
         scenarios: ScenarioSettings {
             top_k: 3,
             min_score: 0.15,

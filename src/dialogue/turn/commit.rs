@@ -21,7 +21,6 @@ use colloquy_core::{
 use colloquy_memory::{
     actions::{ActionRule, RequestedAction},
     authored::{Npc, World, WorldSettings},
-    episode::Episode,
     fact::Cause,
     keywords::normalise_text,
     party,
@@ -84,7 +83,8 @@ pub(super) async fn commit_reply(
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
-    let episode = episode_of_greeting(services, input, &turn, &spoken, &checkpoint)?;
+    let (place, locks) = (spoken.gathered.place.clone(), checkpoint.told_locks.clone());
+    let episode = episodes::greeting_episode(services, input, &turn, place, locks.unwrap_or_default())?;
     let uncut = spoken.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &spoken.cuts);
     let commit = TurnCommit {
@@ -473,33 +473,6 @@ fn jobs_of(
 /// reply that ended with the server or the session does wait.
 fn needs_playback_ack(playback: Playback, cut: bool) -> bool {
     playback == Playback::Ack && !cut
-}
-
-/// Returns the episode of a greeting, which no extraction reads.
-fn episode_of_greeting(
-    services: &Services,
-    input: &TurnInput,
-    turn: &Turn,
-    spoken: &UncommittedTurn,
-    checkpoint: &Checkpoint,
-) -> Result<Option<Episode>, TurnError> {
-    let Some(player) = input.player.clone().filter(|_| input.is_greeting()) else {
-        return Ok(None);
-    };
-    let (text, importance) = episodes::plain_episode(services, &input.npc, "", None)?;
-    Ok(Some(Episode {
-        turn: turn.id,
-        dialogue: turn.dialogue,
-        number: turn.number,
-        world: input.world.id.clone(),
-        npc: turn.npc.clone(),
-        player,
-        place: spoken.gathered.place.clone(),
-        text,
-        importance,
-        locks: checkpoint.told_locks.clone().unwrap_or_default(),
-        at: turn.committed_at,
-    }))
 }
 
 fn trace_of(

@@ -240,7 +240,7 @@ pub struct Reconciliation {
     /// Stored beside the facts: one extraction for each memory that the turn teaches.
     pub extractions: Vec<Extraction>,
     pub facts: Vec<NewFact>,
-    /// The episode of the job's turn.
+    /// The episode of the job's turn. Written with an extraction of the turn.
     pub episode: Option<EmbeddedEpisode>,
     pub invalidations: Vec<NewInvalidation>,
     /// Invalidations that no longer count.

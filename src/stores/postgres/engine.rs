@@ -328,7 +328,6 @@ pub(super) async fn acquire_lock(
             .bind(dialogue.to_string())
             .bind(name("memory", world.as_str())),
         LedgerLock::State(world) => named("state", world.as_str()),
-        LedgerLock::Episodes(world, npc) => named("episodes", &format!("{world} {npc}")),
         LedgerLock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
         LedgerLock::NewDialogue(world) => sqlx::query(LOCK_SHARED_BY_NAME).bind(name("dialogues", world.as_str())),
         LedgerLock::Dialogues(world) => sqlx::query(LOCK_DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),

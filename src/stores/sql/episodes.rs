@@ -6,11 +6,11 @@ use std::{collections::HashSet, sync::Arc};
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock,
+    Connection, Engine,
     rows::{
         Columns, fetch_page, json_list, page_row_limit, to_micros, vector_from_bytes, vector_to_bytes, without_nul,
     },
-    statements::{execute, fetch_all},
+    statements::{BoundQuery, execute, fetch_all},
 };
 use colloquy_core::{
     ids::{TenantId, TurnId},
@@ -19,10 +19,7 @@ use colloquy_core::{
 use colloquy_memory::{episode::Episode, fact::Importance};
 use colloquy_ports::{
     Page, PageRequest, StoreError, StoreResult,
-    ledger::{
-        episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeStore, EpisodeVector, FoundEpisodes},
-        scenarios::Embedding,
-    },
+    ledger::episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeStore, EpisodeVector, FoundEpisodes},
 };
 
 pub(super) struct SqlEpisodeStore(pub(super) Arc<Engine>);
@@ -39,12 +36,27 @@ macro_rules! of_pair {
     };
 }
 
-/// A turn has one episode, however often its job runs.
-const INSERT_EPISODE: &str =
-    "INSERT INTO episodes (tenant, world, npc, player, dialogue, number, place, text, importance,
-        locked_by, at, embedding_model, embedding, cause_kind, cause_id)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 'turn', $14)
-    ON CONFLICT (tenant, cause_id) DO NOTHING";
+/// Inserts an episode. `$values` are the values of the columns in their order, in a SELECT. A turn has one episode: a second
+/// changes nothing, but counts as a changed row.
+macro_rules! insert_episode_row {
+    ($values:literal, $when:expr) => {
+        concat!(
+            "INSERT INTO episodes (tenant, world, npc, dialogue, number, at, cause_kind, cause_id, player, place, text,
+                importance, locked_by, embedding_model, embedding)
+             SELECT ",
+            $values,
+            " WHERE ",
+            $when,
+            " ON CONFLICT (tenant, cause_id) DO UPDATE SET text = episodes.text"
+        )
+    };
+}
+pub(super) use insert_episode_row;
+
+const INSERT_EPISODE: &str = insert_episode_row!(
+    "$1, $2, $3, $4, $5, $6, 'turn', $7, $8, $9, $10, $11, $12, $13, $14",
+    "TRUE"
+);
 /// A shortened turn without an extraction keeps the episode.
 const COPY_EPISODE: &str = "INSERT INTO episodes (tenant, world, npc, player, dialogue, number, place, text, importance,
         locked_by, at, embedding_model, embedding, cause_kind, cause_id)
@@ -97,28 +109,36 @@ const UNEMBEDDED: &str = "SELECT cause_id, text FROM episodes
 const STORE_EMBEDDING: &str = "UPDATE episodes SET embedding_model = $3, embedding = $4
     WHERE tenant = $1 AND cause_id = $2 AND embedding_model <> $3";
 
-/// Inserts an episode, unless its turn has one. The lock gives the `seq` of a pair the order of the commits, so that a
-/// reader misses none.
+/// Inserts an episode, unless its turn has one.
 pub(super) async fn insert_episode(
     connection: &mut Connection,
     tenant: &TenantId,
-    EmbeddedEpisode { episode, embedding }: &EmbeddedEpisode,
+    embedded: &EmbeddedEpisode,
 ) -> StoreResult<()> {
-    if embedding.is_some() {
-        acquire_lock(connection, tenant, LedgerLock::Episodes(&episode.world, &episode.npc)).await?;
-    }
-    let (model, vector) = match embedding {
-        Some(Embedding { model, vector }) => (Some(without_nul(model)), Some(vector_to_bytes(vector))),
-        None => (None, None),
-    };
-    execute!(
-        connection, INSERT_EPISODE;
-        tenant, episode.world, episode.npc, episode.player, episode.dialogue, i64::from(episode.number),
-        episode.place.as_deref().map(without_nul), without_nul(&episode.text), i64::from(episode.importance.get()),
-        episode.locks.to_string(), to_micros(episode.at), model, vector, episode.turn
-    )
-    .await
-    .map(drop)
+    let episode = &embedded.episode;
+    let inserting = bind!(
+        INSERT_EPISODE;
+        tenant, episode.world, episode.npc, episode.dialogue, i64::from(episode.number), to_micros(episode.at),
+        episode.turn
+    );
+    execute(connection, bind_episode(inserting, embedded)).await.map(drop)
+}
+
+/// Binds the columns of an episode from the player on.
+pub(super) fn bind_episode<'q>(query: BoundQuery<'q>, embedded: &EmbeddedEpisode) -> BoundQuery<'q> {
+    let EmbeddedEpisode { episode, embedding } = embedded;
+    let place = episode.place.as_deref().map(|place| without_nul(place).into_owned());
+    let model = embedding
+        .as_ref()
+        .map(|embedding| without_nul(&embedding.model).into_owned());
+    query
+        .bind(episode.player.to_string())
+        .bind(place)
+        .bind(without_nul(&episode.text).into_owned())
+        .bind(i64::from(episode.importance.get()))
+        .bind(episode.locks.to_string())
+        .bind(model)
+        .bind(embedding.as_ref().map(|embedding| vector_to_bytes(&embedding.vector)))
 }
 
 /// Gives a turn that replaces another the episode of the other, if there is one.

@@ -129,8 +129,6 @@ pub(super) enum LedgerLock<'a> {
     Summaries(DialogueId),
     /// The order of a world's state changes: a reader of a change has seen all earlier changes.
     State(&'a WorldId),
-    /// The order of the episodes of an NPC: a reader of an episode has seen all earlier episodes.
-    Episodes(&'a WorldId, &'a NpcId),
 }
 
 /// Returns all stores of the ledger on one engine.

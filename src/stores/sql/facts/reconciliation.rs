@@ -72,6 +72,18 @@ const PASS_FENCE_AND_STORE: &str = batch!(
         was_changed!()
     )
 );
+/// Like [`PASS_FENCE_AND_STORE`], for a turn that taught no fact: its episode is the only other row.
+const PASS_FENCE_AND_TELL: &str = batch!(
+    pass_memory_fence!("$22"),
+    episodes::insert_episode_row!(
+        "$1, $6, $11, $9, $10, $15, 'turn', $3, $23, $24, $25, $26, $27, $28, $29",
+        was_changed!()
+    ),
+    store_extraction!(
+        "$1, $3, $6, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21",
+        was_changed!()
+    )
+);
 /// Stores the turn's extraction for a further memory.
 const STORE_EXTRACTION: &str = store_extraction!(
     "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16",
@@ -205,12 +217,6 @@ pub(super) async fn reconcile_memory(
     let (of, world, teaches_nothing) = (tenant, &result.world, result.teaches_nothing());
     let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
     let model = engine.embedding_model.clone();
-    if teaches_nothing && result.episode.is_some() {
-        return write_transaction!(engine, of, |connection| {
-            write_reconciliation(connection, &tenant, &model, &result, now).await
-        })
-        .await;
-    }
     if teaches_nothing {
         return write_statement!(engine, of, |connection| {
             write_reconciliation(connection, &tenant, &model, &result, now).await
@@ -244,7 +250,6 @@ async fn write_reconciliation(
         return Ok(refused);
     }
     if teaches_nothing {
-        write_episode(connection, tenant, result).await?;
         return Ok(ReconcileOutcome::Committed);
     }
     failpoint!("facts.passed");
@@ -302,9 +307,14 @@ async fn pass_memory_fence(
             guarding_memories(&result.npcs), to_signed(result.expected_memory_seq)
         )
     };
-    let passing = match result.extractions.first() {
-        None => passing(PASS_MEMORY_FENCE).bind(&calls),
-        Some(brought) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
+    let alone = result.episode.as_ref().filter(|_| result.teaches_nothing());
+    let passing = match (result.extractions.first(), alone) {
+        (None, _) => passing(PASS_MEMORY_FENCE).bind(&calls),
+        (Some(brought), None) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
+        (Some(brought), Some(episode)) => {
+            let passing = bind_extraction(passing(PASS_FENCE_AND_TELL), brought)?.bind(&calls);
+            episodes::bind_episode(passing, episode)
+        }
     };
     if execute(connection, passing).await? > 0 {
         return Ok(None);

@@ -17,6 +17,8 @@ mod deaths;
 mod disabled_tenant;
 #[path = "../drain.rs"]
 mod drain;
+#[path = "../episodes.rs"]
+mod episodes;
 #[path = "../greeting.rs"]
 mod greeting;
 #[path = "../in_flight.rs"]

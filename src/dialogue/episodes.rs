@@ -136,6 +136,8 @@ pub(crate) async fn find_candidates(
             break;
         }
     }
+    // As for facts: the player has asked for nothing, and a locked episode would lock what the session teaches.
+    episodes.retain(|episode| !input.is_greeting() || episode.locks.is_empty());
     let locked = episodes.into_iter().map(|episode| {
         let locks = episode.locks.clone();
         (episode, locks)

@@ -280,7 +280,6 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
     }
 }
 
-/// The dialogue of the prompt.
 fn dialogue() -> DialogueId {
     DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(1))
 }

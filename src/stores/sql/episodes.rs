@@ -90,9 +90,13 @@ const FIND_EPISODES: &str = concat!(
 const STANDING_EPISODES: &str = concat!(
     "SELECT ",
     episode_columns!(),
-    " FROM ",
-    of_pair!(),
-    " AND lifted_at IS NULL AND cause_id ",
+    " FROM episodes WHERE tenant = $1 AND ",
+    unindexed!("world"),
+    " = $2 AND ",
+    unindexed!("npc"),
+    " = $3 AND ",
+    unindexed!("player"),
+    " = $4 AND lifted_at IS NULL AND cause_id ",
     in_json_list!("$5")
 );
 const LIST_EPISODES: &str = concat!(

@@ -136,8 +136,13 @@ pub(crate) async fn find_candidates(
             break;
         }
     }
-    // As for facts: the player has asked for nothing, and a locked episode would lock what the session teaches.
-    episodes.retain(|episode| !input.is_greeting() || episode.locks.is_empty());
+    // The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
+    // the player has asked for nothing, and the episode would lock what the session teaches.
+    let in_history = |episode: &Episode| {
+        let mut numbers = input.history.iter().map(|turn| turn.number);
+        episode.dialogue == input.dialogue.id && numbers.any(|number| number == episode.number)
+    };
+    episodes.retain(|episode| episode.locks.is_empty() || !input.is_greeting() && !in_history(episode));
     let locked = episodes.into_iter().map(|episode| {
         let locks = episode.locks.clone();
         (episode, locks)

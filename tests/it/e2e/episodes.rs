@@ -140,7 +140,7 @@ fn next_session_recalls_the_important_the_recent_and_the_similar() {
         let nobody = backend.get(&format!("{EPISODES}?player_id=p2")).await;
         assert_eq!(nobody["items"], json!([]));
         let (status, _) = backend.call(Method::GET, EPISODES, None).await;
-        assert_eq!(status, StatusCode::BAD_REQUEST, "a player is needed");
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "a player is needed");
     });
 }
 

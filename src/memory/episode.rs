@@ -305,7 +305,7 @@ mod tests {
             let all: Vec<Episode> = rows.iter().zip(1..).map(|(row, n)| episode(n, row.0, &format!("Text {}.", row.1 + 10 * row.0))).collect();
             let found: Vec<(usize, f64)> = rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.2?))).collect();
             let counts = StageCounts { recent, important, similar };
-            let ranked = choose_episodes(&candidates(&all, &found), counts, 0.95, |episode| (episode.number % 5 == 0).then_some(InHistory));
+            let ranked = choose_episodes(&candidates(&all, &found), counts, 0.95, |episode| (episode.number.is_multiple_of(5)).then_some(InHistory));
             let mut seen: Vec<usize> = ranked.iter().map(|ranked| ranked.at).collect();
             seen.sort_unstable();
             seen.dedup();
@@ -315,12 +315,12 @@ mod tests {
                 prop_assert!(used.iter().filter(|used| used.1 == stage).count() <= most);
             }
             for (at, _) in &used {
-                prop_assert!(all[*at].number % 5 != 0);
+                prop_assert!(!all[*at].number.is_multiple_of(5));
                 let same = used.iter().filter(|(other, _)| all[*other].text == all[*at].text).count();
                 prop_assert_eq!(same, 1);
             }
             // The first chosen episodes are the newest that may be used.
-            if recent > 0 && let Some(newest) = all.iter().rev().find(|episode| episode.number % 5 != 0) {
+            if recent > 0 && let Some(newest) = all.iter().rev().find(|episode| !episode.number.is_multiple_of(5)) {
                 prop_assert!(used.iter().any(|(at, _)| all[*at].turn == newest.turn));
             }
         }

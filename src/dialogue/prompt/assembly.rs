@@ -191,19 +191,7 @@ pub(crate) fn assemble_prompt(
 
     let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
     let packable = diversify_hits(material, packable, settings.recall.diversity);
-    let texts: Vec<String> = packable
-        .iter()
-        .map(|&at| {
-            let body = &material.hits[at].body;
-            attribute_statement(
-                templates,
-                material.reader(),
-                &body.subject,
-                &body.speaker,
-                &body.view.content,
-            )
-        })
-        .collect::<Result<_, _>>()?;
+    let texts = attribute_hits(templates, material, &packable)?;
     let packing = pack_texts(
         &texts.iter().map(String::as_str).collect::<Vec<_>>(),
         PackingBudget {
@@ -256,6 +244,20 @@ pub(crate) fn assemble_prompt(
         episodes: selection.trace_episodes(material),
         notes,
     })
+}
+
+/// Returns the texts of hits, each with its speaker.
+fn attribute_hits(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    hits: &[usize],
+) -> Result<Vec<String>, TurnError> {
+    let text = |at: &usize| {
+        let (body, reader) = (&material.hits[*at].body, material.reader());
+        let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
+        Ok(text)
+    };
+    hits.iter().map(text).collect()
 }
 
 /// Returns the messages that continue a cut reply: its beginning as the NPC's own words, and the request.

@@ -69,7 +69,7 @@ fn extraction_of<S: LedgerSubject>(f: &Fixture<S>, turn: &Turn) -> Extraction {
 async fn learn<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number: usize, importance: u8) -> Episode {
     let episode = sample_episode(f, told, number, importance);
     let mut plan = told.fact_plan(f, number, "The player likes grapes.", &[]).await;
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         plan.facts.clear();
         plan.flagging.clear();
         plan.npcs.clear();
@@ -81,7 +81,7 @@ async fn learn<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number: u
     episode
 }
 
-fn request<'a>(pair: EpisodePair<'a>, recent: u32, important: u32, after: i64) -> EpisodeRequest<'a> {
+fn request(pair: EpisodePair<'_>, recent: u32, important: u32, after: i64) -> EpisodeRequest<'_> {
     EpisodeRequest {
         pair,
         recent,
@@ -185,8 +185,8 @@ pub async fn episodes_are_listed_newest_first_in_pages<S: LedgerSubject>(f: &Fix
     assert_eq!(first.items, all[..2]);
     let second = list(2, first.next).await;
     assert_eq!(second.items, all[2..4]);
-    let last = list(2, second.next).await;
-    assert_eq!((last.items, last.next), (all[4..].to_vec(), None));
+    let third = list(2, second.next).await;
+    assert_eq!((third.items, third.next), (all[4..].to_vec(), None));
 }
 
 pub async fn episode_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(f: &mut Fixture<S>) {
@@ -202,8 +202,8 @@ pub async fn episode_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(
     assert_eq!(f.standing().await, all[..1]);
     assert_eq!(f.find_episodes(0, 9, 0).await.episodes.len(), 1);
     let store = &f.ledger().episodes;
-    let lifted = store.load_standing_episodes(&f.scope, f.pair(), &all).await.unwrap();
-    assert_eq!(lifted.len(), 1);
+    let standing = store.load_standing_episodes(&f.scope, f.pair(), &all).await.unwrap();
+    assert_eq!(standing.len(), 1);
     let listed = store.list_episodes(&f.scope, f.pair(), &page(9, None)).await.unwrap();
     assert_eq!(listed.items.len(), 1);
     assert_eq!(f.find_episodes(0, 0, 0).await.vectors.len(), 3, "vectors stay");

@@ -1,4 +1,4 @@
-//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Four parts:
+//! Whole turns with a mock model at 0 ms, below the actors: gather, prompt, streamed reply, commit. Five parts:
 //!
 //! 1. Criterion: assembling a prompt from warm stores (as the context preview does), and one turn end to end with
 //!    1,000 facts.
@@ -6,6 +6,7 @@
 //!    with clustered vectors of 384 dimensions. Each size runs 400 turns, every line new.
 //! 3. The prompts of 64 dialogues with one NPC at once, on the callers' threads or on a single thread.
 //! 4. Percentiles of assembling a prompt with 100,000 facts, without lore and with 10,000 entries, taken in turn.
+//! 5. The same without episodes, and after 2,000 turns with an episode each.
 //!
 //! Writing the 100,000 facts takes a minute. `RECALL_FACTS=1000` skips this size.
 #![allow(clippy::unwrap_used)]
@@ -26,7 +27,7 @@ use colloquy::{
     dialogue::{
         Services,
         events::ReplyDone,
-        lore,
+        jobs, lore,
         models::{ModelRouter, RouteTable},
         preview::preview_prompt,
         prompt::Templates,
@@ -49,6 +50,7 @@ use colloquy::{
         ledger::{
             audit::Edit,
             dialogues::{Dialogue, DialogueOptions, DialogueStatus, OpenDialogue, OwnershipClaim},
+            jobs::Job,
         },
         llm::{Llm, LlmError},
     },
@@ -388,6 +390,11 @@ impl TurnBench {
     }
 
     async fn run_turn(&mut self) {
+        self.run_turn_with_jobs().await;
+    }
+
+    /// Runs a turn, and returns its jobs.
+    async fn run_turn_with_jobs(&mut self) -> Vec<Job> {
         let (_hand, cut) = watch::channel(None);
         let committed = turn::run_turn(&self.services, self.turn_input(), &SilentFeed, cut)
             .await
@@ -400,6 +407,33 @@ impl TurnBench {
         if self.history.len() > 20 {
             self.history.drain(..8);
         }
+        committed.jobs
+    }
+
+    /// Runs turns with their jobs, so that each leaves an episode. No later prompt has the lines.
+    async fn leave_episodes(&mut self, turns: u32) {
+        for _ in 0..turns {
+            for job in self.run_turn_with_jobs().await {
+                jobs::run_job(&self.services, &self.scope, &job).await.unwrap();
+            }
+        }
+        self.history.clear();
+    }
+
+    /// Returns the assembly time of each of `rounds` prompts in milliseconds, sorted.
+    async fn prompt_millis(&self, rounds: u32) -> Vec<f64> {
+        let mut millis = Vec::new();
+        for round in 0..rounds + 40 {
+            let input = self.turn_input_after(round);
+            let started = self.services.clock.monotonic_now();
+            black_box(preview_prompt(&self.services, &input).await.unwrap());
+            if round >= 40 {
+                let time = self.services.clock.monotonic_now() - started;
+                millis.push(time.as_secs_f64() * 1_000.0);
+            }
+        }
+        millis.sort_by(f64::total_cmp);
+        millis
     }
 
     /// Returns the recall time of each of `turns` turns in milliseconds, sorted.
@@ -542,6 +576,27 @@ fn lore_percentiles() {
     }
 }
 
+/// Measures the assembly of prompts without episodes, and with 2,000 of the NPC and the player.
+fn episode_percentiles() {
+    const ROUNDS: u32 = 400;
+    let facts = most_facts().min(100_000);
+    let (none, many) = build_runtime(2).block_on(async {
+        let mut stage = TurnBench::with_facts(facts).await;
+        let none = stage.prompt_millis(ROUNDS).await;
+        stage.leave_episodes(2_000).await;
+        (none, stage.prompt_millis(ROUNDS).await)
+    });
+    for (name, millis) in [("no episodes", none), ("2,000 episodes", many)] {
+        let at = |share: usize| millis[millis.len() * share / 100 - 1];
+        println!(
+            "a prompt with {facts} facts and {name}: p50 {:.2} ms, p95 {:.2} ms, p99 {:.2} ms",
+            at(50),
+            at(95),
+            at(99)
+        );
+    }
+}
+
 criterion_group!(benches, bench_turns);
 
 fn main() {
@@ -550,6 +605,7 @@ fn main() {
         recall_percentiles();
         concurrent_recalls_of_one_npc();
         lore_percentiles();
+        episode_percentiles();
     }
     benches();
     Criterion::default().configure_from_args().final_summary();

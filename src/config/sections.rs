@@ -15,8 +15,8 @@ use colloquy_core::ids::TenantId;
 use colloquy_dialogue::{
     models::{BudgetSettings, ModelPrice, places_for_jobs},
     settings::{
-        ConversationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
-        SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
+        ConversationSettings, DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings,
+        RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
 };
 use colloquy_http::{HttpSettings, socket::player_socket::SocketSettings};
@@ -45,6 +45,7 @@ pub struct Config {
     pub turn: TurnSettings,
     pub prompt: PromptSettings,
     pub recall: RecallSettings,
+    pub episodes: EpisodeSettings,
     pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
@@ -64,6 +65,7 @@ impl Config {
             turn: self.turn.clone(),
             prompt: self.prompt.clone(),
             recall: self.recall.clone(),
+            episodes: self.episodes.clone(),
             scenarios: self.scenarios.clone(),
             summaries: self.summaries.clone(),
             jobs: JobSettings {

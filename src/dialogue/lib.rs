@@ -7,6 +7,7 @@ extern crate colloquy_core;
 
 mod acquaintance;
 pub mod actions;
+mod episodes;
 pub mod events;
 pub mod explain;
 pub mod game_time;

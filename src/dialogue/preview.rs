@@ -8,7 +8,7 @@ use super::{
     turn::{TurnError, TurnInput, gather},
 };
 use colloquy_memory::{
-    trace::{LoreTrace, ScenarioTrace, SectionTrace},
+    trace::{EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
     turn::Intent,
 };
 use colloquy_ports::llm::ChatMessage;
@@ -24,6 +24,9 @@ pub struct Preview {
     /// The considered lore, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lore: Vec<LoreTrace>,
+    /// The considered episodes: first those to use, then the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub episodes: Vec<EpisodeTrace>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the messages, hexadecimal.
@@ -39,6 +42,7 @@ pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Pr
         messages: prompt.messages,
         scenarios: prompt.scenarios,
         lore: prompt.lore,
+        episodes: prompt.episodes,
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

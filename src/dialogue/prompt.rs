@@ -8,6 +8,7 @@ mod actions;
 mod ages;
 mod assembly;
 mod attribution;
+mod episodes;
 mod history;
 mod lore;
 mod player_identity;

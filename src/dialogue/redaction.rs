@@ -1,8 +1,11 @@
-//! Redacts summaries: removes statements that a player asked to forget, or that a person removed from memory.
+//! Redacts summaries and episodes: removes statements that a player asked to forget, or that a person removed from memory.
 
 use chrono::{DateTime, Utc};
 
-use colloquy_memory::summary::{self, Meeting, MeetingRecap, Summary};
+use colloquy_memory::{
+    episode::Episode,
+    summary::{self, Meeting, MeetingRecap, Summary},
+};
 use colloquy_ports::ledger::facts::RemovedStatement;
 
 fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<&str> {
@@ -33,4 +36,13 @@ pub(super) fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meet
         summary: meeting.summary.and_then(told),
         ..meeting
     }
+}
+
+/// Returns the episodes in the form that the NPC may tell. An episode that told nothing else is left out.
+pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) -> Vec<Episode> {
+    let told = |episode: Episode| {
+        let text = summary::without_content(&episode.text, &removed_since(all, episode.at))?;
+        Some(Episode { text, ..episode })
+    };
+    episodes.into_iter().filter_map(told).collect()
 }

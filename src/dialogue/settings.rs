@@ -6,6 +6,7 @@ use std::{path::PathBuf, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use colloquy_memory::{
+    episode::StageCounts,
     scoring::{RecallPreset, RecallWeights},
     summary::SummaryRules,
 };
@@ -17,6 +18,7 @@ pub struct DialogueSettings {
     pub turn: TurnSettings,
     pub prompt: PromptSettings,
     pub recall: RecallSettings,
+    pub episodes: EpisodeSettings,
     pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
     pub jobs: JobSettings,
@@ -87,6 +89,8 @@ pub struct PromptSettings {
     pub memory_tokens: u32,
     /// One retrieved fact; 150.
     pub memory_item_tokens: u32,
+    /// Episodes; 300.
+    pub episode_tokens: u32,
     /// The state block, in characters; 1,500.
     pub state_chars: usize,
     /// Whether prompts contain the state block; true.
@@ -129,6 +133,31 @@ impl RecallSettings {
     #[must_use]
     pub fn weights_for(&self, preset: Option<RecallPreset>) -> RecallWeights {
         preset.or(self.preset).map_or(self.weights, RecallPreset::weights)
+    }
+}
+
+/// Settings of episodes (docs/algorithms.md#episodes).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EpisodeSettings {
+    /// The most episodes of each stage in a prompt; 3, 3, 3.
+    pub recent: u32,
+    pub important: u32,
+    pub similar: u32,
+    /// The minimum calibrated similarity of an episode with the line, 0 to 1; 0.3.
+    pub min_similarity: f64,
+}
+
+impl EpisodeSettings {
+    /// Returns the counts of the stages.
+    #[must_use]
+    pub fn stage_counts(&self) -> StageCounts {
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        StageCounts {
+            recent: count(self.recent),
+            important: count(self.important),
+            similar: count(self.similar),
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod bounds;
 mod context;
 mod curator;
 pub mod docs;
+mod episodes;
 pub mod errors;
 mod etag;
 mod extract;
@@ -136,6 +137,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(actions::complete_action)
         .service(actions::refuse_action)
         .service(actions::get_action)
+        .service(episodes::list_episodes)
         .service(facts::list_facts)
         .service(facts::create_fact)
         // Verbs before the object routes, whose patterns also match.

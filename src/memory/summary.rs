@@ -8,7 +8,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
     fact::Importance,
-    keywords::{document_terms, query_coverage, query_terms},
+    keywords::{TermWeights, document_terms, query_coverage, query_terms},
     locks::DisclosureLocks,
     turn::Checkpoint,
 };
@@ -87,6 +87,24 @@ pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
     }
     let left = sentences.concat().trim().to_owned();
     (!left.is_empty()).then_some(left)
+}
+
+/// The words of texts, to find statements that the texts tell.
+#[derive(Debug, Clone, Default)]
+pub struct ToldContent(Vec<TermWeights>);
+
+impl ToldContent {
+    /// Reads the texts, such as the summaries of a prompt.
+    #[must_use]
+    pub fn of_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
+        Self(texts.into_iter().map(|text| document_terms(text, &[])).collect())
+    }
+    /// True if one of the texts tells the statement, compared by words as in [`without_content`].
+    #[must_use]
+    pub fn tells(&self, content: &str) -> bool {
+        let said = query_terms(content);
+        self.0.iter().any(|text| query_coverage(&said, text) >= MIN_COVERAGE)
+    }
 }
 
 /// The numbers of [`is_due`] and [`is_due_after_silence`]; `dialogue::settings` holds their defaults.
@@ -316,6 +334,14 @@ mod tests {
                 fade: Some(id(5))
             }
         );
+    }
+
+    #[test]
+    fn told_statements_are_found_by_words() {
+        let told = ToldContent::of_texts(["The player met the goblin chief in the forest. They spoke of plums."]);
+        assert!(told.tells("The player met the chief of the goblins."));
+        assert!(!told.tells("The player lost a silver ring at the well."));
+        assert!(!told.tells(""));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    fact::Importance,
     locks::DisclosureLocks,
     lore::{LoreLayer, LoreScore},
     private_terms::PrivateTerms,
@@ -13,7 +14,7 @@ use super::{
     secrecy::Secrecy,
     turn::{Intent, Usage},
 };
-use colloquy_core::ids::{FactId, LoreId, ScenarioId};
+use colloquy_core::ids::{DialogueId, FactId, LoreId, ScenarioId, TurnId};
 
 /// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -166,6 +167,56 @@ pub struct LoreTrace {
     pub shown: Option<String>,
 }
 
+/// The stage of recall that found an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EpisodeStage {
+    /// One of the newest.
+    Recent,
+    /// One of the most important.
+    Important,
+    /// One of the most similar to the line.
+    Similar,
+}
+
+/// The outcome for an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EpisodeFate {
+    /// In the prompt.
+    Used,
+    /// The prompt has the lines of the turn.
+    InHistory,
+    /// A summary in the prompt tells it.
+    InSummary,
+    /// A chosen episode tells the same.
+    NearDuplicate,
+    /// Did not fit the token budget.
+    OverBudget,
+}
+
+/// One considered episode of the NPC with the player.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EpisodeTrace {
+    #[schema(value_type = String)]
+    pub turn_id: TurnId,
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    /// The number of the turn in its dialogue.
+    pub turn: u32,
+    /// The first stage that considered the episode.
+    pub stage: EpisodeStage,
+    #[schema(value_type = u8, minimum = 1, maximum = 10)]
+    pub importance: Importance,
+    /// The calibrated similarity with the line, in [0, 1], if it reaches the minimum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub similarity: Option<f64>,
+    pub fate: EpisodeFate,
+    /// The text in the prompt, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+}
+
 /// Size of one prompt section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SectionTrace {
@@ -283,6 +334,12 @@ pub struct TurnTrace {
     /// The considered lore, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lore: Vec<LoreTrace>,
+    /// The considered episodes: first those to use, then the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub episodes: Vec<EpisodeTrace>,
+    /// Where the player was before the turn, or else the NPC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// The player's progress with the NPC, if the turn searched for scenarios.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u32>)]

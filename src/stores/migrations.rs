@@ -42,6 +42,7 @@ histories! {
     "0019_curator"
     "0020_lore"
     "0021_actions"
+    "0022_episodes"
     "0023_game_time"
     "0024_scenario_secrets"
     "0025_open_actions"

@@ -105,6 +105,8 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
         candidates: Vec::new(),
         scenarios: vec![],
         lore: vec![],
+        episodes: vec![],
+        place: None,
         progress: None,
         told_in: vec![],
         confided: None,
@@ -288,6 +290,7 @@ impl FakeUseCases {
             trace: empty_trace(now),
             state: Vec::new(),
             actions: Vec::new(),
+            episode: None,
             jobs: jobs.clone(),
             next_seq: committed + 1,
         };
@@ -415,6 +418,7 @@ impl UseCases for FakeUseCases {
         Ok(Preview {
             scenarios: vec![],
             lore: vec![],
+            episodes: vec![],
             messages: Vec::new(),
             sections: Vec::new(),
             prompt_tokens: input.number,

@@ -24,8 +24,8 @@ use colloquy_dialogue::{
     events::EventBody,
     models::{BudgetSettings, Budgets},
     settings::{
-        DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
-        ScenarioSettings, SummarySettings, TurnSettings,
+        DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
+        SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
     turn::TurnError,
 };
@@ -86,6 +86,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             overheard_tokens: 600,
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
+            episode_tokens: 300,
             lore_tokens: 800,
             lore_item_tokens: 250,
             memory_tokens: 1_200,
@@ -109,6 +110,12 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             min_score: 0.05,
             speculative: true,
             body_cache: 1_000,
+        },
+        episodes: EpisodeSettings {
+            recent: 3,
+            important: 3,
+            similar: 3,
+            min_similarity: 0.3,
         },
         scenarios: ScenarioSettings {
             top_k: 3,

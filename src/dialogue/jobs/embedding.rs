@@ -1,4 +1,4 @@
-//! Re-embeds facts, scenarios and lore after a change of the embedder. Until then, recall finds such facts only by
+//! Re-embeds facts, scenarios, lore and episodes after a change of the embedder. Until then, recall finds such facts only by
 //! words, importance and age, and such scenarios and lore only by words.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use rand::seq::SliceRandom as _;
 use super::{JobError, relay_outbox};
 use crate::{Services, lore, models::run_admitted, scenarios};
 use colloquy_core::{
-    ids::{FactId, TenantId},
+    ids::{FactId, TenantId, TurnId},
     scope::TenantScope,
 };
 use colloquy_ports::{StoreResult, ledger::priority::in_background, llm::LlmError};
@@ -23,17 +23,18 @@ const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
 /// passes would let servers with two embedders undo each other's work forever.
 const SECOND_PASS_AFTER: Duration = Duration::from_hours(1);
 
-/// Embeds a tenant's scenarios and lore, and its facts without a vector of the present embedder, and indexes the facts. Returns
+/// Embeds a tenant's scenarios, lore and episodes, and its facts without a vector of the present embedder, and indexes the facts. Returns
 /// the total number. Work before a failure is stored. The operator wants this work: the tenant's budgets do not stop
 /// it.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     run_admitted(async {
-        let (scenarios, lore, facts) = (
+        let (scenarios, lore, facts, episodes) = (
             embed_scenarios(services, scope).await,
             embed_lore(services, scope).await,
             embed_facts(services, scope).await,
+            embed_episodes(services, scope).await,
         );
-        Ok(scenarios? + lore? + facts?)
+        Ok(scenarios? + lore? + facts? + episodes?)
     })
     .await
 }
@@ -95,6 +96,28 @@ async fn embed_batch(services: &Services, scope: &TenantScope, missing: &[(FactI
     services.ledger.facts.store_embeddings(scope, &rows).await?;
     relay_outbox(services).await?;
     Ok(some)
+}
+
+/// Embeds episodes. Until then, a turn finds them by age and importance alone.
+async fn embed_episodes(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
+    let (store, model) = (&services.ledger.episodes, &services.embedder.info().model);
+    let (mut done, mut after) = (0, None);
+    loop {
+        let missing = store.list_unembedded(scope, model, after, EMBED_BATCH).await?;
+        let Some((last, _)) = missing.last() else {
+            return Ok(done);
+        };
+        after = Some(*last);
+        let (turns, texts): (Vec<TurnId>, Vec<String>) = missing.into_iter().unzip();
+        let vectors = services.embed_passages(scope, &texts).await?;
+        if vectors.len() != turns.len() {
+            let wrong = format!("{} vectors came back for {} texts", vectors.len(), turns.len());
+            return Err(LlmError::Broken(wrong).into());
+        }
+        done += turns.len() as u64;
+        let rows: Vec<(TurnId, Vec<f32>)> = turns.into_iter().zip(vectors).collect();
+        store.store_embeddings(scope, model, &rows).await?;
+    }
 }
 
 async fn embed_scenarios(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {

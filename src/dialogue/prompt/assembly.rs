@@ -20,6 +20,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{
+    episodes::EpisodeHit,
     lore::FoundLore,
     npc_conversation::{END_MARK, Scene},
     overheard::OverheardLine,
@@ -39,7 +40,7 @@ use colloquy_memory::{
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
-    trace::{CandidateFate, CandidateTrace, LoreTrace, ScenarioTrace, SectionTrace},
+    trace::{CandidateFate, CandidateTrace, EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -75,6 +76,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub tells: &'a [ScenarioTell],
     /// The lore that the turn found, if the world has lore.
     pub lore: Option<&'a FoundLore>,
+    /// The episodes that the prompt may have, in no particular order.
+    pub episodes: &'a [EpisodeHit],
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
@@ -87,7 +90,7 @@ pub(crate) struct PromptMaterial<'a> {
     pub action_lines: &'a ActionLines,
     /// Found facts, scored and confirmed, best first.
     pub hits: &'a [RecallHit],
-    /// The raw cosine at which two hits may count as duplicates.
+    /// The raw cosine at which two hits, or two episodes, may count as duplicates.
     pub near_duplicate_cosine: f32,
     /// The required relation between a hit and the line.
     pub gate: TopicGate,
@@ -135,6 +138,8 @@ pub(crate) struct Prompt {
     /// The positions of the shown [`ActionLines::offers`] and [`ActionLines::outcomes`].
     pub offers: Vec<usize>,
     pub outcomes: Vec<usize>,
+    /// The considered episodes; first those to use.
+    pub episodes: Vec<EpisodeTrace>,
     pub notes: Vec<String>,
 }
 
@@ -196,19 +201,7 @@ pub(crate) fn assemble_prompt(
 
     let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
     let packable = diversify_hits(material, packable, settings.recall.diversity);
-    let texts: Vec<String> = packable
-        .iter()
-        .map(|&at| {
-            let body = &material.hits[at].body;
-            attribute_statement(
-                templates,
-                material.reader(),
-                &body.subject,
-                &body.speaker,
-                &body.view.content,
-            )
-        })
-        .collect::<Result<_, _>>()?;
+    let texts = attribute_hits(templates, material, &packable)?;
     let packing = pack_texts(
         &texts.iter().map(String::as_str).collect::<Vec<_>>(),
         PackingBudget {
@@ -232,6 +225,7 @@ pub(crate) fn assemble_prompt(
         .collect();
 
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
+    selection.add_episodes(material, (budgets, &settings.episodes), left, &count);
     selection.add_lore(templates, material, budgets, left, &count)?;
     let (messages, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
@@ -260,8 +254,23 @@ pub(crate) fn assemble_prompt(
         lore: selection.trace_lore(material),
         offers,
         outcomes,
+        episodes: selection.trace_episodes(material),
         notes,
     })
+}
+
+/// Returns the texts of hits, each with its speaker.
+fn attribute_hits(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    hits: &[usize],
+) -> Result<Vec<String>, TurnError> {
+    let text = |at: &usize| {
+        let (body, reader) = (&material.hits[*at].body, material.reader());
+        let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
+        Ok(text)
+    };
+    hits.iter().map(text).collect()
 }
 
 /// Returns the messages that continue a cut reply: its beginning as the NPC's own words, and the request.

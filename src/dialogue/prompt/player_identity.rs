@@ -106,6 +106,10 @@ impl PlayerIdentity {
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
+    /// The selected part of the last summary.
+    pub(super) fn summary(&self) -> Option<&str> {
+        self.summary.as_ref().map(|summary| summary.0.as_str())
+    }
     /// The fact with the name, if selected.
     pub(super) fn name_fact(&self) -> Option<FactId> {
         self.name.as_ref().map(|name| name.0)

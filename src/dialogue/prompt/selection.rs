@@ -6,6 +6,7 @@ use minijinja::{Value, context};
 use super::{
     actions::ShownActions,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    episodes::{self, ShownEpisodes},
     history::HistoryWindow,
     lore::ShownLore,
     player_identity::PlayerIdentity,
@@ -14,11 +15,15 @@ use super::{
     templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
-use crate::{settings::PromptSettings, turn::TurnError};
+use crate::{
+    settings::{EpisodeSettings, PromptSettings},
+    turn::TurnError,
+};
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     authored::Language,
-    trace::{CandidateFate, LoreTrace, ScenarioTrace, SectionTrace},
+    summary::ToldContent,
+    trace::{CandidateFate, EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
@@ -143,11 +148,12 @@ pub(super) struct PromptSelection {
     summaries: Vec<SummaryItem>,
     summaries_dropped: usize,
     memories_dropped: usize,
+    episodes: ShownEpisodes,
     lore: ShownLore,
 }
 
 impl PromptSelection {
-    /// Selects the summaries within `left` tokens.
+    /// Selects the summaries within `left` tokens, less the tokens of the episodes.
     pub(super) fn new(
         standing: StandingContext,
         history: HistoryWindow,
@@ -157,6 +163,7 @@ impl PromptSelection {
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Self {
+        let left = left.saturating_sub(episodes::reserved_tokens(material, budgets, left));
         let mut room = budgets
             .summary_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
@@ -185,11 +192,33 @@ impl PromptSelection {
             history,
             memories,
             summaries,
+            episodes: ShownEpisodes::default(),
             lore: ShownLore::default(),
         }
     }
 
-    /// Selects the lore within the rest of the `left` tokens after the summaries.
+    /// Selects the episodes within the rest of the `left` tokens after the summaries. Summaries of the prompt may tell some
+    /// already.
+    pub(super) fn add_episodes(
+        &mut self,
+        material: &PromptMaterial<'_>,
+        settings: (&PromptSettings, &EpisodeSettings),
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) {
+        let left = left.saturating_sub(self.summary_tokens());
+        let of_meeting = self.standing.who.summary();
+        let told = ToldContent::of_texts(self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting));
+        self.episodes = ShownEpisodes::select_fitting(material, settings, &self.history, &told, left, count);
+    }
+
+    /// Returns the tokens of the summaries with their heading.
+    fn summary_tokens(&self) -> u32 {
+        let tokens: u32 = self.summaries.iter().map(|item| item.tokens).sum();
+        tokens + if tokens > 0 { HEADING_TOKENS + FRAME_TOKENS } else { 0 }
+    }
+
+    /// Selects the lore within the rest of the `left` tokens after the summaries and the episodes.
     pub(super) fn add_lore(
         &mut self,
         templates: &Templates,
@@ -198,25 +227,26 @@ impl PromptSelection {
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let summaries: u32 = self.summaries.iter().map(|item| item.tokens).sum();
-        let headed = if summaries > 0 {
-            HEADING_TOKENS + FRAME_TOKENS
-        } else {
+        let headed = if self.episodes.is_empty() {
             0
+        } else {
+            HEADING_TOKENS + FRAME_TOKENS
         };
-        let left = left.saturating_sub(summaries + headed);
+        let left = left.saturating_sub(self.summary_tokens() + self.episodes.tokens() + headed);
         self.lore = ShownLore::select_fitting(templates, material, budgets, left, count)?;
         Ok(())
     }
 
-    /// Drops the least important remaining part. Lore goes first, then summaries, memories and raw turns; state and
-    /// pinned facts go last. Returns `false` if only persona and line are left.
+    /// Drops the least important remaining part. Lore goes first, then summaries, episodes, memories and raw turns;
+    /// state and pinned facts go last. Returns `false` if only persona and line are left.
     pub(super) fn drop_least_important(&mut self, fates: &mut [CandidateFate]) -> bool {
         if self.lore.drop_last() {
             // The condition has already dropped an entry.
         } else if !self.summaries.is_empty() {
             self.summaries.remove(0);
             self.summaries_dropped += 1;
+        } else if self.episodes.drop_last() {
+            // The same here.
         } else if let Some((at, _)) = self.memories.pop() {
             fates[at] = CandidateFate::OverBudget;
             self.memories_dropped += 1;
@@ -294,6 +324,7 @@ impl PromptSelection {
         let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
         let is_dated = material.clock.is_some()
             || !facts.is_empty()
+            || !self.episodes.is_empty()
             || !self.summaries.is_empty()
             || self.standing.facts.is_dated()
             || self.standing.who.is_dated();
@@ -317,8 +348,9 @@ impl PromptSelection {
             .shown_tells()
             .chain(self.lore.shown_texts(true))
             .collect();
+        let episodes = self.episodes.template_values(templates, material)?;
         let values = context! {
-            today, facts, world_state, overheard, past, lore, tells,
+            today, facts, world_state, overheard, past, lore, tells, episodes,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;
@@ -338,6 +370,11 @@ impl PromptSelection {
     /// Returns the trace of the lore.
     pub(super) fn trace_lore(&self, material: &PromptMaterial<'_>) -> Vec<LoreTrace> {
         self.lore.trace_entries(material)
+    }
+
+    /// Returns the trace of the episodes.
+    pub(super) fn trace_episodes(&self, material: &PromptMaterial<'_>) -> Vec<EpisodeTrace> {
+        self.episodes.trace_episodes(material)
     }
 
     /// Returns how a standing fact is included; `None` if the fact is not included.
@@ -421,6 +458,13 @@ impl PromptSelection {
         if !past.is_empty() || past.dropped_count() > 0 {
             let dropped = some(past.dropped_count(), "scenarios");
             sections.insert(6, section("scenarios", past.tokens(), budgets.scenario_tokens, dropped));
+        }
+        if !self.episodes.is_empty() || self.episodes.dropped_count() > 0 {
+            let dropped = some(self.episodes.dropped_count(), "episodes");
+            sections.insert(
+                6,
+                section("episodes", self.episodes.tokens(), budgets.episode_tokens, dropped),
+            );
         }
         if !self.lore.is_empty() || self.lore.dropped_count() > 0 {
             let dropped = some(self.lore.dropped_count(), "entries of the lore");

@@ -71,6 +71,8 @@ templates! {
     Past = "past.j2",
     /// An entry of the lore.
     Lore = "lore.j2",
+    /// The episode of a turn, without a model.
+    Episode = "episode.j2",
     /// The age of a statement.
     Ago = "ago.j2",
     /// The date and the time of day of the world's clock.
@@ -265,6 +267,7 @@ impl Templates {
                 overheard => each(context! { name => "x", text => "x" }),
                 past => each(context! { told => list() }).pop(),
                 lore => list(), tells => list(), content => "x",
+                episodes => each(context! { ago => "x", turn => 1, place => "x", text => "x" }),
                 now => each(context! { who => "x", place => "x", status => "x", item => "x" }),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",

@@ -1,10 +1,10 @@
 //! Prompts as sent: their form, their stable parts, and their guarantees.
 #![allow(clippy::unwrap_used)]
-
 mod among_npcs;
 mod budgets;
 mod claims;
 mod diversity;
+mod episodes;
 mod past;
 mod reach;
 mod who;
@@ -15,6 +15,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{ActionLines, Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
+    episodes::EpisodeHit,
     npc_conversation::Scene,
     recall::{RecallHit, TopicGate, TopicRelevance},
     scenarios::NpcPast,
@@ -62,6 +63,7 @@ fn settings() -> DialogueSettings {
             overheard_tokens: 600,
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
+            episode_tokens: 300,
             lore_tokens: 800,
             lore_item_tokens: 250,
             memory_tokens: 1_200,
@@ -86,6 +88,8 @@ fn settings() -> DialogueSettings {
             speculative: true,
             body_cache: 1_000,
         },
+        episodes: serde_json::from_str(r#"{"recent": 3, "important": 3, "similar": 3, "min_similarity": 0.3}"#)
+            .unwrap(),
         scenarios: ScenarioSettings {
             top_k: 3,
             min_score: 0.15,
@@ -277,7 +281,6 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
     }
 }
 
-/// The dialogue of the prompt.
 fn dialogue() -> DialogueId {
     DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(1))
 }
@@ -293,6 +296,7 @@ struct PromptCase {
     world_lines: Vec<String>,
     action_lines: ActionLines,
     hits: Vec<RecallHit>,
+    episodes: Vec<EpisodeHit>,
     past: Option<NpcPast>,
     meeting: Option<Meeting>,
     gate: TopicGate,
@@ -313,6 +317,7 @@ impl PromptCase {
             world_lines: vec![],
             action_lines: ActionLines::default(),
             hits: vec![],
+            episodes: vec![],
             past: None,
             meeting: None,
             gate: TopicGate::Open,
@@ -332,6 +337,7 @@ impl PromptCase {
             past: self.past.as_ref(),
             tells: &[],
             lore: None,
+            episodes: &self.episodes,
             overheard: &[],
             line: &self.line,
             history: &self.history,

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
-use crate::{Services, jobs::outbox::OutboxRelay, lore::LoreCache};
+use crate::{Services, episodes::EpisodeCache, jobs::outbox::OutboxRelay, lore::LoreCache};
 use colloquy_core::{
     ids::{FactId, NpcId, TenantId, WorldId},
     scope::TenantScope,
@@ -32,7 +32,8 @@ const MAX_CACHED_WRITERS: u64 = 10_000;
 /// The number of recorded writes to an NPC's memory: more than occur during a judge call.
 const MAX_LATEST_WRITES: usize = 64;
 
-/// The bodies of facts by (id, version), the folded states of worlds, and their lore. Shared by all dialogues of this node.
+/// The bodies of facts by (id, version), the folded states of worlds, their lore, and vectors of episodes.
+/// Shared by all dialogues of this node.
 pub struct MemoryCache {
     bodies: Cache<FactId, Arc<RecallBody>>,
     worlds: Cache<(TenantId, WorldId), Arc<tokio::sync::Mutex<FoldedState>>>,
@@ -40,6 +41,7 @@ pub struct MemoryCache {
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
     pub(crate) relays: OutboxRelay,
     pub(crate) lore: LoreCache,
+    pub(crate) episodes: EpisodeCache,
 }
 
 /// This node's latest writes to an NPC's memory: the memory's position before each write, and the audiences. Each write
@@ -107,6 +109,7 @@ impl MemoryCache {
             writers: Cache::new(MAX_CACHED_WRITERS),
             relays: OutboxRelay::default(),
             lore: LoreCache::default(),
+            episodes: EpisodeCache::default(),
         }
     }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::InjectedMemory;
 use crate::{
     Services,
+    episodes::plain_episode,
     game_time::WorldDays,
     jobs::{JobError, JobInput, ask_json_or_salvage, cast_members},
     models::salvage_list,
@@ -20,6 +21,7 @@ use colloquy_core::{
 use colloquy_memory::{
     agreement, aliases,
     authored::{Language, Npc},
+    episode::{MAX_EPISODE_CHARS, clip_line},
     fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
     keywords,
     party::{self, PLAYER},
@@ -30,7 +32,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
-    llm::{JsonSchema, Task},
+    llm::{JsonSchema, LlmError, Task},
 };
 
 /// The maximum number of facts of one turn. Further facts are noise.
@@ -56,6 +58,9 @@ struct ExtractionAnswer {
     /// The same promises by fact, for a later attempt with this answer. Numbers are valid for one prompt only.
     #[serde(default)]
     ended: Vec<PromiseEnd>,
+    /// What happened in the turn: `text` and `importance`.
+    #[serde(default)]
+    episode: Value,
 }
 
 /// A new fact before the write.
@@ -67,6 +72,14 @@ pub(super) struct FreshFact {
     pub embedding: Vec<f32>,
 }
 
+/// The episode of the turn before the write.
+#[derive(Debug, Clone)]
+pub(super) struct FreshEpisode {
+    pub text: String,
+    pub importance: Importance,
+    pub embedding: Vec<f32>,
+}
+
 /// The knowledge that a turn taught.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LearnedFacts {
@@ -75,18 +88,20 @@ pub(super) struct LearnedFacts {
     pub forget: Vec<String>,
     /// The promises and goals that are over.
     pub ends: Vec<PromiseEnd>,
+    /// The episode of a turn with a player.
+    pub episode: Option<FreshEpisode>,
     /// The model's answer, for a later attempt of the job.
     pub answer: String,
 }
 
 impl LearnedFacts {
     pub(super) fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.forget.is_empty() && self.ends.is_empty()
+        self.facts.is_empty() && self.forget.is_empty() && self.ends.is_empty() && self.episode.is_none()
     }
 }
 
 /// Asks the small model, or uses the answer that an earlier attempt stored (`kept`). Checks the answer and embeds the
-/// facts.
+/// facts and the episode.
 pub(super) async fn extract_learned(
     services: &Services,
     scope: &TenantScope,
@@ -124,10 +139,16 @@ pub(super) async fn extract_learned(
         .filter_map(|text| bounded_text(text.as_str(), MAX_CONTENT_CHARS))
         .take(MAX_FACTS)
         .collect();
+    let episode = match &turn.player {
+        Some(_) => Some(read_episode(services, said, &answer.episode)?),
+        None => None,
+    };
+    let (facts, episode) = embed_learned(services, scope, statements, episode).await?;
     Ok(LearnedFacts {
-        facts: embed_statements(services, scope, statements).await?,
+        facts,
         forget,
         ends: answer.ended.clone(),
+        episode,
         answer: serde_json::json!(answer).to_string(),
     })
 }
@@ -149,6 +170,7 @@ async fn ask_extraction(
             forget,
             ends,
             ended: Vec::new(),
+            episode: Value::Null,
         })
     };
     let (answer, _) = ask_json_or_salvage(
@@ -247,17 +269,51 @@ fn spoken_line(name: &str, text: &str) -> String {
     format!("{name}: {}", escape_untrusted(text))
 }
 
-/// Embeds statements. Of two statements that say the same, the first stays.
-async fn embed_statements(
+/// Returns the model's episode, or a plain line if the model gave none.
+fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(String, Importance), JobError> {
+    let text = value
+        .as_str()
+        .or_else(|| value.get("text")?.as_str())
+        .unwrap_or_default();
+    let visible: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
+    let text = clip_line(&visible, MAX_EPISODE_CHARS);
+    if text.is_empty() {
+        let intent = said.trace.as_ref().map(|trace| trace.intent);
+        return Ok(plain_episode(services, &said.npc, &said.turn.player_text, intent)?);
+    }
+    let importance = value.get("importance").and_then(parse_number);
+    Ok((text, importance.map_or(Importance::DEFAULT, Importance::from_clamped)))
+}
+
+/// Embeds statements and the text of an episode in one call. Of two statements that say the same, the first stays.
+async fn embed_learned(
     services: &Services,
     scope: &TenantScope,
     statements: Vec<Statement>,
-) -> Result<Vec<FreshFact>, JobError> {
-    if statements.is_empty() {
-        return Ok(Vec::new());
+    episode: Option<(String, Importance)>,
+) -> Result<(Vec<FreshFact>, Option<FreshEpisode>), JobError> {
+    let of_episode = episode.iter().map(|(text, _)| text.clone());
+    let texts: Vec<String> = statements
+        .iter()
+        .map(Statement::embedded_text)
+        .chain(of_episode)
+        .collect();
+    if texts.is_empty() {
+        return Ok((Vec::new(), None));
     }
-    let texts: Vec<String> = statements.iter().map(Statement::embedded_text).collect();
-    let vectors = services.embed_passages(scope, &texts).await?;
+    let mut vectors = services.embed_passages(scope, &texts).await?;
+    if vectors.len() != texts.len() {
+        let wrong = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
+        return Err(LlmError::Broken(wrong).into());
+    }
+    let episode = episode.and_then(|(text, importance)| {
+        let embedding = vectors.pop()?;
+        Some(FreshEpisode {
+            text,
+            importance,
+            embedding,
+        })
+    });
     let calibration = services.embedder.info().calibration;
     let mut fresh: Vec<FreshFact> = Vec::new();
     for (statement, embedding) in statements.into_iter().zip(vectors) {
@@ -277,7 +333,7 @@ async fn embed_statements(
             embedding,
         });
     }
-    Ok(fresh)
+    Ok((fresh, episode))
 }
 
 pub(super) fn detect_pii(statement: &Statement) -> Vec<String> {
@@ -394,6 +450,10 @@ fn facts_schema(by_player: bool) -> JsonSchema {
     });
     if by_player {
         properties["forget"] = texts(MAX_FACTS, MAX_CONTENT_CHARS);
+        properties["episode"] = JsonSchema::object(serde_json::json!({
+            "text": text(MAX_EPISODE_CHARS),
+            "importance": { "type": "integer", "minimum": 1, "maximum": 10 },
+        }));
     }
     JsonSchema::for_object("facts", properties)
 }
@@ -503,12 +563,13 @@ mod tests {
     }
 
     #[test]
-    fn forget_requests_come_only_from_players() {
+    fn forget_requests_and_episodes_come_only_from_players() {
         for by_player in [true, false] {
             let schema = facts_schema(by_player).schema;
             let required = schema["required"].as_array().unwrap();
             assert_eq!(required.contains(&json!("forget")), by_player);
             assert_eq!(schema["properties"]["forget"].is_object(), by_player);
+            assert_eq!(required.contains(&json!("episode")), by_player);
         }
     }
 

@@ -24,7 +24,10 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::facts::{Extraction, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
+    ledger::{
+        episodes::EmbeddedEpisode,
+        facts::{Extraction, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
+    },
 };
 
 /// The maximum number of plans that other writers may overtake before the job is postponed.
@@ -48,6 +51,8 @@ pub(super) struct TurnAddition {
     pub facts: Vec<NewFact>,
     pub extraction: Extraction,
     pub fresh: Vec<FreshFact>,
+    /// The turn's episode, with one of the turn's additions.
+    pub episode: Option<EmbeddedEpisode>,
 }
 
 /// A memory, with the facts that a turn adds to it.
@@ -252,6 +257,7 @@ fn build_reconciliation(
         expected_memory_seq,
         extractions: additions().map(|addition| addition.extraction.clone()).collect(),
         facts: additions().flat_map(|addition| addition.facts.clone()).collect(),
+        episode: additions().find_map(|addition| addition.episode.clone()),
         invalidations: ends
             .map(|end| NewInvalidation {
                 id: memory.services.ids.next_id(),

@@ -1,8 +1,8 @@
-//! Writes the facts of one turn: facts private to the player, facts for all hearers, and the NPC's facts about itself.
+//! Writes the episode and the facts of one turn: facts private to the player, facts for all hearers, and the NPC's facts about itself.
 
 use super::{
     InjectedMemory,
-    extraction::{FreshFact, LearnedFacts},
+    extraction::{FreshEpisode, FreshFact, LearnedFacts},
     judge::Judge,
     locks_of,
     reconciliation::{AudienceMemory, MemoryUpdate, TurnAddition, write_updates},
@@ -19,14 +19,19 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    episode::Episode,
     fact::{Audience, Cause, NewFact},
+    locks::DisclosureLocks,
     timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
+    trace::TurnTrace,
 };
 use colloquy_ports::{
     StoreError,
     ledger::{
+        episodes::EmbeddedEpisode,
         facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
         jobs::Job,
+        scenarios::Embedding,
     },
 };
 
@@ -68,7 +73,8 @@ pub(super) async fn reconcile_turn(
     let writing = ReconcileTrigger::Job(job.fence());
     if for_all.is_empty() && own.is_empty() && !extraction.may_end_facts() {
         // A turn without new facts ends no fact, so a plan is unnecessary.
-        let result = empty_reconciliation(said.world.id.clone(), writing, extraction);
+        let episode = learned.episode.and_then(|fresh| new_episode(services, said, fresh));
+        let result = empty_reconciliation(said.world.id.clone(), writing, extraction, episode);
         return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
             ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(Vec::new()),
             ReconcileOutcome::MemoryMoved => {
@@ -76,7 +82,7 @@ pub(super) async fn reconcile_turn(
             }
         };
     }
-    let part = |fresh: Vec<FreshFact>, extraction: Extraction| MemoryUpdate {
+    let part = |fresh: Vec<FreshFact>, extraction: Extraction, episode: Option<EmbeddedEpisode>| MemoryUpdate {
         memory: AudienceMemory {
             services,
             scope,
@@ -91,11 +97,13 @@ pub(super) async fn reconcile_turn(
                 .collect(),
             fresh,
             extraction,
+            episode,
         }),
     };
     let beside = (!for_all.is_empty()).then(|| self_told::shared_extraction(&extraction));
-    let mut parts = vec![part(own, extraction)];
-    parts.extend(beside.map(|extraction| part(for_all, extraction)));
+    let episode = learned.episode.and_then(|fresh| new_episode(services, said, fresh));
+    let mut parts = vec![part(own, extraction, episode)];
+    parts.extend(beside.map(|extraction| part(for_all, extraction, None)));
     let mut judge = Judge::new(services, scope, said.npc.language, MAX_CALLS_PER_TURN);
     let answer = job.answer.is_none().then_some(learned.answer.as_str());
     let written = write_updates(&parts, said.turn.committed_at, &writing, answer, &mut judge).await?;
@@ -107,7 +115,12 @@ pub(super) async fn reconcile_turn(
 }
 
 /// Returns the record of a turn that taught nothing. It changes no memory and depends on no memory.
-fn empty_reconciliation(world: WorldId, writing: ReconcileTrigger, extraction: Extraction) -> Reconciliation {
+fn empty_reconciliation(
+    world: WorldId,
+    writing: ReconcileTrigger,
+    extraction: Extraction,
+    episode: Option<EmbeddedEpisode>,
+) -> Reconciliation {
     Reconciliation {
         trigger: writing,
         calls: tallied_usage(),
@@ -116,6 +129,7 @@ fn empty_reconciliation(world: WorldId, writing: ReconcileTrigger, extraction: E
         expected_memory_seq: 0,
         extractions: vec![extraction],
         facts: Vec::new(),
+        episode,
         invalidations: Vec::new(),
         lifts: Vec::new(),
         flags: Vec::new(),
@@ -125,6 +139,46 @@ fn empty_reconciliation(world: WorldId, writing: ReconcileTrigger, extraction: E
         replaced: Vec::new(),
         verdicts: Vec::new(),
     }
+}
+
+/// Returns the episode of a turn with a player.
+fn new_episode(services: &Services, said: &JobInput, fresh: FreshEpisode) -> Option<EmbeddedEpisode> {
+    let (turn, trace) = (&said.turn, said.trace.as_ref());
+    let episode = Episode {
+        turn: turn.id,
+        dialogue: turn.dialogue,
+        number: turn.number,
+        world: said.world.id.clone(),
+        npc: turn.npc.clone(),
+        player: turn.player.clone()?,
+        place: trace.and_then(|trace| trace.place.clone()),
+        locks: trace.map(|trace| episode_locks(trace, &fresh.text)).unwrap_or_default(),
+        text: fresh.text,
+        importance: fresh.importance,
+        // The time of the line, not the time of the job.
+        at: turn.committed_at,
+    };
+    Some(EmbeddedEpisode {
+        episode,
+        embedding: Some(Embedding {
+            model: services.embedder.info().model.clone(),
+            vector: fresh.embedding,
+        }),
+    })
+}
+
+/// Returns the locks of an episode, which is private to the player: those that the dialogue may have disclosed, and those of
+/// memories in the prompt that share a word with the text.
+fn episode_locks(trace: &TurnTrace, text: &str) -> DisclosureLocks {
+    let mut locks = trace.told_locks.clone().unwrap_or_else(|| trace.locks.clone());
+    for locked in trace
+        .locked
+        .iter()
+        .filter(|locked| locked.words.may_be_told_by(&[text]))
+    {
+        locks.extend_with(&locked.locks);
+    }
+    locks
 }
 
 fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {

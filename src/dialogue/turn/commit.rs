@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
 use crate::{
-    Services, actions,
+    Services, actions, episodes,
     jobs::new_jobs,
     prompt::{self, Prompt},
     requester::Requester,
@@ -83,6 +83,8 @@ pub(super) async fn commit_reply(
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    let (place, locks) = (spoken.gathered.place.clone(), checkpoint.told_locks.clone());
+    let episode = episodes::greeting_episode(services, input, &turn, place, locks.unwrap_or_default())?;
     let uncut = spoken.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &spoken.cuts);
     let commit = TurnCommit {
@@ -97,6 +99,7 @@ pub(super) async fn commit_reply(
         trace: trace_of(services, input, &turn, spoken, notes, &checkpoint),
         state,
         actions,
+        episode,
         next_seq: committed_seq + 1,
         turn: turn.clone(),
         jobs,
@@ -517,6 +520,8 @@ fn trace_of(
         candidates: prompt.candidates,
         scenarios: prompt.scenarios,
         lore: prompt.lore,
+        episodes: prompt.episodes,
+        place: gathered.place,
         progress: gathered.past.map(|past| past.progress),
         told_in: input.checkpoint.turns_told_in(),
         locks: checkpoint.locks.clone().unwrap_or_default(),

@@ -8,6 +8,7 @@ use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
 use crate::{
     Services, acquaintance,
     actions::{self, TurnActions},
+    episodes::{self, EpisodeHit},
     intent::{self, ClassifiedIntent},
     locks,
     lore::{self, FoundLore},
@@ -90,6 +91,10 @@ pub(crate) struct GatheredContext {
     pub tells: Vec<ScenarioTell>,
     /// The lore that the turn found, if the world has lore.
     pub lore: Option<FoundLore>,
+    /// The episodes that the prompt may have.
+    pub episodes: Vec<EpisodeHit>,
+    /// Where the player is, or else the NPC.
+    pub place: Option<String>,
     pub counter: TokenCounter,
     pub calls: Vec<CallTrace>,
     pub notes: Vec<String>,
@@ -127,6 +132,7 @@ impl GatheredContext {
             past: self.past.as_ref(),
             tells: &self.tells,
             lore: self.lore.as_ref(),
+            episodes: &self.episodes,
             line: &input.line,
             continued_text: input
                 .continuation
@@ -194,18 +200,19 @@ pub(super) async fn gather_timed(
         Ok::<_, StoreError>((world?, known, classified))
     };
     let meeting = acquaintance::last_meeting(services, input);
-    let (recalled, sorted, meeting) =
+    let reading = episodes::read_episodes(services, input);
+    let (recalled, sorted, meeting, read) =
         if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
             let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, clock, watch);
-            tokio::join!(recalled, sorted, meeting)
+            tokio::join!(recalled, sorted, meeting, reading)
         } else {
-            let (sorted, meeting) = tokio::join!(sorted, meeting);
+            let (sorted, meeting, read) = tokio::join!(sorted, meeting, reading);
             let needed = match &sorted {
                 Ok((.., (classified, _))) => NeededSearches::for_intent(input, classified),
                 Err(_) => NeededSearches::NONE,
             };
             let recalled = recall_for_line(services, input, needed, standing, clock, watch).await;
-            (recalled, sorted, meeting)
+            (recalled, sorted, meeting, read)
         };
     let mut recalled = recalled?;
     let (world, known, (mut classified, intent_ms)) = sorted?;
@@ -227,14 +234,18 @@ pub(super) async fn gather_timed(
         recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
+    let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();
-    let (overheard, locks_before, past, tells, lore, outcomes) = tokio::try_join!(
+    let is_about_something = classified.in_full || classified.intent != Intent::Chat;
+    let compared = embedding.filter(|_| is_about_something);
+    let (overheard, locks_before, past, tells, lore, outcomes, episodes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
         scenarios::find_tells(services, input, &world, progress),
         lore::find_lore(services, input, &world, &classified, embedding),
         actions::load_outcomes(services, input),
+        episodes::find_candidates(services, input, read?, compared, &gone),
     )?;
     let actions = TurnActions::new(services, input, &world, outcomes)?;
     Ok(GatheredContext {
@@ -254,6 +265,8 @@ pub(super) async fn gather_timed(
         past,
         tells,
         lore,
+        episodes,
+        place,
         counter: match services.models.allowed_npc_model(&input.npc) {
             Some(model) => services.models.counter_for_model(model),
             None => services.models.counter_for_task(Task::Reply),

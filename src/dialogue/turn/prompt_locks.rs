@@ -1,19 +1,20 @@
 //! The disclosure locks of a turn's prompt: the content of the dialogue's prompts, and the possible disclosures of the
 //! reply.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{TurnInput, gather::GatheredContext};
 use crate::{Services, prompt::Prompt};
-use colloquy_core::ids::{FactId, LoreId};
+use colloquy_core::ids::{FactId, LoreId, TurnId};
 use colloquy_memory::{
+    episode::Episode,
     keywords::informative_terms,
     locks::{DisclosureLock, DisclosureLocks},
     private_terms::PrivateTerms,
     scenario::Scenario,
     secrecy::Secrecy,
     summary::Summary,
-    trace::LockedWords,
+    trace::{EpisodeFate, LockedWords},
 };
 use colloquy_ports::{PageRequest, StoreResult};
 
@@ -127,7 +128,7 @@ pub(crate) fn undisclosed_words(
     texts
 }
 
-/// Returns the words of the locked memories in a prompt, and of the last meeting's summary if locked. The speakers'
+/// Returns the words of the locked memories and episodes in a prompt, and of the last meeting's summary if locked. The speakers'
 /// names are in every text, and words of promising in many. These words identify no text and are left out.
 fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> Vec<LockedWords> {
     let of_standing = gathered
@@ -147,6 +148,8 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     let summary = summary.filter(|recap| !recap.locks.is_empty());
     let texts = facts.map(|(_, content, locks)| (content, locks));
     let texts = texts.chain(summary.map(|recap| (&recap.text, &recap.locks)));
+    let of_episodes = shown_episodes(gathered, prompt).filter(|episode| !episode.locks.is_empty());
+    let texts = texts.chain(of_episodes.map(|episode| (&episode.text, &episode.locks)));
     let texts: Vec<(&String, &DisclosureLocks)> = texts.collect();
     if texts.is_empty() {
         return Vec::new();
@@ -173,7 +176,15 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
         .collect()
 }
 
-/// Returns the private content of this turn's prompt: facts, new summaries since the previous turn, and the last
+/// Returns the episodes in the prompt.
+fn shown_episodes<'a>(gathered: &'a GatheredContext, prompt: &Prompt) -> impl Iterator<Item = &'a Episode> {
+    let used = prompt.episodes.iter().filter(|traced| traced.fate == EpisodeFate::Used);
+    let used: HashSet<TurnId> = used.map(|traced| traced.turn_id).collect();
+    let hits = gathered.episodes.iter().map(|hit| &hit.episode);
+    hits.filter(move |episode| used.contains(&episode.turn))
+}
+
+/// Returns the private content of this turn's prompt: facts, episodes, new summaries since the previous turn, and the last
 /// meeting's summary. Includes the content of a continued reply, but not the player's own lines. `None`: the content is
 /// unknown.
 pub(crate) fn confided_in_prompt(
@@ -196,6 +207,9 @@ pub(crate) fn confided_in_prompt(
     let had = prompt.candidates.iter().filter(|traced| traced.fate.is_in_prompt());
     for content in had.filter_map(|traced| private.get(&traced.fact)) {
         confided.add_text(content);
+    }
+    for episode in shown_episodes(gathered, prompt) {
+        confided.add_text(&episode.text);
     }
     let is_new = |summary: &&Summary| summary.to_turn > input.checkpoint.summarised_through;
     for summary in input.summaries.iter().filter(is_new) {

@@ -289,7 +289,9 @@ fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
         let content = format!("The player spoke of {object} at the crossroads.");
         facts.push(fact_json("speak of", &object, &content, false));
     }
-    json!({ "facts": facts }).to_string()
+    // The first fact is the episode. Without a fact, the server makes the line.
+    let told = facts.first().map(|fact| fact["content"].clone()).unwrap_or_default();
+    json!({ "facts": facts, "episode": { "text": told, "importance": 5 } }).to_string()
 }
 
 fn fact_json(predicate: &str, object: &str, content: &str, negative: bool) -> serde_json::Value {

@@ -21,7 +21,7 @@ fn blocks(some: minijinja::Value) -> minijinja::Value {
         ..some,
         ..context! {
             today => "", canon => none(), promises => none(), told => none(), own => none(), facts => none(),
-            world_state => none(), outcomes => none(), offers => none(), overheard => none(), past => (), lore => none(), tells => none(),
+            world_state => none(), outcomes => none(), offers => none(), overheard => none(), past => (), lore => none(), tells => none(), episodes => none(),
         }
     }
 }

@@ -140,7 +140,18 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
     for wish in forget::read_forget_commands(&line, &npc) {
         requests.extend(wish.forget_texts(&known, &npc));
     }
-    json!({ "facts": facts, "forget": requests, "ends": promises::find_ended_promises(prompt, &[&line, &reply]) })
+    let ends = promises::find_ended_promises(prompt, &[&line, &reply]);
+    json!({ "facts": facts, "forget": requests, "ends": ends, "episode": episode_json(&kept) })
+}
+
+/// Returns the most important claim as the episode of the turn. Without a claim, the text is empty.
+fn episode_json(claims: &[(ParsedClaim, ClaimVoice)]) -> Value {
+    // Of equal claims, the first.
+    let told = claims.iter().rev().max_by_key(|(claim, _)| claim.importance);
+    match told {
+        Some((claim, _)) => json!({ "text": claim.content, "importance": claim.importance }),
+        None => json!({ "text": "", "importance": 1 }),
+    }
 }
 
 fn fact_json(claim: &ParsedClaim, voice: ClaimVoice, npc: &str) -> Value {

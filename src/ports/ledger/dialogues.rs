@@ -12,6 +12,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::Npc,
+    episode::Episode,
     fact::{Cause, Viewpoint, Watchers},
     private_terms::PrivateTerms,
     summary::Meeting,
@@ -234,6 +235,8 @@ pub struct TurnCommit {
     pub trace: TurnTrace,
     pub state: Vec<NewStateChange>,
     pub actions: Vec<NewAction>,
+    /// The episode of a turn with a player that no extraction will read.
+    pub episode: Option<Episode>,
     pub jobs: Vec<NewJob>,
     /// The next event sequence number after this turn's events.
     pub next_seq: u64,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, jobs::JobFence, rewinds::DirtyMemory};
+use super::{audit::Edit, episodes::EmbeddedEpisode, jobs::JobFence, rewinds::DirtyMemory};
 use crate::{Page, PageRequest, StoreResult, vectors::IndexPoint};
 use colloquy_core::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
@@ -240,6 +240,8 @@ pub struct Reconciliation {
     /// Stored beside the facts: one extraction for each memory that the turn teaches.
     pub extractions: Vec<Extraction>,
     pub facts: Vec<NewFact>,
+    /// The episode of the job's turn. Written with an extraction of the turn.
+    pub episode: Option<EmbeddedEpisode>,
     pub invalidations: Vec<NewInvalidation>,
     /// Invalidations that no longer count.
     pub lifts: Vec<InvalidationId>,
@@ -259,7 +261,8 @@ pub struct Reconciliation {
 }
 
 impl Reconciliation {
-    /// True if the turn taught no fact: the write only ends the job and stores extractions, and affects no memory.
+    /// True if the turn taught no fact: the write only ends the job, and stores extractions and the turn's episode. No
+    /// other turn's memory is affected.
     #[must_use]
     pub fn teaches_nothing(&self) -> bool {
         matches!(self.trigger, ReconcileTrigger::Job(_))

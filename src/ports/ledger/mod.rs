@@ -8,6 +8,7 @@ pub mod audit;
 pub mod authored;
 pub mod curator;
 pub mod dialogues;
+pub mod episodes;
 pub mod facts;
 pub mod idempotency;
 pub mod jobs;
@@ -41,6 +42,7 @@ pub struct Ledger {
     pub scenarios: Arc<dyn scenarios::ScenarioStore>,
     pub dialogues: Arc<dyn dialogues::DialogueStore>,
     pub turns: Arc<dyn dialogues::TurnStore>,
+    pub episodes: Arc<dyn episodes::EpisodeStore>,
     pub facts: Arc<dyn facts::FactStore>,
     pub summaries: Arc<dyn summaries::SummaryStore>,
     pub state: Arc<dyn state::StateStore>,

@@ -44,6 +44,7 @@ mod authored;
 mod backlog;
 mod curator;
 mod dialogues;
+mod episodes;
 mod facts;
 mod idempotency;
 mod job_calls;
@@ -139,6 +140,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
         turns: Arc::new(turns::SqlTurnStore(engine.clone())),
+        episodes: Arc::new(episodes::SqlEpisodeStore(engine.clone())),
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, actions, rewinds,
+    Connection, Engine, actions, episodes, rewinds,
     rows::{Columns, to_json, to_micros, without_nul},
     state,
     statements::{BoundQuery, execute, fetch_all, fetch_optional},
@@ -16,7 +16,10 @@ use colloquy_core::{ids::TenantId, scope::TenantScope};
 use colloquy_memory::turn::{Turn, TurnSeqs, TurnStatus, Usage};
 use colloquy_ports::{
     StoreResult,
-    ledger::dialogues::{CommitOutcome, KeyedTurn, TurnCommit, TurnStore},
+    ledger::{
+        dialogues::{CommitOutcome, KeyedTurn, TurnCommit, TurnStore},
+        episodes::EmbeddedEpisode,
+    },
 };
 
 macro_rules! turn_columns {
@@ -192,11 +195,13 @@ impl PreparedCommit {
         let TurnCommit {
             state,
             actions,
+            episode,
             cuts,
             replacing,
             ..
         } = &self.commit;
-        state.is_empty() && actions.is_empty() && cuts.is_empty() && replacing.is_none()
+        let writes_nothing_else = state.is_empty() && actions.is_empty() && episode.is_none();
+        writes_nothing_else && cuts.is_empty() && replacing.is_none()
     }
 
     async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
@@ -219,6 +224,11 @@ impl PreparedCommit {
         execute(connection, self.bind_commit(WRITE_TURN)).await?;
         if let Some(replaced) = commit.replacing {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
+        }
+        if let Some(episode) = &commit.episode {
+            let embedding = None;
+            let episode = episode.clone();
+            episodes::insert_episode(connection, &self.tenant, &EmbeddedEpisode { episode, embedding }).await?;
         }
         for cut in &commit.cuts {
             rewinds::record_cut(connection, &self.tenant, &commit.turn, cut).await?;

@@ -358,6 +358,8 @@ impl<'s> CanaryWorld<'s> {
         }
         had.extend(canaries_in(&line));
         let at = self.checked;
+        let heard = if who.is_some() { had.clone() } else { BTreeSet::new() };
+        let episode = self.repeated_canaries(&heard, dialogue).join(" and ");
         // Self-facts of a conversation, or of a world that shares them, would be told to everyone.
         had.retain(|_| who.is_some() && !self.shares());
         facts.extend(
@@ -365,9 +367,10 @@ impl<'s> CanaryWorld<'s> {
                 .into_iter()
                 .map(|word| repeating_fact(&name, &word, at)),
         );
-        stage
-            .llm
-            .queue_text(Task::Extraction, json!({ "facts": facts }).to_string());
+        stage.llm.queue_text(
+            Task::Extraction,
+            json!({ "facts": facts, "episode": {"text": episode, "importance": 9} }).to_string(),
+        );
         for job in &committed.jobs {
             stage.run_job(job).await.unwrap();
         }

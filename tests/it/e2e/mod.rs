@@ -14,6 +14,7 @@ mod crashes;
 mod deaths;
 mod disabled_tenant;
 mod drain;
+mod episodes;
 mod examples;
 mod fairness;
 mod game_time;

@@ -19,7 +19,7 @@ use crate::support::{RecordedRequest, RestClient, ServerData, WireRecorder, even
 type RowTemplate = (&'static str, &'static str, &'static [&'static str]);
 
 /// Rows that sessions leave behind.
-const SESSION_ROWS: [RowTemplate; 10] = [
+const SESSION_ROWS: [RowTemplate; 11] = [
     ("dialogues", "cause_id IS NULL", &["id"]),
     ("turns", "TRUE", &["id", "dialogue", "key"]),
     ("checkpoints", "TRUE", &["turn"]),
@@ -31,6 +31,7 @@ const SESSION_ROWS: [RowTemplate; 10] = [
     ("fact_knowers", "TRUE", &["fact"]),
     ("fact_embeddings", "TRUE", &["fact"]),
     ("state_events", "TRUE", &["id", "cause_id"]),
+    ("episodes", "TRUE", &["cause_id"]),
 ];
 /// Further rows left by rewinds and saves.
 const REWIND_ROWS: [RowTemplate; 9] = [

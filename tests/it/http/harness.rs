@@ -114,11 +114,12 @@ fn dialogue_settings() -> DialogueSettings {
     serde_json::from_value(json!({
         "turn": {"max_line_chars": 2000, "max_queued": 4, "wait_for_memory_ms": 300, "timeout_ms": 120_000, "intent_turns": 3,
             "seal_s": 30, "playback_timeout_s": 60},
-        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scenario_tokens": 1000, "scenario_item_tokens": 400, "lore_tokens": 800, "lore_item_tokens": 250,
+        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "lore_tokens": 800, "lore_item_tokens": 250,
             "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false},
         "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
             "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
             "near_duplicate_cosine": 0.95, "min_score": 0.05, "diversity": 0.0, "speculative": true, "body_cache": 1000},
+        "episodes": {"recent": 3, "important": 3, "similar": 3, "min_similarity": 0.3},
         "scenarios": {"top_k": 3, "min_score": 0.15},
         "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600,
             "after_silence_s": 3600, "min_turns": 4, "force_turns": 30, "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},

@@ -100,6 +100,7 @@ async fn operations_admit_exactly_their_stated_roles() {
                 .replace("{conversation}", &conversation)
                 .replace("{world}", world)
                 .replace("{npc}", "ergen")
+                .replace("/episodes", "/episodes?player_id=p7")
                 .replace("{tenant}", "rival")
                 .replace("{scenario}", "well")
                 .replace("{lore}", "well")

@@ -47,6 +47,7 @@ impl WorldObjects {
         let named = vec![
             ("{world}", "vale".to_owned()),
             ("{npc}", "ergen".to_owned()),
+            ("/episodes", "/episodes?player_id=p7".to_owned()),
             ("{scenario}", "well".to_owned()),
             ("{lore}", "well".to_owned()),
             ("{player}", "p7".to_owned()),

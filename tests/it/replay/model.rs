@@ -149,7 +149,19 @@ impl ReplayModel {
         }
         let ends = ended_promise(heard, text);
         let forget = say.forget.map(|fruit| format!("the player likes red {}", fruit.name()));
-        json!({ "facts": facts, "forget": Vec::from_iter(forget), "ends": Vec::from_iter(ends) })
+        json!({
+            "facts": facts, "forget": Vec::from_iter(forget), "ends": Vec::from_iter(ends), "episode": episode(&name, &facts)
+        })
+    }
+}
+
+/// Returns the episode of a line: the first fact in other words. Some lines have none, and some are small talk.
+fn episode(name: &str, facts: &[Value]) -> Value {
+    let sum = name.bytes().map(usize::from).sum::<usize>();
+    let told = facts.first().and_then(|fact| fact["content"].as_str());
+    match told {
+        Some(told) if sum % 3 > 0 => json!({ "text": format!("In {name}, {told}"), "importance": 1 + sum % 10 }),
+        _ => Value::Null,
     }
 }
 

@@ -34,6 +34,8 @@ pub struct PromptContents {
     pub told_locks: Option<DisclosureLocks>,
     /// The terms of the prompt that were private to its player.
     pub confided: Option<PrivateTerms>,
+    /// Where the player was, with all that was reported until then.
+    pub place: Option<String>,
 }
 
 pub struct PromptRecordingStore {
@@ -67,6 +69,7 @@ impl TurnStore for PromptRecordingStore {
                 commit.trace.told_locks = had.told_locks;
                 commit.checkpoint.confided = had.confided.clone();
                 commit.trace.confided = had.confided;
+                commit.trace.place = had.place;
                 self.inner.commit_turn(scope, &commit).await
             }
             None => self.inner.commit_turn(scope, commit).await,

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, LedgerLock, acquire_lock, job_calls,
+    Connection, Engine, LedgerLock, acquire_lock, episodes, job_calls,
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
     statements::{BoundQuery, execute, fetch_all, fetch_scalar},
     turns::to_signed,
@@ -67,6 +67,18 @@ macro_rules! store_extraction {
 }
 const PASS_FENCE_AND_STORE: &str = batch!(
     pass_memory_fence!("$22"),
+    store_extraction!(
+        "$1, $3, $6, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21",
+        was_changed!()
+    )
+);
+/// Like [`PASS_FENCE_AND_STORE`], for a turn that taught no fact: its episode is the only other row.
+const PASS_FENCE_AND_TELL: &str = batch!(
+    pass_memory_fence!("$22"),
+    episodes::insert_episode_row!(
+        "$1, $6, $11, $9, $10, $15, 'turn', $3, $23, $24, $25, $26, $27, $28, $29",
+        was_changed!()
+    ),
     store_extraction!(
         "$1, $3, $6, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21",
         was_changed!()
@@ -234,8 +246,11 @@ async fn write_reconciliation(
             clear_dirty_mark(connection, tenant, result, mark, *whole).await?
         }
     };
-    if refused.is_some() || teaches_nothing {
-        return Ok(refused.unwrap_or(ReconcileOutcome::Committed));
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
+    if teaches_nothing {
+        return Ok(ReconcileOutcome::Committed);
     }
     failpoint!("facts.passed");
     store_other_extractions(connection, tenant, result).await?;
@@ -265,7 +280,15 @@ async fn write_reconciliation(
     failpoint!("facts.folded");
     // Verdicts come last: a transaction waiting for the same pairs then holds no lock needed here.
     verdicts::upsert_verdicts(connection, tenant, &result.verdicts, now).await?;
+    write_episode(connection, tenant, result).await?;
     Ok(ReconcileOutcome::Committed)
+}
+
+async fn write_episode(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {
+    if let Some(episode) = &result.episode {
+        episodes::insert_episode(connection, tenant, episode).await?;
+    }
+    Ok(())
 }
 
 /// Ends the job and stores the first extraction of its turn. `Some` means that nothing may be written.
@@ -284,9 +307,14 @@ async fn pass_memory_fence(
             guarding_memories(&result.npcs), to_signed(result.expected_memory_seq)
         )
     };
-    let passing = match result.extractions.first() {
-        None => passing(PASS_MEMORY_FENCE).bind(&calls),
-        Some(brought) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
+    let alone = result.episode.as_ref().filter(|_| result.teaches_nothing());
+    let passing = match (result.extractions.first(), alone) {
+        (None, _) => passing(PASS_MEMORY_FENCE).bind(&calls),
+        (Some(brought), None) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
+        (Some(brought), Some(episode)) => {
+            let passing = bind_extraction(passing(PASS_FENCE_AND_TELL), brought)?.bind(&calls);
+            episodes::bind_episode(passing, episode)
+        }
     };
     if execute(connection, passing).await? > 0 {
         return Ok(None);

@@ -81,7 +81,7 @@ const DELETE_ROWS_OF_FACTS: [&str; 7] = [
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 13] = [
+const DELETE_ROWS_OF_TURNS: [&str; 14] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -95,6 +95,7 @@ const DELETE_ROWS_OF_TURNS: [&str; 13] = [
     delete_caused!("fact_flags"),
     delete_caused!("summaries"),
     delete_caused!("summary_changes"),
+    delete_caused!("episodes"),
     delete_caused!("state_events"),
     concat!(
         "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",

@@ -95,6 +95,7 @@ const UNSAY_TURNS: &str = batch_with_rows!(
         ),
         lift_rows_of_turns!("summary_changes"),
         lift_rows_of_turns!("fact_flags"),
+        lift_rows_of_turns!("episodes"),
     ]
     [
         concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
@@ -125,6 +126,7 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
         reinstate_rows_of_turns!("summary_changes"),
         reinstate_rows_of_turns!("fact_flags"),
         reinstate_rows_of_turns!("summaries"),
+        reinstate_rows_of_turns!("episodes"),
         concat!(
             "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
              WHERE tenant = $1 AND fact ",

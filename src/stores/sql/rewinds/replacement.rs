@@ -3,14 +3,17 @@
 use serde_json::json;
 
 use super::super::{
-    Connection,
+    Connection, episodes,
     rows::{self, Columns, to_micros, without_nul},
     statements::{execute, fetch_optional},
     turns::to_signed,
 };
 use colloquy_core::ids::{TenantId, TurnId};
 use colloquy_memory::turn::Checkpoint;
-use colloquy_ports::{StoreResult, ledger::rewinds::Replacement};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{jobs::JobKind, rewinds::Replacement},
+};
 
 const CHECKPOINT_OF_TURN: &str = "SELECT body FROM checkpoints WHERE tenant = $1 AND turn = $2";
 const INSERT_CHECKPOINT: &str = "INSERT INTO checkpoints (tenant, turn, body) VALUES ($1, $2, $3)";
@@ -74,5 +77,9 @@ pub(super) async fn insert_replacement(
         until.map(to_micros), jobs.to_string()
     )
     .await?;
+    // An extraction writes an episode of its own.
+    if !replacement.jobs.iter().any(|job| job.kind == JobKind::ExtractFacts) {
+        episodes::copy_episode(connection, tenant, replacement.of, turn.id).await?;
+    }
     Ok(())
 }

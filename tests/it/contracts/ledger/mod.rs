@@ -10,6 +10,7 @@ mod cuts;
 mod dialogues;
 mod durability;
 mod edits;
+mod episodes;
 mod facts;
 mod fixture;
 mod folding;
@@ -124,6 +125,10 @@ macro_rules! ledger_contract {
                     action_is_unsaid_and_stands_again_with_its_turn, actions_are_listed_by_status_and_dialogue,
                     settled_actions_of_a_dialogue_are_found, actions_of_unsaid_turns_are_pruned,
                     actions_of_another_tenant_are_not_found;
+                episodes: episode_is_written_once_with_its_facts, episodes_are_found_by_age_importance_and_vectors,
+                    episodes_are_listed_newest_first_in_pages, episode_is_unsaid_and_stands_again_with_its_turn,
+                    shortened_turn_without_an_extraction_keeps_its_episode, episodes_of_another_embedder_are_embedded_again,
+                    episodes_of_unsaid_turns_are_pruned, episodes_of_another_pair_or_tenant_are_not_found;
                 jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,
                     dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,

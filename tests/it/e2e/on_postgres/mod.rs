@@ -19,6 +19,8 @@ mod deaths;
 mod disabled_tenant;
 #[path = "../drain.rs"]
 mod drain;
+#[path = "../episodes.rs"]
+mod episodes;
 #[path = "../game_time.rs"]
 mod game_time;
 #[path = "../greeting.rs"]

@@ -7,8 +7,9 @@ use colloquy::{
     ids::FactId,
     memory::{fact::Fact, state},
     ports::{
+        PageRequest,
         clock::Clock as _,
-        ledger::{actions::Action, dialogues::DialogueStatus, facts::FactHistoryEntry},
+        ledger::{actions::Action, dialogues::DialogueStatus, episodes::EpisodePair, facts::FactHistoryEntry},
     },
 };
 
@@ -34,6 +35,8 @@ pub struct Observation {
     clock: Vec<String>,
     /// The actions that stand.
     actions: Vec<String>,
+    /// The episodes that stand, by pair and time.
+    episodes: Vec<String>,
     /// The contents of the next prompts, with recalled facts in order.
     prompts: Vec<String>,
     /// Players' progress, unlocked scenarios, and the scenarios in a prompt with their reasons.
@@ -52,7 +55,7 @@ type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
     /// The compared parts, the most telling first.
-    pub const PARTS: [(&'static str, ObservationPart); 14] = [
+    pub const PARTS: [(&'static str, ObservationPart); 15] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
@@ -63,6 +66,7 @@ impl Observation {
         ("states", |seen| &seen.state),
         ("clocks", |seen| &seen.clock),
         ("actions", |seen| &seen.actions),
+        ("episodes", |seen| &seen.episodes),
         ("pasts", |seen| &seen.past),
         ("prompts", |seen| &seen.prompts),
         ("recall", |seen| &seen.recall),
@@ -126,6 +130,7 @@ impl ReplayWorld {
         // Replayed turns of several dialogues may be written in another order.
         actions.sort_unstable();
         seen.actions = actions;
+        self.observe_episodes(&mut seen).await;
         let indexed = self.services.index.count_points(&self.scope).await.unwrap();
         let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
         if indexed != wanted {
@@ -233,6 +238,36 @@ impl ReplayWorld {
                 // Equal scores come in any order.
                 lines.sort();
                 seen.recall.extend(lines);
+            }
+        }
+    }
+
+    async fn observe_episodes(&self, seen: &mut Observation) {
+        for npc in self.npcs.keys() {
+            for player in ["p1", "p2"] {
+                let player = player.parse().unwrap();
+                let pair = EpisodePair {
+                    world: &self.authored.id,
+                    npc,
+                    player: &player,
+                };
+                let page = PageRequest {
+                    limit: 200,
+                    after: None,
+                };
+                let store = &self.services.ledger.episodes;
+                let found = store.list_episodes(&self.scope, pair, &page).await.unwrap();
+                let mut lines: Vec<String> = (found.items.iter())
+                    .map(|episode| {
+                        let talk = self.talks.iter().position(|talk| *talk == episode.dialogue);
+                        let (number, at, place) = (episode.number, episode.at, &episode.place);
+                        let (importance, locks) = (episode.importance.get(), &episode.locks);
+                        let text = &episode.text;
+                        format!("{npc} {player} {talk:?} {number} {at} {place:?} {text} ({importance}) {locks}")
+                    })
+                    .collect();
+                lines.sort();
+                seen.episodes.extend(lines);
             }
         }
     }

@@ -46,6 +46,8 @@ struct RecordedTurn {
     told_locks: Option<DisclosureLocks>,
     /// The terms of the prompt that were private to its player.
     confided: Option<PrivateTerms>,
+    /// Where the player was before the turn.
+    place: Option<String>,
 }
 
 fn was_in_prompt(candidate: &CandidateTrace) -> bool {
@@ -80,6 +82,7 @@ impl ReplayWorld {
                 let locked = trace.as_ref().map(|trace| trace.locked.clone());
                 let told_locks = trace.as_ref().and_then(|trace| trace.told_locks.clone());
                 let confided = trace.as_ref().and_then(|trace| trace.confided.clone());
+                let place = trace.as_ref().and_then(|trace| trace.place.clone());
                 let prompted = trace
                     .into_iter()
                     .flat_map(|trace| trace.candidates)
@@ -96,6 +99,7 @@ impl ReplayWorld {
                     locked: locked.unwrap_or_default(),
                     told_locks,
                     confided,
+                    place,
                 });
             }
         }
@@ -208,6 +212,7 @@ impl ReplayWorld {
             locked,
             told_locks,
             confided,
+            place: said.place.clone(),
         });
         self.say(said.talk, &turn.player_text, cut).await;
     }

@@ -1,0 +1,243 @@
+//! Episodes: one line about each turn of an NPC with a player. A turn recalls them from the whole past of the two, in three
+//! stages (docs/algorithms.md#episodes).
+
+mod cache;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+pub(crate) use self::cache::EpisodeCache;
+use self::cache::PairVectors;
+use super::{
+    Services, locks,
+    prompt::{Template, TemplateError},
+    redaction,
+    turn::TurnInput,
+};
+use colloquy_core::ids::{PlayerId, TurnId};
+use colloquy_memory::{
+    authored::Npc,
+    episode::{
+        Episode, MAX_COMPARED_EPISODES, MAX_EPISODE_CHARS, MAX_LINE_CHARS, MIN_IMPORTANT, clip_line, first_sentence,
+    },
+    fact::Importance,
+    locks::DisclosureLocks,
+    party,
+    scoring::dot_product,
+    state::WorldState,
+    turn::{Intent, Turn},
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{
+        episodes::{EpisodePair, EpisodeRequest},
+        facts::RemovedStatement,
+    },
+};
+
+/// Further candidates of each stage, for those that turn out to be in the prompt already.
+const SPARE_CANDIDATES: u32 = 6;
+/// The number of similar episodes that are confirmed in one read.
+const CONFIRMED_AT_ONCE: usize = 16;
+/// The most reads of similar episodes. After rewinds, many may be lifted.
+const MAX_CONFIRMING_READS: usize = 4;
+
+/// The episodes that a turn has read, before the line's embedding is known.
+#[derive(Debug, Default)]
+pub(crate) struct ReadEpisodes {
+    /// Standing: the newest and the most important.
+    episodes: Vec<Episode>,
+    vectors: Arc<PairVectors>,
+}
+
+/// An episode that the prompt of a turn may have: it stands, it is open to the player, and it tells nothing that was taken
+/// out of memory.
+#[derive(Debug, Clone)]
+pub(crate) struct EpisodeHit {
+    pub episode: Episode,
+    /// The calibrated similarity with the line, in [0, 1], if it reaches the minimum.
+    pub similarity: Option<f64>,
+    /// A unit vector; empty if there is none.
+    pub vector: Arc<[f32]>,
+}
+
+/// Reads the newest and the most important episodes, and the vectors that this node does not have yet.
+pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<ReadEpisodes> {
+    let settings = &services.settings.episodes;
+    let Some(player) = &input.player else {
+        return Ok(ReadEpisodes::default());
+    };
+    let pair = pair_of(input, player);
+    // All turns of the history may be among the newest and the most important.
+    let in_history = u32::try_from(input.history.len()).unwrap_or(u32::MAX);
+    let most = |count: u32| {
+        let wanted = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
+        if count == 0 { 0 } else { wanted }
+    };
+    let (cache, scope) = (&services.memory_cache.episodes, &input.scope);
+    let known = cache.cached_vectors(scope, pair);
+    let request = EpisodeRequest {
+        pair,
+        recent: most(settings.recent),
+        important: most(settings.important),
+        min_importance: MIN_IMPORTANT,
+        after: known.read_after(),
+        vectors: if settings.similar == 0 {
+            0
+        } else {
+            u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX)
+        },
+    };
+    let found = services.ledger.episodes.find_episodes(scope, &request).await?;
+    Ok(ReadEpisodes {
+        episodes: found.episodes,
+        vectors: cache.add_vectors(scope, pair, known, found.vectors),
+    })
+}
+
+/// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something; `gone` was
+/// taken out of memory.
+pub(crate) async fn find_candidates(
+    services: &Services,
+    input: &TurnInput,
+    read: ReadEpisodes,
+    embedding: Option<&[f32]>,
+    gone: &[RemovedStatement],
+) -> StoreResult<Vec<EpisodeHit>> {
+    let Some(player) = &input.player else {
+        return Ok(Vec::new());
+    };
+    let ReadEpisodes { mut episodes, vectors } = read;
+    let model = &services.embedder.info().model;
+    let similarities = embedding.map(|line| rank_by_similarity(services, &vectors, line, model));
+    let ranked = similarities.unwrap_or_default();
+    let wanted = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
+    let wanted = wanted.saturating_add(input.history.len());
+    let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
+    let mut left: Vec<TurnId> = ranked.iter().map(|(turn, _)| *turn).collect();
+    let mut similar = 0;
+    // Usually all candidates stand, and one read or none is enough.
+    for _ in 0..MAX_CONFIRMING_READS {
+        let some = left.len().min(CONFIRMED_AT_ONCE.max(wanted.saturating_sub(similar)));
+        let some: Vec<TurnId> = left.drain(..some).collect();
+        similar += some.iter().filter(|turn| known.contains(turn)).count();
+        let asked: Vec<TurnId> = some.into_iter().filter(|turn| !known.contains(turn)).collect();
+        if !asked.is_empty() {
+            let pair = pair_of(input, player);
+            let store = &services.ledger.episodes;
+            let standing = store.load_standing_episodes(&input.scope, pair, &asked).await?;
+            similar += standing.len();
+            known.extend(standing.iter().map(|episode| episode.turn));
+            episodes.extend(standing);
+        }
+        if similar >= wanted || left.is_empty() {
+            break;
+        }
+    }
+    // The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
+    // the player has asked for nothing, and the episode would lock what the session teaches.
+    let in_history = |episode: &Episode| {
+        let mut numbers = input.history.iter().map(|turn| turn.number);
+        episode.dialogue == input.dialogue.id && numbers.any(|number| number == episode.number)
+    };
+    episodes.retain(|episode| episode.locks.is_empty() || !input.is_greeting() && !in_history(episode));
+    let locked = episodes.into_iter().map(|episode| {
+        let locks = episode.locks.clone();
+        (episode, locks)
+    });
+    let locked: Vec<_> = locked.collect();
+    let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
+    let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
+    let found = redaction::redact_episodes(gone, open);
+    let turns: HashSet<TurnId> = found.iter().map(|episode| episode.turn).collect();
+    let of_found = vectors.of_model(model).filter(|(turn, _)| turns.contains(turn));
+    let mut vectors: HashMap<TurnId, Arc<[f32]>> = of_found.map(|(turn, vector)| (turn, Arc::clone(vector))).collect();
+    let hit = |episode: Episode| EpisodeHit {
+        similarity: similarities.get(&episode.turn).copied(),
+        vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),
+        episode,
+    };
+    Ok(found.into_iter().map(hit).collect())
+}
+
+/// Returns the episodes with at least the minimum similarity, best first. Equal similarities: the newer first.
+fn rank_by_similarity(services: &Services, vectors: &PairVectors, line: &[f32], model: &str) -> Vec<(TurnId, f64)> {
+    let calibration = services.embedder.info().calibration;
+    let least = services.settings.episodes.min_similarity;
+    let mut ranked: Vec<(TurnId, f64)> = vectors
+        .of_model(model)
+        .filter(|(_, vector)| vector.len() == line.len())
+        .map(|(turn, vector)| (turn, calibration.relevance_of(dot_product(line, vector))))
+        .filter(|(_, similarity)| *similarity >= least)
+        .collect();
+    ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));
+    ranked
+}
+
+fn pair_of<'a>(input: &'a TurnInput, player: &'a PlayerId) -> EpisodePair<'a> {
+    EpisodePair {
+        world: &input.world.id,
+        npc: &input.npc.id,
+        player,
+    }
+}
+
+/// Returns where the player is, or else the NPC.
+pub(crate) fn place_of_turn(input: &TurnInput, state: &WorldState) -> Option<String> {
+    let key = input.player.as_ref().map(party::player_key);
+    let player = key.as_deref().and_then(|key| state.characters.get(key));
+    let npc = state.npc_character(&input.npc.name, &input.npc.id);
+    let mut places = player
+        .into_iter()
+        .chain(npc)
+        .filter_map(|character| character.location.clone());
+    places.next()
+}
+
+/// Returns the line about a turn that no model has described: the first sentence of the player's line. A greeting has no
+/// line.
+pub(crate) fn plain_episode(
+    services: &Services,
+    npc: &Npc,
+    line: &str,
+    intent: Option<Intent>,
+) -> Result<(String, Importance), TemplateError> {
+    let line = first_sentence(line, MAX_LINE_CHARS);
+    let is_small_talk = line.is_empty() || intent == Some(Intent::Chat);
+    let values = minijinja::context! { line, npc_name => npc.name.as_str() };
+    let text = services.prompts.render(npc.language, Template::Episode, values)?;
+    let importance = if is_small_talk { 1.0 } else { 2.0 };
+    Ok((
+        clip_line(&text, MAX_EPISODE_CHARS),
+        Importance::from_clamped(importance),
+    ))
+}
+
+/// Returns the episode of a greeting, which no extraction reads. `None`: the turn is none.
+pub(crate) fn greeting_episode(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    place: Option<String>,
+    locks: DisclosureLocks,
+) -> Result<Option<Episode>, TemplateError> {
+    let Some(player) = input.player.clone().filter(|_| input.is_greeting()) else {
+        return Ok(None);
+    };
+    let (text, importance) = plain_episode(services, &input.npc, "", None)?;
+    Ok(Some(Episode {
+        turn: turn.id,
+        dialogue: turn.dialogue,
+        number: turn.number,
+        world: input.world.id.clone(),
+        npc: turn.npc.clone(),
+        player,
+        place,
+        text,
+        importance,
+        locks,
+        at: turn.committed_at,
+    }))
+}

@@ -1,0 +1,181 @@
+//! Episodes in a prompt, within a separate budget.
+
+use std::collections::HashMap;
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    history::HistoryWindow,
+    templates::Templates,
+    untrusted::escape_untrusted,
+};
+use crate::{
+    settings::{EpisodeSettings, PromptSettings},
+    turn::TurnError,
+};
+use colloquy_memory::{
+    episode::{Episode, EpisodeCandidate, RankedEpisode, choose_episodes},
+    summary::ToldContent,
+    trace::{EpisodeFate, EpisodeTrace},
+};
+
+/// The maximum number of traced episodes that are not in the prompt.
+const MAX_TRACED_OTHERS: usize = 20;
+
+struct ShownEpisode {
+    /// The position among the hits.
+    at: usize,
+    text: String,
+    place: Option<String>,
+    tokens: u32,
+}
+
+/// The selected episodes.
+#[derive(Default)]
+pub(super) struct ShownEpisodes {
+    /// Most important for the prompt first.
+    entries: Vec<ShownEpisode>,
+    /// All considered episodes; first those to use.
+    ranked: Vec<RankedEpisode>,
+}
+
+/// Returns the part of `left` that summaries leave to the episodes.
+pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSettings, left: u32) -> u32 {
+    if material.episodes.is_empty() {
+        return 0;
+    }
+    budgets
+        .episode_tokens
+        .saturating_add(HEADING_TOKENS + FRAME_TOKENS)
+        .min(left)
+}
+
+impl ShownEpisodes {
+    /// Selects the best episodes that fit. `told` are the summaries of the prompt.
+    pub(super) fn select_fitting(
+        material: &PromptMaterial<'_>,
+        settings: (&PromptSettings, &EpisodeSettings),
+        history: &HistoryWindow,
+        told: &ToldContent,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let (budgets, stages) = settings;
+        let candidates: Vec<EpisodeCandidate<'_>> = material
+            .episodes
+            .iter()
+            .map(|hit| EpisodeCandidate {
+                episode: &hit.episode,
+                similarity: hit.similarity,
+                vector: &hit.vector,
+            })
+            .collect();
+        let exclusion = |episode: &Episode| {
+            if episode.dialogue == material.dialogue && history.has_turn(episode.number) {
+                Some(EpisodeFate::InHistory)
+            } else {
+                told.tells(&episode.text).then_some(EpisodeFate::InSummary)
+            }
+        };
+        let near = material.near_duplicate_cosine;
+        let mut ranked = choose_episodes(&candidates, stages.stage_counts(), near, exclusion);
+        let mut room = budgets
+            .episode_tokens
+            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut entries = Vec::new();
+        for ranked in ranked.iter_mut().filter(|ranked| ranked.fate == EpisodeFate::Used) {
+            let episode = candidates[ranked.at].episode;
+            let text = escape_untrusted(&episode.text);
+            let place = episode.place.as_deref().map(escape_untrusted);
+            let tokens = count(&text) + place.as_deref().map_or(0, count) + ITEM_TOKENS;
+            if tokens > room {
+                ranked.fate = EpisodeFate::OverBudget;
+                continue;
+            }
+            room -= tokens;
+            entries.push(ShownEpisode {
+                at: ranked.at,
+                text,
+                place,
+                tokens,
+            });
+        }
+        Self { entries, ranked }
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.entries.iter().map(|entry| entry.tokens).sum()
+    }
+    pub(super) const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    pub(super) fn dropped_count(&self) -> usize {
+        let over = self
+            .ranked
+            .iter()
+            .filter(|ranked| ranked.fate == EpisodeFate::OverBudget);
+        over.count()
+    }
+    /// Drops the last entry. Returns `false` if there is none.
+    pub(super) fn drop_last(&mut self) -> bool {
+        let last = self.entries.pop();
+        if let Some(entry) = &last {
+            for ranked in self.ranked.iter_mut().filter(|ranked| ranked.at == entry.at) {
+                ranked.fate = EpisodeFate::OverBudget;
+            }
+        }
+        last.is_some()
+    }
+
+    /// Returns the lines in the order of time.
+    pub(super) fn template_values(
+        &self,
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+    ) -> Result<Vec<Value>, TurnError> {
+        let mut entries: Vec<(&Episode, &ShownEpisode)> = self
+            .entries
+            .iter()
+            .map(|entry| (&material.episodes[entry.at].episode, entry))
+            .collect();
+        entries.sort_by_key(|(episode, _)| (episode.at, episode.turn));
+        let ages = material.ages();
+        let values = entries.into_iter().map(|(episode, entry)| {
+            let turn = (episode.dialogue == material.dialogue).then_some(episode.number);
+            let ago = ages.describe_age(templates, episode.at)?;
+            Ok(context! { ago, turn, place => entry.place.as_deref(), text => entry.text.as_str() })
+        });
+        values.collect()
+    }
+
+    /// Returns the trace of the considered episodes.
+    pub(super) fn trace_episodes(&self, material: &PromptMaterial<'_>) -> Vec<EpisodeTrace> {
+        let shown: HashMap<usize, &str> = self
+            .entries
+            .iter()
+            .map(|entry| (entry.at, entry.text.as_str()))
+            .collect();
+        let mut others = MAX_TRACED_OTHERS;
+        let traced = self.ranked.iter().filter(|ranked| {
+            let is_used = ranked.fate == EpisodeFate::Used;
+            let is_traced = is_used || others > 0;
+            others = others.saturating_sub(usize::from(!is_used));
+            is_traced
+        });
+        let traced = traced.map(|ranked| {
+            let hit = &material.episodes[ranked.at];
+            EpisodeTrace {
+                turn_id: hit.episode.turn,
+                dialogue_id: hit.episode.dialogue,
+                turn: hit.episode.number,
+                stage: ranked.stage,
+                importance: hit.episode.importance,
+                similarity: hit.similarity,
+                fate: ranked.fate,
+                shown: shown.get(&ranked.at).map(|text| (*text).to_owned()),
+            }
+        });
+        traced.collect()
+    }
+}

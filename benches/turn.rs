@@ -145,6 +145,28 @@ struct TurnBench {
     _folder: tempfile::TempDir,
 }
 
+/// The NPC that answers.
+fn innkeeper(world: &colloquy::ids::WorldId, now: chrono::DateTime<chrono::Utc>) -> Npc {
+    Npc {
+        world: world.clone(),
+        id: "mira".parse().unwrap(),
+        name: "Mira".to_owned(),
+        persona: Persona {
+            description: "Keeps the inn at the crossroads. ".repeat(8),
+            speech_style: "Warm and brisk.".to_owned(),
+            ..Persona::default()
+        },
+        language: Language::En,
+        factions: vec![],
+        model: None,
+        settings: WorldSettings::default(),
+        has_scenarios: false,
+        has_tells: false,
+        version: 1,
+        updated_at: now,
+    }
+}
+
 impl TurnBench {
     async fn with_facts(facts: u32) -> Self {
         let folder = tempfile::tempdir().unwrap();
@@ -188,24 +210,7 @@ impl TurnBench {
             version: 1,
             updated_at: now,
         };
-        let npc = Npc {
-            world: world.id.clone(),
-            id: "mira".parse().unwrap(),
-            name: "Mira".to_owned(),
-            persona: Persona {
-                description: "Keeps the inn at the crossroads. ".repeat(8),
-                speech_style: "Warm and brisk.".to_owned(),
-                ..Persona::default()
-            },
-            language: Language::En,
-            factions: vec![],
-            model: None,
-            settings: WorldSettings::default(),
-            has_scenarios: false,
-            has_tells: false,
-            version: 1,
-            updated_at: now,
-        };
+        let npc = innkeeper(&world.id, now);
         let scope = TenantScope::new("bench".parse().unwrap());
         let node: NodeId = ids.next_id();
         let dialogue = Dialogue {

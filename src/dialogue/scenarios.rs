@@ -203,10 +203,10 @@ pub(super) async fn find_tells(
         names.map(move |name| (name.as_str(), at, false))
     });
     let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let mut named = BTreeSet::new();
+    let mut mentioned = BTreeSet::new();
     let mut collect = |text: &str| {
         names.find_in(text, |at, _| {
-            named.insert(at);
+            mentioned.insert(at);
         });
     };
     let line = input.heard_text();
@@ -217,8 +217,8 @@ pub(super) async fn find_tells(
         collect(&last.player_text);
         collect(&last.reply_text);
     }
-    let named = all.into_iter().enumerate().filter(|(at, _)| named.contains(at));
-    Ok(named.map(|(_, hidden)| hidden).collect())
+    let shown = all.into_iter().enumerate().filter(|(at, _)| mentioned.contains(at));
+    Ok(shown.map(|(_, hidden)| hidden).collect())
 }
 
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning

@@ -64,6 +64,14 @@ impl IntentSource {
     }
 }
 
+impl ClassifiedIntent {
+    /// Returns a note for the trace if the classifier was asked, and its answer was not used.
+    fn note_of_failure(&self, classify: IntentSource) -> Option<String> {
+        let failed = self.source != intent::INTENT_SOURCE_MODEL && matches!(classify, IntentSource::Model);
+        failed.then(|| format!("the intent was not classified; {}", self.source))
+    }
+}
+
 pub(crate) struct GatheredContext {
     /// The scene of a dialogue with several NPCs, with the dead among them.
     pub scene: Option<Scene>,
@@ -220,11 +228,7 @@ pub(super) async fn gather_timed(
     let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
-    if classified.source != intent::INTENT_SOURCE_MODEL && matches!(classify, IntentSource::Model) {
-        recalled
-            .notes
-            .push(format!("the intent was not classified; {}", classified.source));
-    }
+    recalled.notes.extend(classified.note_of_failure(classify));
     let lines = world_lines(&services.prompts, world.as_ref(), &Onlooker::of_turn(input))?;
     let StandingMemory {
         facts, taken_out: gone, ..
@@ -267,10 +271,7 @@ pub(super) async fn gather_timed(
         lore,
         episodes,
         place,
-        counter: match services.models.allowed_npc_model(&input.npc) {
-            Some(model) => services.models.counter_for_model(model),
-            None => services.models.counter_for_task(Task::Reply),
-        },
+        counter: reply_counter(services, input),
         calls,
         notes: recalled.notes,
         timings: Timings {
@@ -280,6 +281,14 @@ pub(super) async fn gather_timed(
             ..Timings::default()
         },
     })
+}
+
+/// Returns the token counter of the model that answers.
+fn reply_counter(services: &Services, input: &TurnInput) -> TokenCounter {
+    match services.models.allowed_npc_model(&input.npc) {
+        Some(model) => services.models.counter_for_model(model),
+        None => services.models.counter_for_task(Task::Reply),
+    }
 }
 
 /// Returns the state of a world with a clock, before the search: facts age by the clock.

@@ -293,14 +293,12 @@ fn planted_contradictions_of_an_adventure_are_caught() {
 
 /// Returns the table of planted contradictions as Markdown.
 fn table_of_plants(script: &Script) -> String {
-    let mut table = "| turn | kind | contradiction | caught by |\n| --- | --- | --- | --- |\n".to_owned();
-    for (nth, turn) in (1..).zip(&script.turns) {
-        if let Some(plant) = &turn.plant {
-            let Plant { kind, what, caught_by } = plant;
-            table += &format!("| {nth} | {kind} | {what} | {caught_by} |\n");
-        }
-    }
-    table
+    let head = "| turn | kind | contradiction | caught by |\n| --- | --- | --- | --- |\n".to_owned();
+    let rows = (1..).zip(&script.turns).filter_map(|(nth, turn)| {
+        let Plant { kind, what, caught_by } = turn.plant.as_ref()?;
+        Some(format!("| {nth} | {kind} | {what} | {caught_by} |\n"))
+    });
+    head + &rows.collect::<String>()
 }
 
 /// `UPDATE_DOCS=1` rewrites the table.

@@ -9,6 +9,7 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use ulid::Ulid;
 
@@ -238,6 +239,12 @@ impl DialogueId {
     #[must_use]
     pub fn as_u128(self) -> u128 {
         self.ulid.0
+    }
+    /// The time when the dialogue was made, in milliseconds.
+    #[must_use]
+    pub fn created_at(self) -> DateTime<Utc> {
+        let milliseconds = i64::try_from(self.ulid.timestamp_ms()).unwrap_or(i64::MAX);
+        DateTime::from_timestamp_millis(milliseconds).unwrap_or(DateTime::UNIX_EPOCH)
     }
 }
 impl FromStr for DialogueId {

@@ -38,11 +38,10 @@ use colloquy_ports::{
 };
 
 /// Further candidates of each stage, for those that turn out to be in the prompt already.
-const SPARE_CANDIDATES: u32 = 6;
-/// The number of similar episodes that are confirmed in one read.
+const SPARE_CANDIDATES: u32 = 24;
+/// The number of similar episodes that are confirmed in the first read. Each further read confirms four times as many: after
+/// rewinds, many may be lifted.
 const CONFIRMED_AT_ONCE: usize = 16;
-/// The most reads of similar episodes. After rewinds, many may be lifted.
-const MAX_CONFIRMING_READS: usize = 4;
 
 /// The episodes that a turn has read, before the line's embedding is known.
 #[derive(Debug, Default)]
@@ -83,7 +82,7 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
         recent: most(settings.recent),
         important: most(settings.important),
         min_importance: MIN_IMPORTANT,
-        after: known.read_after(),
+        after: known.read_after(&services.embedder.info().model),
         vectors: if settings.similar == 0 {
             0
         } else {
@@ -118,9 +117,11 @@ pub(crate) async fn find_candidates(
     let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
     let mut left: Vec<TurnId> = ranked.iter().map(|(turn, _)| *turn).collect();
     let mut similar = 0;
-    // Usually all candidates stand, and one read or none is enough.
-    for _ in 0..MAX_CONFIRMING_READS {
-        let some = left.len().min(CONFIRMED_AT_ONCE.max(wanted.saturating_sub(similar)));
+    // Usually all candidates stand, and one read or none is enough. Unsaid lines never take the place of standing ones.
+    let mut at_once = CONFIRMED_AT_ONCE.max(wanted);
+    while similar < wanted && !left.is_empty() {
+        let some = left.len().min(at_once);
+        at_once = at_once.saturating_mul(4);
         let some: Vec<TurnId> = left.drain(..some).collect();
         similar += some.iter().filter(|turn| known.contains(turn)).count();
         let asked: Vec<TurnId> = some.into_iter().filter(|turn| !known.contains(turn)).collect();
@@ -131,9 +132,6 @@ pub(crate) async fn find_candidates(
             similar += standing.len();
             known.extend(standing.iter().map(|episode| episode.turn));
             episodes.extend(standing);
-        }
-        if similar >= wanted || left.is_empty() {
-            break;
         }
     }
     // The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
@@ -204,7 +202,8 @@ pub(crate) fn plain_episode(
     line: &str,
     intent: Option<Intent>,
 ) -> Result<(String, Importance), TemplateError> {
-    let line = first_sentence(line, MAX_LINE_CHARS);
+    // A quotation mark in the line would end the quotation, and the rest would read as a report.
+    let line = first_sentence(line, MAX_LINE_CHARS).replace(['"', '\u{201c}', '\u{201d}', '\u{ff02}'], "'");
     let is_small_talk = line.is_empty() || intent == Some(Intent::Chat);
     let values = minijinja::context! { line, npc_name => npc.name.as_str() };
     let text = services.prompts.render(npc.language, Template::Episode, values)?;

@@ -246,7 +246,7 @@ impl RecallRequest<'_> {
     fn days_since(&self, from: DateTime<Utc>) -> f64 {
         match self.clock {
             Some(clock) => {
-                let [then, now] = [from, self.at].map(|real| clock.game_time_at(real).time);
+                let (then, now) = (clock.game_time_at(from).time, clock.game_time_now(self.at).time);
                 now.days_since(then)
             }
             None => days_between(from, self.at),

@@ -38,10 +38,11 @@ pub(super) fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meet
     }
 }
 
-/// Returns the episodes in the form that the NPC may tell. An episode that told nothing else is left out.
+/// Returns the episodes in the form that the NPC may tell. As in a summary, a statement is also cut from the lines of the
+/// same dialogue that came after the request: they may speak of it. An episode that told nothing else is left out.
 pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) -> Vec<Episode> {
     let told = |episode: Episode| {
-        let text = summary::without_content(&episode.text, &removed_since(all, episode.at))?;
+        let text = summary::without_content(&episode.text, &removed_since(all, episode.dialogue.created_at()))?;
         Some(Episode { text, ..episode })
     };
     episodes.into_iter().filter_map(told).collect()

@@ -160,6 +160,8 @@ async fn collect_injected(
     // What an NPC knows is news to the other NPCs.
     if said.turn.player.is_some() {
         injected.texts.extend(shown);
+        let episodes = trace.episodes.iter().filter_map(|traced| traced.shown.clone());
+        injected.texts.extend(episodes);
     }
     for candidate in &trace.candidates {
         if said.turn.player.is_some() {

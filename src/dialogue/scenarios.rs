@@ -1,7 +1,8 @@
 //! The NPC's own past (docs/algorithms.md#scenarios). An NPC tells as much of it as the player has unlocked.
 //!
 //! Progress follows from the world state, which every turn reads. An unsaid cause therefore unlocks nothing any more.
-//! Locked scenarios are never read from the ledger.
+//! Scenarios that need more progress are never read from the ledger. The conditions of the others are checked before
+//! anything else sees them.
 
 mod known;
 mod unlock;

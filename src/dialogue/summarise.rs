@@ -3,6 +3,8 @@
 
 mod silence;
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use minijinja::context;
 use serde::Deserialize;
@@ -26,7 +28,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError,
-    ledger::{jobs::Job, summaries::SummaryCommit},
+    ledger::{dialogues::DialogueStatus, jobs::Job, summaries::SummaryCommit},
     llm::{JsonSchema, Task},
 };
 
@@ -167,7 +169,10 @@ async fn is_due(
     let spoken_at = following
         .first()
         .map_or_else(|| services.clock.now(), |turn| turn.started_at);
-    let silence = (spoken_at - turn.committed_at).to_std().unwrap_or_default();
+    let silence = match said.dialogue.status {
+        DialogueStatus::Closed => Duration::MAX,
+        DialogueStatus::Open => (spoken_at - turn.committed_at).to_std().unwrap_or_default(),
+    };
     Ok(summary::is_due_after_silence(&rules, unsummarised, silence))
 }
 

@@ -221,8 +221,24 @@ impl ConditionContext<'_> {
             | Condition::Month { .. } => self.time_holds(condition).unwrap_or(false),
             Condition::Not { not } => {
                 let is_decided = self.player.is_some() || !self.is_about_player(not);
-                is_decided && (!not.is_about_time() || self.time_holds(not).is_some()) && !self.holds(not)
+                is_decided && self.can_decide(not) && !self.holds(not)
             }
+        }
+    }
+
+    /// False if the world has no such attribute or owner, no clock, or no such day: then the opposite does not hold either.
+    fn can_decide(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::AttributeIs { attribute, of, .. } | Condition::AttributeAtLeast { attribute, of, .. } => {
+                let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
+                rule.is_some_and(|rule| {
+                    rule.of == AttributeOwner::World || {
+                        let name = self.name_of(of.as_deref());
+                        name.is_some_and(|name| rule.is_owned_by(Some(&name)))
+                    }
+                })
+            }
+            _ => !condition.is_about_time() || self.time_holds(condition).is_some(),
         }
     }
 
@@ -242,7 +258,7 @@ impl ConditionContext<'_> {
 
     /// True if the condition is about the player of the dialogue.
     fn is_about_player(&self, condition: &Condition) -> bool {
-        let means_player = |of: &Option<String>| of.as_deref().is_none_or(|of| of.trim() == PLAYER);
+        let means_player = |of: &Option<String>| of.as_deref().is_none_or(|of| is_same_name(of, PLAYER));
         match condition {
             Condition::Met { .. } | Condition::Relationship { .. } | Condition::Progress { .. } => true,
             Condition::Item { of, .. }
@@ -265,9 +281,9 @@ impl ConditionContext<'_> {
     /// The character that `of` means, by its name in the state. `None`: the player, in a dialogue without one.
     fn name_of(&self, of: Option<&str>) -> Option<String> {
         match of.map(str::trim) {
-            None | Some(PLAYER) => self.player.map(party::player_key),
-            Some("npc") => Some(self.npc.name.clone()),
-            Some(name) => Some(name.to_owned()),
+            Some(of) if is_same_name(of, "npc") => Some(self.npc.name.clone()),
+            Some(of) if !is_same_name(of, PLAYER) => Some(of.to_owned()),
+            _ => self.player.map(party::player_key),
         }
     }
 

@@ -154,6 +154,12 @@ impl ClockSegments {
         Some(first.game.plus_seconds(-scaled_seconds(first.from, at, 1.0)))
     }
 
+    /// The first change of the clock.
+    #[must_use]
+    pub fn first(&self) -> Option<&ClockSegment> {
+        self.0.first()
+    }
+
     /// The last change of the clock.
     #[must_use]
     pub fn last(&self) -> Option<&ClockSegment> {
@@ -165,14 +171,20 @@ impl ClockSegments {
         self.0.is_empty()
     }
 
-    /// Removes every second segment of the older half. The first stays.
+    /// Removes every second segment of the older half. The first stays, and so do those where time goes back or the ratio
+    /// changes: without them, moments would belong to another branch of time.
     fn thin_out(&mut self) {
         let half = self.0.len() / 2;
-        let mut index = 0;
-        self.0.retain(|_| {
-            index += 1;
-            index > half || index % 2 == 1
-        });
+        let all = std::mem::take(&mut self.0);
+        let turns = |before: &ClockSegment, now: &ClockSegment| {
+            now.game < before.time_at(now.from) || now.ratio.to_bits() != before.ratio.to_bits()
+        };
+        for (index, segment) in all.iter().enumerate() {
+            let is_turn = index > 0 && turns(&all[index - 1], segment);
+            if index >= half || index % 2 == 0 || is_turn {
+                self.0.push(*segment);
+            }
+        }
     }
 }
 

@@ -91,6 +91,26 @@ async fn silent_dialogue_out_of_memory_is_summarised() {
 }
 
 #[actix::test]
+async fn closed_session_is_summarised_without_the_hour_of_silence() {
+    let clock = StoppedClock::new();
+    let world = TestWorld::with_clock(clock.clone(), test_actor_settings(), test_dialogue_settings()).await;
+    let (long, short) = (session_of(&world, 4).await, session_of(&world, 3).await);
+    for session in [long, short] {
+        world
+            .sessions
+            .close_dialogue(&world.scope, session, "done")
+            .await
+            .unwrap();
+    }
+    clock.advance(SWEEP);
+    wait_until("the summary ran", || world.fake.jobs.lock().len() == 1).await;
+    wait_for_checks(&world).await;
+    assert_eq!(world.fake.jobs.lock()[0].0, long);
+    assert_eq!(all_jobs(&world).await.len(), 1, "three turns are not worth a summary");
+    world.shut_down().await;
+}
+
+#[actix::test]
 async fn dialogue_that_goes_on_is_checked_again_later() {
     let clock = StoppedClock::new();
     let world = TestWorld::with_clock(clock.clone(), test_actor_settings(), test_dialogue_settings()).await;

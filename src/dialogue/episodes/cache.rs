@@ -17,7 +17,7 @@ use colloquy_ports::ledger::episodes::{EpisodePair, EpisodeVector};
 const MAX_CACHED_BYTES: u64 = 128 * 1024 * 1024;
 /// The size of a vector besides its numbers, in bytes.
 const ENTRY_BYTES: usize = 128;
-/// After a change of the embedder, vectors are replaced in the background. Old ones are read again after this time.
+/// Vectors that no turn has added to for this time leave memory.
 const REREAD_AFTER: Duration = Duration::from_mins(10);
 
 /// The number of the last vectors that every turn reads again. So many episodes of one pair are not written while the write
@@ -82,8 +82,12 @@ pub(crate) struct PairVectors {
 }
 
 impl PairVectors {
-    /// Returns the `seq` after which vectors are read: that of the last vector but [`REREAD_ROWS`]; 0 for few vectors.
-    pub(super) fn read_after(&self) -> i64 {
+    /// Returns the `seq` after which vectors are read: that of the last vector but [`REREAD_ROWS`]; 0 for few vectors, and as
+    /// long as a vector is of another model.
+    pub(super) fn read_after(&self, model: &str) -> i64 {
+        if self.rows.values().any(|row| row.model != model) {
+            return 0;
+        }
         self.rows.keys().rev().nth(REREAD_ROWS).map_or(0, |seq| *seq)
     }
     fn has(&self, row: &EpisodeVector) -> bool {
@@ -128,7 +132,8 @@ mod tests {
         let mut vectors = PairVectors::default();
         vectors.add((1..=most).rev().map(row).collect());
         vectors.add(vec![row(most + 2), row(most + 1)]);
-        assert_eq!(vectors.read_after(), most - 2);
+        assert_eq!(vectors.read_after("m"), most - 2);
+        assert_eq!(vectors.read_after("another"), 0);
         assert!(vectors.has(&row(most + 2)) && !vectors.has(&row(2)));
         assert_eq!(vectors.of_model("m").count(), MAX_COMPARED_EPISODES);
         assert_eq!(vectors.of_model("other").count(), 0);

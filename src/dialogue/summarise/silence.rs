@@ -3,6 +3,8 @@
 //! Turns, cuts and rewinds mark their dialogue in the ledger, so a look needs no actor of the dialogue. A look takes the
 //! mark away, or moves the mark to the last turn. Of several nodes, only one can do that to a mark, and queues the job.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 
 use colloquy_core::scope::TenantScope;
@@ -66,7 +68,11 @@ fn check_silence(rules: &SummaryRules, check: &SilenceCheck, now: DateTime<Utc>,
     let Some(head) = &check.head else {
         return SilenceOutcome::Nothing;
     };
-    let silence = (now - head.committed_at).to_std().unwrap_or_default();
+    let silence = if check.is_closed {
+        Duration::MAX
+    } else {
+        (now - head.committed_at).to_std().unwrap_or_default()
+    };
     if rules.after_silence.is_some_and(|after| silence < after) {
         return SilenceOutcome::CheckFrom(head.committed_at);
     }

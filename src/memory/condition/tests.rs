@@ -79,6 +79,20 @@ fn condition_follows_the_state_of_the_player_the_npc_and_others() {
         (json!({"not": {"item": "silver key"}}), false, true, false),
         (json!({"not": {"item": "silver key", "of": "npc"}}), true, true, true),
         (json!({"not": {"attribute": "winter", "is": false}}), true, true, true),
+        // What the world does not have is not decided either way.
+        (
+            json!({"not": {"attribute": "gold", "at_least": 5}}),
+            false,
+            false,
+            false,
+        ),
+        (json!({"not": {"attribute": "rank", "is": "king"}}), true, true, false),
+        (
+            json!({"not": {"location": "The Mill", "of": "Player"}}),
+            false,
+            true,
+            false,
+        ),
         (json!({"not": {"status": "dead", "of": "Bram"}}), false, false, false),
         (json!({"after": "0001-01-01"}), false, false, false),
         (json!({"not": {"after": "0001-01-01"}}), false, false, false),

@@ -163,7 +163,7 @@ pub trait ActionStore: Send + Sync {
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
     /// Returns the NPC's standing actions of a dialogue that were answered or have expired by `until`. At most 8, the
-    /// latest, in the order of `seq`.
+    /// latest settled, in the order of `seq`.
     async fn load_settled(
         &self,
         scope: &TenantScope,

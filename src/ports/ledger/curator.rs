@@ -23,6 +23,8 @@ pub struct SilenceCheck {
     pub summarised_through: u32,
     /// False for an NPC conversation that has ended: no prompt reads its summaries.
     pub is_read_again: bool,
+    /// A closed dialogue is silent from its last turn on.
+    pub is_closed: bool,
 }
 
 /// The last turn of a dialogue.

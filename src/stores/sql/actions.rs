@@ -85,7 +85,7 @@ const LIST_ACTIONS: &str = select_actions!(
 const SETTLED_ACTIONS: &str = select_actions!(
     "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
         AND CASE WHEN a.answer IS NULL THEN a.expires_at < $4 ELSE a.answered_at <= $4 END
-     ORDER BY a.seq DESC LIMIT 8"
+     ORDER BY CASE WHEN a.answer IS NULL THEN a.expires_at ELSE a.answered_at END DESC, a.seq DESC LIMIT 8"
 );
 /// Takes effect once: only an open action has no answer.
 const ANSWER_ACTION: &str = "UPDATE actions SET answer = $3, answer_text = $4, answered_at = $5
@@ -209,7 +209,7 @@ impl ActionStore for SqlActionStore {
     ) -> StoreResult<Vec<Action>> {
         let query = bind!(SETTLED_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until));
         let mut found = self.0.fetch_all(scope, query, read_action).await?;
-        found.reverse();
+        found.sort_unstable_by_key(|action| action.seq);
         Ok(found)
     }
     async fn answer_action(

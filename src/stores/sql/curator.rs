@@ -105,6 +105,7 @@ fn read_silence_check(columns: &mut Columns<'_>) -> StoreResult<SilenceCheck> {
                 committed_at: columns.time()?,
             }),
         },
+        is_closed: !is_open,
         is_read_again: is_open || dialogue.kind() == DialogueKind::Session,
     })
 }

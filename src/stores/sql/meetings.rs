@@ -42,7 +42,7 @@ const LAST_MEETINGS: &str = concat!(
     " IS NOT NULL OR ",
     summary_locks!(),
     " IS NULL AND NOT EXISTS (SELECT 1 FROM scenarios a
-                   WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND a.required_progress > 0))
+                   WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND (a.required_progress > 0 OR a.conditions <> '[]')))
              ORDER BY n.from_turn DESC, n.created_at DESC, n.id DESC LIMIT 1) AS summary
         FROM dialogues d CROSS JOIN participants p CROSS JOIN turns t
         WHERE d.tenant = $1 AND d.player = $4 AND ",

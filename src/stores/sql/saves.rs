@@ -180,18 +180,19 @@ async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSa
     if kept >= i64::from(new.max) {
         return Ok(SaveOutcome::Full);
     }
+    let at = state::moment_of_save(connection, tenant, &new.world, &new.edit).await?;
     let taken = execute!(connection, INSERT_SAVE_ITEMS; tenant, new.world, new.id).await?;
     let save = Save {
         id: new.id,
         world: new.world.clone(),
         name: new.name.clone(),
-        created_at: new.edit.at,
+        created_at: at,
         dialogues: u32::try_from(taken).unwrap_or(u32::MAX),
     };
     execute!(
         connection, INSERT_SAVE;
         tenant, new.id, new.world, without_nul(&new.name), i64::from(save.dialogues), new.edit.id,
-        to_micros(new.edit.at)
+        to_micros(at)
     )
     .await?;
     audit::record_audit(connection, tenant, &new.edit).await?;

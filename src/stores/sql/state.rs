@@ -139,6 +139,42 @@ async fn load_clock(connection: &mut Connection, tenant: &TenantId, world: &Worl
     Ok(fold_changes(changes.iter().map(|(change, at)| (change, *at))).clock)
 }
 
+/// Puts changes of the clock after all earlier changes, even after those of a node whose real clock is ahead. A clock that
+/// is set keeps its ratio.
+async fn order_clock_changes(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    changes: &mut [NewStateChange],
+) -> StoreResult<()> {
+    let is_of_clock =
+        |change: &StateChange| matches!(change, StateChange::Time { .. } | StateChange::TimePassed { .. });
+    if !changes.iter().any(|new| is_of_clock(&new.change)) {
+        return Ok(());
+    }
+    let clock = load_clock(connection, tenant, world).await?;
+    let Some(last) = clock.last() else { return Ok(()) };
+    for new in changes.iter_mut().filter(|new| is_of_clock(&new.change)) {
+        new.at = new.at.max(last.from);
+        if let StateChange::Time { ratio, .. } = &mut new.change {
+            *ratio = last.ratio;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the real moment at which a save is taken: not before the last change of the clock.
+pub(super) async fn moment_of_save(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    world: &WorldId,
+    edit: &Edit,
+) -> StoreResult<DateTime<Utc>> {
+    acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
+    let clock = load_clock(connection, tenant, world).await?;
+    Ok(end_of(&clock, edit))
+}
+
 /// Starts the clock of a world, or gives it the ratio of its settings from the edit on. The time of the game does not
 /// jump.
 pub(super) async fn update_clock(
@@ -160,7 +196,8 @@ pub(super) async fn update_clock(
     }
 }
 
-/// Sets the clock of a world to its time at a real moment. Does nothing without a clock.
+/// Sets the clock of a world to its time at a real moment, or to its first time if it began later. Does nothing if the
+/// clock was never set.
 pub(super) async fn set_clock_back(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -171,6 +208,7 @@ pub(super) async fn set_clock_back(
     acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
     let clock = load_clock(connection, tenant, world).await?;
     let at = end_of(&clock, edit);
+    let to = clock.first().map_or(to, |first| first.from.max(to));
     match (clock.last(), clock.time_at(to)) {
         (Some(last), Some(then)) if clock.time_at(at) != Some(then) => {
             set_clock(connection, tenant, world, (at, then, last.ratio), edit).await
@@ -250,10 +288,15 @@ impl StateStore for SqlStateStore {
         changes: &[NewStateChange],
         edit: &Edit,
     ) -> StoreResult<()> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
-        let (rows, worlds) = (state_rows_json(changes)?, BTreeSet::from([world.clone()]));
+        let (tenant, edit, changes) = (scope.tenant().clone(), edit.clone(), changes.to_vec());
+        let worlds = BTreeSet::from([world.clone()]);
         write_memory!(self.0, scope.tenant(), world, |connection| {
             lock_state_order(connection, &tenant, &worlds).await?;
+            let mut changes = changes.clone();
+            for world in &worlds {
+                order_clock_changes(connection, &tenant, world, &mut changes).await?;
+            }
+            let rows = state_rows_json(&changes)?;
             execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
             audit::record_audit(connection, &tenant, &edit).await
         })

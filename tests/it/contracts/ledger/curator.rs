@@ -45,6 +45,7 @@ pub async fn silence_check_waits_from_the_first_turn_after_the_last_check<S: Led
         head: Some(head.clone()),
         summarised_through: 0,
         is_read_again: true,
+        is_closed: false,
     };
     assert_eq!(silence_checks(f).await, std::slice::from_ref(&check));
     let curator = &f.ledger().curator;

@@ -120,6 +120,7 @@ macro_rules! ledger_contract {
                     summaries_of_another_tenant_are_unchanged;
                 state: standing_changes_are_in_order, state_is_read_on_from_the_last_position,
                     fenced_state_change_writes_nothing, clock_goes_on_after_a_change_of_its_ratio,
+                    clock_changes_follow_those_of_a_node_whose_time_is_ahead,
                     state_of_another_tenant_is_not_found;
                 actions: actions_are_committed_with_their_turn_in_order, action_is_answered_once,
                     action_is_unsaid_and_stands_again_with_its_turn, actions_are_listed_by_status_and_dialogue,

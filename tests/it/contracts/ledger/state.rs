@@ -1,6 +1,7 @@
 use colloquy::{
     ids::WorldId,
     memory::{
+        calendar::GameTime,
         fact::Cause,
         game_clock::ClockSegments,
         state::{StateChange, fold_changes},
@@ -260,4 +261,44 @@ pub async fn clock_goes_on_after_a_change_of_its_ratio<S: LedgerSubject>(f: &Fix
     f.advance_clock();
     put_clock(f, 10.0).await;
     assert_eq!(now().await, (Some(86_480), 4));
+}
+
+pub async fn clock_changes_follow_those_of_a_node_whose_time_is_ahead<S: LedgerSubject>(f: &Fixture<S>) {
+    put_clock(f, 60.0).await;
+    let change = |change, at| NewStateChange {
+        change,
+        at,
+        ..location_change(f, "anywhere")
+    };
+    let record = async |new: NewStateChange| {
+        let (state, edit) = (&f.ledger().state, f.audit_edit("world.events"));
+        state.record_changes(&f.scope, &f.world, &[new], &edit).await.unwrap();
+    };
+    let day = |count: i64| GameTime::from(count * 86_400);
+    let ahead = f.now() + chrono::Duration::seconds(2);
+    record(change(
+        StateChange::Time {
+            to: day(200),
+            ratio: 0.0,
+        },
+        ahead,
+    ))
+    .await;
+    let passed = StateChange::TimePassed {
+        seconds: 3_600,
+        start: day(1),
+        ratio: 0.0,
+    };
+    record(change(passed, f.now())).await;
+    let (clock, _) = load_clock(f, &f.world).await;
+    let last = clock.last().unwrap();
+    assert_eq!(
+        (last.from, last.game.seconds()),
+        (ahead, day(200).seconds() + 3_600),
+        "no report is lost"
+    );
+    assert!(
+        (last.ratio - 60.0).abs() < f64::EPSILON,
+        "a clock that is set keeps its ratio"
+    );
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 use colloquy_memory::{
     episode::{Episode, EpisodeCandidate, RankedEpisode, choose_episodes},
-    summary::ToldContent,
+    summary::{Summary, ToldContent},
     trace::{EpisodeFate, EpisodeTrace},
 };
 
@@ -75,7 +75,10 @@ impl ShownEpisodes {
             if episode.dialogue == material.dialogue && history.has_turn(episode.number) {
                 Some(EpisodeFate::InHistory)
             } else {
-                told.tells(&episode.text).then_some(EpisodeFate::InSummary)
+                // A summary of this dialogue tells nothing of the turns after it.
+                let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
+                let may_be_told = episode.dialogue != material.dialogue || material.summaries.iter().any(covers);
+                (may_be_told && told.tells(&episode.text)).then_some(EpisodeFate::InSummary)
             }
         };
         let near = material.near_duplicate_cosine;

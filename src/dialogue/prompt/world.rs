@@ -16,6 +16,7 @@ use colloquy_core::ids::PlayerId;
 use colloquy_memory::{
     attributes::{AttributeAudience, AttributeValue},
     authored::{Language, Npc, World},
+    keywords::normalise_text,
     party::{self, PLAYER},
     state::{Character, StateChange, WorldState},
     vocabulary,
@@ -105,7 +106,10 @@ pub(crate) fn world_lines(
                 known.or_else(|| (name == npc.name || Some(name) == bound.as_deref()).then_some(&nobody))?;
             let attributes = shown_attributes(world, Some(name), own.contains(&name), &character.attributes);
             let has_details = has_details(character) || !attributes.is_empty();
-            has_details.then(|| character_values(&shown(name), character, attributes, language, &shown))
+            has_details.then(|| {
+                let with = companions(state, character).map(&shown);
+                character_values(&shown(name), character, attributes, language, with)
+            })
         })
         .collect();
     let relationships: Vec<_> = state
@@ -186,12 +190,25 @@ fn has_details(character: &Character) -> bool {
         || !with.is_empty()
 }
 
+/// Returns the companions of a character, without those who are known to be elsewhere by now.
+fn companions<'s>(state: &'s WorldState, character: &'s Character) -> impl Iterator<Item = &'s str> {
+    let is_elsewhere = |name: &str| {
+        let companion = state.characters.get(name);
+        let there = companion.and_then(|companion| companion.location.as_deref());
+        let here = character.location.as_deref();
+        here.zip(there)
+            .is_some_and(|(here, there)| normalise_text(here) != normalise_text(there))
+    };
+    let names = character.with.iter().map(String::as_str);
+    names.filter(move |name| !is_elsewhere(name))
+}
+
 fn character_values(
     name: &str,
     character: &Character,
     attributes: Vec<String>,
     language: Language,
-    shown: &dyn Fn(&str) -> String,
+    with: impl Iterator<Item = String>,
 ) -> Value {
     let text = |value: &Option<String>| value.as_deref().map(escape_untrusted);
     let items: Vec<String> = character
@@ -204,7 +221,6 @@ fn character_values(
         })
         .collect();
     // No prompt names another player.
-    let with = character.with.iter().map(|name| shown(name));
     let with: Vec<String> = with
         .filter(|name| name == PLAYER || !party::is_player(name))
         .take(MAX_LISTED)

@@ -27,6 +27,11 @@ pub(super) struct ClassifiedIntent {
 }
 
 impl ClassifiedIntent {
+    /// False for small talk, which is not compared by meaning.
+    pub fn is_about_something(&self) -> bool {
+        self.in_full || self.intent != Intent::Chat
+    }
+
     /// Returns an intent that recalls in full, because a failed classifier must not hide memories.
     fn assume_full_recall(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
         Self {

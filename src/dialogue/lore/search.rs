@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{FoundLore, LoadedLore, LoreHit, LoreNow};
-use crate::{Services, intent::ClassifiedIntent, turn::TurnInput};
+use crate::{Services, episodes::place_of_turn, intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
@@ -18,7 +18,6 @@ use colloquy_memory::{
     secrecy::Secrecy,
     state::WorldState,
     trace::{LoreFate, LoreSource},
-    turn::Intent,
 };
 use colloquy_ports::StoreResult;
 
@@ -53,7 +52,7 @@ pub(crate) async fn find_lore(
         .lore
         .load_lore(services, &input.scope, &input.world)
         .await?;
-    let is_about_something = classified.in_full || classified.intent != Intent::Chat;
+    let is_about_something = classified.is_about_something();
     let search = LoreSearch::new(input, state, &lore);
     let similarities = search.similarities(&services.embedder.info().calibration, embedding);
     let candidates = search.collect_candidates(&similarities, is_about_something);
@@ -90,11 +89,7 @@ impl<'a> LoreSearch<'a> {
     fn new(input: &'a TurnInput, state: &'a WorldState, lore: &'a Arc<LoadedLore>) -> Self {
         let key = input.player.as_ref().map(party::player_key);
         let player = key.as_deref().and_then(|key| state.characters.get(key));
-        let npc = state.npc_character(&input.npc.name, &input.npc.id);
-        let place_of = |character: Option<&colloquy_memory::state::Character>| {
-            character.and_then(|character| character.location.clone())
-        };
-        let place = place_of(player).or_else(|| place_of(npc));
+        let place = place_of_turn(input, state);
         let cast = input
             .scene
             .iter()

@@ -240,8 +240,7 @@ pub(super) async fn gather_timed(
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
     let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();
-    let is_about_something = classified.in_full || classified.intent != Intent::Chat;
-    let compared = embedding.filter(|_| is_about_something);
+    let compared = embedding.filter(|_| classified.is_about_something());
     let (overheard, locks_before, past, tells, lore, outcomes, episodes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),

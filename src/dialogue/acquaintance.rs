@@ -1,7 +1,11 @@
 //! The NPC's last talk with this player in another session.
 
-use super::{Services, locks, turn::TurnInput};
-use colloquy_memory::summary::Meeting;
+use super::{
+    Services,
+    locks::{self, LocksByWords},
+    turn::TurnInput,
+};
+use colloquy_memory::{locks::DisclosureLocks, summary::Meeting};
 use colloquy_ports::StoreResult;
 
 /// Reads the last meeting. Every turn reads again, because another session with this player may begin or be rewound at
@@ -16,16 +20,24 @@ pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> Stor
             .find_last_meeting(scope, &input.world.id, npc, player, dialogue, unlocked)
             .await
     };
-    let newest = meeting(false).await?;
-    let summary = newest.as_ref().and_then(|meeting| meeting.summary.as_ref());
-    let Some(locks) = summary.map(|recap| &recap.locks).filter(|locks| !locks.is_empty()) else {
+    let mut newest = meeting(false).await?;
+    let summary = newest.as_mut().and_then(|meeting| meeting.summary.as_mut());
+    let Some(recap) = summary.filter(|recap| !recap.locks.is_empty()) else {
         return Ok(newest);
     };
-    let locked = vec![((), locks.clone())];
-    let open = locks::filter_open(services, scope, &input.world, &input.viewpoint(), locked).await?;
-    if open.is_empty() {
-        meeting(true).await
-    } else {
-        Ok(newest)
+    let is_open = async |locks: &DisclosureLocks| {
+        let locked = vec![((), locks.clone())];
+        let open = locks::filter_open(services, scope, &input.world, &input.viewpoint(), locked).await;
+        open.map(|open| !open.is_empty())
+    };
+    if !is_open(&recap.locks).await? {
+        // The locks are those of the whole dialogue. The summary may tell nothing of the locked content.
+        let silent = locks::silent_terms([input.npc.name.as_str()]);
+        let split = LocksByWords::load(services, scope, &input.world, &recap.locks, &silent).await?;
+        recap.locks = split.locks_of(&[&recap.text]);
+        if !is_open(&recap.locks).await? {
+            return meeting(true).await;
+        }
     }
+    Ok(newest)
 }

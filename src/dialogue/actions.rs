@@ -14,6 +14,7 @@ use colloquy_memory::{
     actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
     authored::Language,
     fact::Cause,
+    game_clock::GameClock,
     keywords,
     state::{StateChange, WorldState},
     turn::Turn,
@@ -21,7 +22,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     ledger::{
-        actions::{Action, ActionAnswer, AnswerKind, AnswerOutcome, NewAction},
+        actions::{Action, ActionAnswer, ActionStatus, AnswerKind, AnswerOutcome, NewAction},
         audit::Edit,
         state::NewStateChange,
     },
@@ -121,8 +122,8 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
 pub(crate) struct TurnActions {
     /// The actions for which the NPC may ask.
     eligible: Vec<ActionRule>,
-    /// The settled actions.
-    settled: Vec<ActionId>,
+    /// The actions that the NPC asked for; `None`: the action waits for its answer.
+    settled: Vec<Option<ActionId>>,
     /// The lines about these, in the same order.
     pub lines: ActionLines,
 }
@@ -132,14 +133,16 @@ impl TurnActions {
         services: &Services,
         input: &TurnInput,
         state: &WorldState,
-        settled: Vec<Action>,
+        asked: &[Action],
     ) -> Result<Self, TemplateError> {
         let eligible = actions_of_turn(services, input, state);
         let (language, now) = (input.npc.language, input.started_at);
+        let clock = GameClock::new(&input.world.settings, state);
+        let settled = |action: &Action| (action.status(now) != ActionStatus::Requested).then_some(action.asked.id);
         Ok(Self {
-            lines: ActionLines::render(&services.prompts, language, &eligible, &settled, now)?,
+            lines: ActionLines::render(&services.prompts, language, &eligible, asked, (now, clock))?,
             eligible,
-            settled: settled.into_iter().map(|action| action.asked.id).collect(),
+            settled: asked.iter().map(settled).collect(),
         })
     }
 
@@ -151,26 +154,27 @@ impl TurnActions {
 
     /// Returns the settled actions whose outcome the prompt tells.
     pub(crate) fn told<'a>(&'a self, prompt: &'a Prompt) -> impl Iterator<Item = ActionId> + 'a {
-        prompt.outcomes.iter().filter_map(|at| self.settled.get(*at)).copied()
+        let shown = prompt.outcomes.iter().filter_map(|at| self.settled.get(*at));
+        shown.copied().flatten()
     }
 }
 
-/// Returns the NPC's settled actions that no prompt of the dialogue has told. A line that points back also gets those
-/// that the last turn told.
+/// Returns the actions of the NPC that wait for an answer, and its settled actions that no prompt of the dialogue has told.
+/// A line that points back also gets those that the last turn told.
 pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
     let mut rules = input.world.settings.action_rules().iter();
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
         return Ok(Vec::new());
     }
     let (actions, dialogue) = (&services.ledger.actions, input.dialogue.id);
-    let settled = actions.load_settled(&input.scope, dialogue, &input.npc.id, input.started_at);
-    let mut settled = settled.await?;
+    let asked = actions.load_latest_actions(&input.scope, dialogue, &input.npc.id, input.started_at);
+    let mut asked = asked.await?;
     let points_back = keywords::refers_back(&input.heard_text());
-    settled.retain(|action| match input.checkpoint.action_told_in(action.asked.id) {
+    asked.retain(|action| match input.checkpoint.action_told_in(action.asked.id) {
         None => true,
         Some(turn) => points_back && turn == input.checkpoint.turn,
     });
-    Ok(settled)
+    Ok(asked)
 }
 
 /// Returns a row for each action whose arguments fit its rule; the reasons of the others go to `notes`.

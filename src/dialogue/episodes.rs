@@ -220,7 +220,6 @@ pub(crate) fn greeting_episode(
     input: &TurnInput,
     turn: &Turn,
     place: Option<String>,
-    locks: DisclosureLocks,
 ) -> Result<Option<Episode>, TemplateError> {
     let Some(player) = input.player.clone().filter(|_| input.is_greeting()) else {
         return Ok(None);
@@ -236,7 +235,8 @@ pub(crate) fn greeting_episode(
         place,
         text,
         importance,
-        locks,
+        // The text has nothing of the prompt.
+        locks: DisclosureLocks::default(),
         at: turn.committed_at,
     }))
 }

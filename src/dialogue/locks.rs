@@ -12,10 +12,84 @@ use colloquy_memory::{
     authored::{Npc, World},
     condition::ConditionContext,
     fact::{Fact, Viewpoint},
-    locks::DisclosureLocks,
+    keywords::informative_terms,
+    locks::{DisclosureLock, DisclosureLocks},
+    private_terms::PrivateTerms,
     progress::{self, NpcNames},
+    trace::LockedWords,
 };
 use colloquy_ports::{StoreResult, ledger::scenarios::RequiredProgress};
+
+/// Words that most promises and most memories share.
+const COMMON_WORDS: &str = "promise promises promised agree agreed player 약속 약속하다 약속했다 플레이어";
+
+/// The terms of the speakers' names and of common words. They identify no text.
+pub(super) fn silent_terms<'n>(names: impl IntoIterator<Item = &'n str>) -> BTreeSet<u32> {
+    let names = names.into_iter().chain([COMMON_WORDS]);
+    names.flat_map(informative_terms).collect()
+}
+
+/// Returns the words of a text without the `silent` words, and without dates and numbers, which unrelated texts share.
+pub(super) fn words_of(texts: &[&str], silent: &BTreeSet<u32>) -> PrivateTerms {
+    let mut words = PrivateTerms::default();
+    for text in texts {
+        words.add_text_except(&text.replace(|c: char| c.is_ascii_digit(), " "), silent);
+    }
+    words
+}
+
+/// The locks of texts that only one player hears. Words decide there: the player may have heard the whole content, and an
+/// unrelated text stays known if the content is locked again.
+#[derive(Debug, Default)]
+pub(super) struct LocksByWords {
+    /// Locks of every text: of conversations between NPCs, and of content that is deleted.
+    pub certain: DisclosureLocks,
+    /// Locks of texts that share a word.
+    pub by_words: Vec<LockedWords>,
+}
+
+impl LocksByWords {
+    /// Compares texts with the present content behind `locks`. `silent`: see [`silent_terms`].
+    pub(super) async fn load(
+        services: &Services,
+        scope: &TenantScope,
+        world: &World,
+        locks: &DisclosureLocks,
+        silent: &BTreeSet<u32>,
+    ) -> StoreResult<Self> {
+        let mut split = Self::default();
+        for lock in &locks.0 {
+            let words = match lock {
+                DisclosureLock::Scenario { npc, scenario } => {
+                    let scenarios = &services.ledger.scenarios;
+                    let found = scenarios.load_scenario(scope, &world.id, npc, scenario).await?;
+                    found.map(|found| words_of(&[&found.title, &found.content], silent))
+                }
+                DisclosureLock::Lore { entry, .. } => {
+                    let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
+                    lore.entry(entry)
+                        .map(|entry| words_of(&[&entry.text.name, &entry.text.content], silent))
+                }
+                DisclosureLock::Hearers(_) => None,
+            };
+            let locks: DisclosureLocks = [lock.clone()].into_iter().collect();
+            match words {
+                Some(words) => split.by_words.push(LockedWords { words, locks }),
+                None => split.certain.extend_with(&locks),
+            }
+        }
+        Ok(split)
+    }
+
+    /// Returns the locks of a text, given with its keywords.
+    pub(super) fn locks_of(&self, texts: &[&str]) -> DisclosureLocks {
+        let mut locks = self.certain.clone();
+        for text in self.by_words.iter().filter(|text| text.words.may_be_told_by(texts)) {
+            locks.extend_with(&text.locks);
+        }
+        locks
+    }
+}
 
 /// Returns the entries of `locked` that are open to the hearers at `viewpoint`. Without locks, nothing is read.
 pub(super) async fn filter_open<T>(

@@ -19,6 +19,7 @@ pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::Reco
 use super::{
     Services,
     jobs::{JobError, JobInput, JobReport, outbox::relay_or_log},
+    locks::{self, LocksByWords},
     models::tallied_usage,
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
     recall,
@@ -33,7 +34,7 @@ use colloquy_memory::{
     locks::{DisclosureLock, DisclosureLocks},
     party,
     secrecy::Secrecy,
-    trace::{LockedWords, ScenarioTrace},
+    trace::ScenarioTrace,
 };
 use colloquy_ports::ledger::jobs::Job;
 
@@ -49,11 +50,13 @@ pub(super) struct InjectedMemory {
     /// The texts of `ids` without `promises`, as the prompt had them. Each text names its speaker, and also another
     /// player if the text is about that player.
     pub texts: Vec<String>,
-    /// The locks that the learned facts rest on: the locks of all prompts of the dialogue so far. For a fact private to
-    /// the player: only locks that the dialogue may have disclosed.
+    /// The locks of what several listeners may hear: the locks of all prompts of the dialogue so far.
     pub locks: DisclosureLocks,
-    /// The undisclosed locked memories of the prompt, if `locks` leaves them out.
-    locked: Vec<LockedWords>,
+    /// The locks of what only the player of the turn hears: those of content that the dialogue may have disclosed, and of
+    /// locked memories of the prompt.
+    private_locks: LocksByWords,
+    /// True if the facts are private to the player.
+    is_private: bool,
     /// True if no prompt of the dialogue had locked content.
     is_free: bool,
     /// The NPC's past, as the prompt had it.
@@ -70,16 +73,14 @@ pub(super) struct InjectedMemory {
 
 impl InjectedMemory {
     fn locks_of(&self, statement: &Statement) -> DisclosureLocks {
-        let mut locks = self.locks.clone();
-        let keywords = statement.keywords.iter().map(String::as_str);
-        let texts: Vec<&str> = [statement.content.as_str(), &statement.object]
-            .into_iter()
-            .chain(keywords)
-            .collect();
-        for text in self.locked.iter().filter(|text| text.words.may_be_told_by(&texts)) {
-            locks.extend_with(&text.locks);
+        if !self.is_private {
+            return self.locks.clone();
         }
-        locks
+        let keywords = statement.keywords.iter().map(String::as_str);
+        let texts = [statement.content.as_str(), &statement.object]
+            .into_iter()
+            .chain(keywords);
+        self.private_locks.locks_of(&texts.collect::<Vec<_>>())
     }
     /// Records a subject under a single name. A relative of another player is not recorded.
     fn record_subject(&mut self, subject: &str, said: &JobInput) {
@@ -110,7 +111,7 @@ pub(super) async fn extract_facts(
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
-    let is_locked = !injected.locks.is_empty() || !injected.locked.is_empty();
+    let is_locked = !injected.locks.is_empty();
     if !learned.facts.is_empty() && is_locked && said.turn.player.is_some() {
         let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
         let at = said.turn.committed_at;
@@ -136,11 +137,6 @@ async fn collect_injected(
     let Some(trace) = &said.trace else { return Ok(injected) };
     injected.is_free = trace.locks.is_empty();
     injected.locks = trace.locks.clone();
-    // A private fact is told to no other player, so words may decide its locks.
-    if let Some(told) = trace.told_locks.as_ref().filter(|_| audience.private_to.is_some()) {
-        injected.locks.clone_from(told);
-        injected.locked.clone_from(&trace.locked);
-    }
     for (scenario, text) in shown_scenarios(&trace.scenarios) {
         injected.is_free = false;
         injected.locks.0.insert(DisclosureLock::Scenario {
@@ -151,6 +147,13 @@ async fn collect_injected(
         let values = context! { name => escape_untrusted(&said.npc.name), text };
         let text = services.prompts.render(said.npc.language, Template::Past, values)?;
         injected.texts.push(text);
+    }
+    if said.turn.player.is_some() {
+        injected.is_private = audience.private_to.is_some();
+        let told = trace.told_locks.as_ref().unwrap_or(&injected.locks);
+        let silent = locks::silent_terms([said.npc.name.as_str()]);
+        injected.private_locks = LocksByWords::load(services, scope, &said.world, told, &silent).await?;
+        injected.private_locks.by_words.extend(trace.locked.iter().cloned());
     }
     let open = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
     let shown: Vec<String> = open.filter_map(|traced| traced.shown.clone()).collect();
@@ -208,9 +211,8 @@ fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&Scenar
         .filter_map(|traced| Some((&traced.scenario, traced.shown_content()?)))
 }
 
-/// Returns the locks of a fact of a turn:
-/// - all the NPC's past in the prompt, because a model may retell the past in any words;
-/// - locked memories that share a word with the fact.
+/// Returns the locks of a fact of a turn: the locks of all prompts so far, because a model may retell content in any words.
+/// For a fact private to the player: the locks of content with a word of the fact.
 ///
 /// A player's statement about itself has no locks, unless it retells locked content to others.
 fn locks_of(said: &JobInput, statement: &Statement, injected: &InjectedMemory) -> DisclosureLocks {

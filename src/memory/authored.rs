@@ -243,6 +243,12 @@ impl WorldSettings {
         self.ghosts_speak.unwrap_or(false)
     }
 
+    /// True if the world has a list of its items.
+    #[must_use]
+    pub const fn lists_items(&self) -> bool {
+        self.items.is_some()
+    }
+
     /// The places next to `place`, in the spelling of the settings; empty: no links are known. Case does not matter.
     #[must_use]
     pub fn places_next_to(&self, place: &str) -> Vec<&str> {

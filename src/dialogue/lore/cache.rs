@@ -156,7 +156,7 @@ impl LoadedLore {
     }
 
     /// Returns the entry with this id.
-    pub(super) fn entry(&self, id: &LoreId) -> Option<&LoreEntry> {
+    pub(crate) fn entry(&self, id: &LoreId) -> Option<&LoreEntry> {
         let at = self.entries.binary_search_by(|entry| entry.id.cmp(id)).ok()?;
         Some(&self.entries[at])
     }

@@ -219,9 +219,11 @@ impl<'a> LoreSearch<'a> {
         for _ in 0..SPREAD_STEPS {
             let until = found.len();
             for step in from..until {
-                let (at, _) = found[step];
+                let (at, source) = found[step];
+                // What is only near in meaning, or in every prompt, leads away from the talk.
+                let is_asked_for = !matches!(source, LoreSource::Meaning | LoreSource::Always);
                 // An entry that is kept back leads nowhere: what it leads to would tell of it.
-                if self.secrecy(at) != Secrecy::Open || self.is_decayed(at) {
+                if !is_asked_for || self.secrecy(at) != Secrecy::Open || self.is_decayed(at) {
                     continue;
                 }
                 for &next in &self.lore.leads_to[at] {
@@ -332,7 +334,10 @@ impl<'a> LoreSearch<'a> {
             let wanted = normalise_text(name.trim());
             let mut all = self.state.characters.iter();
             let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
-            let (place, status) = (character.location.clone(), character.status.clone());
+            // The dead are nowhere, as in the lines about the world.
+            let is_there = !character.is_dead() || self.input.world.settings.lets_ghosts_speak();
+            let place = character.location.clone().filter(|_| is_there);
+            let status = character.status.clone();
             let is_known = place.is_some() || status.is_some();
             (is_known && !is_stranger(known)).then(|| LoreNow::Character {
                 name: name.clone(),

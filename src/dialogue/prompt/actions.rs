@@ -3,6 +3,7 @@
 use minijinja::{Value, context};
 
 use super::{
+    ages::AgeFormatter,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
@@ -11,6 +12,7 @@ use chrono::{DateTime, Utc};
 use colloquy_memory::{
     actions::{ActionRule, no_arguments},
     authored::Language,
+    game_clock::GameClock,
 };
 use colloquy_ports::ledger::actions::Action;
 
@@ -26,7 +28,7 @@ const MAX_OUTCOME_CHARS: usize = 120;
 pub(crate) struct ActionLines {
     /// A line for each action for which the NPC may ask.
     pub offers: Vec<String>,
-    /// A line for each settled action of the NPC, oldest first.
+    /// A line for each action that the NPC asked for, oldest first.
     pub outcomes: Vec<String>,
 }
 
@@ -35,9 +37,10 @@ impl ActionLines {
         templates: &Templates,
         language: Language,
         offered: &[ActionRule],
-        settled: &[Action],
-        now: DateTime<Utc>,
+        asked: &[Action],
+        (now, clock): (DateTime<Utc>, Option<GameClock<'_>>),
     ) -> Result<Self, TemplateError> {
+        let ages = AgeFormatter { language, now, clock };
         let line = |values| {
             let text = templates.render(language, Template::ReplyActions, values)?;
             Ok(text.trim().to_owned())
@@ -49,17 +52,20 @@ impl ActionLines {
                 description => escape_untrusted(&rule.description),
                 // The author's JSON has one line, and stays JSON.
                 arguments => takes_some.then(|| rule.arguments.to_string()),
-                status => (), text => (),
+                status => (), text => (), ago => (),
             })
         });
-        let outcomes = settled.iter().map(|action| {
+        let outcomes = asked.iter().map(|action| {
             let asked = &action.asked;
+            let answered_at = action.answer.as_ref().map(|answer| answer.at);
+            let at = answered_at.unwrap_or(asked.expires_at.min(now));
             let arguments = serde_json::Value::Object(asked.arguments.clone());
             line(context! {
                 name => asked.name.as_str(), description => (),
                 arguments => (!asked.arguments.is_empty())
                     .then(|| clip_arguments(&escape_untrusted(&arguments.to_string()))),
                 status => action.status(now).as_str(),
+                ago => ages.describe_age_in_days(templates, at)?,
                 text => action.answer.as_ref().map(|answer| escape_untrusted(&answer.text)),
             })
         });
@@ -169,7 +175,7 @@ mod tests {
             (Language::En, "You may ask for the action", "Arguments"),
             (Language::Ko, "요청할 수 있는 행동", "인자"),
         ] {
-            let lines = ActionLines::render(&templates, language, &rules, &[], DateTime::UNIX_EPOCH).unwrap();
+            let lines = ActionLines::render(&templates, language, &rules, &[], (DateTime::UNIX_EPOCH, None)).unwrap();
             let schema = r#"{"required":["gate"],"type":"object"}"#;
             assert_eq!(
                 lines.offers,

@@ -1,5 +1,7 @@
 //! Ages of statements in words.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::context;
 
@@ -31,14 +33,49 @@ impl AgeFormatter<'_> {
         }
     }
 
-    /// Returns an age such as "3 days ago". A date in the future counts as today.
-    pub(super) fn describe_age(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
+    fn days_since(self, at: DateTime<Utc>) -> i64 {
         let today = match self.clock {
             Some(clock) => clock.game_time_now(self.now).time.day(),
             None => self.day_of(self.now),
         };
-        let days = (today - self.day_of(at)).max(0);
+        (today - self.day_of(at)).max(0)
+    }
+
+    /// Returns an age such as "3 days ago". A date in the future counts as today.
+    pub(super) fn describe_age(self, templates: &Templates, at: DateTime<Utc>) -> Result<String, TemplateError> {
+        let days = self.days_since(at);
         templates.render(self.language, Template::Ago, context! { days })
+    }
+
+    /// Returns an age as [`Self::describe_age`], or nothing for today.
+    pub(super) fn describe_age_in_days(
+        self,
+        templates: &Templates,
+        at: DateTime<Utc>,
+    ) -> Result<Option<String>, TemplateError> {
+        (self.days_since(at) > 0)
+            .then(|| self.describe_age(templates, at))
+            .transpose()
+    }
+
+    /// Writes the days since `before` in front of a line, for example "[3 days later]". `at` is the time of the line;
+    /// `None`: now. A line of the same day stays as it is.
+    pub(super) fn mark_gap(
+        self,
+        templates: &Templates,
+        (before, at): (Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+        line: Arc<str>,
+    ) -> Result<Arc<str>, TemplateError> {
+        let Some(before) = before else { return Ok(line) };
+        let days = match at {
+            Some(at) => self.day_of(at) - self.day_of(before),
+            None => self.days_since(before),
+        };
+        if days < 1 {
+            return Ok(line);
+        }
+        let gap = templates.render(self.language, Template::Later, context! { days })?;
+        Ok(format!("{}\n{line}", gap.trim()).into())
     }
 }
 
@@ -90,6 +127,36 @@ mod tests {
                     expected,
                     "{at}"
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn lines_of_another_day_begin_with_the_days_between() {
+        let templates = Templates::load(None).unwrap();
+        let at = |text: &str| Some(format!("{text}:00Z").parse().unwrap());
+        for (before, later, english, korean) in [
+            (None, None, "", ""),
+            (at("2026-11-25T00:01"), at("2026-11-25T23:00"), "", ""),
+            (
+                at("2026-11-24T23:59"),
+                at("2026-11-25T00:00"),
+                "[The next day]\n",
+                "[다음 날]\n",
+            ),
+            (at("2026-11-20T12:00"), None, "[5 days later]\n", "[5일 뒤]\n"),
+            (at("2026-10-16T12:00"), None, "[5 weeks later]\n", "[5주 뒤]\n"),
+            // The clock of another node.
+            (at("2026-11-26T12:00"), None, "", ""),
+        ] {
+            for (language, expected) in [(Language::En, english), (Language::Ko, korean)] {
+                let ages = AgeFormatter {
+                    language,
+                    now: "2026-11-25T10:00:00Z".parse().unwrap(),
+                    clock: None,
+                };
+                let marked = ages.mark_gap(&templates, (before, later), "Hello".into()).unwrap();
+                assert_eq!(*marked, format!("{expected}Hello"), "{before:?} {later:?}");
             }
         }
     }

@@ -169,7 +169,11 @@ pub(crate) fn assemble_prompt(
     };
     let line = match (material.player, material.scene) {
         (None, Some(scene)) => scene.render_next_cue(templates, material.npc, material.history)?.into(),
-        _ => templates.render_line(language, material.line)?,
+        _ => {
+            let before = material.history.last().map(|turn| turn.id.made_at());
+            let line = templates.render_line(language, material.line)?;
+            material.ages().mark_gap(templates, (before, None), line)?
+        }
     };
     let goes_on = continuation_messages(templates, material)?;
     let (system_tokens, line_tokens) = (count(&system), count(&line));

@@ -31,14 +31,18 @@ pub(super) fn render_turns(
     count: &dyn Fn(&str) -> u32,
 ) -> Result<Vec<RenderedTurn>, TemplateError> {
     let (language, npc) = (material.npc.language, &material.npc.id);
+    let mut before = None;
     material
         .history
         .iter()
         .map(|turn| {
+            let at = turn.id.made_at();
+            let gap = (before.replace(at), Some(at));
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
                 let line = templates.render_earlier_line(language, &turn.player_text)?;
+                let line = material.ages().mark_gap(templates, gap, line)?;
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
             messages.push(match material.scene {

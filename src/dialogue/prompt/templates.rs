@@ -75,6 +75,8 @@ templates! {
     Episode = "episode.j2",
     /// The age of a statement.
     Ago = "ago.j2",
+    /// The days between two turns of the history.
+    Later = "later.j2",
     /// The date and the time of day of the world's clock.
     GameTime = "game_time.j2",
     Intent = "intent.j2",
@@ -254,13 +256,13 @@ impl Templates {
                     relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
                     attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => 0, max => 1 }),
                 },
-                description => "x", arguments => "x", status => if texts.is_empty() { "" } else { "done" },
+                description => "x", arguments => "x", ago => "x", status => if texts.is_empty() { "" } else { "done" },
                 offers => list(), outcomes => list(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 characters => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
-                    attributes => list(),
+                    attributes => list(), has_nothing => texts.is_empty(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),

@@ -94,6 +94,8 @@ pub(crate) fn world_lines(
         .take(MAX_LISTED)
         .collect();
     let nobody = Character::default();
+    // Where nobody ever had anything, the game does not report items.
+    let counts_items = world.settings.lists_items() || state.characters.values().any(|c| !c.items.is_empty());
     let characters: Vec<_> = own
         .into_iter()
         .chain(others.iter().copied())
@@ -105,10 +107,12 @@ pub(crate) fn world_lines(
             let character =
                 known.or_else(|| (name == npc.name || Some(name) == bound.as_deref()).then_some(&nobody))?;
             let attributes = shown_attributes(world, Some(name), own.contains(&name), &character.attributes);
-            let has_details = has_details(character) || !attributes.is_empty();
+            let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && counts_items;
+            let has_details = has_details(character) || !attributes.is_empty() || has_nothing;
             has_details.then(|| {
                 let with = companions(state, character).map(&shown);
-                character_values(&shown(name), character, attributes, language, with)
+                let values = character_values(&shown(name), character, attributes, language, with);
+                context! { has_nothing, ..values }
             })
         })
         .collect();

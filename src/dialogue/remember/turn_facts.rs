@@ -21,9 +21,7 @@ use colloquy_core::{
 use colloquy_memory::{
     episode::Episode,
     fact::{Audience, Cause, NewFact},
-    locks::DisclosureLocks,
     timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
-    trace::TurnTrace,
 };
 use colloquy_ports::{
     StoreError,
@@ -73,7 +71,9 @@ pub(super) async fn reconcile_turn(
     let writing = ReconcileTrigger::Job(job.fence());
     if for_all.is_empty() && own.is_empty() && !extraction.may_end_facts() {
         // A turn without new facts ends no fact, so a plan is unnecessary.
-        let episode = learned.episode.and_then(|fresh| new_episode(services, said, fresh));
+        let episode = learned
+            .episode
+            .and_then(|fresh| new_episode(services, said, injected, fresh));
         let result = empty_reconciliation(said.world.id.clone(), writing, extraction, episode);
         return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
             ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(Vec::new()),
@@ -101,7 +101,9 @@ pub(super) async fn reconcile_turn(
         }),
     };
     let beside = (!for_all.is_empty()).then(|| self_told::shared_extraction(&extraction));
-    let episode = learned.episode.and_then(|fresh| new_episode(services, said, fresh));
+    let episode = learned
+        .episode
+        .and_then(|fresh| new_episode(services, said, injected, fresh));
     let mut parts = vec![part(own, extraction, episode)];
     parts.extend(beside.map(|extraction| part(for_all, extraction, None)));
     let mut judge = Judge::new(services, scope, said.npc.language, MAX_CALLS_PER_TURN);
@@ -142,7 +144,12 @@ fn empty_reconciliation(
 }
 
 /// Returns the episode of a turn with a player.
-fn new_episode(services: &Services, said: &JobInput, fresh: FreshEpisode) -> Option<EmbeddedEpisode> {
+fn new_episode(
+    services: &Services,
+    said: &JobInput,
+    injected: &InjectedMemory,
+    fresh: FreshEpisode,
+) -> Option<EmbeddedEpisode> {
     let (turn, trace) = (&said.turn, said.trace.as_ref());
     let episode = Episode {
         turn: turn.id,
@@ -152,7 +159,7 @@ fn new_episode(services: &Services, said: &JobInput, fresh: FreshEpisode) -> Opt
         npc: turn.npc.clone(),
         player: turn.player.clone()?,
         place: trace.and_then(|trace| trace.place.clone()),
-        locks: trace.map(|trace| episode_locks(trace, &fresh.text)).unwrap_or_default(),
+        locks: injected.private_locks.locks_of(&[&fresh.text]),
         text: fresh.text,
         importance: fresh.importance,
         // The time of the line, not the time of the job.
@@ -165,20 +172,6 @@ fn new_episode(services: &Services, said: &JobInput, fresh: FreshEpisode) -> Opt
             vector: fresh.embedding,
         }),
     })
-}
-
-/// Returns the locks of an episode, which is private to the player: those that the dialogue may have disclosed, and those of
-/// memories in the prompt that share a word with the text.
-fn episode_locks(trace: &TurnTrace, text: &str) -> DisclosureLocks {
-    let mut locks = trace.told_locks.clone().unwrap_or_else(|| trace.locks.clone());
-    for locked in trace
-        .locked
-        .iter()
-        .filter(|locked| locked.words.may_be_told_by(&[text]))
-    {
-        locks.extend_with(&locked.locks);
-    }
-    locks
 }
 
 fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {

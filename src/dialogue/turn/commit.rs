@@ -83,8 +83,7 @@ pub(super) async fn commit_reply(
     let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
     let state = new_state_changes(services, &input.world.id, &turn, &changes);
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
-    let (place, locks) = (spoken.gathered.place.clone(), checkpoint.told_locks.clone());
-    let episode = episodes::greeting_episode(services, input, &turn, place, locks.unwrap_or_default())?;
+    let episode = episodes::greeting_episode(services, input, &turn, spoken.gathered.place.clone())?;
     let uncut = spoken.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &spoken.cuts);
     let commit = TurnCommit {

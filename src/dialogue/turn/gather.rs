@@ -250,7 +250,7 @@ pub(super) async fn gather_timed(
         actions::load_outcomes(services, input),
         episodes::find_candidates(services, input, read?, compared, &gone),
     )?;
-    let actions = TurnActions::new(services, input, &world, outcomes)?;
+    let actions = TurnActions::new(services, input, &world, &outcomes)?;
     Ok(GatheredContext {
         scene,
         intent: classified,

@@ -4,11 +4,14 @@
 use std::collections::{HashMap, HashSet};
 
 use super::{TurnInput, gather::GatheredContext};
-use crate::{Services, prompt::Prompt};
+use crate::{
+    Services,
+    locks::{silent_terms, words_of},
+    prompt::Prompt,
+};
 use colloquy_core::ids::{FactId, LoreId, TurnId};
 use colloquy_memory::{
     episode::Episode,
-    keywords::informative_terms,
     locks::{DisclosureLock, DisclosureLocks},
     private_terms::PrivateTerms,
     scenario::Scenario,
@@ -18,8 +21,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{PageRequest, StoreResult};
 
-/// Words that most promises share.
-const PROMISE_WORDS: &str = "promise promises promised agree agreed 약속 약속하다 약속했다";
 /// The page size for reading scenarios.
 const SCENARIOS_PER_PAGE: u32 = 200;
 
@@ -154,26 +155,17 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     if texts.is_empty() {
         return Vec::new();
     }
-    let mut silent = informative_terms(&input.npc.name);
-    silent.extend(
+    let silent = silent_terms(
         gathered
             .known_player_name(input)
-            .map(informative_terms)
-            .unwrap_or_default(),
+            .into_iter()
+            .chain([input.npc.name.as_str()]),
     );
-    silent.extend(informative_terms(PROMISE_WORDS));
-    texts
-        .into_iter()
-        .map(|(text, locks)| {
-            let mut words = PrivateTerms::default();
-            // Dates and numbers of unrelated texts are alike.
-            words.add_text_except(&text.replace(|c: char| c.is_ascii_digit(), " "), &silent);
-            LockedWords {
-                words,
-                locks: locks.clone(),
-            }
-        })
-        .collect()
+    let texts = texts.into_iter().map(|(text, locks)| LockedWords {
+        words: words_of(&[text], &silent),
+        locks: locks.clone(),
+    });
+    texts.collect()
 }
 
 /// Returns the episodes in the prompt.

@@ -162,9 +162,9 @@ pub trait ActionStore: Send + Sync {
         world: &WorldId,
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
-    /// Returns the NPC's standing actions of a dialogue that were answered or have expired by `until`. At most 8, the
-    /// latest settled, in the order of `seq`.
-    async fn load_settled(
+    /// Returns the NPC's standing actions of a dialogue without those that were answered after `until`: at most 8, the
+    /// latest by answer, expiry or request, in the order of `seq`.
+    async fn load_latest_actions(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,

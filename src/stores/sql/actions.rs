@@ -82,10 +82,11 @@ const LIST_ACTIONS: &str = select_actions!(
             WHEN a.answer IS NOT NULL THEN a.answer WHEN a.expires_at < $6 THEN 'expired' ELSE 'requested' END)
      ORDER BY a.seq LIMIT $7"
 );
-const SETTLED_ACTIONS: &str = select_actions!(
+const LATEST_ACTIONS: &str = select_actions!(
     "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
-        AND CASE WHEN a.answer IS NULL THEN a.expires_at < $4 ELSE a.answered_at <= $4 END
-     ORDER BY CASE WHEN a.answer IS NULL THEN a.expires_at ELSE a.answered_at END DESC, a.seq DESC LIMIT 8"
+        AND (a.answer IS NULL OR a.answered_at <= $4)
+     ORDER BY CASE WHEN a.answer IS NOT NULL THEN a.answered_at WHEN a.expires_at < $4 THEN a.expires_at ELSE a.requested_at END DESC,
+        a.seq DESC LIMIT 8"
 );
 /// Takes effect once: only an open action has no answer.
 const ANSWER_ACTION: &str = "UPDATE actions SET answer = $3, answer_text = $4, answered_at = $5
@@ -200,14 +201,14 @@ impl ActionStore for SqlActionStore {
         let query = bind!(OPEN_ACTIONS; scope.tenant(), world, none, none, to_micros(now), i64::MAX);
         self.0.fetch_all(scope, query, read_action).await
     }
-    async fn load_settled(
+    async fn load_latest_actions(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         npc: &NpcId,
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>> {
-        let query = bind!(SETTLED_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until));
+        let query = bind!(LATEST_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until));
         let mut found = self.0.fetch_all(scope, query, read_action).await?;
         found.sort_unstable_by_key(|action| action.seq);
         Ok(found)
@@ -260,7 +261,7 @@ sqlite_plan_tests! {
             assert_searches(STANDING_ACTIONS, &["actions_of_world"]).await;
             assert_searches(OPEN_ACTIONS, &["actions_open"]).await;
             assert_searches(ANSWER_ACTION, &["actions_by_id"]).await;
-            assert_searches(SETTLED_ACTIONS, &["actions_of_dialogue"]).await;
+            assert_searches(LATEST_ACTIONS, &["actions_of_dialogue"]).await;
         }
     }
 }

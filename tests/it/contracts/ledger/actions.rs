@@ -254,28 +254,32 @@ pub async fn actions_are_listed_by_status_and_dialogue<S: LedgerSubject>(f: &Fix
     assert_eq!((rest, next), (vec![refused.id, undone.id, open.id], None));
 }
 
-pub async fn settled_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixture<S>) {
+pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixture<S>) {
     put_default_world(f).await;
     let mut told = dialogue_with_turns(f, 1).await;
     let expiring = ask(f, &mut told, 2).await;
     let done = ask(f, &mut told, 3).await;
-    let settled = async |until| {
+    let latest = async |until| {
         let actions = &f.ledger().actions;
         let found = actions
-            .load_settled(&f.scope, done.dialogue, &f.npc, until)
+            .load_latest_actions(&f.scope, done.dialogue, &f.npc, until)
             .await
             .unwrap();
-        found.iter().map(|action| action.asked.id).collect::<Vec<_>>()
+        let status = |action: &Action| (action.asked.id, action.status(until));
+        found.iter().map(status).collect::<Vec<_>>()
     };
-    assert!(settled(f.now()).await.is_empty(), "both are open");
+    let (requested, refused, expired) = (ActionStatus::Requested, ActionStatus::Refused, ActionStatus::Expired);
+    assert_eq!(latest(f.now()).await, [(expiring.id, requested), (done.id, requested)]);
+    let before = f.now();
     f.advance_clock();
     answer(f, &done, AnswerKind::Refused).await;
-    assert_eq!(settled(f.now()).await, [done.id]);
+    assert_eq!(latest(before).await, [(expiring.id, requested)], "the answer is later");
+    assert_eq!(latest(f.now()).await, [(expiring.id, requested), (done.id, refused)]);
     f.clock.advance(Duration::from_mins(2));
-    assert_eq!(settled(f.now()).await, [expiring.id, done.id]);
+    assert_eq!(latest(f.now()).await, [(expiring.id, expired), (done.id, refused)]);
     let second = told.turn(2);
     told.rewind_to(f, Some(second)).await;
-    assert_eq!(settled(f.now()).await, [expiring.id], "turn 3 is unsaid");
+    assert_eq!(latest(f.now()).await, [(expiring.id, expired)], "turn 3 is unsaid");
 }
 
 pub async fn actions_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixture<S>) {

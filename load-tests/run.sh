@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The load tests, with their own server, mock model and stores.
-#   load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
+#   load-tests/run.sh [steady|world|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default)
 # on SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK,
 # BARGE_S, SOAK and FLOOD_S (seconds) change the load. COLLOQUY_BIN names an existing binary. RESULTS names a file for
@@ -105,6 +105,7 @@ dialogue() { # name rate sessions
   local name="$1" rate="$2" sessions="$3" turns p50 p99 measured most=20
   [ "$stack" = embedded ] || most=50
   begin
+  [ "$name" != world ] || python3 "$here/world.py" "$base" "$(token backend)" "$sessions"
   load "$name" ws-dialogue.js RATE="$rate" SESSIONS="$sessions"
   read -r p50 p99 measured < <(added)
   turns="$(stat "$out" turns count)"
@@ -381,12 +382,12 @@ touched() {
 
 one() {
   case "$1" in
-    steady) dialogue steady "${RATE:-200}" "${SESSIONS:-100}"; stop_all ;;
+    steady | world) dialogue "$1" "${RATE:-200}" "${SESSIONS:-100}"; stop_all ;;
     peak) dialogue peak 0 "${SESSIONS:-32}"; stop_all ;;
     highest | rest | idle | touched | conversations | flood | soak | where) "$1" ;;
     barge-in) barge_in ;;
-    all) for each in steady highest peak rest idle touched conversations barge-in flood soak where; do one "$each"; done ;;
-    *) echo "load-tests/run.sh [steady|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…" >&2; exit 2 ;;
+    all) for each in steady world highest peak rest idle touched conversations barge-in flood soak where; do one "$each"; done ;;
+    *) echo "load-tests/run.sh [steady|world|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…" >&2; exit 2 ;;
   esac
 }
 

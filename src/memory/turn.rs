@@ -163,8 +163,8 @@ pub struct Checkpoint {
     pub commits: Vec<DateTime<Utc>>,
     /// The locked content in the prompts of the dialogue so far. `None`: unknown, in a row from an older build.
     pub locks: Option<DisclosureLocks>,
-    /// The part of `locks` that the dialogue may have told. Private facts and private summaries get only these locks.
-    /// `None`: unknown, and they get all locks.
+    /// The part of `locks` that the dialogue may have told. Private facts and private summaries get locks only from these.
+    /// `None`: unknown, and they get locks from all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_locks: Option<DisclosureLocks>,
     /// The player's private content in the prompt of this turn. The player's own lines, and summaries already in an

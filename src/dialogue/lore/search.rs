@@ -33,6 +33,9 @@ const MAX_COMPARED: usize = 1_000;
 const MAX_NAMED: usize = 100;
 /// The most considered entries of a turn, in the trace.
 const MAX_CONSIDERED: usize = 40;
+/// The least calibrated similarity of an entry that is found by meaning alone. With a small e5 embedder, unrelated entries
+/// have up to 0.36, and entries that a line paraphrases 0.40 to 0.61: the limit keeps both kinds apart for the most part.
+const MIN_SIMILARITY: f64 = 0.3;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
 
@@ -193,7 +196,9 @@ impl<'a> LoreSearch<'a> {
             }
         }
         if is_about_something {
-            let mut nearest: Vec<usize> = (0..similarities.len()).filter(|at| similarities[*at] > 0.0).collect();
+            let mut nearest: Vec<usize> = (0..similarities.len())
+                .filter(|at| similarities[*at] >= MIN_SIMILARITY)
+                .collect();
             nearest.sort_unstable_by(|a, b| similarities[*b].total_cmp(&similarities[*a]).then(a.cmp(b)));
             let mut left = LORE_CANDIDATES;
             for at in nearest.into_iter().take(MAX_COMPARED) {

@@ -29,27 +29,29 @@ pub(super) fn silent_terms<'n>(names: impl IntoIterator<Item = &'n str>) -> BTre
     names.flat_map(informative_terms).collect()
 }
 
-/// Returns the words of a text without the `silent` words, and without dates and numbers, which unrelated texts share.
+/// Returns the words of texts without the `silent` words, and without dates and numbers, which unrelated texts share.
 pub(super) fn words_of(texts: &[&str], silent: &BTreeSet<u32>) -> PrivateTerms {
     let mut words = PrivateTerms::default();
     for text in texts {
-        words.add_text_except(&text.replace(|c: char| c.is_ascii_digit(), " "), silent);
+        let has_letter = |word: &&str| word.chars().any(char::is_alphabetic);
+        let kept: Vec<&str> = text.split_whitespace().filter(has_letter).collect();
+        words.add_text_except(&kept.join(" "), silent);
     }
     words
 }
 
-/// The locks of texts that only one player hears. Words decide there: the player may have heard the whole content, and an
-/// unrelated text stays known if the content is locked again.
+/// The locks of texts that only one player hears. Lore with conditions locks those that share a word with an entry: the
+/// player has heard the entry, and an unrelated text stays known when the conditions end.
 #[derive(Debug, Default)]
 pub(super) struct LocksByWords {
-    /// Locks of every text: of conversations between NPCs, and of content that is deleted.
+    /// Locks of every text.
     pub certain: DisclosureLocks,
     /// Locks of texts that share a word.
     pub by_words: Vec<LockedWords>,
 }
 
 impl LocksByWords {
-    /// Compares texts with the present content behind `locks`. `silent`: see [`silent_terms`].
+    /// Compares texts with the present entries of the lore among `locks`. `silent`: see [`silent_terms`].
     pub(super) async fn load(
         services: &Services,
         scope: &TenantScope,
@@ -57,26 +59,26 @@ impl LocksByWords {
         locks: &DisclosureLocks,
         silent: &BTreeSet<u32>,
     ) -> StoreResult<Self> {
-        let mut split = Self::default();
-        for lock in &locks.0 {
-            let words = match lock {
-                DisclosureLock::Scenario { npc, scenario } => {
-                    let scenarios = &services.ledger.scenarios;
-                    let found = scenarios.load_scenario(scope, &world.id, npc, scenario).await?;
-                    found.map(|found| words_of(&[&found.title, &found.content], silent))
-                }
-                DisclosureLock::Lore { entry, .. } => {
-                    let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
-                    lore.entry(entry)
-                        .map(|entry| words_of(&[&entry.text.name, &entry.text.content], silent))
-                }
-                DisclosureLock::Hearers(_) => None,
+        let mut split = Self {
+            certain: locks.clone(),
+            by_words: Vec::new(),
+        };
+        if locks.lore_keys().next().is_none() {
+            return Ok(split);
+        }
+        let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
+        for (npc, entry) in locks.lore_keys() {
+            // The words of a deleted entry are unknown.
+            let Some(found) = lore.entry(entry) else { continue };
+            let lock = DisclosureLock::Lore {
+                npc: npc.clone(),
+                entry: entry.clone(),
             };
-            let locks: DisclosureLocks = [lock.clone()].into_iter().collect();
-            match words {
-                Some(words) => split.by_words.push(LockedWords { words, locks }),
-                None => split.certain.extend_with(&locks),
-            }
+            split.certain.0.remove(&lock);
+            split.by_words.push(LockedWords {
+                words: words_of(&[&found.text.name, &found.text.content], silent),
+                locks: [lock].into_iter().collect(),
+            });
         }
         Ok(split)
     }

@@ -212,7 +212,7 @@ fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&Scenar
 }
 
 /// Returns the locks of a fact of a turn: the locks of all prompts so far, because a model may retell content in any words.
-/// For a fact private to the player: the locks of content with a word of the fact.
+/// For a fact private to the player: the locks of what the dialogue may have told, of lore only with a word of the fact.
 ///
 /// A player's statement about itself has no locks, unless it retells locked content to others.
 fn locks_of(said: &JobInput, statement: &Statement, injected: &InjectedMemory) -> DisclosureLocks {

@@ -182,11 +182,40 @@ pub async fn export_card(
     caller: Authorized<Author>,
     path: Path<(WorldId, NpcId)>,
 ) -> Result<HttpResponse, Problem> {
-    let (world, id) = path.0;
-    let npc = npcs::find_npc(&state, &caller, &world, &id).await?;
-    let mut entries = all_entries(&state, &caller, &world).await?;
-    entries.retain(|(_, text)| text.known_by.npcs.contains(&id));
-    Ok(HttpResponse::Ok().json(character_card::card_from_npc(&ImportedNpc::from(&npc), &entries)))
+    Ok(HttpResponse::Ok().json(card_of_npc(&state, &caller, &path.0).await?))
+}
+
+/// Returns a PNG picture with the card of an NPC inside, as `GET …:export` has the card.
+///
+/// The body is the picture. A card that is inside already is replaced.
+#[utoipa::path(
+    tag = "npcs",
+    params(("world" = String, Path), ("npc" = String, Path)),
+    request_body(content((Vec<u8> = "image/png"))),
+    responses((status = 200, body = Vec<u8>, content_type = "image/png")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[post("/v1/worlds/{world}/npcs/{npc}:export")]
+pub async fn export_png_card(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<(WorldId, NpcId)>,
+    picture: ImportFile,
+) -> Result<HttpResponse, Problem> {
+    let card = card_of_npc(&state, &caller, &path.0).await?;
+    let png = read_file(move || character_card::write_png_card(&picture.0, &card)).await?;
+    Ok(HttpResponse::Ok().content_type("image/png").body(png))
+}
+
+async fn card_of_npc(
+    state: &AppState,
+    caller: &Authorized<Author>,
+    (world, id): &(WorldId, NpcId),
+) -> Result<serde_json::Value, Problem> {
+    let npc = npcs::find_npc(state, caller, world, id).await?;
+    let mut entries = all_entries(state, caller, world).await?;
+    entries.retain(|(_, text)| text.known_by.npcs.contains(id));
+    Ok(character_card::card_from_npc(&ImportedNpc::from(&npc), &entries))
 }
 
 /// Reads a file outside the threads of requests: a large file takes a while.

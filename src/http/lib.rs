@@ -114,6 +114,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         // Verbs before the object route, whose pattern also matches.
         .service(imports::import_card)
         .service(imports::export_card)
+        .service(imports::export_png_card)
         .service(npcs::put_npc)
         .service(npcs::get_npc)
         .service(npcs::delete_npc)

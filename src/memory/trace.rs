@@ -353,8 +353,8 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "DisclosureLocks::is_empty")]
     #[schema(value_type = String)]
     pub locks: DisclosureLocks,
-    /// The part of `locks` that the dialogue may have told. A private fact learned from this turn gets those of them whose
-    /// content shares a word with the fact. Absent: the same for all locks.
+    /// The part of `locks` that the dialogue may have told. Private facts learned from this turn get these
+    /// locks; those of lore only if the fact has a word of the entry. Absent: the same for all locks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub told_locks: Option<DisclosureLocks>,

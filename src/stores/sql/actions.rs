@@ -85,7 +85,7 @@ const LIST_ACTIONS: &str = select_actions!(
 const LATEST_ACTIONS: &str = select_actions!(
     "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
         AND (a.answer IS NULL OR a.answered_at <= $4)
-     ORDER BY CASE WHEN a.answer IS NOT NULL THEN a.answered_at WHEN a.expires_at < $4 THEN a.expires_at ELSE a.requested_at END DESC,
+     ORDER BY CASE WHEN a.answer IS NOT NULL THEN a.answered_at WHEN a.expires_at < $4 THEN a.expires_at ELSE a.at END DESC,
         a.seq DESC LIMIT 8"
 );
 /// Takes effect once: only an open action has no answer.

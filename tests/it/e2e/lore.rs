@@ -1,5 +1,6 @@
 //! Lore: what the NPC is told of the world, under which conditions, and what a rewind takes back.
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
@@ -71,6 +72,10 @@ async fn preview(backend: &RestClient, session: &str, text: &str) -> Value {
     let path = format!("/v1/sessions/{session}/context");
     backend.post(&path, &json!({ "text": text })).await
 }
+
+/// A PNG of one pixel.
+const PICTURE: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 async fn import_file(backend: &RestClient, path: &str, file: &Value, expected: StatusCode) -> Value {
     let (status, answer) = backend.call(Method::POST, path, Some(file)).await;
@@ -281,6 +286,20 @@ fn card_and_lorebook_are_imported_and_exported() {
         assert_eq!(exported["spec"], "chara_card_v3", "{exported}");
         let copy = import_file(&backend, "/v1/worlds/vale/npcs/copy:import", &exported, StatusCode::OK).await;
         assert_eq!(copy["npc"]["persona"], made["npc"]["persona"], "{copy}");
+        let picture = BASE64_STANDARD.decode(PICTURE).unwrap();
+        let export = "/v1/worlds/vale/npcs/maud:export";
+        let (status, png) = backend.post_file(export, &picture).await;
+        assert!(status.is_success() && png.len() > picture.len(), "{status}");
+        let (status, of_png) = backend.post_file("/v1/worlds/vale/npcs/copy:import", &png).await;
+        let of_png: Value = serde_json::from_slice(&of_png).unwrap();
+        assert_eq!(
+            (status, &of_png["npc"]["persona"]),
+            (StatusCode::OK, &made["npc"]["persona"]),
+            "{of_png}"
+        );
+        let (status, problem) = backend.post_file(export, b"a picture").await;
+        let problem = String::from_utf8(problem).unwrap();
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
         let book = backend.get(&format!("{LORE}:export")).await;
         let (before, path) = (backend.get(LORE).await, format!("{LORE}:import"));
         let report = import_file(&backend, &path, &book, StatusCode::OK).await;

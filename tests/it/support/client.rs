@@ -190,6 +190,13 @@ impl RestClient {
         let answer = self.answer(method, path, body, &[]).await?;
         Ok((answer.status, answer.body))
     }
+    /// Posts a file, and returns the status and the bytes of the answer.
+    pub async fn post_file(&self, path: &str, file: &[u8]) -> (StatusCode, Vec<u8>) {
+        let request = self.http.post(format!("http://{}{path}", self.address));
+        let request = request.bearer_auth(&self.token).timeout(PATIENCE).body(file.to_vec());
+        let response = request.send().await.unwrap();
+        (response.status(), response.bytes().await.unwrap().to_vec())
+    }
     /// Calls with further headers, and returns the answer with its headers' values.
     pub async fn answer(
         &self,

@@ -61,6 +61,8 @@ struct Canary {
     /// If set, only these players could listen when the word was said.
     hearers: Option<BTreeSet<PlayerId>>,
     needs: BTreeSet<PastRequirement>,
+    /// The same, for lore in the prompt.
+    lore_needs: BTreeSet<PastRequirement>,
     /// The dialogues in which the word was said. Prompts of these dialogues may have the word.
     said_in: BTreeSet<DialogueId>,
     /// The dialogue whose rewind also removes the word.
@@ -186,7 +188,7 @@ async fn author_lore(stage: &mut Stage, locks: LockSetup, npcs: &[Npc], canaries
                 .unwrap();
             canaries.push(Canary {
                 npcs: [npc.id.clone()].into(),
-                needs: [(npc.id.clone(), required)].into(),
+                lore_needs: [(npc.id.clone(), required)].into(),
                 ..Canary::default()
             });
         }
@@ -226,6 +228,8 @@ impl<'s> CanaryWorld<'s> {
         if canary.said_in.contains(&viewer.dialogue) {
             return true;
         }
+        // Lore locks no memory that is private to the player and has other words. Self-facts have other words.
+        let is_unrelated = !self.shares() && canary.told_to.is_some() && canary.told_to.as_ref() == viewer.player;
         let is_reached =
             |(npc, required): &PastRequirement| viewer.player.map_or(0, |who| self.progress_of(who, npc)) >= *required;
         let is_heard = |hearers: &BTreeSet<PlayerId>| {
@@ -239,6 +243,7 @@ impl<'s> CanaryWorld<'s> {
                 .is_none_or(|owner| viewer.player == Some(owner))
             && (self.gossips() || canary.hearers.as_ref().is_none_or(is_heard))
             && canary.needs.iter().all(is_reached)
+            && (is_unrelated || canary.lore_needs.iter().all(is_reached))
     }
 
     /// Checks the canaries of a prompt, and returns them.
@@ -350,6 +355,7 @@ impl<'s> CanaryWorld<'s> {
                 let of = self.canaries[*of].clone();
                 let canary = &mut self.canaries[*nth];
                 canary.needs.extend(of.needs);
+                canary.lore_needs.extend(of.lore_needs);
                 canary.hearers = match (canary.hearers.take(), of.hearers) {
                     (Some(one), Some(other)) => Some(&one & &other),
                     (one, other) => one.or(other),

@@ -90,7 +90,11 @@ fn prompts_and_ages_go_by_the_clock_of_the_world() {
         assert!(prompt.contains(later) && prompt.contains("[3 days ago]"), "{prompt}");
         assert!(!prompt.contains("earlier today"), "{prompt}");
         say(&backend, &session, "Good evening.").await;
-        assert!(last_prompt(&mock).contains(later));
+        let prompt = last_prompt(&mock);
+        assert!(prompt.contains(later) && prompt.contains("[3 days later]"), "{prompt}");
+        say(&backend, &session, "And a good night.").await;
+        let prompt = last_prompt(&mock);
+        assert_eq!(prompt.matches("[3 days later]").count(), 1, "{prompt}");
 
         let now = clock(&backend).await;
         assert_eq!(

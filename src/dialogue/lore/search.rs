@@ -33,8 +33,8 @@ const MAX_COMPARED: usize = 1_000;
 const MAX_NAMED: usize = 100;
 /// The most considered entries of a turn, in the trace.
 const MAX_CONSIDERED: usize = 40;
-/// The least calibrated similarity of an entry that is found by meaning alone. With a small e5 embedder, unrelated entries
-/// have up to 0.36, and entries that a line paraphrases 0.40 to 0.61: the limit keeps both kinds apart for the most part.
+/// The least calibrated similarity of an entry that is found by meaning alone, unless a character of the entry is near. With a
+/// small e5 embedder, unrelated entries have up to 0.36, and entries that a line paraphrases 0.40 to 0.61.
 const MIN_SIMILARITY: f64 = 0.3;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
@@ -197,7 +197,9 @@ impl<'a> LoreSearch<'a> {
         }
         if is_about_something {
             let mut nearest: Vec<usize> = (0..similarities.len())
-                .filter(|at| similarities[*at] >= MIN_SIMILARITY)
+                .filter(|at| {
+                    similarities[*at] >= MIN_SIMILARITY || similarities[*at] > 0.0 && self.is_about_somebody_near(*at)
+                })
                 .collect();
             nearest.sort_unstable_by(|a, b| similarities[*b].total_cmp(&similarities[*a]).then(a.cmp(b)));
             let mut left = LORE_CANDIDATES;
@@ -316,27 +318,36 @@ impl<'a> LoreSearch<'a> {
         hits
     }
 
+    /// True if a character of the entry is one of `names`, which are normalised.
+    fn is_about_any(entry: &LoreEntry, names: &BTreeSet<String>) -> bool {
+        let mut characters = entry.text.characters.iter();
+        characters.any(|name| names.contains(&normalise_text(name.trim())))
+    }
+
+    fn is_about_somebody_near(&self, at: usize) -> bool {
+        Self::is_about_any(self.entry(at), &self.near)
+    }
+
     fn ties(&self, entry: &LoreEntry) -> LoreTies {
         let text = &entry.text;
-        let any_of = |names: &BTreeSet<String>| {
-            text.characters
-                .iter()
-                .any(|name| names.contains(&normalise_text(name.trim())))
-        };
         let place = text.place.as_ref().map(|place| normalise_text(place.trim()));
         LoreTies {
             at_place: place.is_some() && place == self.place,
-            nearby: any_of(&self.near),
-            related: any_of(&self.related),
+            nearby: Self::is_about_any(entry, &self.near),
+            related: Self::is_about_any(entry, &self.related),
         }
     }
 
-    /// Returns what the state of the world says of the entry's characters and items. Other players stay unnamed.
+    /// Returns what the state of the world says of the entry's characters and items. Other players stay unnamed. The NPC
+    /// itself is in the lines about the world.
     fn state_now(&self, entry: &LoreEntry) -> Vec<LoreNow> {
         let own = self.input.player.as_ref().map(party::player_key);
         let is_stranger = |name: &str| party::is_player(name) && Some(name) != own.as_deref();
         let characters = entry.text.characters.iter().filter_map(|name| {
             let wanted = normalise_text(name.trim());
+            if wanted == normalise_text(&self.input.npc.name) {
+                return None;
+            }
             let mut all = self.state.characters.iter();
             let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
             // The dead are nowhere, as in the lines about the world.

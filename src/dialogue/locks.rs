@@ -48,6 +48,8 @@ pub(super) struct LocksByWords {
     pub certain: DisclosureLocks,
     /// Locks of texts that share a word.
     pub by_words: Vec<LockedWords>,
+    /// Locks of texts in another script than the entry's: no word can be shared.
+    other_scripts: Vec<(bool, DisclosureLocks)>,
 }
 
 impl LocksByWords {
@@ -61,7 +63,7 @@ impl LocksByWords {
     ) -> StoreResult<Self> {
         let mut split = Self {
             certain: locks.clone(),
-            by_words: Vec::new(),
+            ..Self::default()
         };
         if locks.lore_keys().next().is_none() {
             return Ok(split);
@@ -75,10 +77,15 @@ impl LocksByWords {
                 entry: entry.clone(),
             };
             split.certain.0.remove(&lock);
-            split.by_words.push(LockedWords {
-                words: words_of(&[&found.text.name, &found.text.content], silent),
-                locks: [lock].into_iter().collect(),
-            });
+            let text = &found.text;
+            let names = text.aliases.iter().chain(&text.keywords).chain([&text.name]);
+            let mut words = PrivateTerms::default();
+            for part in names.chain([&text.content]) {
+                words.add_text_except(part, silent);
+            }
+            let locks: DisclosureLocks = [lock].into_iter().collect();
+            split.other_scripts.push((has_hangul(&text.content), locks.clone()));
+            split.by_words.push(LockedWords { words, locks });
         }
         Ok(split)
     }
@@ -89,8 +96,16 @@ impl LocksByWords {
         for text in self.by_words.iter().filter(|text| text.words.may_be_told_by(texts)) {
             locks.extend_with(&text.locks);
         }
+        let is_korean = texts.iter().any(|text| has_hangul(text));
+        for (_, of_entry) in self.other_scripts.iter().filter(|(of_entry, _)| *of_entry != is_korean) {
+            locks.extend_with(of_entry);
+        }
         locks
     }
+}
+
+fn has_hangul(text: &str) -> bool {
+    text.chars().any(|c| ('\u{ac00}'..='\u{d7a3}').contains(&c))
 }
 
 /// Returns the entries of `locked` that are open to the hearers at `viewpoint`. Without locks, nothing is read.

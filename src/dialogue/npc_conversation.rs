@@ -132,6 +132,7 @@ mod tests {
                 player_text: String::new(),
                 npc: npc.parse().unwrap(),
                 reply_text: (*text).to_owned(),
+                committed_at: None,
             })
             .collect()
     }

@@ -50,6 +50,13 @@ pub struct ActionNews {
     pub requested: Vec<Action>,
 }
 
+impl ActionNews {
+    fn highest_seq(&self) -> i64 {
+        let all = self.undone.iter().chain(&self.requested);
+        all.map(|action| action.seq).max().unwrap_or_default()
+    }
+}
+
 impl WorldFollower {
     /// Follows a world from its present state on. `seen` are actions that the listener knows: the news have those that
     /// were undone meanwhile, and the open actions that are not among them.
@@ -115,7 +122,7 @@ impl WorldFollower {
             let actions = self.read_new_actions(services, since.last_action).await?;
             self.add_standing(&since.changes);
             self.add_standing_actions(&actions.requested);
-            self.last_action = self.last_action.max(since.last_action);
+            self.last_action = actions.highest_seq().max(since.last_action).max(self.last_action);
             return Ok(WorldNews {
                 taken_back: Vec::new(),
                 changes: since.changes,
@@ -141,7 +148,7 @@ impl WorldFollower {
             self.standing_actions.remove(&action.seq);
         }
         self.add_standing_actions(&actions.requested);
-        self.last_action = self.last_action.max(all.last_action);
+        self.last_action = actions.highest_seq().max(all.last_action).max(self.last_action);
         self.generation = all.generation;
         Ok(WorldNews {
             taken_back,

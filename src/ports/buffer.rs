@@ -4,6 +4,7 @@
 //! without the ledger's (epoch, head turn id) is a miss too.
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::StoreResult;
@@ -21,6 +22,9 @@ pub struct BufferedTurn {
     pub player_text: String,
     pub npc: NpcId,
     pub reply_text: String,
+    /// When the turn was committed. `None`: in a buffer of an older build, and before the turn of a job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_at: Option<DateTime<Utc>>,
 }
 
 impl From<&Turn> for BufferedTurn {
@@ -32,6 +36,7 @@ impl From<&Turn> for BufferedTurn {
             player_text: turn.player_text.clone(),
             npc: turn.npc.clone(),
             reply_text: mark_if_interrupted(turn.reply_text.clone(), turn.status),
+            committed_at: Some(turn.committed_at),
         }
     }
 }

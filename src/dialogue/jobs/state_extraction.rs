@@ -29,10 +29,7 @@ pub(super) async fn extract_state(
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let cast = match turn.player {
-        Some(_) => Vec::new(),
-        None => super::cast_members(services, scope, said).await?,
-    };
+    let cast = super::cast_members(services, scope, said).await?;
     let others = cast.iter().filter(|member| member.id != npc.id);
     let others: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
     let values = context! {

@@ -28,7 +28,7 @@ const MAX_OUTCOME_CHARS: usize = 120;
 pub(crate) struct ActionLines {
     /// A line for each action for which the NPC may ask.
     pub offers: Vec<String>,
-    /// A line for each action that the NPC asked for, oldest first.
+    /// A line for each action that the NPC asked for, latest first: those that are settled, and then those that wait.
     pub outcomes: Vec<String>,
 }
 

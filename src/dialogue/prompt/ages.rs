@@ -63,10 +63,9 @@ impl AgeFormatter<'_> {
     pub(super) fn mark_gap(
         self,
         templates: &Templates,
-        (before, at): (Option<DateTime<Utc>>, Option<DateTime<Utc>>),
+        (before, at): (DateTime<Utc>, Option<DateTime<Utc>>),
         line: Arc<str>,
     ) -> Result<Arc<str>, TemplateError> {
-        let Some(before) = before else { return Ok(line) };
         let days = match at {
             Some(at) => self.day_of(at) - self.day_of(before),
             None => self.days_since(before),
@@ -134,13 +133,12 @@ mod tests {
     #[test]
     fn lines_of_another_day_begin_with_the_days_between() {
         let templates = Templates::load(None).unwrap();
-        let at = |text: &str| Some(format!("{text}:00Z").parse().unwrap());
+        let at = |text: &str| format!("{text}:00Z").parse().unwrap();
         for (before, later, english, korean) in [
-            (None, None, "", ""),
-            (at("2026-11-25T00:01"), at("2026-11-25T23:00"), "", ""),
+            (at("2026-11-25T00:01"), Some(at("2026-11-25T23:00")), "", ""),
             (
                 at("2026-11-24T23:59"),
-                at("2026-11-25T00:00"),
+                Some(at("2026-11-25T00:00")),
                 "[The next day]\n",
                 "[다음 날]\n",
             ),

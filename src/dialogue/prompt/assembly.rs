@@ -170,9 +170,11 @@ pub(crate) fn assemble_prompt(
     let line = match (material.player, material.scene) {
         (None, Some(scene)) => scene.render_next_cue(templates, material.npc, material.history)?.into(),
         _ => {
-            let before = material.history.last().map(|turn| turn.id.made_at());
             let line = templates.render_line(language, material.line)?;
-            material.ages().mark_gap(templates, (before, None), line)?
+            match material.history.last().and_then(|turn| turn.committed_at) {
+                Some(before) => material.ages().mark_gap(templates, (before, None), line)?,
+                None => line,
+            }
         }
     };
     let goes_on = continuation_messages(templates, material)?;

@@ -36,13 +36,15 @@ pub(super) fn render_turns(
         .history
         .iter()
         .map(|turn| {
-            let at = turn.id.made_at();
-            let gap = (before.replace(at), Some(at));
+            let gap = (std::mem::replace(&mut before, turn.committed_at), turn.committed_at);
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
                 let line = templates.render_earlier_line(language, &turn.player_text)?;
-                let line = material.ages().mark_gap(templates, gap, line)?;
+                let line = match gap {
+                    (Some(before), Some(at)) => material.ages().mark_gap(templates, (before, Some(at)), line)?,
+                    _ => line,
+                };
                 messages.push(ChatMessage::new(ChatRole::User, &*line));
             }
             messages.push(match material.scene {

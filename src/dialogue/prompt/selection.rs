@@ -45,6 +45,8 @@ pub(super) struct StandingContext {
     pub(super) facts: StandingFacts,
     who: PlayerIdentity,
     world: Vec<(String, u32)>,
+    /// The number of lines about the world that did not fit.
+    world_dropped: usize,
     /// Speaker and text of overheard lines, oldest first, with their tokens.
     overheard: Vec<(String, String, u32)>,
     overheard_dropped: usize,
@@ -71,6 +73,7 @@ impl StandingContext {
             facts,
             who,
             world: Vec::new(),
+            world_dropped: 0,
             overheard: Vec::new(),
             overheard_dropped: 0,
             past,
@@ -80,6 +83,7 @@ impl StandingContext {
         for line in &material.world_lines {
             let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
             if length > chars || tokens > left {
+                standing.world_dropped += 1;
                 continue;
             }
             chars -= length;
@@ -484,6 +488,10 @@ impl PromptSelection {
                 "{} pinned facts did not fit their slot",
                 self.standing.facts.pinned_dropped
             ));
+        }
+        if self.standing.world_dropped > 0 {
+            let dropped = self.standing.world_dropped;
+            notes.push(format!("{dropped} lines about the world did not fit"));
         }
         let actions = self.standing.actions.dropped_count();
         if actions > 0 {

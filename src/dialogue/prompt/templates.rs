@@ -264,6 +264,10 @@ impl Templates {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
                     attributes => list(), has_nothing => texts.is_empty(),
                 }),
+                bystanders => each(context! {
+                    name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
+                    attributes => list(), has_nothing => texts.is_empty(),
+                }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),

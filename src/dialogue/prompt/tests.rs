@@ -94,13 +94,13 @@ fn npc(language: Language) -> Npc {
 
 /// A turn of today.
 fn turn(number: u32, line: &str, reply: &str) -> BufferedTurn {
-    let today = u128::try_from(at(3).timestamp_millis()).unwrap();
     BufferedTurn {
-        id: TurnId::from_u128(today << 80 | u128::from(number)),
+        id: TurnId::from_u128(u128::from(number)),
         number,
         player_text: line.to_owned(),
         npc: "mira".parse().unwrap(),
         reply_text: reply.to_owned(),
+        committed_at: Some(at(3)),
     }
 }
 

@@ -94,28 +94,23 @@ pub(crate) fn world_lines(
         .take(MAX_LISTED)
         .collect();
     let nobody = Character::default();
-    // Where nobody ever had anything, the game does not report items.
-    let counts_items = world.settings.lists_items() || state.characters.values().any(|c| !c.items.is_empty());
-    let characters: Vec<_> = own
-        .into_iter()
-        .chain(others.iter().copied())
-        .chain(near.iter().copied())
-        .chain(bound.as_deref())
-        .filter_map(|name| {
-            // Everybody here has the attributes of the world's rules, even before the first change.
-            let known = state.characters.get(name);
-            let character =
-                known.or_else(|| (name == npc.name || Some(name) == bound.as_deref()).then_some(&nobody))?;
-            let attributes = shown_attributes(world, Some(name), own.contains(&name), &character.attributes);
-            let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && counts_items;
-            let has_details = has_details(character) || !attributes.is_empty() || has_nothing;
-            has_details.then(|| {
-                let with = companions(state, character).map(&shown);
-                let values = character_values(&shown(name), character, attributes, language, with);
-                context! { has_nothing, ..values }
-            })
+    let describe = |name: &str| {
+        // Everybody here has the attributes of the world's rules, even before the first change.
+        let is_known = name == npc.name || Some(name) == bound.as_deref();
+        let character = state.characters.get(name).or_else(|| is_known.then_some(&nobody))?;
+        let attributes = shown_attributes(world, Some(name), own.contains(&name), &character.attributes);
+        let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && world.settings.lists_items();
+        let has_details = has_details(character) || !attributes.is_empty() || has_nothing;
+        has_details.then(|| {
+            let with = companions(state, character).map(&shown);
+            let values = character_values(&shown(name), character, attributes, language, with);
+            context! { has_nothing, ..values }
         })
-        .collect();
+    };
+    let speaking = own.into_iter().chain(bound.as_deref()).chain(others.iter().copied());
+    let characters: Vec<_> = speaking.filter_map(describe).collect();
+    // Their details come last: the lines about the world have little room.
+    let bystanders: Vec<_> = near.iter().copied().filter_map(describe).collect();
     let relationships: Vec<_> = state
         .relationships
         .iter()
@@ -129,11 +124,11 @@ pub(crate) fn world_lines(
     let ways = names(ways.into_iter().take(MAX_LISTED).collect());
     let of_world = shown_attributes(world, None, false, &state.attributes);
     let empty = [&dead, &ways, &of_world].into_iter().all(Vec::is_empty);
-    if characters.is_empty() && relationships.is_empty() && empty {
+    if characters.is_empty() && near.is_empty() && relationships.is_empty() && empty {
         return Ok(Vec::new());
     }
     let near = names(near);
-    let values = context! { characters, relationships, near, dead, ways, world_attributes => of_world, ghosts => world.settings.lets_ghosts_speak() };
+    let values = context! { characters, bystanders, relationships, near, dead, ways, world_attributes => of_world, ghosts => world.settings.lets_ghosts_speak() };
     let text = templates.render(language, Template::ReplyWorld, values)?;
     Ok(non_empty_lines(&text))
 }

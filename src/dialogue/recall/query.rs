@@ -146,6 +146,7 @@ mod tests {
             player_text: player.to_owned(),
             npc: "mira".parse().unwrap(),
             reply_text: reply.to_owned(),
+            committed_at: None,
         }
     }
     fn summary(text: &str) -> Summary {

@@ -117,7 +117,8 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
     locks
 }
 
-/// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then.
+/// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then, and those locked
+/// with lore: a told lock of lore counts only for texts with a word of the entry, or of such a memory.
 pub(crate) fn undisclosed_words(
     input: &TurnInput,
     gathered: &GatheredContext,
@@ -125,7 +126,7 @@ pub(crate) fn undisclosed_words(
     told: &DisclosureLocks,
 ) -> Vec<LockedWords> {
     let mut texts = locked_texts(input, gathered, prompt);
-    texts.retain(|text| !text.locks.are_subset_of(told));
+    texts.retain(|text| !text.locks.are_subset_of(told) || text.locks.lore_keys().next().is_some());
     texts
 }
 

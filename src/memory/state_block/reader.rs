@@ -114,6 +114,10 @@ impl StateBlockReader<'_> {
         }
     }
 
+    fn is_dead(&self, who: &str) -> bool {
+        self.rules.dead.iter().any(|dead| dead == who)
+    }
+
     /// Reads one entry; `false`: the key does not belong to a state block.
     fn read_entry(&mut self, key: &str, value: &BlockValue, stayed: bool) -> bool {
         match key {
@@ -122,7 +126,11 @@ impl StateBlockReader<'_> {
             "location_moved" if parse_flag(value).is_some() => {}
             "location" | "location_moved" | "hp_change" | "items_gained" | "items_lost" => {
                 let who = self.subject_name();
-                self.read_character_value(&who, key, value);
+                if self.is_dead(&who) {
+                    self.add_rejection(format!("`{key}` is of a dead character"));
+                } else {
+                    self.read_character_value(&who, key, value);
+                }
             }
             "changes" | "change" => self.read_characters(value),
             "npc_met" => self.read_people(key, value, |who, whom| StateChange::Met { who, whom }),
@@ -190,7 +198,7 @@ impl StateBlockReader<'_> {
                 self.add_rejection(format!("`{}` in `{KEY}` is not here", clip_chars(&who, 64)));
                 continue;
             }
-            if self.rules.dead.iter().any(is_here) {
+            if self.is_dead(&who) {
                 self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&who, 64)));
                 continue;
             }
@@ -446,6 +454,10 @@ impl StateBlockReader<'_> {
             let (Some(from), Some(to)) = (self.checked_person(KEY, &from), self.checked_person(KEY, &to)) else {
                 continue;
             };
+            if self.is_dead(&from) {
+                self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&from, 64)));
+                continue;
+            }
             let rules = self.rules;
             let known = match &kind {
                 Some(kind) => rules.vocabulary.kind_named(&clean_line(kind)),

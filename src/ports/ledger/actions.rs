@@ -162,8 +162,8 @@ pub trait ActionStore: Send + Sync {
         world: &WorldId,
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
-    /// Returns the NPC's standing actions of a dialogue without those that were answered after `until`: at most 8, the
-    /// latest by answer, expiry or request, in the order of `seq`.
+    /// Returns the NPC's standing actions of a dialogue without those that were answered after `until`, latest first: at
+    /// most 8 settled ones, by their answer or expiry, and then at most 8 that wait.
     async fn load_latest_actions(
         &self,
         scope: &TenantScope,

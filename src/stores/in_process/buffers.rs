@@ -161,6 +161,7 @@ mod tests {
                 player_text: "x".repeat(2_000),
                 npc: "mira".parse().unwrap(),
                 reply_text: "y".repeat(2_000),
+                committed_at: None,
             };
             let snapshot = BufferSnapshot {
                 head: BufferHead {

@@ -186,6 +186,7 @@ fn read_spoken_turn(columns: &mut Columns<'_>) -> StoreResult<JobInput> {
                 turn.reply,
                 status.ok_or_else(|| StoreError::Corrupt(format!("unknown status `{}`", turn.status)))?,
             ),
+            committed_at: None,
         })
     });
     Ok(JobInput {

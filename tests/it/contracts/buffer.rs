@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use chrono::DateTime;
 use std::{any::Any, sync::Arc, time::Duration};
 
 use colloquy::{
@@ -116,6 +117,7 @@ impl BufferSubject {
             player_text: format!("line {number}: 포도 🍇"),
             npc: "mira".parse().unwrap(),
             reply_text: "\"yes\"\n".repeat(3),
+            committed_at: Some(DateTime::UNIX_EPOCH + Duration::from_millis(number.into())),
         }
     }
     /// Stores and returns a buffer of turns `1..=last` in epoch 3.

@@ -269,12 +269,12 @@ pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixtur
         found.iter().map(status).collect::<Vec<_>>()
     };
     let (requested, refused, expired) = (ActionStatus::Requested, ActionStatus::Refused, ActionStatus::Expired);
-    assert_eq!(latest(f.now()).await, [(expiring.id, requested), (done.id, requested)]);
+    assert_eq!(latest(f.now()).await, [(done.id, requested), (expiring.id, requested)]);
     let before = f.now();
     f.advance_clock();
     answer(f, &done, AnswerKind::Refused).await;
     assert_eq!(latest(before).await, [(expiring.id, requested)], "the answer is later");
-    assert_eq!(latest(f.now()).await, [(expiring.id, requested), (done.id, refused)]);
+    assert_eq!(latest(f.now()).await, [(done.id, refused), (expiring.id, requested)]);
     f.clock.advance(Duration::from_mins(2));
     assert_eq!(latest(f.now()).await, [(expiring.id, expired), (done.id, refused)]);
     let second = told.turn(2);

@@ -36,7 +36,8 @@ use tokio::sync::watch;
 
 use super::{JoinedSession, RecordedCorrection, ReplayWorld, STEP};
 use crate::replay::{
-    history::{self, AMONG_NPCS, BY_ACK, Op},
+    adventure::PlayOp,
+    history::{self, AMONG_NPCS, BY_ACK, Line, Op},
     model::{NextReply, ReplayModel},
 };
 
@@ -75,10 +76,11 @@ impl ReplayWorld {
         match op {
             Op::Say(say) => {
                 let Some(talk) = self.place_of(say.talk) else { return };
-                let line = self.player.learn(number, say);
-                self.lines.push((number, say.clone()));
+                let said = Line::Taught(say.clone());
+                let line = self.player.learn(number, &said);
                 let name = history::name_of(number);
-                let whole = ReplayModel::chars_of_reply(&name, say);
+                let whole = ReplayModel::chars_of_reply(&name, &said);
+                self.lines.push((number, said));
                 self.player.replies(NextReply {
                     name,
                     recorded: None,
@@ -93,6 +95,8 @@ impl ReplayWorld {
                     self.run_all_jobs().await;
                 }
             }
+            Op::Play(play) => self.play(number, *play).await,
+            Op::Answer { .. } => self.answer_any(op).await,
             Op::Edit { pick, how } => self.correct_any(*pick, *how).await,
             Op::Write { fruit, adjective, long } => {
                 self.write(*fruit, *adjective, *long).await;
@@ -150,6 +154,40 @@ impl ReplayWorld {
                 }
             }
             Op::Work { jobs, seed } => self.run_some_jobs(usize::from(*jobs), *seed).await,
+        }
+    }
+
+    /// Plays a turn of the script: its events, then its line.
+    async fn play(&mut self, number: usize, play: PlayOp) {
+        self.report_events_before(play).await;
+        self.corrections
+            .push((self.clock.now(), RecordedCorrection::Script(play)));
+        self.clock.advance(STEP);
+        let said = Line::Scripted(play);
+        let line = self.player.learn(number, &said);
+        let name = history::name_of(number);
+        let whole = ReplayModel::chars_of_reply(&name, &said);
+        self.lines.push((number, said));
+        let in_block = play.is_cut_in_block();
+        let heard = |cut| {
+            if in_block {
+                whole
+            } else {
+                1 + index_by_share(cut, whole.saturating_sub(1))
+            }
+        };
+        self.player.replies(NextReply {
+            name,
+            recorded: None,
+            hold_after: play.cut.map(heard),
+            block: in_block,
+        });
+        if play.talk() == BY_ACK {
+            self.acknowledge_last().await;
+        }
+        self.say(play.talk().into(), &line, play.cut.is_some()).await;
+        if !play.later {
+            self.run_all_jobs().await;
         }
     }
 
@@ -258,13 +296,14 @@ impl ReplayWorld {
         }
     }
 
-    /// Says a line, and gets the prepared reply. If the reply stops in the middle, the turn is cut.
-    pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) {
+    /// Says a line, and gets the prepared reply. If the reply stops in the middle, the turn is cut. False: no turn was
+    /// committed, because nothing was heard or the NPC is dead.
+    pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) -> bool {
         let input = self.input(talk, line).await;
-        self.run_turn(input, cut).await;
+        self.run_turn(input, cut).await
     }
 
-    async fn run_turn(&self, input: TurnInput, cut: bool) {
+    async fn run_turn(&self, input: TurnInput, cut: bool) -> bool {
         let (hand, watch) = watch::channel(None);
         let outcome = if cut {
             turn::run_turn(&self.services, input, &InterruptingFeed { hand }, watch).await
@@ -272,7 +311,8 @@ impl ReplayWorld {
             turn::run_turn(&self.services, input, &DiscardingFeed, watch).await
         };
         match outcome {
-            Ok(_) | Err(TurnError::CutBeforeReply) => {}
+            Ok(_) => true,
+            Err(TurnError::CutBeforeReply | TurnError::NpcDead) => false,
             Err(error) => panic!("a turn failed: {error}"),
         }
     }
@@ -411,7 +451,9 @@ impl ReplayWorld {
             self.clock.advance(STEP);
             let mut input = self.input(talk, &line).await;
             input.continuation = Some(Arc::new(unfinished));
-            self.run_turn(input, false).await;
+            if !self.run_turn(input, false).await {
+                self.assert_stands_again(talk).await;
+            }
         }
     }
 
@@ -440,7 +482,9 @@ impl ReplayWorld {
             hold_after: None,
             block: false,
         });
-        self.say(talk, &line, false).await;
+        if !self.say(talk, &line, false).await {
+            self.assert_stands_again(talk).await;
+        }
     }
 
     /// Reinstates turns that were to be resumed and were not, as the server does.

@@ -164,10 +164,10 @@ fn talk() -> impl Strategy<Value = Option<u8>> {
 /// Returns histories of the adventure with up to `longest` operations.
 pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
     let step = prop_oneof![
-        8 => (1..=4_u8, play()).prop_map(|(ahead, play)| Step::Ahead(ahead, play)),
+        11 => (1..=4_u8, play()).prop_map(|(ahead, play)| Step::Ahead(ahead, play)),
         1 => play().prop_map(Step::Anywhere),
         3 => (any::<u8>(), play()).prop_map(|(pick, play)| Step::WithBlock(pick, play)),
-        4 => (talk(), any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
+        3 => (talk(), any::<u16>(), prop::option::weighted(0.5, any::<u16>()))
             .prop_map(|(talk, to, heard)| Step::InTalk(talk, Op::Rewind { talk: 0, to, heard })),
         1 => talk().prop_map(|talk| Step::InTalk(talk, Op::Uncut { talk: 0 })),
         1 => (talk(), prop::bool::weighted(0.3))
@@ -175,11 +175,11 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         3 => (any::<u16>(), any::<bool>()).prop_map(|(pick, refused)| Step::Other(Op::Answer { pick, refused })),
         1 => (1..=100_u8).prop_map(|hours| Step::Other(Op::TimePassed { hours })),
         1 => Just(Step::Other(Op::Played)),
-        2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Step::Other(Op::Work { jobs, seed })),
+        1 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Step::Other(Op::Work { jobs, seed })),
         1 => Just(Step::Other(Op::Save)),
         1 => any::<u16>().prop_map(|pick| Step::Other(Op::Restore { pick })),
     ];
-    (0..100_u8, prop::collection::vec(step, 8..=longest)).prop_map(|(start, steps)| {
+    (0..100_u8, prop::collection::vec(step, 10..=longest)).prop_map(|(start, steps)| {
         let (mut at, mut last) = (start, 0);
         let mut ops = Vec::with_capacity(steps.len());
         for step in steps {

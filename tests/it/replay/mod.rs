@@ -34,7 +34,7 @@ const THREADS: u32 = 2;
 /// The maximum number of operations in a history.
 const LONGEST: usize = 24;
 /// The same, in a history of the adventure: about 6 to 14 turns.
-const LONGEST_ADVENTURE: usize = 22;
+const LONGEST_ADVENTURE: usize = 18;
 /// Game seconds per real second in a replayed world: the time of an operation is about an hour.
 const RATIO: f64 = 3_000.0;
 /// The time limit for shrinking a failing history, in milliseconds.

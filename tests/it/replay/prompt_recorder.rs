@@ -13,6 +13,7 @@ use colloquy::{
         fact::Cause,
         locks::DisclosureLocks,
         private_terms::PrivateTerms,
+        secrecy::Secrecy,
         state::StateChange,
         trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
     },
@@ -102,7 +103,10 @@ impl TurnStore for PromptRecordingStore {
                 let before = self.dialogues.load_checkpoint(scope, commit.turn.dialogue).await?;
                 let mut before = before.unwrap_or_default();
                 commit.trace.told_in = before.turns_told_in();
-                let told = had.scenarios.iter().filter(|traced| traced.fate == CandidateFate::Used);
+                // A tell does not count as told.
+                let is_told =
+                    |traced: &&ScenarioTrace| traced.fate == CandidateFate::Used && traced.secrecy == Secrecy::Open;
+                let told = had.scenarios.iter().filter(is_told);
                 let told = told.map(|traced| traced.scenario.clone());
                 before.record_commit(number, at, &commit.turn.npc, told);
                 commit.checkpoint.recently_unlocked = before.recently_unlocked;

@@ -41,7 +41,7 @@ const PROBES: [(&str, &[&str]); 5] = [
     ("krug", &["Who has the crown of the goblins?"]),
 ];
 /// Texts of searches in the memories of all NPCs.
-pub(super) const SEARCHES: [&str; 3] = ["the silver key of the cellar", "a sword of the smith", "plums"];
+pub(super) const SEARCHES: [&str; 1] = ["the silver key, the cellar, a sword, plums"];
 
 fn text_of(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or_default().to_owned()
@@ -194,8 +194,11 @@ impl ReplayWorld {
             .iter()
             .find(|(of, _)| *of == npc)
             .map_or(&[][..], |(_, probes)| probes);
+        let mut input = self.input(talk, "").await;
+        // An NPC that has not spoken yet knows the state alone.
+        let probes = if input.history.is_empty() { &probes[..1] } else { probes };
         for line in probes {
-            let input = self.input(talk, line).await;
+            (*line).clone_into(&mut input.line);
             let preview = match preview::preview_prompt(&self.services, &input).await {
                 Ok(preview) => preview,
                 Err(error) => {

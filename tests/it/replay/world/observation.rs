@@ -221,8 +221,12 @@ impl ReplayWorld {
         for npc in self.npcs.keys() {
             let viewpoint = self.viewpoint(npc);
             let fruits = Fruit::ALL.map(Fruit::name);
-            let texts = if self.stage == Stage::Harrow { SEARCHES } else { fruits };
-            for fruit in texts {
+            let texts = if self.stage == Stage::Harrow {
+                &SEARCHES[..]
+            } else {
+                &fruits
+            };
+            for &fruit in texts {
                 let now = self.clock.now();
                 let found = recall::search_facts(
                     &self.services,

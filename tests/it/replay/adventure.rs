@@ -179,7 +179,7 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Step::Other(Op::Save)),
         1 => any::<u16>().prop_map(|pick| Step::Other(Op::Restore { pick })),
     ];
-    (0..100_u8, prop::collection::vec(step, 10..=longest)).prop_map(|(start, steps)| {
+    (0..100_u8, prop::collection::vec(step, 8..=longest)).prop_map(|(start, steps)| {
         let (mut at, mut last) = (start, 0);
         let mut ops = Vec::with_capacity(steps.len());
         for step in steps {

@@ -195,8 +195,10 @@ impl ReplayWorld {
             .find(|(of, _)| *of == npc)
             .map_or(&[][..], |(_, probes)| probes);
         let mut input = self.input(talk, "").await;
-        // An NPC that has not spoken yet knows the state alone.
-        let probes = if input.history.is_empty() { &probes[..1] } else { probes };
+        // NPCs that have not spoken yet know the state alone: one of them shows enough.
+        if input.history.is_empty() && talk > 0 {
+            return;
+        }
         for line in probes {
             (*line).clone_into(&mut input.line);
             let preview = match preview::preview_prompt(&self.services, &input).await {

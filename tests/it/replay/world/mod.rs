@@ -26,7 +26,7 @@ use colloquy::{
         recall::MemoryCache,
         settings::DialogueSettings,
     },
-    ids::{DialogueId, DialogueKind, FactId, FactionId, NodeId, NpcId, PlayerId, SaveId, TurnId},
+    ids::{DialogueId, DialogueKind, FactId, FactionId, NodeId, NpcId, PlayerId, SaveId, TenantId, TurnId},
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         calendar::GameTime,
@@ -56,8 +56,9 @@ use super::{
     adventure::{PAIRS, PlayOp},
     history::{AMONG_NPCS, Adjective, BY_ACK, Fruit, JOINED, Line, ManualEdit, TALKS},
     model::{FruitEmbedder, ReplayModel},
+    on_a_runtime,
     prompt_recorder::{NextPrompt, PromptRecordingStore},
-    store::{ReplayStore, StorePlace},
+    store::{self, ReplayStore, StorePlace},
 };
 
 /// Ergen's faction.
@@ -140,6 +141,50 @@ struct JoinedSession {
     open: bool,
 }
 
+impl Stage {
+    fn embedder(self) -> Arc<dyn Embedder> {
+        match self {
+            Self::Vale { .. } => Arc::new(FruitEmbedder::new()),
+            Self::Harrow => Arc::new(OfflineEmbedder::new()),
+        }
+    }
+}
+
+/// A SQLite ledger with a world without turns, written once and copied for every run.
+struct AuthoredFile {
+    bytes: Vec<u8>,
+    tenant: TenantId,
+    authored: AuthoredWorld,
+    talks: Vec<DialogueId>,
+}
+
+static AUTHORED: Mutex<Vec<(Stage, Arc<AuthoredFile>)>> = Mutex::new(Vec::new());
+
+impl AuthoredFile {
+    fn of(stage: Stage) -> Arc<Self> {
+        let mut known = AUTHORED.lock();
+        if let Some((_, file)) = known.iter().find(|(of, _)| *of == stage) {
+            return file.clone();
+        }
+        // Another thread, because this one may run a future.
+        let file = std::thread::spawn(move || on_a_runtime(Self::write(stage)));
+        let file = Arc::new(file.join().unwrap());
+        known.push((stage, file.clone()));
+        file
+    }
+
+    async fn write(stage: Stage) -> Self {
+        let world = ReplayWorld::author(stage).await;
+        world.services.ledger.maintenance.close_connections().await;
+        Self {
+            bytes: world.place.read_file(),
+            tenant: world.scope.tenant().clone(),
+            authored: world.authored,
+            talks: world.talks,
+        }
+    }
+}
+
 pub struct ReplayWorld {
     stage: Stage,
     services: Services,
@@ -166,11 +211,29 @@ pub struct ReplayWorld {
 impl ReplayWorld {
     /// Creates a world without turns.
     pub async fn new(stage: Stage) -> Self {
-        let embedder: Arc<dyn Embedder> = match stage {
-            Stage::Vale { .. } => Arc::new(FruitEmbedder::new()),
-            Stage::Harrow => Arc::new(OfflineEmbedder::new()),
-        };
+        if store::is_on_postgres() {
+            return Self::author(stage).await;
+        }
+        let (embedder, file) = (stage.embedder(), AuthoredFile::of(stage));
+        let (beginning, tenant) = (BEGINNING.parse().unwrap(), file.tenant.clone());
+        let store = ReplayStore::open_copy(&file.bytes, tenant, beginning, embedder.info()).await;
+        let mut world = Self::on(stage, store, embedder);
+        jobs::activate_index(&world.services).await.unwrap();
+        world.authored.clone_from(&file.authored);
+        world.talks.clone_from(&file.talks);
+        world
+    }
+
+    /// Writes a world without turns into an empty store.
+    async fn author(stage: Stage) -> Self {
+        let embedder = stage.embedder();
         let store = ReplayStore::open_empty(BEGINNING.parse().unwrap(), embedder.info()).await;
+        let mut world = Self::on(stage, store, embedder);
+        world.author_world().await;
+        world
+    }
+
+    fn on(stage: Stage, store: ReplayStore, embedder: Arc<dyn Embedder>) -> Self {
         let (clock, mut ledger) = (store.clock, store.ledger);
         let recorded = NextPrompt::default();
         let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
@@ -209,7 +272,7 @@ impl ReplayWorld {
             }
             Stage::Harrow => (harrow::authored(now), harrow::npcs(now)),
         };
-        let mut world = Self {
+        Self {
             stage,
             authored,
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
@@ -226,9 +289,7 @@ impl ReplayWorld {
             player,
             clock,
             place: store.place,
-        };
-        world.author_world().await;
-        world
+        }
     }
 
     async fn author_world(&mut self) {

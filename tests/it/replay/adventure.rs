@@ -21,18 +21,18 @@ pub const PAIRS: [(&str, &str); 6] = [
     ("mira", "p2"),
 ];
 
-/// The turns with a state block, by position. Those that ask for actions come three times.
-static TURNS_WITH_BLOCKS: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let times = |turn: &ScriptTurn| match &turn.block {
-        None => 0,
-        Some(block) if block.get("actions").is_some() => 3,
-        Some(_) => 1,
-    };
-    let turns = (0..).zip(&SCRIPT.turns);
-    turns
-        .flat_map(|(nth, turn)| std::iter::repeat_n(nth, times(turn)))
-        .collect()
+/// The turns with a state block, by position.
+static TURNS_WITH_BLOCKS: LazyLock<Vec<u8>> = LazyLock::new(|| turns_that(|turn| turn.block.is_some()));
+/// The turns that rightly ask for an action.
+static TURNS_THAT_ASK: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let asks = |block: &Value| block.get("actions").is_some();
+    turns_that(|turn| turn.plant.is_none() && turn.block.as_ref().is_some_and(asks))
 });
+
+fn turns_that(hold: impl Fn(&ScriptTurn) -> bool) -> Vec<u8> {
+    let turns = (0..).zip(&SCRIPT.turns);
+    turns.filter(|(_, turn)| hold(turn)).map(|(nth, _)| nth).collect()
+}
 
 /// A turn of the script: first its events, then its line.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -137,6 +137,8 @@ enum Step {
     Ahead(u8, PlayOp),
     Anywhere(PlayOp),
     WithBlock(u8, PlayOp),
+    /// Asks for an action, and the backend answers it.
+    Asks(u8, PlayOp, Op),
     /// In the dialogue of the last turn, or else in the named one.
     InTalk(Option<u8>, Op),
     Other(Op),
@@ -157,6 +159,10 @@ fn play() -> impl Strategy<Value = PlayOp> {
         })
 }
 
+fn answer() -> impl Strategy<Value = Op> {
+    (any::<u16>(), any::<bool>()).prop_map(|(pick, refused)| Op::Answer { pick, refused })
+}
+
 fn talk() -> impl Strategy<Value = Option<u8>> {
     prop::option::weighted(0.3, 0..6_u8)
 }
@@ -172,23 +178,28 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => talk().prop_map(|talk| Step::InTalk(talk, Op::Uncut { talk: 0 })),
         1 => (talk(), prop::bool::weighted(0.3))
             .prop_map(|(talk, fails)| Step::InTalk(talk, Op::Anew { talk: 0, fails })),
-        3 => (any::<u16>(), any::<bool>()).prop_map(|(pick, refused)| Step::Other(Op::Answer { pick, refused })),
+        2 => (any::<u8>(), play(), answer()).prop_map(|(pick, play, answer)| Step::Asks(pick, play, answer)),
+        1 => answer().prop_map(Step::Other),
         1 => (1..=100_u8).prop_map(|hours| Step::Other(Op::TimePassed { hours })),
         1 => Just(Step::Other(Op::Played)),
         1 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Step::Other(Op::Work { jobs, seed })),
         1 => Just(Step::Other(Op::Save)),
         1 => any::<u16>().prop_map(|pick| Step::Other(Op::Restore { pick })),
     ];
+    // A failing history shrinks by steps that are left out.
+    let step = prop::option::weighted(0.98, step);
     (0..100_u8, prop::collection::vec(step, 8..=longest)).prop_map(|(start, steps)| {
         let (mut at, mut last) = (start, 0);
         let mut ops = Vec::with_capacity(steps.len());
-        for step in steps {
-            let (turn, play) = match step {
-                Step::Ahead(ahead, play) => ((at + ahead) % 100, play),
-                Step::Anywhere(play) => (play.turn, play),
-                Step::WithBlock(pick, play) => {
-                    let turn = TURNS_WITH_BLOCKS[usize::from(pick) % TURNS_WITH_BLOCKS.len()];
-                    (turn, play)
+        for step in steps.into_iter().flatten() {
+            let picked = |of: &[u8], pick: u8| of[usize::from(pick) % of.len()];
+            let (turn, play, then) = match step {
+                Step::Ahead(ahead, play) => ((at + ahead) % 100, play, None),
+                Step::Anywhere(play) => (play.turn, play, None),
+                Step::WithBlock(pick, play) => (picked(&TURNS_WITH_BLOCKS, pick), play, None),
+                Step::Asks(pick, play, answer) => {
+                    let whole = PlayOp { cut: None, ..play };
+                    (picked(&TURNS_THAT_ASK, pick), whole, Some(answer))
                 }
                 Step::InTalk(talk, op) => {
                     ops.push(in_talk(op, talk.unwrap_or(last)));
@@ -202,6 +213,7 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
             let play = PlayOp { turn, ..play };
             (at, last) = (turn, play.talk());
             ops.push(Op::Play(play));
+            ops.extend(then);
         }
         ops
     })

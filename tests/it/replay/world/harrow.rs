@@ -19,10 +19,11 @@ use colloquy::{
 };
 use serde_json::Value;
 
-use super::{Observation, ReplayWorld};
+use super::{Observation, RecordedCorrection, ReplayWorld, STEP, operations::index_by_share};
 use crate::replay::{
     adventure::{PAIRS, PlayOp, SCRIPT},
-    history::Op,
+    history::{self, BY_ACK, Line, Op},
+    model::{NextReply, ReplayModel},
 };
 
 /// Lines that ask for all that an NPC may tell, or must keep.
@@ -128,6 +129,40 @@ impl ReplayWorld {
             self.authored.lore_version += 1;
         }
         self.report(&SCRIPT.events).await;
+    }
+
+    /// Plays a turn of the script: its events, then its line.
+    pub(super) async fn play(&mut self, number: usize, play: PlayOp) {
+        self.report_events_before(play).await;
+        self.corrections
+            .push((self.clock.now(), RecordedCorrection::Script(play)));
+        self.clock.advance(STEP);
+        let said = Line::Scripted(play);
+        let line = self.player.learn(number, &said);
+        let name = history::name_of(number);
+        let whole = ReplayModel::chars_of_reply(&name, &said);
+        self.lines.push((number, said));
+        let in_block = play.is_cut_in_block();
+        let heard = |cut| {
+            if in_block {
+                whole
+            } else {
+                1 + index_by_share(cut, whole.saturating_sub(1))
+            }
+        };
+        self.player.replies(NextReply {
+            name,
+            recorded: None,
+            hold_after: play.cut.map(heard),
+            block: in_block,
+        });
+        if play.talk() == BY_ACK {
+            self.acknowledge_last().await;
+        }
+        self.say(play.talk().into(), &line, play.cut.is_some()).await;
+        if !play.later {
+            self.run_all_jobs().await;
+        }
     }
 
     /// Reports the events before a turn of the script, as the backend.

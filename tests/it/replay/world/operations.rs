@@ -36,7 +36,6 @@ use tokio::sync::watch;
 
 use super::{JoinedSession, RecordedCorrection, ReplayWorld, STEP};
 use crate::replay::{
-    adventure::PlayOp,
     history::{self, AMONG_NPCS, BY_ACK, Line, Op},
     model::{NextReply, ReplayModel},
 };
@@ -154,40 +153,6 @@ impl ReplayWorld {
                 }
             }
             Op::Work { jobs, seed } => self.run_some_jobs(usize::from(*jobs), *seed).await,
-        }
-    }
-
-    /// Plays a turn of the script: its events, then its line.
-    async fn play(&mut self, number: usize, play: PlayOp) {
-        self.report_events_before(play).await;
-        self.corrections
-            .push((self.clock.now(), RecordedCorrection::Script(play)));
-        self.clock.advance(STEP);
-        let said = Line::Scripted(play);
-        let line = self.player.learn(number, &said);
-        let name = history::name_of(number);
-        let whole = ReplayModel::chars_of_reply(&name, &said);
-        self.lines.push((number, said));
-        let in_block = play.is_cut_in_block();
-        let heard = |cut| {
-            if in_block {
-                whole
-            } else {
-                1 + index_by_share(cut, whole.saturating_sub(1))
-            }
-        };
-        self.player.replies(NextReply {
-            name,
-            recorded: None,
-            hold_after: play.cut.map(heard),
-            block: in_block,
-        });
-        if play.talk() == BY_ACK {
-            self.acknowledge_last().await;
-        }
-        self.say(play.talk().into(), &line, play.cut.is_some()).await;
-        if !play.later {
-            self.run_all_jobs().await;
         }
     }
 
@@ -545,7 +510,7 @@ impl ReplayWorld {
     }
 
     /// Acknowledges the last reply of [`BY_ACK`], as playback or another line does.
-    async fn acknowledge_last(&self) {
+    pub(super) async fn acknowledge_last(&self) {
         let last = self.turns(BY_ACK.into()).await.pop();
         self.acknowledge_turns(last).await;
     }
@@ -609,6 +574,6 @@ impl ReplayWorld {
 }
 
 /// Returns the share `share`/65536 of `of`; the largest share gives all of `of`.
-fn index_by_share(share: u16, of: usize) -> usize {
+pub(super) fn index_by_share(share: u16, of: usize) -> usize {
     (usize::from(share) * (of + 1)) >> 16
 }

@@ -68,7 +68,7 @@ enum StateAfterDeath {
     /// The state before, restored by the next process. The histories of facts show the restoration.
     PutBack,
     /// After the first of several actions in one message. Other dialogues equal the state after the message. Dialogues
-    /// of the later actions are not compared, nor the audit log, which comes at the end.
+    /// of the later actions are not compared, nor episodes, nor the audit log, which comes at the end.
     Begun,
     After,
 }
@@ -252,6 +252,7 @@ impl StateAfterDeath {
             Begun => {
                 let mut begun = observed.clone();
                 begun["sessions"].take();
+                begun["episodes"].take();
                 begun["audit"].take();
                 begun
             }

@@ -2,105 +2,23 @@
 //! places, enemies are greeted as friends, secrets are asked for. Each is caught by the state, the lore, a condition or
 //! the prompt. The script is `tests/data/adventure/harrow.json`; the table of `docs/contradictions.md` follows from it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use colloquy::mock_llm::MockHandle;
 use reqwest::{Method, StatusCode};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     npc_conversation::{last_prompt, with_mock},
     scenarios::put,
 };
-use crate::support::{RestClient, run};
+use crate::support::{
+    RestClient,
+    adventure_script::{Expectations, Plant, Script, ScriptStep, ScriptTurn, first_player, read_script},
+    run,
+};
 
-const SCRIPT: &str = include_str!("../../data/adventure/harrow.json");
 const WORLD: &str = "/v1/worlds/harrow";
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Script {
-    world: Value,
-    npcs: BTreeMap<String, Value>,
-    lore: BTreeMap<String, Value>,
-    /// By the NPC, and by their ids.
-    scenarios: BTreeMap<String, BTreeMap<String, Value>>,
-    events: Value,
-    turns: Vec<ScriptTurn>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ScriptTurn {
-    to: String,
-    #[serde(default = "first_player")]
-    player: String,
-    /// What happens before the line.
-    #[serde(default)]
-    first: Vec<ScriptStep>,
-    /// Events of the backend before the line.
-    events: Option<Value>,
-    say: String,
-    #[serde(default = "small_talk")]
-    intent: String,
-    /// The words and the state block of the mock model.
-    reply: String,
-    block: Option<Value>,
-    plant: Option<Plant>,
-    #[serde(default)]
-    expect: Expectations,
-}
-
-fn first_player() -> String {
-    "p1".to_owned()
-}
-
-fn small_talk() -> String {
-    "chat".to_owned()
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "lowercase")]
-enum ScriptStep {
-    Save(String),
-    Restore(String),
-    /// Takes an NPC's session back to before a turn of the script.
-    Rewind {
-        npc: String,
-        before: usize,
-    },
-}
-
-/// A planted contradiction.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Plant {
-    kind: String,
-    what: String,
-    caught_by: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Expectations {
-    /// The code of the error that refuses the turn.
-    refused: Option<String>,
-    /// Parts of the prompt.
-    prompt: Vec<String>,
-    not_prompt: Vec<String>,
-    /// Parts of the notes of the trace.
-    notes: Vec<String>,
-    /// Values of the state after the turn: `Bram status`, `player:p1 item rope`, `Krug towards player:p1 hostility`.
-    state: BTreeMap<String, Value>,
-    /// Standing requests of actions after the turn, and those that were undone.
-    actions: Option<usize>,
-    undone: Option<usize>,
-}
-
-fn read_script() -> Script {
-    serde_json::from_str(SCRIPT).unwrap()
-}
 
 struct Adventure<'a> {
     mock: &'a MockHandle,

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::adventure::PlayOp;
+
 /// The number of dialogues at the start. Two sessions of p1 and one of p2 are with the same NPC. One session has a
 /// second NPC in earshot. These NPCs have a conversation. One session acknowledges playback.
 pub const TALKS: u8 = 6;
@@ -59,6 +61,13 @@ impl Adjective {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Op {
     Say(SayOp),
+    /// A turn of the adventure.
+    Play(PlayOp),
+    /// The backend answers an action. `pick` chooses one of those that stand without an answer.
+    Answer {
+        pick: u16,
+        refused: bool,
+    },
     /// A person changes a fact. `pick` chooses the fact.
     Edit {
         pick: u16,
@@ -127,6 +136,13 @@ pub enum ManualEdit {
     Rekey(Fruit),
     /// A new importance.
     Weigh(u8),
+}
+
+/// A line of a history.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Line {
+    Taught(SayOp),
+    Scripted(PlayOp),
 }
 
 /// A line and its effects.

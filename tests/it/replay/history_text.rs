@@ -9,7 +9,10 @@
 
 use std::fmt::{self, Write as _};
 
-use super::history::{Adjective, Fruit, ManualEdit, Op, SayOp, StateGift, TaughtFact};
+use super::{
+    adventure::PlayOp,
+    history::{Adjective, Fruit, ManualEdit, Op, SayOp, StateGift, TaughtFact},
+};
 
 impl fmt::Display for TaughtFact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -61,6 +64,12 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Say(say) => write!(f, "{say}"),
+            Self::Play(play) => {
+                let (turn, second) = (play.turn + 1, if play.second { " second" } else { "" });
+                write!(f, "play {turn}{second}{}", if play.later { " later" } else { "" })?;
+                play.cut.map_or(Ok(()), |cut| write!(f, " cut={cut}"))
+            }
+            Self::Answer { pick, refused } => write!(f, "answer {pick}{}", if *refused { " refused" } else { "" }),
             Self::Edit { pick, how } => match how {
                 ManualEdit::Remove => write!(f, "edit {pick} remove"),
                 ManualEdit::Restore => write!(f, "edit {pick} restore"),
@@ -129,6 +138,18 @@ fn read_op(line: &str) -> Result<Op, String> {
             let talk = number(next()?)?;
             return read_say(talk, words).map(Op::Say);
         }
+        "play" => {
+            let turn = number(next()?)?;
+            return read_play(turn, words).map(Op::Play);
+        }
+        "answer" => Op::Answer {
+            pick: number(next()?)?,
+            refused: match words.next() {
+                None => false,
+                Some("refused") => true,
+                Some(_) => return Err("an action is only done or refused".to_owned()),
+            },
+        },
         "edit" => Op::Edit {
             pick: number(next()?)?,
             how: read_edit(next()?)?,
@@ -179,6 +200,25 @@ fn read_op(line: &str) -> Result<Op, String> {
         _ => return Err("nothing of that kind happens".to_owned()),
     };
     words.next().map_or(Ok(op), |word| Err(format!("`{word}` is too much")))
+}
+
+/// `turn` is counted from 1, as in the script.
+fn read_play<'a>(turn: u8, words: impl Iterator<Item = &'a str>) -> Result<PlayOp, String> {
+    let mut play = PlayOp {
+        turn: turn.checked_sub(1).ok_or("the first turn is 1")?,
+        second: false,
+        later: false,
+        cut: None,
+    };
+    for word in words {
+        match word.split_once('=').unwrap_or((word, "")) {
+            ("second", "") => play.second = true,
+            ("later", "") => play.later = true,
+            ("cut", share) => play.cut = Some(number(share)?),
+            _ => return Err(format!("`{word}` says nothing of a turn")),
+        }
+    }
+    Ok(play)
 }
 
 fn read_say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<SayOp, String> {
@@ -276,5 +316,10 @@ proptest::proptest! {
     #[test]
     fn history_round_trips_as_text(history in super::history::histories(24)) {
         proptest::prop_assert_eq!(read_history(&write_history("a remark\nof two lines", &history)), Ok(history));
+    }
+
+    #[test]
+    fn adventure_round_trips_as_text(history in super::adventure::histories(24)) {
+        proptest::prop_assert_eq!(read_history(&write_history("", &history)), Ok(history));
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! `COLLOQUY_REPLAYS` sets the number of histories, and `COLLOQUY_REPLAY_SEED` the first seed.
 
+mod adventure;
 mod history;
 mod history_text;
 mod model;
@@ -17,13 +18,13 @@ mod store;
 mod world;
 
 use proptest::{
-    strategy::Strategy as _,
+    strategy::{BoxedStrategy, Strategy as _},
     test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner},
 };
 
 use self::{
     history::{Op, histories},
-    world::{Observation, ReplayWorld},
+    world::{Observation, ReplayWorld, Stage},
 };
 
 /// The default number of histories in all.
@@ -32,6 +33,8 @@ const HISTORIES: u32 = 2_000;
 const THREADS: u32 = 2;
 /// The maximum number of operations in a history.
 const LONGEST: usize = 24;
+/// The same, in a history of the adventure: about 6 to 14 turns.
+const LONGEST_ADVENTURE: usize = 16;
 /// Game seconds per real second in a replayed world: the time of an operation is about an hour.
 const RATIO: f64 = 3_000.0;
 /// The time limit for shrinking a failing history, in milliseconds.
@@ -55,24 +58,31 @@ fn on_a_runtime<T>(work: impl Future<Output = T>) -> T {
 
 /// Compares a history's final state with the replay of its standing part.
 fn check_replay(history: &[Op]) -> Result<(), String> {
-    check_replay_in(true, history)
+    let (shares, ratio) = (true, RATIO);
+    check_replay_on(Stage::Vale { shares, ratio }, history)
 }
 
 /// The same in a world that keeps players' private facts private but shares NPCs' self-facts.
 fn check_private_replay(history: &[Op]) -> Result<(), String> {
-    check_replay_in(false, history)
+    let (shares, ratio) = (false, RATIO);
+    check_replay_on(Stage::Vale { shares, ratio }, history)
 }
 
-fn check_replay_in(shares: bool, history: &[Op]) -> Result<(), String> {
+/// The same in the world of the adventure.
+fn check_adventure(history: &[Op]) -> Result<(), String> {
+    check_replay_on(Stage::Harrow, history)
+}
+
+fn check_replay_on(stage: Stage, history: &[Op]) -> Result<(), String> {
     on_a_runtime(async {
-        let mut lived = ReplayWorld::new(shares, RATIO).await;
+        let mut lived = ReplayWorld::new(stage).await;
         for (number, op) in history.iter().enumerate() {
             lived.apply_op(number, op).await;
         }
         let record = lived.record().await;
         let lived_seen = lived.observe_world().await;
         lived.close().await;
-        let mut replayed = ReplayWorld::new(shares, RATIO).await;
+        let mut replayed = ReplayWorld::new(stage).await;
         replayed.replay(&record).await;
         let replayed_seen = replayed.observe_world().await;
         replayed.close().await;
@@ -95,7 +105,11 @@ fn check_saves(history: &[Op]) -> Result<(), String> {
     let (before, after) = said.split_at(said.len() / 2);
     on_a_runtime(async {
         // The clock stands between events, so that a restored save has the time of its moment.
-        let mut world = ReplayWorld::new(true, 0.0).await;
+        let mut world = ReplayWorld::new(Stage::Vale {
+            shares: true,
+            ratio: 0.0,
+        })
+        .await;
         let mut moments = Vec::new();
         for (part, from) in [(before, 0), (after, before.len())] {
             for (number, op) in part.iter().enumerate() {
@@ -184,8 +198,28 @@ fn replay_of_two_saves_restores_both_whole() {
     try_all("saved", HISTORIES / 10, check_saves);
 }
 
-/// Runs the saved histories, then new histories.
+#[test]
+fn replay_of_the_adventure_without_rewound_turns_is_equal() {
+    try_all_of(adventures, "adventure", HISTORIES / 2, check_adventure);
+}
+
+#[test]
+fn replay_of_the_adventure_without_rewound_turns_is_equal_on_postgres() {
+    try_all_of(adventures, "adventure", HISTORIES / 20, |history| {
+        store::on_postgres(|| check_adventure(history))
+    });
+}
+
+fn adventures() -> BoxedStrategy<Vec<Op>> {
+    adventure::histories(LONGEST_ADVENTURE).boxed()
+}
+
 fn try_all(name: &'static str, by_default: u32, holds: HistoryProperty) {
+    try_all_of(|| histories(LONGEST).boxed(), name, by_default, holds);
+}
+
+/// Runs the saved histories, then new histories.
+fn try_all_of(strategy: fn() -> BoxedStrategy<Vec<Op>>, name: &'static str, by_default: u32, holds: HistoryProperty) {
     saved_failures::retry_saved(name, holds);
     let seed = env_number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
     let wanted = env_number("COLLOQUY_REPLAYS").map(|all| all.div_ceil(HISTORIES / by_default));
@@ -205,7 +239,7 @@ fn try_all(name: &'static str, by_default: u32, holds: HistoryProperty) {
                 bytes[4..8].copy_from_slice(&thread.to_le_bytes());
                 let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
                 let mut runner = TestRunner::new_with_rng(config, rng);
-                let outcome = runner.run(&histories(LONGEST).boxed(), |history| {
+                let outcome = runner.run(&strategy(), |history| {
                     saved_failures::catch_panic(holds, &history).map_err(TestCaseError::fail)
                 });
                 match outcome {

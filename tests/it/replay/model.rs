@@ -17,7 +17,7 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::history::{AMONG_NPCS, Adjective, Fruit, SayOp, name_of};
+use super::history::{AMONG_NPCS, Adjective, Fruit, Line, SayOp, name_of};
 
 /// The prefix of a line's name, in lines and replies.
 const MARK: &str = "line-";
@@ -41,7 +41,7 @@ const TELLS_AGAIN: u8 = 5;
 /// Plays a history: replies and extractions follow the history's line.
 #[derive(Default)]
 pub struct ReplayModel {
-    lines: Mutex<BTreeMap<String, SayOp>>,
+    lines: Mutex<BTreeMap<String, Line>>,
     next: Mutex<Option<NextReply>>,
 }
 
@@ -60,10 +60,13 @@ pub struct NextReply {
 
 impl ReplayModel {
     /// Registers line `number`, and returns its text.
-    pub fn learn(&self, number: usize, say: &SayOp) -> String {
+    pub fn learn(&self, number: usize, line: &Line) -> String {
         let name = name_of(number);
-        self.lines.lock().insert(name.clone(), say.clone());
-        format!("What about {}? {MARK}{name}", say.asks.name())
+        self.lines.lock().insert(name.clone(), line.clone());
+        match line {
+            Line::Taught(say) => format!("What about {}? {MARK}{name}", say.asks.name()),
+            Line::Scripted(play) => format!("{} {MARK}{name}", play.script().say),
+        }
     }
     pub fn replies(&self, next: NextReply) {
         *self.next.lock() = Some(next);
@@ -74,24 +77,28 @@ impl ReplayModel {
         Some(rest.chars().take_while(char::is_ascii_lowercase).collect())
     }
     /// Returns the length in characters of a reply without memories in its prompt.
-    pub fn chars_of_reply(name: &str, say: &SayOp) -> usize {
-        reply(name, say, "").chars().count()
+    pub fn chars_of_reply(name: &str, line: &Line) -> usize {
+        whole_reply(name, line, "").chars().count()
     }
 
-    fn line(&self, text: &str) -> Option<(String, SayOp)> {
+    fn line(&self, text: &str) -> Option<(String, Line)> {
         let name = Self::name_in(text)?;
-        let say = self.lines.lock().get(&name).cloned()?;
-        Some((name, say))
+        let line = self.lines.lock().get(&name).cloned()?;
+        Some((name, line))
     }
 
     fn reply(&self, text: &str, next: &NextReply) -> String {
-        let say = self.lines.lock().get(&next.name).cloned();
-        let said = match (&next.recorded, &say) {
+        let line = self.lines.lock().get(&next.name).cloned();
+        let said = match (&next.recorded, &line) {
             (Some(recorded), _) => recorded.clone(),
-            (None, Some(say)) => reply(&next.name, say, text),
+            (None, Some(line)) => whole_reply(&next.name, line, text),
             (None, None) => panic!("no line of the history: {next:?}"),
         };
-        match say.and_then(|say| state(&say, &next.name)) {
+        let block = line.and_then(|line| match line {
+            Line::Taught(say) => state(&say, &next.name),
+            Line::Scripted(play) => play.script().block.clone(),
+        });
+        match block {
             Some(block) => format!("{said}\n~~~state\n{block}\n~~~"),
             None => said,
         }
@@ -111,16 +118,23 @@ impl ReplayModel {
                 self.reply(&text, &next)
             }
             Task::Intent => {
-                let past = self.line(&text).is_some_and(|(_, say)| say.past);
+                let past = match self.line(&text) {
+                    Some((_, Line::Scripted(play))) => return play.script().intent.clone(),
+                    Some((_, Line::Taught(say))) => say.past,
+                    None => false,
+                };
                 let intent = if past { Intent::Scenario } else { Intent::Memory };
                 intent.as_str().to_owned()
             }
             Task::Extraction if schema == Some("state") => {
                 let line = self.line(&text);
                 // The rest of a cut reply still gives the gift, if the gift was heard.
-                let given = line.and_then(|(name, say)| {
-                    let heard = heard_part(&text, &name)?.contains("gift");
-                    state(&say, &name).filter(|_| heard)
+                let given = line.and_then(|(name, line)| {
+                    let heard = heard_part(&text, &name)?;
+                    match line {
+                        Line::Taught(say) => state(&say, &name).filter(|_| heard.contains("gift")),
+                        Line::Scripted(play) => play.extracted_block(heard),
+                    }
                 });
                 given.unwrap_or_else(|| json!({})).to_string()
             }
@@ -133,10 +147,14 @@ impl ReplayModel {
 
     /// Extracts only facts from the heard part of the reply.
     fn extraction(&self, text: &str) -> Value {
-        let Some((name, say)) = self.line(text) else {
+        let Some((name, line)) = self.line(text) else {
             return json!({ "facts": [], "forget": [] });
         };
         let heard = heard_part(text, &name).unwrap_or_default();
+        let say = match line {
+            Line::Taught(say) => say,
+            Line::Scripted(play) => return play.extraction(&name, heard),
+        };
         let taught = say.facts.iter().enumerate();
         let mut facts: Vec<Value> = taught
             .filter(|(nth, _)| heard.contains(&format!("fact{}", letter(*nth))))
@@ -183,6 +201,13 @@ fn state(say: &SayOp, name: &str) -> Option<Value> {
 }
 
 /// Returns the whole reply to a line and `prompt`, without its state block.
+fn whole_reply(name: &str, line: &Line, prompt: &str) -> String {
+    match line {
+        Line::Taught(say) => reply(name, say, prompt),
+        Line::Scripted(play) => play.reply(&format!("{MARK}{name}")),
+    }
+}
+
 fn reply(name: &str, say: &SayOp, prompt: &str) -> String {
     let mut words = vec![format!("Reply {MARK}{name}:")];
     words.extend((0..say.facts.len()).map(|nth| format!("fact{}", letter(nth))));

@@ -1,20 +1,31 @@
 //! A recorded turn includes the contents of its prompt, like the given reply. An NPC that only repeats its prompt says
 //! nothing new.
 //!
-//! A replayed turn is committed with the facts of the recorded prompt, as far as they stand.
+//! A replayed turn is committed with the facts of the recorded prompt, as far as they stand. A turn of the adventure also
+//! has its recorded changes of the state and its actions: what a reply may change depends on the state of that moment.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use colloquy::{
+    ids::WorldId,
     memory::{
+        fact::Cause,
         locks::DisclosureLocks,
         private_terms::PrivateTerms,
+        secrecy::Secrecy,
+        state::StateChange,
         trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
     },
     ports::{
         StoreResult,
-        ledger::dialogues::{CommitOutcome, DialogueStore, TurnCommit, TurnStore},
+        clock::IdSource,
+        ledger::{
+            actions::NewAction,
+            dialogues::{CommitOutcome, DialogueStore, TurnCommit, TurnStore},
+            jobs::JobKind,
+            state::NewStateChange,
+        },
     },
     tenancy::TenantScope,
 };
@@ -36,11 +47,46 @@ pub struct PromptContents {
     pub confided: Option<PrivateTerms>,
     /// Where the player was, with all that was reported until then.
     pub place: Option<String>,
+    /// `None`: the replayed reply has its own.
+    pub effects: Option<TurnEffects>,
+}
+
+/// What a turn changed, also by the extraction of a cut state block.
+#[derive(Debug, Clone)]
+pub struct TurnEffects {
+    pub world: WorldId,
+    pub changes: Vec<StateChange>,
+    pub actions: Vec<NewAction>,
+}
+
+impl TurnEffects {
+    /// Puts the effects in the place of those of the commit.
+    fn replace_in(self, commit: &mut TurnCommit, ids: &IdSource) {
+        let turn = &commit.turn;
+        let change = |change| NewStateChange {
+            id: ids.next_id(),
+            world: self.world.clone(),
+            dialogue: Some(turn.dialogue),
+            change,
+            cause: Cause::Turn(turn.id),
+            at: turn.committed_at,
+        };
+        commit.state = self.changes.into_iter().map(change).collect();
+        let action = |action| NewAction {
+            id: ids.next_id(),
+            dialogue: turn.dialogue,
+            turn: turn.id,
+            ..action
+        };
+        commit.actions = self.actions.into_iter().map(action).collect();
+        commit.jobs.retain(|job| job.kind != JobKind::ExtractState);
+    }
 }
 
 pub struct PromptRecordingStore {
     pub dialogues: Arc<dyn DialogueStore>,
     pub inner: Arc<dyn TurnStore>,
+    pub ids: Arc<IdSource>,
     pub next: NextPrompt,
 }
 
@@ -57,7 +103,10 @@ impl TurnStore for PromptRecordingStore {
                 let before = self.dialogues.load_checkpoint(scope, commit.turn.dialogue).await?;
                 let mut before = before.unwrap_or_default();
                 commit.trace.told_in = before.turns_told_in();
-                let told = had.scenarios.iter().filter(|traced| traced.fate == CandidateFate::Used);
+                // A tell does not count as told.
+                let is_told =
+                    |traced: &&ScenarioTrace| traced.fate == CandidateFate::Used && traced.secrecy == Secrecy::Open;
+                let told = had.scenarios.iter().filter(is_told);
                 let told = told.map(|traced| traced.scenario.clone());
                 before.record_commit(number, at, &commit.turn.npc, told);
                 commit.checkpoint.recently_unlocked = before.recently_unlocked;
@@ -70,6 +119,9 @@ impl TurnStore for PromptRecordingStore {
                 commit.checkpoint.confided = had.confided.clone();
                 commit.trace.confided = had.confided;
                 commit.trace.place = had.place;
+                if let Some(effects) = had.effects {
+                    effects.replace_in(&mut commit, &self.ids);
+                }
                 self.inner.commit_turn(scope, &commit).await
             }
             None => self.inner.commit_turn(scope, commit).await,

@@ -62,6 +62,11 @@ pub fn on_postgres<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// True if worlds of this thread are on Postgres.
+pub fn is_on_postgres() -> bool {
+    ON_POSTGRES.get()
+}
+
 /// An empty SQLite ledger, created once and copied for every run.
 static EMPTY: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
@@ -122,12 +127,23 @@ impl SharedDatabase {
 pub enum StorePlace {
     /// A file, deleted with the folder.
     Folder {
-        _folder: tempfile::TempDir,
+        folder: tempfile::TempDir,
     },
     Shared(Box<SharedDatabase>),
 }
 
+/// The name of the file in its folder.
+const LEDGER_FILE: &str = "colloquy.db";
+
 impl StorePlace {
+    /// Returns the contents of the file, after its ledger was closed.
+    pub fn read_file(&self) -> Vec<u8> {
+        let Self::Folder { folder } = self else {
+            panic!("a database is no file");
+        };
+        std::fs::read(folder.path().join(LEDGER_FILE)).unwrap()
+    }
+
     /// Frees the storage after a world's end. A world that panicked skips this call, and its leftovers go with its
     /// database.
     pub async fn reset_for_next_world(self, ledger: &Ledger) {
@@ -143,7 +159,7 @@ impl StorePlace {
     }
 }
 
-/// An empty ledger with a tenant of its own.
+/// A ledger with a tenant of its own.
 pub struct ReplayStore {
     pub ledger: Ledger,
     pub tenant: TenantId,
@@ -169,9 +185,15 @@ impl ReplayStore {
                 place: StorePlace::Shared(shared),
             };
         }
+        Self::open_copy(&EMPTY, tenant, beginning, embedder).await
+    }
+
+    /// Opens a copy of a SQLite ledger.
+    pub async fn open_copy(file: &[u8], tenant: TenantId, beginning: DateTime<Utc>, embedder: &EmbedderInfo) -> Self {
+        let world = WORLDS.fetch_add(1, Ordering::Relaxed);
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("colloquy.db");
-        std::fs::write(&path, &*EMPTY).unwrap();
+        let path = folder.path().join(LEDGER_FILE);
+        std::fs::write(&path, file).unwrap();
         let options = SqliteOptions {
             readers: 1,
             ..SqliteOptions::default()
@@ -186,7 +208,7 @@ impl ReplayStore {
             clock,
             index: index(world, store.point_source(), embedder),
             buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-            place: StorePlace::Folder { _folder: folder },
+            place: StorePlace::Folder { folder },
         }
     }
 }

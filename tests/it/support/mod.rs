@@ -1,5 +1,6 @@
 //! Helpers of all tests: servers, sockets, and waits for conditions instead of times.
 
+pub mod adventure_script;
 mod blackhole_proxy;
 mod client;
 mod model;

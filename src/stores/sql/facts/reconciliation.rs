@@ -287,6 +287,7 @@ async fn write_reconciliation(
 async fn write_episode(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {
     if let Some(episode) = &result.episode {
         episodes::insert_episode(connection, tenant, episode).await?;
+        failpoint!("facts.episode");
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ enum StateAfterDeath {
     /// The state before, restored by the next process. The histories of facts show the restoration.
     PutBack,
     /// After the first of several actions in one message. Other dialogues equal the state after the message. Dialogues
-    /// of the later actions are not compared, nor the audit log, which comes at the end.
+    /// of the later actions are not compared, nor episodes, nor the audit log, which comes at the end.
     Begun,
     After,
 }
@@ -154,6 +154,22 @@ async fn wait_until_idle(data: &ServerData) {
     .await;
 }
 
+/// Asserts that each standing turn with a player has exactly one episode once its facts are extracted, and that no unsaid
+/// turn has one.
+async fn assert_one_episode_per_turn(data: &ServerData, what: &str) {
+    let wrong = data.count(
+        "SELECT COUNT(*) FROM turns t WHERE t.player IS NOT NULL AND
+            CASE WHEN t.stands = TRUE AND (t.player_text = '' OR EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = t.tenant
+                AND j.turn = t.id AND j.kind = 'extract_facts' AND j.status = 'done')) THEN 1 ELSE 0 END
+            <> (SELECT COUNT(*) FROM episodes e WHERE e.tenant = t.tenant AND e.cause_id = t.id AND e.lifted_at IS NULL)",
+    );
+    assert_eq!(
+        wrong.await,
+        0,
+        "{what}: turns without their episode, or unsaid turns with one"
+    );
+}
+
 /// Returns the whole observable state, without ids and clock times. The context has the world's state.
 async fn observe_state(server: &TestServer) -> Value {
     let rest = server.rest(Role::Admin);
@@ -170,12 +186,21 @@ async fn observe_state(server: &TestServer) -> Value {
         }
     }
     facts.sort_by_key(Value::to_string);
+    let mut episodes = Vec::new();
+    for npc in ["mira", "ergen"] {
+        for player in ["p1", "p2"] {
+            let path = format!("/v1/worlds/vale/npcs/{npc}/episodes?player_id={player}&limit=200");
+            let listed = rest.get(&path).await;
+            episodes.extend(listed["items"].as_array().unwrap().iter().map(without_volatile_fields));
+        }
+    }
     let audit = rest.get("/v1/audit?limit=200").await;
     let actions = rest.get("/v1/worlds/vale/actions?limit=200").await;
     let state = rest.get("/v1/worlds/vale/state").await;
     let mut seen = json!({
         "clock": without_volatile_fields(&state["clock"]),
         "facts": facts,
+        "episodes": episodes,
         "audit": without_volatile_fields(&audit["items"]),
         "actions": without_volatile_fields(&actions["items"]),
     });
@@ -227,6 +252,7 @@ impl StateAfterDeath {
             Begun => {
                 let mut begun = observed.clone();
                 begun["sessions"].take();
+                begun["episodes"].take();
                 begun["audit"].take();
                 begun
             }
@@ -343,7 +369,15 @@ async fn continue_dialogues(server: &TestServer, lines: &[(String, Value)]) -> V
 }
 
 fn assert_same(left: &Value, right: &Value, what: &str) {
-    for part in ["npc-conversations", "sessions", "facts", "audit"] {
+    for part in [
+        "npc-conversations",
+        "sessions",
+        "facts",
+        "episodes",
+        "clock",
+        "actions",
+        "audit",
+    ] {
         let lines = |value: &Value| serde_json::to_string_pretty(&value[part]).unwrap();
         let (left, right) = (lines(left), lines(right));
         let differs = left.lines().zip(right.lines()).find(|(left, right)| left != right);
@@ -370,6 +404,7 @@ async fn assert_death_at(
 
     let server = data.spawn();
     wait_until_idle(&data).await;
+    assert_one_episode_per_turn(&data, point).await;
     let expected = if matches!(leaves, After | Begun) { after } else { before };
     assert_same(&leaves.of(&observe_state(&server).await), &leaves.of(expected), point);
     assert!(
@@ -390,8 +425,10 @@ async fn assert_death_at(
     };
     let again = observe_state(&server).await;
     assert_same(&of(&again), &of(after), &format!("{point}, asked again"));
+    assert_one_episode_per_turn(&data, &format!("{point}, asked again")).await;
     let then = continue_dialogues(&server, &prepared.goes_on).await;
     assert_same(&of(&then), &of(later), &format!("{point}, some turns later"));
+    assert_one_episode_per_turn(&data, &format!("{point}, some turns later")).await;
     server.kill();
     if !data.is_on_postgres() && deed.points.last().is_some_and(|(last, _)| *last == point) {
         let checked = data.command().args(["reindex", "--check"]).output().unwrap();
@@ -407,6 +444,7 @@ async fn assert_deaths_at_all_points(prepared: &PreparedDialogue, deed: &CrashAc
     let status = perform_action(&server, &prepared.dialogue, deed).await.unwrap();
     assert_eq!(status, 200, "{}", deed.path);
     wait_until_idle(&control).await;
+    assert_one_episode_per_turn(&control, "without a death").await;
     let after = observe_state(&server).await;
     assert_ne!(before, after, "a deed that does nothing shows nothing");
     let later = continue_dialogues(&server, &prepared.goes_on).await;

@@ -27,6 +27,7 @@ const TURN: CrashAction = CrashAction {
         ("facts.lifted", After),
         ("facts.ended", After),
         ("facts.folded", After),
+        ("facts.episode", After),
         ("facts.durable", After),
         ("summary.made", After),
         ("summary.written", After),
@@ -49,6 +50,7 @@ const TWO_MEMORIES: CrashAction = CrashAction {
         ("facts.inserted", After),
         ("facts.ended", After),
         ("facts.folded", After),
+        ("facts.episode", After),
         ("facts.durable", After),
     ],
     inside: true,
@@ -96,6 +98,7 @@ const BARGE_IN: CrashAction = CrashAction {
         ("turn.buffered", After),
         ("turn.told", After),
         ("facts.extracted", After),
+        ("facts.episode", After),
         ("facts.durable", After),
     ],
     inside: false,
@@ -167,24 +170,28 @@ async fn prepare_session() -> PreparedDialogue {
     prepare_spoken_session(data(), &LINES, &["I like pears.", "What fruit do I like?"]).await
 }
 
-/// Allows actions, which the scripted model asks for at lines that have the words of the name.
-async fn author_actions(rest: &RestClient) {
+/// Starts a clock, of which a part passes at once. Allows actions, which the scripted model asks for at lines that have the
+/// words of the name.
+async fn author_world(rest: &RestClient) {
     let mut world = rest.get("/v1/worlds/vale").await;
     let actions = ["go_mill", "go_market", "go_lake"]
         .map(|name| json!({"name": name, "description": "It is done.", "expires_s": 86_400}));
     world["settings"]["actions"] = json!(actions);
+    world["settings"]["clock"] = json!({"start": "0007-05-01 12:00"});
     let body =
         ["name", "premise", "language", "rules", "settings"].map(|field| (field.to_owned(), world[field].clone()));
     let body = Value::Object(body.into_iter().collect());
     let (status, answer) = rest.call(Method::PUT, "/v1/worlds/vale", Some(&body)).await;
     assert!(status.is_success(), "{answer}");
+    let passed = json!({"events": [{"type": "time_passed", "hours": 30}]});
+    rest.post("/v1/worlds/vale/events", &passed).await;
 }
 
 /// Prepares a session with `lines`, and with `goes_on` as its later lines.
 async fn prepare_spoken_session(data: ServerData, lines: &[&str], goes_on: &[&str]) -> PreparedDialogue {
     let server = data.spawn();
     let rest = server.backend();
-    author_actions(&rest).await;
+    author_world(&rest).await;
     let opened = rest
         .post(
             "/v1/sessions",
@@ -220,6 +227,9 @@ async fn assert_deaths_in(prepared: &PreparedDialogue, deed: &CrashAction) {
         "{before}"
     );
     assert!(session["context"].to_string().contains("location"), "{before}");
+    assert_eq!(before["clock"]["time"], "0007-05-02 18:00", "{before}");
+    let told = before["episodes"].as_array().unwrap().len();
+    assert_eq!(told, session["turns"]["items"].as_array().unwrap().len(), "{before}");
     let actions = before["actions"].to_string();
     assert!(
         actions.contains("go_mill") && actions.contains("go_market"),

@@ -1,6 +1,7 @@
 //! A world without actors: its stores and characters. `operations` applies a history, `manual_corrections` changes
 //! facts, `replayer` replays a world, and `observation` reads the state.
 
+mod harrow;
 mod manual_corrections;
 mod observation;
 mod operations;
@@ -15,6 +16,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use colloquy::{
+    adapters::offline_embedder::OfflineEmbedder,
     config::Config,
     dialogue::{
         Services, jobs,
@@ -24,7 +26,7 @@ use colloquy::{
         recall::MemoryCache,
         settings::DialogueSettings,
     },
-    ids::{DialogueId, DialogueKind, FactId, NodeId, NpcId, PlayerId, SaveId, TurnId},
+    ids::{DialogueId, DialogueKind, FactId, FactionId, NodeId, NpcId, PlayerId, SaveId, TenantId, TurnId},
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         calendar::GameTime,
@@ -35,8 +37,9 @@ use colloquy::{
         PageRequest,
         clock::{Clock as _, IdSource, ManualClock},
         disabled_tenants::DisabledTenants,
-        embedder::Embedder as _,
+        embedder::Embedder,
         ledger::{
+            actions::ActionAnswer,
             audit::Edit as AuditEdit,
             dialogues::{Dialogue, DialogueOptions, DialogueStatus, Playback},
             facts::FactFilter,
@@ -50,10 +53,12 @@ use parking_lot::Mutex;
 
 pub use self::observation::Observation;
 use super::{
-    history::{AMONG_NPCS, Adjective, BY_ACK, Fruit, JOINED, ManualEdit, SayOp, TALKS},
+    adventure::{PAIRS, PlayOp},
+    history::{AMONG_NPCS, Adjective, BY_ACK, Fruit, JOINED, Line, ManualEdit, TALKS},
     model::{FruitEmbedder, ReplayModel},
+    on_a_runtime,
     prompt_recorder::{NextPrompt, PromptRecordingStore},
-    store::{ReplayStore, StorePlace},
+    store::{self, ReplayStore, StorePlace},
 };
 
 /// Ergen's faction.
@@ -106,6 +111,24 @@ enum RecordedCorrection {
     TimePassed { hours: u8 },
     /// A restored save set the clock of the world.
     ClockSet { to: GameTime, ratio: f64 },
+    /// The events before a turn of the script.
+    Script(PlayOp),
+    /// The backend's answer to an action of a standing turn.
+    Answer {
+        talk: usize,
+        number: u32,
+        name: String,
+        answer: ActionAnswer,
+    },
+}
+
+/// The world of a history.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Stage {
+    /// Two sellers of fruit. `shares`: NPCs share what players tell in private. `ratio`: game seconds per real second.
+    Vale { shares: bool, ratio: f64 },
+    /// The world of the adventure.
+    Harrow,
 }
 
 /// A session in which a player joined the NPCs.
@@ -118,7 +141,52 @@ struct JoinedSession {
     open: bool,
 }
 
+impl Stage {
+    fn embedder(self) -> Arc<dyn Embedder> {
+        match self {
+            Self::Vale { .. } => Arc::new(FruitEmbedder::new()),
+            Self::Harrow => Arc::new(OfflineEmbedder::new()),
+        }
+    }
+}
+
+/// A SQLite ledger with a world without turns, written once and copied for every run.
+struct AuthoredFile {
+    bytes: Vec<u8>,
+    tenant: TenantId,
+    authored: AuthoredWorld,
+    talks: Vec<DialogueId>,
+}
+
+static AUTHORED: Mutex<Vec<(Stage, Arc<AuthoredFile>)>> = Mutex::new(Vec::new());
+
+impl AuthoredFile {
+    fn of(stage: Stage) -> Arc<Self> {
+        let mut known = AUTHORED.lock();
+        if let Some((_, file)) = known.iter().find(|(of, _)| *of == stage) {
+            return file.clone();
+        }
+        // Another thread, because this one may run a future.
+        let file = std::thread::spawn(move || on_a_runtime(Self::write(stage)));
+        let file = Arc::new(file.join().unwrap());
+        known.push((stage, file.clone()));
+        file
+    }
+
+    async fn write(stage: Stage) -> Self {
+        let world = ReplayWorld::author(stage).await;
+        world.services.ledger.maintenance.close_connections().await;
+        Self {
+            bytes: world.place.read_file(),
+            tenant: world.scope.tenant().clone(),
+            authored: world.authored,
+            talks: world.talks,
+        }
+    }
+}
+
 pub struct ReplayWorld {
+    stage: Stage,
     services: Services,
     player: Arc<ReplayModel>,
     clock: Arc<ManualClock>,
@@ -134,28 +202,49 @@ pub struct ReplayWorld {
     /// Saves, with the open state of the joined sessions at the time.
     saves: Vec<(SaveId, Vec<bool>)>,
     corrections: Vec<(DateTime<Utc>, RecordedCorrection)>,
-    lines: Vec<(usize, SayOp)>,
+    lines: Vec<(usize, Line)>,
     /// Facts that were looked up by name.
     learned: Mutex<BTreeMap<FactName, FactId>>,
     place: StorePlace,
 }
 
 impl ReplayWorld {
-    /// Creates a world without turns. `shares`: NPCs share what players tell in private. `ratio`: game seconds per real
-    /// second.
-    pub async fn new(shares: bool, ratio: f64) -> Self {
-        let embedder = Arc::new(FruitEmbedder::new());
+    /// Creates a world without turns.
+    pub async fn new(stage: Stage) -> Self {
+        if store::is_on_postgres() {
+            return Self::author(stage).await;
+        }
+        let (embedder, file) = (stage.embedder(), AuthoredFile::of(stage));
+        let (beginning, tenant) = (BEGINNING.parse().unwrap(), file.tenant.clone());
+        let store = ReplayStore::open_copy(&file.bytes, tenant, beginning, embedder.info()).await;
+        let mut world = Self::on(stage, store, embedder);
+        jobs::activate_index(&world.services).await.unwrap();
+        world.authored.clone_from(&file.authored);
+        world.talks.clone_from(&file.talks);
+        world
+    }
+
+    /// Writes a world without turns into an empty store.
+    async fn author(stage: Stage) -> Self {
+        let embedder = stage.embedder();
         let store = ReplayStore::open_empty(BEGINNING.parse().unwrap(), embedder.info()).await;
+        let mut world = Self::on(stage, store, embedder);
+        world.author_world().await;
+        world
+    }
+
+    fn on(stage: Stage, store: ReplayStore, embedder: Arc<dyn Embedder>) -> Self {
         let (clock, mut ledger) = (store.clock, store.ledger);
         let recorded = NextPrompt::default();
+        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
         ledger.turns = Arc::new(PromptRecordingStore {
             dialogues: ledger.dialogues.clone(),
             inner: ledger.turns,
+            ids: ids.clone(),
             next: recorded.clone(),
         });
         let player = Arc::new(ReplayModel::default());
         let llm: Arc<dyn Llm> = player.clone();
-        let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
         let services = Services {
             settings: SETTINGS.clone(),
             ledger,
@@ -175,10 +264,17 @@ impl ReplayWorld {
             ids: ids.clone(),
         };
         let now = clock.now();
-        let mut npcs = [npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
-        npcs[1].factions = vec![GUILD.parse().unwrap()];
-        let mut world = Self {
-            authored: authored(now, shares, ratio),
+        let (authored, npcs) = match stage {
+            Stage::Vale { shares, ratio } => {
+                let mut npcs = vec![npc("mira", "Mira", now), npc("ergen", "Ergen", now)];
+                npcs[1].factions = vec![GUILD.parse().unwrap()];
+                (authored(now, shares, ratio), npcs)
+            }
+            Stage::Harrow => (harrow::authored(now), harrow::npcs(now)),
+        };
+        Self {
+            stage,
+            authored,
             npcs: npcs.into_iter().map(|npc| (npc.id.clone(), npc)).collect(),
             node: ids.next_id(),
             scope: TenantScope::new(store.tenant),
@@ -193,9 +289,7 @@ impl ReplayWorld {
             player,
             clock,
             place: store.place,
-        };
-        world.author_world().await;
-        world
+        }
     }
 
     async fn author_world(&mut self) {
@@ -220,8 +314,13 @@ impl ReplayWorld {
             let edit = self.edit("npc.put");
             ledger.authored.put_npc(&self.scope, npc, None, &edit).await.unwrap();
         }
-        self.author_past().await;
-        self.author_lore().await;
+        match self.stage {
+            Stage::Vale { .. } => {
+                self.author_past().await;
+                self.author_lore().await;
+            }
+            Stage::Harrow => self.author_harrow().await,
+        }
         for talk in 0..TALKS {
             let dialogue = self.dialogue(talk);
             let ledger = &self.services.ledger;
@@ -231,31 +330,49 @@ impl ReplayWorld {
     }
 
     fn dialogue(&self, talk: u8) -> Dialogue {
-        let now = self.clock.now();
+        if self.stage == Stage::Harrow {
+            let (npc, player) = PAIRS[usize::from(talk)];
+            return self.new_dialogue(
+                DialogueKind::Session,
+                (&[npc], &[]),
+                Some(player),
+                vec![],
+                talk == BY_ACK,
+            );
+        }
         let (kind, npcs, witnesses): (_, &[&str], &[&str]) = match talk {
             AMONG_NPCS => (DialogueKind::NpcConversation, &["ergen", "mira"], &[]),
             JOINED => (DialogueKind::Session, &["ergen", "mira"], &[]),
             3 => (DialogueKind::Session, &["ergen"], &["mira"]),
             _ => (DialogueKind::Session, &["mira"], &[]),
         };
-        let named = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
         let player = if talk == 2 { "p2" } else { "p1" };
+        let player = (talk != AMONG_NPCS).then_some(player);
         // Ergen hears the dialogue through the guild.
         let factions = if talk == 2 {
             vec![GUILD.parse().unwrap()]
         } else {
             vec![]
         };
-        let playback = if talk == BY_ACK {
-            Playback::Ack
-        } else {
-            Playback::Immediate
-        };
+        self.new_dialogue(kind, (npcs, witnesses), player, factions, talk == BY_ACK)
+    }
+
+    fn new_dialogue(
+        &self,
+        kind: DialogueKind,
+        (npcs, witnesses): (&[&str], &[&str]),
+        player: Option<&str>,
+        factions: Vec<FactionId>,
+        by_ack: bool,
+    ) -> Dialogue {
+        let now = self.clock.now();
+        let named = |names: &[&str]| names.iter().map(|name| name.parse().unwrap()).collect();
+        let playback = if by_ack { Playback::Ack } else { Playback::Immediate };
         Dialogue {
             id: self.services.ids.next_dialogue_id(kind),
             world: self.authored.id.clone(),
             npcs: named(npcs),
-            player: (talk != AMONG_NPCS).then(|| -> PlayerId { player.parse().unwrap() }),
+            player: player.map(|player| -> PlayerId { player.parse().unwrap() }),
             witnesses: named(witnesses),
             resume_token_hash: vec![],
             status: DialogueStatus::Open,

@@ -13,7 +13,7 @@ use colloquy::{
     },
 };
 
-use super::ReplayWorld;
+use super::{ReplayWorld, Stage, harrow::SEARCHES};
 use crate::replay::history::Fruit;
 
 /// The observable state of a world without pending work, as lines.
@@ -38,7 +38,11 @@ pub struct Observation {
     /// The episodes that stand, by pair and time.
     episodes: Vec<String>,
     /// The contents of the next prompts, with recalled facts in order.
-    prompts: Vec<String>,
+    pub(super) prompts: Vec<String>,
+    /// Considered lore in the prompts, open or guarded.
+    pub(super) lore: Vec<String>,
+    /// Considered episodes of the prompts, with their stages.
+    pub(super) told: Vec<String>,
     /// Players' progress, unlocked scenarios, and the scenarios in a prompt with their reasons.
     pub(super) past: Vec<String>,
     /// The results of searches, with the parts of their scores.
@@ -55,7 +59,7 @@ type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
     /// The compared parts, the most telling first.
-    pub const PARTS: [(&'static str, ObservationPart); 15] = [
+    pub const PARTS: [(&'static str, ObservationPart); 17] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
@@ -68,6 +72,8 @@ impl Observation {
         ("actions", |seen| &seen.actions),
         ("episodes", |seen| &seen.episodes),
         ("pasts", |seen| &seen.past),
+        ("lore", |seen| &seen.lore),
+        ("told episodes", |seen| &seen.told),
         ("prompts", |seen| &seen.prompts),
         ("recall", |seen| &seen.recall),
         ("indexes", |seen| &seen.index),
@@ -95,8 +101,8 @@ fn is_rewording(entry: &FactHistoryEntry) -> bool {
 fn describe_action(action: &Action) -> String {
     let asked = &action.asked;
     format!(
-        "{} of {} in turn {} for {:?}: {:?}",
-        asked.name, asked.npc, asked.number, asked.player, asked.arguments
+        "{} of {} in turn {} for {:?}: {:?} at {}, {:?}",
+        asked.name, asked.npc, asked.number, asked.player, asked.arguments, asked.requested_at, action.answer
     )
 }
 
@@ -119,14 +125,7 @@ impl ReplayWorld {
         let mut folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
         seen.clock = vec![format!("{:?}", std::mem::take(&mut folded.clock))];
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
-        let actions = ledger.actions.load_actions_since(&self.scope, &self.authored.id, 0);
-        let mut actions: Vec<String> = actions
-            .await
-            .unwrap()
-            .iter()
-            .filter(|action| action.stands)
-            .map(describe_action)
-            .collect();
+        let mut actions: Vec<String> = self.standing_actions().await.iter().map(describe_action).collect();
         // Replayed turns of several dialogues may be written in another order.
         actions.sort_unstable();
         seen.actions = actions;
@@ -221,8 +220,14 @@ impl ReplayWorld {
     async fn observe_recall(&self, seen: &mut Observation) {
         for npc in self.npcs.keys() {
             let viewpoint = self.viewpoint(npc);
-            for fruit in Fruit::ALL {
-                let (fruit, now) = (fruit.name(), self.clock.now());
+            let fruits = Fruit::ALL.map(Fruit::name);
+            let texts = if self.stage == Stage::Harrow {
+                &SEARCHES[..]
+            } else {
+                &fruits
+            };
+            for &fruit in texts {
+                let now = self.clock.now();
                 let found = recall::search_facts(
                     &self.services,
                     &self.scope,
@@ -302,6 +307,9 @@ impl ReplayWorld {
         }));
         if !is_open {
             return;
+        }
+        if self.stage == Stage::Harrow {
+            return self.observe_probes(talk, seen).await;
         }
         // Together, the dialogues ask about every fruit.
         let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();

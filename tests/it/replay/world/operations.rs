@@ -36,7 +36,7 @@ use tokio::sync::watch;
 
 use super::{JoinedSession, RecordedCorrection, ReplayWorld, STEP};
 use crate::replay::{
-    history::{self, AMONG_NPCS, BY_ACK, Op},
+    history::{self, AMONG_NPCS, BY_ACK, Line, Op},
     model::{NextReply, ReplayModel},
 };
 
@@ -75,10 +75,11 @@ impl ReplayWorld {
         match op {
             Op::Say(say) => {
                 let Some(talk) = self.place_of(say.talk) else { return };
-                let line = self.player.learn(number, say);
-                self.lines.push((number, say.clone()));
+                let said = Line::Taught(say.clone());
+                let line = self.player.learn(number, &said);
                 let name = history::name_of(number);
-                let whole = ReplayModel::chars_of_reply(&name, say);
+                let whole = ReplayModel::chars_of_reply(&name, &said);
+                self.lines.push((number, said));
                 self.player.replies(NextReply {
                     name,
                     recorded: None,
@@ -93,6 +94,8 @@ impl ReplayWorld {
                     self.run_all_jobs().await;
                 }
             }
+            Op::Play(play) => self.play(number, *play).await,
+            Op::Answer { .. } => self.answer_any(op).await,
             Op::Edit { pick, how } => self.correct_any(*pick, *how).await,
             Op::Write { fruit, adjective, long } => {
                 self.write(*fruit, *adjective, *long).await;
@@ -258,13 +261,14 @@ impl ReplayWorld {
         }
     }
 
-    /// Says a line, and gets the prepared reply. If the reply stops in the middle, the turn is cut.
-    pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) {
+    /// Says a line, and gets the prepared reply. If the reply stops in the middle, the turn is cut. False: no turn was
+    /// committed, because nothing was heard or the NPC is dead.
+    pub(super) async fn say(&self, talk: usize, line: &str, cut: bool) -> bool {
         let input = self.input(talk, line).await;
-        self.run_turn(input, cut).await;
+        self.run_turn(input, cut).await
     }
 
-    async fn run_turn(&self, input: TurnInput, cut: bool) {
+    async fn run_turn(&self, input: TurnInput, cut: bool) -> bool {
         let (hand, watch) = watch::channel(None);
         let outcome = if cut {
             turn::run_turn(&self.services, input, &InterruptingFeed { hand }, watch).await
@@ -272,7 +276,8 @@ impl ReplayWorld {
             turn::run_turn(&self.services, input, &DiscardingFeed, watch).await
         };
         match outcome {
-            Ok(_) | Err(TurnError::CutBeforeReply) => {}
+            Ok(_) => true,
+            Err(TurnError::CutBeforeReply | TurnError::NpcDead) => false,
             Err(error) => panic!("a turn failed: {error}"),
         }
     }
@@ -411,7 +416,9 @@ impl ReplayWorld {
             self.clock.advance(STEP);
             let mut input = self.input(talk, &line).await;
             input.continuation = Some(Arc::new(unfinished));
-            self.run_turn(input, false).await;
+            if !self.run_turn(input, false).await {
+                self.assert_stands_again(talk).await;
+            }
         }
     }
 
@@ -440,7 +447,9 @@ impl ReplayWorld {
             hold_after: None,
             block: false,
         });
-        self.say(talk, &line, false).await;
+        if !self.say(talk, &line, false).await {
+            self.assert_stands_again(talk).await;
+        }
     }
 
     /// Reinstates turns that were to be resumed and were not, as the server does.
@@ -501,7 +510,7 @@ impl ReplayWorld {
     }
 
     /// Acknowledges the last reply of [`BY_ACK`], as playback or another line does.
-    async fn acknowledge_last(&self) {
+    pub(super) async fn acknowledge_last(&self) {
         let last = self.turns(BY_ACK.into()).await.pop();
         self.acknowledge_turns(last).await;
     }
@@ -565,6 +574,6 @@ impl ReplayWorld {
 }
 
 /// Returns the share `share`/65536 of `of`; the largest share gives all of `of`.
-fn index_by_share(share: u16, of: usize) -> usize {
+pub(super) fn index_by_share(share: u16, of: usize) -> usize {
     (usize::from(share) * (of + 1)) >> 16
 }

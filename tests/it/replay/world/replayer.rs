@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use colloquy::{
-    ids::FactId,
+    ids::{FactId, TurnId},
     memory::{
+        fact::Cause,
         locks::DisclosureLocks,
         private_terms::PrivateTerms,
         trace::{CandidateFate, CandidateTrace, LockedWords, ScenarioTrace},
@@ -14,11 +15,11 @@ use colloquy::{
     ports::{clock::Clock as _, ledger::dialogues::OwnerWriteOutcome},
 };
 
-use super::{FactName, JoinedSession, RecordedCorrection, ReplayWorld, STEP};
+use super::{FactName, JoinedSession, RecordedCorrection, ReplayWorld, STEP, Stage};
 use crate::replay::{
-    history::{AMONG_NPCS, JOINED, SayOp},
+    history::{AMONG_NPCS, JOINED, Line},
     model::{NextReply, ReplayModel},
-    prompt_recorder::PromptContents,
+    prompt_recorder::{PromptContents, TurnEffects},
 };
 
 /// The input for an empty world to reach the same state.
@@ -26,7 +27,7 @@ pub(in crate::replay) struct ReplayRecord {
     turns: Vec<RecordedTurn>,
     corrections: Vec<(DateTime<Utc>, RecordedCorrection)>,
     joined: Vec<JoinedSession>,
-    lines: Vec<(usize, SayOp)>,
+    lines: Vec<(usize, Line)>,
     end: DateTime<Utc>,
 }
 
@@ -48,6 +49,7 @@ struct RecordedTurn {
     confided: Option<PrivateTerms>,
     /// Where the player was before the turn.
     place: Option<String>,
+    effects: Option<TurnEffects>,
 }
 
 fn was_in_prompt(candidate: &CandidateTrace) -> bool {
@@ -68,6 +70,7 @@ impl ReplayWorld {
             .into_iter()
             .map(|(name, fact)| (fact.id, name))
             .collect();
+        let mut effects = self.effects_of_turns().await;
         let mut turns = Vec::new();
         for talk in 0..self.talks.len() {
             for turn in self.turns(talk).await {
@@ -89,8 +92,10 @@ impl ReplayWorld {
                     .filter(was_in_prompt)
                     .filter_map(|candidate| Some((living.get(&candidate.fact)?.clone(), candidate)))
                     .collect();
+                let none = || self.no_effects();
                 turns.push(RecordedTurn {
                     talk,
+                    effects: effects.remove(&turn.id).or_else(none),
                     turn,
                     block,
                     prompted,
@@ -110,16 +115,71 @@ impl ReplayWorld {
             | RecordedCorrection::Progress { .. }
             | RecordedCorrection::Events { .. }
             | RecordedCorrection::TimePassed { .. }
-            | RecordedCorrection::ClockSet { .. } => true,
+            | RecordedCorrection::ClockSet { .. }
+            | RecordedCorrection::Script(_)
+            | RecordedCorrection::Answer { .. } => true,
         };
         let corrections = self.corrections.iter().filter(|(_, corrected)| lives(corrected));
+        let mut corrections: Vec<_> = corrections.cloned().collect();
+        corrections.extend(self.standing_answers().await);
+        corrections.sort_by_key(|(at, _)| *at);
         ReplayRecord {
             turns,
-            corrections: corrections.cloned().collect(),
+            corrections,
             joined: self.joined.clone(),
             lines: self.lines.clone(),
             end: self.clock.now(),
         }
+    }
+
+    /// Returns what each turn of the adventure changed; none in other worlds.
+    async fn effects_of_turns(&self) -> BTreeMap<TurnId, TurnEffects> {
+        let mut effects: BTreeMap<TurnId, TurnEffects> = BTreeMap::new();
+        let Some(none) = self.no_effects() else {
+            return effects;
+        };
+        let store = &self.services.ledger.state;
+        let changes = store.load_changes_since(&self.scope, &self.authored.id, 0).await;
+        for stored in changes.unwrap().changes {
+            if let Cause::Turn(turn) = stored.cause {
+                let of_turn = effects.entry(turn).or_insert_with(|| none.clone());
+                of_turn.changes.push(stored.change);
+            }
+        }
+        for action in self.standing_actions().await {
+            let of_turn = effects.entry(action.asked.turn).or_insert_with(|| none.clone());
+            of_turn.actions.push(action.asked);
+        }
+        effects
+    }
+
+    /// Returns the effects of a turn of the adventure that changed nothing.
+    fn no_effects(&self) -> Option<TurnEffects> {
+        (self.stage == Stage::Harrow).then(|| TurnEffects {
+            world: self.authored.id.clone(),
+            changes: vec![],
+            actions: vec![],
+        })
+    }
+
+    /// Returns the answers to actions that stand.
+    async fn standing_answers(&self) -> Vec<(DateTime<Utc>, RecordedCorrection)> {
+        let actions = self.standing_actions().await.into_iter();
+        let answered = actions.filter_map(|action| {
+            let answer = action.answer?;
+            let talk = self.talks.iter().position(|talk| *talk == action.asked.dialogue)?;
+            let (number, name, at) = (action.asked.number, action.asked.name, answer.at);
+            Some((
+                at,
+                RecordedCorrection::Answer {
+                    talk,
+                    number,
+                    name,
+                    answer,
+                },
+            ))
+        });
+        answered.collect()
     }
 
     /// Replays the record in order, and finishes every turn's jobs before the next turn.
@@ -213,8 +273,10 @@ impl ReplayWorld {
             told_locks,
             confided,
             place: said.place.clone(),
+            effects: said.effects.clone(),
         });
-        self.say(said.talk, &turn.player_text, cut).await;
+        let committed = self.say(said.talk, &turn.player_text, cut).await;
+        assert!(committed, "turn {} of {} was refused", turn.number, said.talk);
     }
 
     /// Returns the same facts in this world.
@@ -247,6 +309,15 @@ impl ReplayWorld {
             RecordedCorrection::Events { second, hp, mana } => self.report_events(*second, *hp, *mana).await,
             RecordedCorrection::TimePassed { hours } => self.pass_time(*hours).await,
             RecordedCorrection::ClockSet { to, ratio } => self.set_clock(*to, *ratio).await,
+            RecordedCorrection::Script(play) => self.report_events_before(*play).await,
+            RecordedCorrection::Answer {
+                talk,
+                number,
+                name,
+                answer,
+            } => {
+                self.answer_again(*talk, *number, name, answer).await;
+            }
             RecordedCorrection::Fact {
                 name, how, keywords, ..
             } => {

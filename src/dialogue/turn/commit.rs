@@ -306,11 +306,11 @@ impl StateBlockContext<'_> {
         });
         let dead_player = player_character.is_some_and(Character::is_dead);
         let dead = state.dead_names().chain(dead_player.then_some(party::PLAYER));
-        let dead = dead.filter(|_| !world.settings.lets_ghosts_speak());
         StateRules {
             without_player: player.is_none(),
             reachable: reachable.collect(),
             dead: dead.map(str::to_owned).collect(),
+            ghosts_act: world.settings.lets_ghosts_speak(),
             present,
             actions: actions.to_vec(),
             ..state_rules_of(&world.settings)

@@ -118,6 +118,11 @@ impl StateBlockReader<'_> {
         self.rules.dead.iter().any(|dead| dead == who)
     }
 
+    /// True if the character is dead, and the dead do not act.
+    fn is_out_of_play(&self, who: &str) -> bool {
+        !self.rules.ghosts_act && self.is_dead(who)
+    }
+
     /// Reads one entry; `false`: the key does not belong to a state block.
     fn read_entry(&mut self, key: &str, value: &BlockValue, stayed: bool) -> bool {
         match key {
@@ -126,7 +131,7 @@ impl StateBlockReader<'_> {
             "location_moved" if parse_flag(value).is_some() => {}
             "location" | "location_moved" | "hp_change" | "items_gained" | "items_lost" => {
                 let who = self.subject_name();
-                if self.is_dead(&who) {
+                if self.is_out_of_play(&who) {
                     self.add_rejection(format!("`{key}` is of a dead character"));
                 } else {
                     self.read_character_value(&who, key, value);
@@ -198,7 +203,7 @@ impl StateBlockReader<'_> {
                 self.add_rejection(format!("`{}` in `{KEY}` is not here", clip_chars(&who, 64)));
                 continue;
             }
-            if self.is_dead(&who) {
+            if self.is_out_of_play(&who) {
                 self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&who, 64)));
                 continue;
             }
@@ -245,6 +250,9 @@ impl StateBlockReader<'_> {
     }
 
     fn read_status(&mut self, who: &str, key: &str, value: &BlockValue) {
+        if self.is_dead(who) {
+            return self.add_rejection(format!("`{}` is dead, and keeps that `{key}`", clip_chars(who, 64)));
+        }
         if let Some(status) = self.listed_word(key, value, Vocabulary::status_named) {
             let who = who.to_owned();
             self.out.changes.push(StateChange::Status { who, status });
@@ -420,7 +428,7 @@ impl StateBlockReader<'_> {
             let Some(whom) = self.checked_person(key, &name).filter(|whom| *whom != who) else {
                 continue;
             };
-            if self.rules.dead.contains(&whom) {
+            if self.is_out_of_play(&whom) {
                 self.add_rejection(format!("`{}` in `{key}` is dead", clip_chars(&whom, 64)));
             } else {
                 self.out.changes.push(change(who, whom));
@@ -454,7 +462,7 @@ impl StateBlockReader<'_> {
             let (Some(from), Some(to)) = (self.checked_person(KEY, &from), self.checked_person(KEY, &to)) else {
                 continue;
             };
-            if self.is_dead(&from) {
+            if self.is_out_of_play(&from) {
                 self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&from, 64)));
                 continue;
             }

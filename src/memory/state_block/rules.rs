@@ -48,6 +48,8 @@ pub struct StateRules {
     pub present: BTreeMap<String, String>,
     /// The dead, whom a block does not change.
     pub dead: Vec<String>,
+    /// True if the dead act: then a block changes all of them but their status.
+    pub ghosts_act: bool,
     /// The actions that the block may ask for.
     pub actions: Vec<ActionRule>,
 }
@@ -71,6 +73,7 @@ impl Default for StateRules {
             reachable: BTreeMap::new(),
             present: BTreeMap::new(),
             dead: Vec::new(),
+            ghosts_act: false,
             actions: Vec::new(),
         }
     }

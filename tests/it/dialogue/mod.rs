@@ -9,6 +9,7 @@ mod forgetting;
 mod index;
 mod indexing_races;
 mod learning;
+mod locked_lore;
 mod locked_past;
 mod memory;
 mod names;

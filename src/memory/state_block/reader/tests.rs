@@ -490,6 +490,24 @@ fn changes_speak_of_everybody_who_is_here_within_the_rules() {
 }
 
 #[test]
+fn block_changes_the_dead_only_if_they_act_and_never_their_status() {
+    let block = r#"{"items_gained": ["rope"], "changes": [{"who": "Bram", "mood": "sad"}, {"who": "Bram", "status": "alive"}],
+        "relationship_changes": [{"from": "Bram", "to": "mira", "type": "trust", "delta": 5}]}"#;
+    let rules = |ghosts_act| StateRules {
+        present: [("bram".to_owned(), "Bram".to_owned())].into(),
+        dead: vec!["Bram".to_owned(), player()],
+        ghosts_act,
+        ..StateRules::default()
+    };
+    let read = |ghosts_act| {
+        let parsed = parse_closed(block, "mira", &rules(ghosts_act)).unwrap();
+        (parsed.changes.len(), parsed.rejected.len())
+    };
+    assert_eq!(read(false), (0, 4));
+    assert_eq!(read(true), (3, 1));
+}
+
+#[test]
 fn player_moves_only_to_a_place_that_can_be_reached() {
     let rules = StateRules {
         reachable: [(player(), vec!["Mill".to_owned(), "Inn".to_owned()])].into(),

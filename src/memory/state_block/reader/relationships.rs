@@ -1,0 +1,77 @@
+//! The relationships of a state block.
+
+use std::collections::HashMap;
+
+use super::{
+    super::{
+        flow::BlockValue,
+        values::{clean_line, clip_chars, field_text, is_nothing, whole_number},
+    },
+    StateBlockReader,
+};
+use crate::state::StateChange;
+
+impl StateBlockReader<'_> {
+    pub(super) fn read_relationships(&mut self, value: &BlockValue) {
+        const KEY: &str = "relationship_changes";
+        let listed = if matches!(value, BlockValue::Map(_)) {
+            vec![value.clone()]
+        } else {
+            self.list_items(KEY, value)
+        };
+        // The limit holds per relationship and turn, over all entries of a block.
+        let mut spent: HashMap<(String, String, String), i32> = HashMap::new();
+        for change in listed {
+            let BlockValue::Map(map) = change else {
+                if !matches!(&change, BlockValue::Text(text) if is_nothing(text)) {
+                    self.add_rejection(format!("an entry of `{KEY}` must have from, to, type and delta"));
+                }
+                continue;
+            };
+            let from = field_text(&map, &["from"]).unwrap_or_default();
+            let to = field_text(&map, &["to"]).unwrap_or_default();
+            let kind = field_text(&map, &["type", "kind"]).filter(|kind| !is_nothing(kind));
+            let Some(wanted) = field_text(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {
+                self.add_rejection(format!("`delta` in `{KEY}` must be a number"));
+                continue;
+            };
+            let (Some(from), Some(to)) = (self.checked_person(KEY, &from), self.checked_person(KEY, &to)) else {
+                continue;
+            };
+            if self.is_out_of_play(&from) {
+                self.add_rejection(format!("`{}` in `{KEY}` is dead", clip_chars(&from, 64)));
+                continue;
+            }
+            let rules = self.rules;
+            let known = match &kind {
+                Some(kind) => rules.vocabulary.kind_named(&clean_line(kind)),
+                None => rules.vocabulary.default_kind(),
+            };
+            let Some(kind) = known.map(str::to_owned) else {
+                // The rejection does not repeat the kind's text, which may be private.
+                self.add_rejection(format!(
+                    "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
+                ));
+                continue;
+            };
+            if from == to {
+                self.add_rejection(format!("`{from}` cannot have a relationship with itself"));
+                continue;
+            }
+            let key = (from, to, kind);
+            let before = spent.get(&key).copied().unwrap_or_default();
+            let wanted = before.saturating_add(wanted);
+            let after = self.clamp_and_report("delta", wanted, self.rules.max_relationship_delta);
+            spent.insert(key.clone(), after);
+            if after != before {
+                let (from, to, kind) = key;
+                self.out.changes.push(StateChange::Relationship {
+                    from,
+                    to,
+                    kind,
+                    delta: after - before,
+                });
+            }
+        }
+    }
+}

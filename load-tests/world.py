@@ -64,7 +64,7 @@ for player in range(1, players + 1):
     events += [
         {"type": "location", "who": who, "to": "Inn"},
         {"type": "item_gained", "who": who, "item": "lantern"},
-        {"type": "relationship", "from": "mira", "to": who, "kind": "trust", "strength": 10},
+        {"type": "relationship", "who": "mira", "whom": who, "kind": "trust", "value": 10},
     ]
 for start in range(0, len(events), 50):
     send("POST", f"{WORLD}/events", {"events": events[start : start + 50]})

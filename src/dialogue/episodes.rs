@@ -16,7 +16,7 @@ use super::{
     redaction,
     turn::TurnInput,
 };
-use colloquy_core::ids::{PlayerId, TurnId};
+use colloquy_core::ids::{DialogueId, PlayerId, TurnId};
 use colloquy_memory::{
     authored::Npc,
     episode::{
@@ -31,6 +31,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
+    buffer::BufferedTurn,
     ledger::{
         episodes::{EpisodePair, EpisodeRequest},
         facts::RemovedStatement,
@@ -42,6 +43,11 @@ const SPARE_CANDIDATES: u32 = 24;
 /// The number of similar episodes that are confirmed in the first read. Each further read confirms four times as many: after
 /// rewinds, many may be lifted.
 const CONFIRMED_AT_ONCE: usize = 16;
+
+/// The bytes of a raw turn in a prompt besides its texts: the tags, and the frames of two messages.
+const BYTES_AROUND_TURN: usize = 80;
+/// A token of usual text has at least this many bytes.
+const LEAST_BYTES_PER_TOKEN: usize = 2;
 
 /// The episodes that a turn has read, before the line's embedding is known.
 #[derive(Debug, Default)]
@@ -69,8 +75,12 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
         return Ok(ReadEpisodes::default());
     };
     let pair = pair_of(input, player);
+    let without = turns_in_prompt(services, input);
     // All turns of the history may be among the newest and the most important.
-    let in_history = u32::try_from(input.history.len()).unwrap_or(u32::MAX);
+    let in_history = match without {
+        Some(_) => 0,
+        None => u32::try_from(input.history.len()).unwrap_or(u32::MAX),
+    };
     let most = |count: u32| {
         let wanted = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
         if count == 0 { 0 } else { wanted }
@@ -88,12 +98,22 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
         } else {
             u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX)
         },
+        without,
     };
     let found = services.ledger.episodes.find_episodes(scope, &request).await?;
     Ok(ReadEpisodes {
         episodes: found.episodes,
         vectors: cache.add_vectors(scope, pair, known, found.vectors),
     })
+}
+
+/// Returns the first turn of the history, if the prompt surely has all raw turns: their episodes need not be read.
+fn turns_in_prompt(services: &Services, input: &TurnInput) -> Option<(DialogueId, u32)> {
+    let bytes = |turn: &BufferedTurn| turn.player_text.len() + turn.reply_text.len() + BYTES_AROUND_TURN;
+    let bytes: usize = input.history.iter().map(bytes).sum();
+    let fits = bytes / LEAST_BYTES_PER_TOKEN <= usize::try_from(services.settings.prompt.history_tokens).unwrap_or(0);
+    let first = input.history.first().filter(|_| fits)?;
+    Some((input.dialogue.id, first.number))
 }
 
 /// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something; `gone` was
@@ -111,7 +131,11 @@ pub(crate) async fn find_candidates(
     let ReadEpisodes { mut episodes, vectors } = read;
     let model = &services.embedder.info().model;
     let similarities = embedding.map(|line| rank_by_similarity(services, &vectors, line, model));
-    let ranked = similarities.unwrap_or_default();
+    let mut ranked = similarities.unwrap_or_default();
+    if turns_in_prompt(services, input).is_some() {
+        let said: HashSet<TurnId> = input.history.iter().map(|turn| turn.id).collect();
+        ranked.retain(|(turn, _)| !said.contains(turn));
+    }
     let wanted = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
     let wanted = wanted.saturating_add(input.history.len());
     let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();

@@ -12,6 +12,7 @@ pub mod calendar;
 pub mod calibration;
 pub mod character_card;
 pub mod claims;
+pub mod coarse_vectors;
 pub mod condition;
 pub mod episode;
 pub mod fact;

@@ -148,10 +148,10 @@ pub fn dot_product(a: &[f32], b: &[f32]) -> f32 {
     }
     // Independent sums let the compiler use vector instructions. The order is fixed, so that equal vectors give equal
     // bits on every machine.
-    let (left, right) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
-    let rest: f32 = left.remainder().iter().zip(right.remainder()).map(|(x, y)| x * y).sum();
+    let ((left, left_rest), (right, right_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let rest: f32 = left_rest.iter().zip(right_rest).map(|(x, y)| x * y).sum();
     let mut sums = [0.0_f32; LANES];
-    for (x, y) in left.zip(right) {
+    for (x, y) in left.iter().zip(right) {
         for lane in 0..LANES {
             sums[lane] += x[lane] * y[lane];
         }

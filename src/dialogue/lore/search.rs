@@ -10,6 +10,7 @@ use super::{FoundLore, LoadedLore, LoreHit, LoreNow};
 use crate::{Services, episodes::place_of_turn, intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
+    coarse_vectors::CoarseQuery,
     condition::ConditionContext,
     keywords::{self, normalise_text},
     lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky},
@@ -136,18 +137,14 @@ impl<'a> LoreSearch<'a> {
         let Some(embedding) = embedding else {
             return Vec::new();
         };
-        let relevance = |vector: &Vec<f32>| {
-            if vector.is_empty() {
-                return 0.0;
-            }
-            let cosine = dot_product(embedding, vector);
+        let mut similarities = vec![0.0; self.lore.vectors.len()];
+        for at in self.lore.coarse.near(&CoarseQuery::new(embedding), calibration.floor) {
+            let cosine = dot_product(embedding, &self.lore.vectors[at]);
             if cosine > calibration.floor {
-                calibration.relevance_of(cosine)
-            } else {
-                0.0
+                similarities[at] = calibration.relevance_of(cosine);
             }
-        };
-        self.lore.vectors.iter().map(relevance).collect()
+        }
+        similarities
     }
 
     /// Returns the candidates, each with its first source. Locked entries are not among them.

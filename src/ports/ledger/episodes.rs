@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use super::scenarios::Embedding;
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
-    ids::{NpcId, PlayerId, TurnId, WorldId},
+    ids::{DialogueId, NpcId, PlayerId, TurnId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::episode::Episode;
@@ -41,6 +41,8 @@ pub struct EpisodeRequest<'a> {
     pub after: i64,
     /// The most vectors.
     pub vectors: u32,
+    /// Episodes of this dialogue from this turn on are left out; vectors are not.
+    pub without: Option<(DialogueId, u32)>,
 }
 
 /// The vector of an episode.

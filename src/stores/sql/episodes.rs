@@ -78,14 +78,15 @@ const FIND_EPISODES: &str = concat!(
     episode_columns!(),
     " FROM ",
     of_pair!(),
-    " AND lifted_at IS NULL ORDER BY at DESC, cause_id DESC LIMIT $7) r
+    " AND lifted_at IS NULL AND NOT (dialogue = $10 AND number >= $11) ORDER BY at DESC, cause_id DESC LIMIT $7) r
      UNION ALL SELECT NULL, NULL, NULL, ",
     episode_columns!(),
     " FROM (SELECT ",
     episode_columns!(),
     " FROM ",
     of_pair!(),
-    " AND lifted_at IS NULL AND importance >= $8 ORDER BY importance DESC, at DESC, cause_id DESC LIMIT $9) i"
+    " AND lifted_at IS NULL AND importance >= $8 AND NOT (dialogue = $10 AND number >= $11)
+        ORDER BY importance DESC, at DESC, cause_id DESC LIMIT $9) i"
 );
 const STANDING_EPISODES: &str = concat!(
     "SELECT ",
@@ -178,11 +179,17 @@ fn read_episode(columns: &mut Columns<'_>) -> StoreResult<Episode> {
 impl EpisodeStore for SqlEpisodeStore {
     async fn find_episodes(&self, scope: &TenantScope, request: &EpisodeRequest<'_>) -> StoreResult<FoundEpisodes> {
         let EpisodeRequest { pair, .. } = *request;
+        let without = request
+            .without
+            .map(|(dialogue, _)| dialogue.to_string())
+            .unwrap_or_default();
+        let from = request.without.map_or(0, |(_, number)| number);
         let mut connection = self.0.acquire_reader(scope).await?;
         let rows = fetch_all!(
             connection, FIND_EPISODES;
             scope.tenant(), pair.world, pair.npc, pair.player, request.after, i64::from(request.vectors),
-            i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important)
+            i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important),
+            without, i64::from(from)
         )
         .await?;
         let (mut found, mut seen) = (FoundEpisodes::default(), HashSet::new());

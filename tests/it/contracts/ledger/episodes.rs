@@ -89,6 +89,7 @@ fn request(pair: EpisodePair<'_>, recent: u32, important: u32, after: i64) -> Ep
         min_importance: 3,
         after,
         vectors: 3,
+        without: None,
     }
 }
 
@@ -147,6 +148,17 @@ pub async fn episodes_are_found_by_age_importance_and_vectors<S: LedgerSubject>(
     assert_eq!(
         f.find_episodes(0, 2, 0).await.episodes,
         [all[3].clone(), all[0].clone()]
+    );
+    let earlier = EpisodeRequest {
+        without: Some((all[0].dialogue, 4)),
+        ..request(f.pair(), 2, 2, 0)
+    };
+    let earlier = f.ledger().episodes.find_episodes(&f.scope, &earlier).await.unwrap();
+    let turns: Vec<u32> = earlier.episodes.iter().map(|episode| episode.number).collect();
+    assert_eq!(
+        (turns, earlier.vectors.len()),
+        (vec![3, 2, 1], 3),
+        "turns 4 to 6 are left out"
     );
     let mut seqs: Vec<i64> = found.vectors.iter().map(|row| row.seq).collect();
     seqs.sort_unstable();

@@ -45,6 +45,22 @@ impl Calibration {
         related: 0.55,
     };
 
+    /// A cosine slightly below those of texts with this relevance.
+    #[must_use]
+    pub fn least_cosine(&self, relevance: f64) -> f32 {
+        let (mut low, mut high) = (-1.0, 1.0);
+        // The relevance rises with the cosine.
+        for _ in 0..20 {
+            let middle = f32::midpoint(low, high);
+            if self.relevance_of(middle) < relevance {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
     /// Relevance of a fact for a line, in [0, 1], from the raw cosine. A higher cosine always gives a higher relevance:
     /// a map that saturates would lose the order of the best facts.
     ///

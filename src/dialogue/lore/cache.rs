@@ -91,6 +91,8 @@ pub(crate) struct LoadedLore {
     pub names: NameIndex,
     /// Entries by place. Places are normalised.
     pub by_place: HashMap<String, Vec<usize>>,
+    /// Entries by the characters of which they tell. Names are normalised.
+    pub by_character: HashMap<String, Vec<usize>>,
     /// The entries to which each entry leads: its relations, and the entries that its content names.
     pub leads_to: Vec<Vec<usize>>,
     /// The entries that are always in the prompt.
@@ -130,6 +132,12 @@ impl LoadedLore {
                 by_place.entry(normalise_text(place.trim())).or_default().push(at);
             }
         }
+        let mut by_character: HashMap<String, Vec<usize>> = HashMap::new();
+        for (at, entry) in entries.iter().enumerate() {
+            for name in &entry.text.characters {
+                by_character.entry(normalise_text(name.trim())).or_default().push(at);
+            }
+        }
         let leads_to = entries.iter().enumerate().map(|(at, entry)| {
             let mut seen = HashSet::from([at]);
             let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
@@ -158,6 +166,7 @@ impl LoadedLore {
             coarse,
             names,
             by_place,
+            by_character,
             leads_to,
             always,
         })

@@ -57,10 +57,10 @@ pub(crate) async fn find_lore(
         .load_lore(services, &input.scope, &input.world)
         .await?;
     let is_about_something = classified.is_about_something();
-    let search = LoreSearch::new(input, state, &lore);
-    let similarities = search.similarities(&services.embedder.info().calibration, embedding);
-    let candidates = search.collect_candidates(&similarities, is_about_something);
-    let hits = search.rank(candidates, &similarities);
+    let line = embedding.map(|line| (line, &services.embedder.info().calibration));
+    let search = LoreSearch::new(input, state, &lore, line);
+    let candidates = search.collect_candidates(is_about_something);
+    let hits = search.rank(candidates);
     Ok(Some(FoundLore { lore, hits }))
 }
 
@@ -77,6 +77,8 @@ struct LoreSearch<'a> {
     input: &'a TurnInput,
     state: &'a WorldState,
     lore: &'a Arc<LoadedLore>,
+    /// The vector of the line, if the line is compared by meaning.
+    line: Option<(&'a [f32], &'a Calibration)>,
     context: ConditionContext<'a>,
     mentions: HashMap<usize, EntryMentions>,
     /// The secrecy of the entries that were asked for.
@@ -90,7 +92,12 @@ struct LoreSearch<'a> {
 }
 
 impl<'a> LoreSearch<'a> {
-    fn new(input: &'a TurnInput, state: &'a WorldState, lore: &'a Arc<LoadedLore>) -> Self {
+    fn new(
+        input: &'a TurnInput,
+        state: &'a WorldState,
+        lore: &'a Arc<LoadedLore>,
+        line: Option<(&'a [f32], &'a Calibration)>,
+    ) -> Self {
         let key = input.player.as_ref().map(party::player_key);
         let player = key.as_deref().and_then(|key| state.characters.get(key));
         let place = place_of_turn(input, state);
@@ -119,6 +126,7 @@ impl<'a> LoreSearch<'a> {
             input,
             state,
             lore,
+            line,
             context: input.condition_context(state),
             mentions: find_mentions(input, lore),
             secrecies: RefCell::default(),
@@ -132,23 +140,41 @@ impl<'a> LoreSearch<'a> {
         &self.lore.entries[at]
     }
 
-    /// Returns the calibrated similarity of each entry with the line; 0 without a vector. Empty without an embedding.
-    fn similarities(&self, calibration: &Calibration, embedding: Option<&[f32]>) -> Vec<f64> {
-        let Some(embedding) = embedding else {
+    /// Returns the calibrated similarity of an entry with the line; 0 without vectors, and below the calibration's floor.
+    fn similarity(&self, at: usize) -> f64 {
+        let vector = &self.lore.vectors[at];
+        let Some((line, calibration)) = self.line.filter(|_| !vector.is_empty()) else {
+            return 0.0;
+        };
+        let cosine = dot_product(line, vector);
+        if cosine > calibration.floor {
+            calibration.relevance_of(cosine)
+        } else {
+            0.0
+        }
+    }
+
+    /// Returns the entries that are similar to the line, most similar first: from [`MIN_SIMILARITY`] on, or all that are about
+    /// somebody near.
+    fn similar_entries(&self) -> Vec<usize> {
+        let Some((line, calibration)) = self.line else {
             return Vec::new();
         };
-        let mut similarities = vec![0.0; self.lore.vectors.len()];
-        for at in self.lore.coarse.near(&CoarseQuery::new(embedding), calibration.floor) {
-            let cosine = dot_product(embedding, &self.lore.vectors[at]);
-            if cosine > calibration.floor {
-                similarities[at] = calibration.relevance_of(cosine);
-            }
-        }
-        similarities
+        let of_near = self.near.iter().filter_map(|name| self.lore.by_character.get(name));
+        let near: HashSet<usize> = of_near.flatten().copied().collect();
+        let query = CoarseQuery::new(line);
+        let by_meaning = self.lore.coarse.near(&query, calibration.least_cosine(MIN_SIMILARITY));
+        let found: HashSet<usize> = by_meaning.chain(near.iter().copied()).collect();
+        let rated = found.into_iter().map(|at| (at, self.similarity(at)));
+        let is_similar =
+            |(at, similarity): &(usize, f64)| *similarity >= MIN_SIMILARITY || *similarity > 0.0 && near.contains(at);
+        let mut rated: Vec<(usize, f64)> = rated.filter(is_similar).collect();
+        rated.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        rated.into_iter().map(|(at, _)| at).collect()
     }
 
     /// Returns the candidates, each with its first source. Locked entries are not among them.
-    fn collect_candidates(&self, similarities: &[f64], is_about_something: bool) -> Vec<(usize, LoreSource)> {
+    fn collect_candidates(&self, is_about_something: bool) -> Vec<(usize, LoreSource)> {
         let mut seen = HashSet::new();
         let mut found: Vec<(usize, LoreSource)> = Vec::new();
         let mut add = |at: usize, source: LoreSource| {
@@ -193,14 +219,8 @@ impl<'a> LoreSearch<'a> {
             }
         }
         if is_about_something {
-            let mut nearest: Vec<usize> = (0..similarities.len())
-                .filter(|at| {
-                    similarities[*at] >= MIN_SIMILARITY || similarities[*at] > 0.0 && self.is_about_somebody_near(*at)
-                })
-                .collect();
-            nearest.sort_unstable_by(|a, b| similarities[*b].total_cmp(&similarities[*a]).then(a.cmp(b)));
             let mut left = LORE_CANDIDATES;
-            for at in nearest.into_iter().take(MAX_COMPARED) {
+            for at in self.similar_entries().into_iter().take(MAX_COMPARED) {
                 if left == 0 {
                     break;
                 }
@@ -272,12 +292,12 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
-    fn rank(&self, candidates: Vec<(usize, LoreSource)>, similarities: &[f64]) -> Vec<LoreHit> {
+    fn rank(&self, candidates: Vec<(usize, LoreSource)>) -> Vec<LoreHit> {
         let scored = candidates.into_iter().map(|(at, source)| {
             let entry = self.entry(at);
             let similarity = match source {
                 LoreSource::Name => 1.0,
-                _ => similarities.get(at).copied().unwrap_or(0.0),
+                _ => self.similarity(at),
             };
             let layer = entry.text.layer_now(&self.context);
             let score = LoreScore::new(similarity, self.ties(entry), layer);
@@ -319,10 +339,6 @@ impl<'a> LoreSearch<'a> {
     fn is_about_any(entry: &LoreEntry, names: &BTreeSet<String>) -> bool {
         let mut characters = entry.text.characters.iter();
         characters.any(|name| names.contains(&normalise_text(name.trim())))
-    }
-
-    fn is_about_somebody_near(&self, at: usize) -> bool {
-        Self::is_about_any(self.entry(at), &self.near)
     }
 
     fn ties(&self, entry: &LoreEntry) -> LoreTies {

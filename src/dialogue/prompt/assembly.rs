@@ -3,7 +3,7 @@
 //! Pure: no function here calls a store or a model. Stable sections come first (docs/algorithms.md#prompt-assembly).
 //! The order: 1 persona and rules, 2 pinned facts and summaries, 3 raw turns, 4 parts that change every turn.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use minijinja::context;
@@ -167,16 +167,7 @@ pub(crate) fn assemble_prompt(
         None => templates.render_system(material.world, material.npc, budgets.ask_for_state)?,
         Some(scene) => render_scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
     };
-    let line = match (material.player, material.scene) {
-        (None, Some(scene)) => scene.render_next_cue(templates, material.npc, material.history)?.into(),
-        _ => {
-            let line = templates.render_line(language, material.line)?;
-            match material.history.last().and_then(|turn| turn.committed_at) {
-                Some(before) => material.ages().mark_gap(templates, (before, None), line)?,
-                None => line,
-            }
-        }
-    };
+    let line = render_line(templates, material)?;
     let goes_on = continuation_messages(templates, material)?;
     let (system_tokens, line_tokens) = (count(&system), count(&line));
     let fixed = system_tokens
@@ -262,6 +253,18 @@ pub(crate) fn assemble_prompt(
         outcomes,
         episodes: selection.trace_episodes(material),
         notes,
+    })
+}
+
+/// Returns the line to which the NPC answers: the player's, or in an NPC conversation the cue.
+fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<Arc<str>, TurnError> {
+    if let (None, Some(scene)) = (material.player, material.scene) {
+        return Ok(scene.render_next_cue(templates, material.npc, material.history)?.into());
+    }
+    let line = templates.render_line(material.npc.language, material.line)?;
+    Ok(match material.history.last().and_then(|turn| turn.committed_at) {
+        Some(before) => material.ages().mark_gap(templates, (before, None), line)?,
+        None => line,
     })
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct ReadEpisodes {
     /// Standing: the newest and the most important.
     episodes: Vec<Episode>,
     vectors: Arc<PairVectors>,
+    /// True if the episodes of the history's turns were not read.
+    without_history: bool,
 }
 
 /// An episode that the prompt of a turn may have: it stands, it is open to the player, and it tells nothing that was taken
@@ -104,6 +106,7 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
     Ok(ReadEpisodes {
         episodes: found.episodes,
         vectors: cache.add_vectors(scope, pair, known, found.vectors),
+        without_history: without.is_some(),
     })
 }
 
@@ -128,11 +131,15 @@ pub(crate) async fn find_candidates(
     let Some(player) = &input.player else {
         return Ok(Vec::new());
     };
-    let ReadEpisodes { mut episodes, vectors } = read;
+    let ReadEpisodes {
+        mut episodes,
+        vectors,
+        without_history,
+    } = read;
     let model = &services.embedder.info().model;
     let similarities = embedding.map(|line| rank_by_similarity(services, &vectors, line, model));
     let mut ranked = similarities.unwrap_or_default();
-    if turns_in_prompt(services, input).is_some() {
+    if without_history {
         let said: HashSet<TurnId> = input.history.iter().map(|turn| turn.id).collect();
         ranked.retain(|(turn, _)| !said.contains(turn));
     }

@@ -48,8 +48,9 @@ pub(super) struct LocksByWords {
     pub certain: DisclosureLocks,
     /// Locks of texts that share a word.
     pub by_words: Vec<LockedWords>,
-    /// Locks of texts in another script than the entry's: no word can be shared.
-    other_scripts: Vec<(bool, DisclosureLocks)>,
+    /// The same for entries of the lore. `true`: an entry in Korean. Texts in another script can share no word, and are
+    /// locked.
+    lore: Vec<(bool, LockedWords)>,
 }
 
 impl LocksByWords {
@@ -84,8 +85,9 @@ impl LocksByWords {
                 words.add_text_except(part, silent);
             }
             let locks: DisclosureLocks = [lock].into_iter().collect();
-            split.other_scripts.push((has_hangul(&text.content), locks.clone()));
-            split.by_words.push(LockedWords { words, locks });
+            split
+                .lore
+                .push((has_hangul(&text.content), LockedWords { words, locks }));
         }
         Ok(split)
     }
@@ -93,12 +95,13 @@ impl LocksByWords {
     /// Returns the locks of a text, given with its keywords.
     pub(super) fn locks_of(&self, texts: &[&str]) -> DisclosureLocks {
         let mut locks = self.certain.clone();
-        for text in self.by_words.iter().filter(|text| text.words.may_be_told_by(texts)) {
-            locks.extend_with(&text.locks);
-        }
         let is_korean = texts.iter().any(|text| has_hangul(text));
-        for (_, of_entry) in self.other_scripts.iter().filter(|(of_entry, _)| *of_entry != is_korean) {
-            locks.extend_with(of_entry);
+        let memories = self.by_words.iter().map(|locked| (is_korean, locked));
+        let lore = self.lore.iter().map(|(of_entry, locked)| (*of_entry, locked));
+        for (script, locked) in memories.chain(lore) {
+            if script != is_korean || locked.words.may_be_told_by(texts) {
+                locks.extend_with(&locked.locks);
+            }
         }
         locks
     }

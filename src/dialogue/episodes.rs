@@ -4,19 +4,19 @@
 mod cache;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
 pub(crate) use self::cache::EpisodeCache;
-use self::cache::PairVectors;
+use self::cache::PairEpisodes;
 use super::{
     Services, locks,
     prompt::{Template, TemplateError},
     redaction,
     turn::TurnInput,
 };
-use colloquy_core::ids::{DialogueId, PlayerId, TurnId};
+use colloquy_core::ids::{PlayerId, TurnId};
 use colloquy_memory::{
     authored::Npc,
     episode::{
@@ -52,11 +52,9 @@ const LEAST_BYTES_PER_TOKEN: usize = 2;
 /// The episodes that a turn has read, before the line's embedding is known.
 #[derive(Debug, Default)]
 pub(crate) struct ReadEpisodes {
-    /// Standing: the newest and the most important.
-    episodes: Vec<Episode>,
-    vectors: Arc<PairVectors>,
-    /// True if the episodes of the history's turns were not read.
-    without_history: bool,
+    /// The turns of standing episodes: of the newest and of the most important.
+    standing: BTreeSet<TurnId>,
+    episodes: Arc<PairEpisodes>,
 }
 
 /// An episode that the prompt of a turn may have: it stands, it is open to the player, and it tells nothing that was taken
@@ -70,53 +68,43 @@ pub(crate) struct EpisodeHit {
     pub vector: Arc<[f32]>,
 }
 
-/// Reads the newest and the most important episodes, and the vectors that this node does not have yet.
+/// Reads which of the newest and the most important episodes stand, and the episodes that this node does not have yet.
 pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> StoreResult<ReadEpisodes> {
     let settings = &services.settings.episodes;
     let Some(player) = &input.player else {
         return Ok(ReadEpisodes::default());
     };
     let pair = pair_of(input, player);
-    let without = turns_in_prompt(services, input);
     // All turns of the history may be among the newest and the most important.
-    let in_history = match without {
-        Some(_) => 0,
-        None => u32::try_from(input.history.len()).unwrap_or(u32::MAX),
-    };
+    let in_history = u32::try_from(input.history.len()).unwrap_or(u32::MAX);
     let most = |count: u32| {
         let wanted = count.saturating_add(in_history).saturating_add(SPARE_CANDIDATES);
         if count == 0 { 0 } else { wanted }
     };
     let (cache, scope) = (&services.memory_cache.episodes, &input.scope);
-    let known = cache.cached_vectors(scope, pair);
+    let known = cache.cached_episodes(scope, pair);
     let request = EpisodeRequest {
         pair,
         recent: most(settings.recent),
         important: most(settings.important),
         min_importance: MIN_IMPORTANT,
         after: known.read_after(&services.embedder.info().model),
-        vectors: if settings.similar == 0 {
-            0
-        } else {
-            u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX)
-        },
-        without,
+        rows: u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX),
     };
     let found = services.ledger.episodes.find_episodes(scope, &request).await?;
     Ok(ReadEpisodes {
-        episodes: found.episodes,
-        vectors: cache.add_vectors(scope, pair, known, found.vectors),
-        without_history: without.is_some(),
+        standing: found.standing,
+        episodes: cache.add_rows(scope, pair, known, found.rows),
     })
 }
 
-/// Returns the first turn of the history, if the prompt surely has all raw turns: their episodes need not be read.
-fn turns_in_prompt(services: &Services, input: &TurnInput) -> Option<(DialogueId, u32)> {
+/// Returns the turns of the history, if the prompt surely has all raw turns: their episodes are no candidates.
+fn turns_in_prompt(services: &Services, input: &TurnInput) -> HashSet<TurnId> {
     let bytes = |turn: &BufferedTurn| turn.player_text.len() + turn.reply_text.len() + BYTES_AROUND_TURN;
     let bytes: usize = input.history.iter().map(bytes).sum();
     let fits = bytes / LEAST_BYTES_PER_TOKEN <= usize::try_from(services.settings.prompt.history_tokens).unwrap_or(0);
-    let first = input.history.first().filter(|_| fits)?;
-    Some((input.dialogue.id, first.number))
+    let turns = input.history.iter().filter(|_| fits);
+    turns.map(|turn| turn.id).collect()
 }
 
 /// Returns the candidates for the prompt of a turn. `embedding` is the line's, if the turn is about something; `gone` was
@@ -132,38 +120,37 @@ pub(crate) async fn find_candidates(
         return Ok(Vec::new());
     };
     let ReadEpisodes {
-        mut episodes,
-        vectors,
-        without_history,
+        mut standing,
+        episodes: cached,
     } = read;
+    let in_prompt = turns_in_prompt(services, input);
+    standing.retain(|turn| !in_prompt.contains(turn));
     let model = &services.embedder.info().model;
-    let similarities = embedding.map(|line| rank_by_similarity(services, &vectors, line, model));
+    let similarities = embedding.map(|line| rank_by_similarity(services, &cached, line, model));
     let mut ranked = similarities.unwrap_or_default();
-    if without_history {
-        let said: HashSet<TurnId> = input.history.iter().map(|turn| turn.id).collect();
-        ranked.retain(|(turn, _)| !said.contains(turn));
-    }
+    ranked.retain(|(turn, _)| !in_prompt.contains(turn));
+    let mut episodes: Vec<Episode> = cached.of_turns(&standing).map(|row| row.episode.clone()).collect();
+    let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
+    let mut unread: Vec<TurnId> = standing.into_iter().filter(|turn| !known.contains(turn)).collect();
     let wanted = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
     let wanted = wanted.saturating_add(input.history.len());
-    let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
     let mut left: Vec<TurnId> = ranked.iter().map(|(turn, _)| *turn).collect();
     let mut similar = 0;
     // Usually all candidates stand, and one read or none is enough. Unsaid lines never take the place of standing ones.
     let mut at_once = CONFIRMED_AT_ONCE.max(wanted);
-    while similar < wanted && !left.is_empty() {
-        let some = left.len().min(at_once);
+    while similar < wanted && !left.is_empty() || !unread.is_empty() {
+        let some: Vec<TurnId> = left.drain(..left.len().min(at_once)).collect();
         at_once = at_once.saturating_mul(4);
-        let some: Vec<TurnId> = left.drain(..some).collect();
-        similar += some.iter().filter(|turn| known.contains(turn)).count();
-        let asked: Vec<TurnId> = some.into_iter().filter(|turn| !known.contains(turn)).collect();
-        if !asked.is_empty() {
+        unread.extend(some.iter().filter(|turn| !known.contains(turn)));
+        if !unread.is_empty() {
             let pair = pair_of(input, player);
             let store = &services.ledger.episodes;
-            let standing = store.load_standing_episodes(&input.scope, pair, &asked).await?;
-            similar += standing.len();
-            known.extend(standing.iter().map(|episode| episode.turn));
-            episodes.extend(standing);
+            let found = store.load_standing_episodes(&input.scope, pair, &unread).await?;
+            known.extend(found.iter().map(|episode| episode.turn));
+            episodes.extend(found);
+            unread.clear();
         }
+        similar += some.iter().filter(|turn| known.contains(turn)).count();
     }
     // The locks of an episode whose turn is in the history need no reads. As for facts, a greeting has no locked episode:
     // the player has asked for nothing, and the episode would lock what the session teaches.
@@ -180,9 +167,10 @@ pub(crate) async fn find_candidates(
     let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
     let found = redaction::redact_episodes(gone, open);
-    let turns: HashSet<TurnId> = found.iter().map(|episode| episode.turn).collect();
-    let of_found = vectors.of_model(model).filter(|(turn, _)| turns.contains(turn));
-    let mut vectors: HashMap<TurnId, Arc<[f32]>> = of_found.map(|(turn, vector)| (turn, Arc::clone(vector))).collect();
+    let turns: BTreeSet<TurnId> = found.iter().map(|episode| episode.turn).collect();
+    let of_found = cached.of_turns(&turns).filter(|row| row.model.as_ref() == Some(model));
+    let vectors = of_found.map(|row| (row.episode.turn, Arc::clone(&row.vector)));
+    let mut vectors: HashMap<TurnId, Arc<[f32]>> = vectors.collect();
     let hit = |episode: Episode| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied(),
         vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),
@@ -192,13 +180,13 @@ pub(crate) async fn find_candidates(
 }
 
 /// Returns the episodes with at least the minimum similarity, best first. Equal similarities: the newer first.
-fn rank_by_similarity(services: &Services, vectors: &PairVectors, line: &[f32], model: &str) -> Vec<(TurnId, f64)> {
+fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32], model: &str) -> Vec<(TurnId, f64)> {
     let calibration = services.embedder.info().calibration;
     let least = services.settings.episodes.min_similarity;
-    let mut ranked: Vec<(TurnId, f64)> = vectors
+    let mut ranked: Vec<(TurnId, f64)> = episodes
         .of_model(model)
-        .filter(|(_, vector)| vector.len() == line.len())
-        .map(|(turn, vector)| (turn, calibration.relevance_of(dot_product(line, vector))))
+        .filter(|row| row.vector.len() == line.len())
+        .map(|row| (row.episode.turn, calibration.relevance_of(dot_product(line, &row.vector))))
         .filter(|(_, similarity)| *similarity >= least)
         .collect();
     ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));

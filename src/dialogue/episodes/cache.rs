@@ -1,8 +1,12 @@
-//! The vectors of episodes in this node's memory. Vectors of a pair never change while they are here, so a turn reads only
+//! Episodes with their vectors in this node's memory. The rows of a pair never change while they are here, so a turn reads only
 //! those written since, and the last few again: a write with a lower `seq` may be committed later. Whether an episode stands is
 //! asked of the ledger.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use moka::sync::Cache;
 
@@ -11,27 +15,27 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::episode::MAX_COMPARED_EPISODES;
-use colloquy_ports::ledger::episodes::{EpisodePair, EpisodeVector};
+use colloquy_ports::ledger::episodes::{EpisodePair, EpisodeRow};
 
-/// The size of all cached vectors of a node, in bytes.
+/// The size of all cached episodes of a node, in bytes.
 const MAX_CACHED_BYTES: u64 = 128 * 1024 * 1024;
-/// The size of a vector besides its numbers, in bytes.
-const ENTRY_BYTES: usize = 128;
-/// Vectors that no turn has added to for this time leave memory.
+/// The size of a row besides its text and its vector, in bytes.
+const ROW_BYTES: usize = 512;
+/// Rows that no turn has added to for this time leave memory.
 const REREAD_AFTER: Duration = Duration::from_mins(10);
 
-/// The number of the last vectors that every turn reads again. So many episodes of one pair are not written while the write
+/// The number of the last rows that every turn reads again. So many episodes of one pair are not written while the write
 /// of another lasts.
 const REREAD_ROWS: usize = 4;
 
 type PairKey = (TenantId, WorldId, NpcId, PlayerId);
 
-/// The vectors of the pairs that spoke last.
-pub(crate) struct EpisodeCache(Cache<PairKey, Arc<PairVectors>>);
+/// The episodes of the pairs that spoke last.
+pub(crate) struct EpisodeCache(Cache<PairKey, Arc<PairEpisodes>>);
 
 impl Default for EpisodeCache {
     fn default() -> Self {
-        let bytes = |_: &_, pair: &Arc<PairVectors>| u32::try_from(pair.bytes()).unwrap_or(u32::MAX);
+        let bytes = |_: &_, pair: &Arc<PairEpisodes>| u32::try_from(pair.bytes()).unwrap_or(u32::MAX);
         let cache = Cache::builder()
             .weigher(bytes)
             .max_capacity(MAX_CACHED_BYTES)
@@ -41,27 +45,27 @@ impl Default for EpisodeCache {
 }
 
 impl EpisodeCache {
-    /// Returns the vectors of a pair that this node has, perhaps none.
-    pub(super) fn cached_vectors(&self, scope: &TenantScope, pair: EpisodePair<'_>) -> Arc<PairVectors> {
+    /// Returns the episodes of a pair that this node has, perhaps none.
+    pub(super) fn cached_episodes(&self, scope: &TenantScope, pair: EpisodePair<'_>) -> Arc<PairEpisodes> {
         self.0.get(&key_of(scope, pair)).unwrap_or_default()
     }
 
-    /// Adds vectors that were read after `known`, and returns all.
-    pub(super) fn add_vectors(
+    /// Adds rows that were read after `known`, and returns all.
+    pub(super) fn add_rows(
         &self,
         scope: &TenantScope,
         pair: EpisodePair<'_>,
-        known: Arc<PairVectors>,
-        read: Vec<EpisodeVector>,
-    ) -> Arc<PairVectors> {
+        known: Arc<PairEpisodes>,
+        read: Vec<EpisodeRow>,
+    ) -> Arc<PairEpisodes> {
         if read.iter().all(|row| known.has(row)) {
             return known;
         }
-        let mut vectors = PairVectors::clone(&known);
-        vectors.add(read);
-        let vectors = Arc::new(vectors);
-        self.0.insert(key_of(scope, pair), Arc::clone(&vectors));
-        vectors
+        let mut episodes = PairEpisodes::clone(&known);
+        episodes.add(read);
+        let episodes = Arc::new(episodes);
+        self.0.insert(key_of(scope, pair), Arc::clone(&episodes));
+        episodes
     }
 }
 
@@ -74,70 +78,100 @@ fn key_of(scope: &TenantScope, pair: EpisodePair<'_>) -> PairKey {
     )
 }
 
-/// The latest vectors of a pair, at most [`MAX_COMPARED_EPISODES`]. Their episodes may be lifted.
+/// The latest episodes of a pair, at most [`MAX_COMPARED_EPISODES`]. They may be lifted.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct PairVectors {
+pub(crate) struct PairEpisodes {
     /// By `seq`.
-    rows: BTreeMap<i64, Arc<EpisodeVector>>,
+    rows: BTreeMap<i64, Arc<EpisodeRow>>,
 }
 
-impl PairVectors {
-    /// Returns the `seq` after which vectors are read: that of the last vector but [`REREAD_ROWS`]; 0 for few vectors, and as
-    /// long as a vector is of another model.
+impl PairEpisodes {
+    /// Returns the `seq` after which rows are read: that of the last row but [`REREAD_ROWS`]; 0 for few rows, and as long as a
+    /// vector is of another model.
     pub(super) fn read_after(&self, model: &str) -> i64 {
-        if self.rows.values().any(|row| row.model != model) {
+        let is_of_another = |row: &Arc<EpisodeRow>| row.model.as_ref().is_some_and(|of| of != model);
+        if self.rows.values().any(is_of_another) {
             return 0;
         }
         self.rows.keys().rev().nth(REREAD_ROWS).map_or(0, |seq| *seq)
     }
-    fn has(&self, row: &EpisodeVector) -> bool {
+
+    fn has(&self, row: &EpisodeRow) -> bool {
         let known = self.rows.get(&row.seq);
         known.is_some_and(|known| known.model == row.model)
     }
 
-    fn add(&mut self, read: Vec<EpisodeVector>) {
+    fn add(&mut self, read: Vec<EpisodeRow>) {
         self.rows.extend(read.into_iter().map(|row| (row.seq, Arc::new(row))));
         while self.rows.len() > MAX_COMPARED_EPISODES {
             self.rows.pop_first();
         }
     }
 
-    /// Returns the vectors of the embedder's model.
-    pub(super) fn of_model<'v>(&'v self, model: &'v str) -> impl Iterator<Item = (TurnId, &'v Arc<[f32]>)> {
-        let rows = self.rows.values().filter(move |row| row.model == model);
-        rows.map(|row| (row.turn, &row.vector))
+    /// Returns the rows of these turns, as far as they are here.
+    pub(super) fn of_turns(&self, turns: &BTreeSet<TurnId>) -> impl Iterator<Item = &EpisodeRow> {
+        let rows = self.rows.values().map(Arc::as_ref);
+        rows.filter(|row| turns.contains(&row.episode.turn))
+    }
+
+    /// Returns the rows with a vector of the embedder's model.
+    pub(super) fn of_model<'v>(&'v self, model: &'v str) -> impl Iterator<Item = &'v EpisodeRow> {
+        let rows = self.rows.values().map(Arc::as_ref);
+        rows.filter(move |row| row.model.as_deref() == Some(model))
     }
 
     fn bytes(&self) -> usize {
-        self.rows.values().map(|row| ENTRY_BYTES + 4 * row.vector.len()).sum()
+        let bytes = |row: &Arc<EpisodeRow>| ROW_BYTES + row.episode.text.len() + 4 * row.vector.len();
+        self.rows.values().map(bytes).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use chrono::DateTime;
 
-    fn row(seq: i64) -> EpisodeVector {
-        EpisodeVector {
+    use super::*;
+    use colloquy_core::ids::{DialogueId, DialogueKind};
+    use colloquy_memory::{episode::Episode, fact::Importance, locks::DisclosureLocks};
+
+    fn row(seq: i64) -> EpisodeRow {
+        EpisodeRow {
             seq,
-            turn: TurnId::from_u128(seq.unsigned_abs().into()),
-            model: "m".to_owned(),
+            episode: Episode {
+                turn: turn(seq),
+                dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+                number: 1,
+                world: "vale".parse().expect("an id"),
+                npc: "mira".parse().expect("an id"),
+                player: "p1".parse().expect("an id"),
+                place: None,
+                text: "They met.".to_owned(),
+                importance: Importance::from_clamped(3.0),
+                locks: DisclosureLocks::default(),
+                at: DateTime::UNIX_EPOCH,
+            },
+            model: Some("m".to_owned()),
             vector: [1.0].into(),
         }
     }
 
+    fn turn(seq: i64) -> TurnId {
+        TurnId::from_u128(seq.unsigned_abs().into())
+    }
+
     #[test]
-    fn latest_vectors_stay() {
+    fn latest_rows_stay() {
         let most = i64::try_from(MAX_COMPARED_EPISODES).unwrap_or(i64::MAX);
-        let mut vectors = PairVectors::default();
-        vectors.add((1..=most).rev().map(row).collect());
-        vectors.add(vec![row(most + 2), row(most + 1)]);
-        assert_eq!(vectors.read_after("m"), most - 2);
-        assert_eq!(vectors.read_after("another"), 0);
-        assert!(vectors.has(&row(most + 2)) && !vectors.has(&row(2)));
-        assert_eq!(vectors.of_model("m").count(), MAX_COMPARED_EPISODES);
-        assert_eq!(vectors.of_model("other").count(), 0);
-        let first = vectors.of_model("m").next().map(|(turn, _)| turn);
-        assert_eq!(first, Some(TurnId::from_u128(3)));
+        let mut episodes = PairEpisodes::default();
+        episodes.add((1..=most).rev().map(row).collect());
+        episodes.add(vec![row(most + 2), row(most + 1)]);
+        assert_eq!(episodes.read_after("m"), most - 2);
+        assert_eq!(episodes.read_after("another"), 0);
+        assert!(episodes.has(&row(most + 2)) && !episodes.has(&row(2)));
+        assert_eq!(episodes.of_model("m").count(), MAX_COMPARED_EPISODES);
+        assert_eq!(episodes.of_model("other").count(), 0);
+        let wanted = [turn(2), turn(3), turn(most)].into();
+        let found: Vec<i64> = episodes.of_turns(&wanted).map(|row| row.seq).collect();
+        assert_eq!(found, [3, most]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::OnceCell;
 use tracing::{Instrument as _, debug_span};
 
 use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
@@ -189,47 +190,42 @@ pub(super) async fn gather_timed(
     let gossip = input.world.settings.allows_gossip();
     let standing = &services.ledger.facts;
     let standing = standing.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
-    let clocked = read_clocked_state(services, input).await?;
-    let clock = clocked
-        .as_deref()
-        .and_then(|state| GameClock::new(&input.world.settings, state));
-    let world = async {
-        match &clocked {
-            Some(state) => Ok(Arc::clone(state)),
-            None => read_world_state(services, input).await,
-        }
-    };
+    let state = StateOfTurn::new(services, input);
     let sorted = async {
         if scenarios::can_tell_past(input) {
-            return classify_with_past(services, input, classify, watch, world).await;
+            let known = scenarios::read_known_scenarios(services, input, state.load().await?).await?;
+            let classified = classify_line(services, input, classify, &known, watch).await;
+            return Ok::<_, StoreError>((known, classified));
         }
         let known = KnownScenarios::default();
-        let (world, classified) = tokio::join!(world, classify_line(services, input, classify, &known, watch));
-        Ok::<_, StoreError>((world?, known, classified))
+        let classified = classify_line(services, input, classify, &known, watch).await;
+        Ok((known, classified))
     };
+    let around = read_surroundings(services, input, &state);
     let meeting = acquaintance::last_meeting(services, input);
     let reading = episodes::read_episodes(services, input);
-    let (recalled, sorted, meeting, read) =
+    let (recalled, sorted, meeting, read, around) =
         if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
-            let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, clock, watch);
-            tokio::join!(recalled, sorted, meeting, reading)
+            let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
+            tokio::join!(recalled, sorted, meeting, reading, around)
         } else {
-            let (sorted, meeting, read) = tokio::join!(sorted, meeting, reading);
+            let (sorted, meeting, read, around) = tokio::join!(sorted, meeting, reading, around);
             let needed = match &sorted {
-                Ok((.., (classified, _))) => NeededSearches::for_intent(input, classified),
+                Ok((_, (classified, _))) => NeededSearches::for_intent(input, classified),
                 Err(_) => NeededSearches::NONE,
             };
-            let recalled = recall_for_line(services, input, needed, standing, clock, watch).await;
-            (recalled, sorted, meeting, read)
+            let recalled = recall_for_line(services, input, needed, standing, &state, watch).await;
+            (recalled, sorted, meeting, read, around)
         };
     let mut recalled = recalled?;
-    let (world, known, (mut classified, intent_ms)) = sorted?;
+    let (known, (mut classified, intent_ms)) = sorted?;
+    let (lines, actions) = around?;
+    let world = Arc::clone(state.load().await?);
     let scene = scene_of_the_living(input, &world)?;
     let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
     recalled.notes.extend(classified.note_of_failure(classify));
-    let lines = world_lines(&services.prompts, world.as_ref(), &Onlooker::of_turn(input))?;
     let StandingMemory {
         facts, taken_out: gone, ..
     } = std::mem::take(&mut recalled.standing);
@@ -241,16 +237,14 @@ pub(super) async fn gather_timed(
     let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();
     let compared = embedding.filter(|_| classified.is_about_something());
-    let (overheard, locks_before, past, tells, lore, outcomes, episodes) = tokio::try_join!(
+    let (overheard, locks_before, past, tells, lore, episodes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
         scenarios::find_tells(services, input, &world, progress),
         lore::find_lore(services, input, &world, &classified, embedding),
-        actions::load_outcomes(services, input),
         episodes::find_candidates(services, input, read?, compared, &gone),
     )?;
-    let actions = TurnActions::new(services, input, &world, &outcomes)?;
     Ok(GatheredContext {
         scene,
         intent: classified,
@@ -290,17 +284,44 @@ fn reply_counter(services: &Services, input: &TurnInput) -> TokenCounter {
     }
 }
 
-/// Returns the state of a world with a clock, before the search: facts age by the clock.
-async fn read_clocked_state(services: &Services, input: &TurnInput) -> StoreResult<Option<Arc<WorldState>>> {
-    match input.world.settings.clock {
-        Some(_) => read_world_state(services, input).await.map(Some),
-        None => Ok(None),
+/// The state of the world, read once for a turn, by the first step that needs it.
+struct StateOfTurn<'a> {
+    services: &'a Services,
+    input: &'a TurnInput,
+    state: OnceCell<Arc<WorldState>>,
+}
+
+impl<'a> StateOfTurn<'a> {
+    fn new(services: &'a Services, input: &'a TurnInput) -> Self {
+        let state = OnceCell::new();
+        Self { services, input, state }
+    }
+
+    async fn load(&self) -> StoreResult<&Arc<WorldState>> {
+        let (cache, input) = (&self.services.memory_cache, self.input);
+        let read = || cache.world_state(self.services, &input.scope, &input.world.id);
+        self.state.get_or_try_init(read).await
+    }
+
+    /// Returns the world's clock, if the world has one. A world without a clock needs no state.
+    async fn clock(&self) -> StoreResult<Option<GameClock<'_>>> {
+        let settings = &self.input.world.settings;
+        if settings.clock.is_none() {
+            return Ok(None);
+        }
+        Ok(GameClock::new(settings, self.load().await?))
     }
 }
 
-async fn read_world_state(services: &Services, input: &TurnInput) -> StoreResult<Arc<WorldState>> {
-    let cache = &services.memory_cache;
-    cache.world_state(services, &input.scope, &input.world.id).await
+/// Returns the lines about the world, and the actions. They do not depend on the intent.
+async fn read_surroundings(
+    services: &Services,
+    input: &TurnInput,
+    state: &StateOfTurn<'_>,
+) -> Result<(Vec<String>, TurnActions), TurnError> {
+    let (state, outcomes) = tokio::try_join!(state.load(), actions::load_outcomes(services, input))?;
+    let lines = world_lines(&services.prompts, state, &Onlooker::of_turn(input))?;
+    Ok((lines, TurnActions::new(services, input, state, &outcomes)?))
 }
 
 /// Returns the scene of a dialogue with several NPCs, with the dead among them.
@@ -332,21 +353,6 @@ fn can_be_greeted_with(body: &RecallBody) -> bool {
     let is_claim = || party::is_player(&body.speaker) && !body.statement().is_about_speaker_alone();
     let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());
     body.locks.is_empty() && !is_hearsay
-}
-
-/// Reads the world state and the NPC's past, then classifies the line. The classifier reads the recently unlocked
-/// scenarios, which depend on the state.
-async fn classify_with_past(
-    services: &Services,
-    input: &TurnInput,
-    classify: IntentSource,
-    watch: &Stopwatch<'_>,
-    world: impl Future<Output = Result<Arc<WorldState>, StoreError>>,
-) -> Result<(Arc<WorldState>, KnownScenarios, (ClassifiedIntent, f64)), StoreError> {
-    let world = world.await?;
-    let known = scenarios::read_known_scenarios(services, input, &world).await?;
-    let classified = classify_line(services, input, classify, &known, watch).await;
-    Ok((world, known, classified))
 }
 
 /// Returns the line's intent, and the duration of the classifier call in milliseconds.
@@ -440,7 +446,7 @@ async fn recall_for_line(
     input: &TurnInput,
     needed: NeededSearches,
     standing: impl Future<Output = StoreResult<StandingMemory>>,
-    clock: Option<GameClock<'_>>,
+    state: &StateOfTurn<'_>,
     watch: &Stopwatch<'_>,
 ) -> Result<LineRecall, TurnError> {
     let line = input.heard_text();
@@ -464,7 +470,7 @@ async fn recall_for_line(
             recalled.embed_query(services, input, watch).await;
         }
         if needed.facts {
-            recalled.search_facts(services, input, clock, watch).await?;
+            recalled.search_facts(services, input, state.clock().await?, watch).await?;
         }
         Ok::<_, TurnError>(())
     };
@@ -484,7 +490,7 @@ async fn recall_for_line(
         let without = recalled.query.terms.clone();
         recalled.query.add_names(&names, spoken);
         if recalled.query.terms != without {
-            recalled.search_facts(services, input, clock, watch).await?;
+            recalled.search_facts(services, input, state.clock().await?, watch).await?;
         }
     }
     Ok(recalled)

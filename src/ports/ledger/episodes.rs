@@ -1,13 +1,13 @@
 //! Episodes: one line about each turn of an NPC with a player.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 
 use super::scenarios::Embedding;
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
-    ids::{DialogueId, NpcId, PlayerId, TurnId, WorldId},
+    ids::{NpcId, PlayerId, TurnId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::episode::Episode;
@@ -37,32 +37,31 @@ pub struct EpisodeRequest<'a> {
     pub important: u32,
     /// Their least importance.
     pub min_importance: u8,
-    /// Vectors with a higher `seq`.
+    /// Rows with a higher `seq`.
     pub after: i64,
-    /// The most vectors.
-    pub vectors: u32,
-    /// Episodes of this dialogue from this turn on are left out; vectors are not.
-    pub without: Option<(DialogueId, u32)>,
+    /// The most rows.
+    pub rows: u32,
 }
 
-/// The vector of an episode.
+/// A stored episode. Except for its vector, a row never changes; whether the episode stands is not part of the row.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EpisodeVector {
+pub struct EpisodeRow {
     /// The order of the writes of the pair's episodes.
     pub seq: i64,
-    pub turn: TurnId,
-    /// The embedder's model.
-    pub model: String,
+    pub episode: Episode,
+    /// The embedder's model. `None`: the line is not compared by meaning.
+    pub model: Option<String>,
+    /// Empty without a model.
     pub vector: Arc<[f32]>,
 }
 
-/// Episodes and vectors of a pair.
+/// Episodes of a pair.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FoundEpisodes {
-    /// Standing episodes, each once: the newest and the most important.
-    pub episodes: Vec<Episode>,
-    /// The newest vectors after `after`, in no particular order. Their episodes may be lifted.
-    pub vectors: Vec<EpisodeVector>,
+    /// The turns of standing episodes: of the newest and of the most important.
+    pub standing: BTreeSet<TurnId>,
+    /// The newest rows after `after`, in no particular order. Their episodes may be lifted.
+    pub rows: Vec<EpisodeRow>,
 }
 
 /// Episodes. Their writes are part of other writes: with the facts of a turn
@@ -71,7 +70,7 @@ pub struct FoundEpisodes {
 /// stand again.
 #[async_trait]
 pub trait EpisodeStore: Send + Sync {
-    /// Returns the standing episodes of a turn's prompt, and the vectors that the caller has not read yet, in one trip.
+    /// Returns which episodes stand, for a turn's prompt, and the rows that the caller has not read yet, in one trip.
     async fn find_episodes(&self, scope: &TenantScope, request: &EpisodeRequest<'_>) -> StoreResult<FoundEpisodes>;
     /// Returns the episodes of these turns that stand and are of the pair, in no particular order.
     async fn load_standing_episodes(

@@ -1,7 +1,7 @@
 //! Episodes. A reconciliation, or the commit of a turn, inserts them; `rewinds::derived_rows` takes them back and reinstates
 //! them.
 
-use std::{collections::HashSet, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -19,7 +19,7 @@ use colloquy_core::{
 use colloquy_memory::{episode::Episode, fact::Importance};
 use colloquy_ports::{
     Page, PageRequest, StoreError, StoreResult,
-    ledger::episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeStore, EpisodeVector, FoundEpisodes},
+    ledger::episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeRow, EpisodeStore, FoundEpisodes},
 };
 
 pub(super) struct SqlEpisodeStore(pub(super) Arc<Engine>);
@@ -63,7 +63,7 @@ const COPY_EPISODE: &str = "INSERT INTO episodes (tenant, world, npc, player, di
     SELECT tenant, world, npc, player, dialogue, number, place, text, importance, locked_by, at, embedding_model, embedding,
         cause_kind, $3 FROM episodes WHERE tenant = $1 AND cause_id = $2
     ON CONFLICT (tenant, cause_id) DO NOTHING";
-/// Vectors come first: their columns decide the types of the others.
+/// Rows come first: their columns decide the types of the others. The turns of standing episodes are read from indexes alone.
 const FIND_EPISODES: &str = concat!(
     "SELECT seq, embedding_model, embedding, ",
     episode_columns!(),
@@ -71,22 +71,15 @@ const FIND_EPISODES: &str = concat!(
     episode_columns!(),
     " FROM ",
     of_pair!(),
-    " AND seq > $5 AND embedding IS NOT NULL ORDER BY seq DESC LIMIT $6) v
-     UNION ALL SELECT NULL, NULL, NULL, ",
-    episode_columns!(),
-    " FROM (SELECT ",
-    episode_columns!(),
-    " FROM ",
+    " AND seq > $5 ORDER BY seq DESC LIMIT $6) v
+     UNION ALL SELECT NULL, NULL, NULL, string_agg(cause_id, ','), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+     FROM (SELECT cause_id FROM ",
     of_pair!(),
-    " AND lifted_at IS NULL AND NOT (dialogue = $10 AND number >= $11) ORDER BY at DESC, cause_id DESC LIMIT $7) r
-     UNION ALL SELECT NULL, NULL, NULL, ",
-    episode_columns!(),
-    " FROM (SELECT ",
-    episode_columns!(),
-    " FROM ",
+    " AND lifted_at IS NULL ORDER BY at DESC, cause_id DESC LIMIT $7) r
+     UNION ALL SELECT NULL, NULL, NULL, string_agg(cause_id, ','), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+     FROM (SELECT cause_id FROM ",
     of_pair!(),
-    " AND lifted_at IS NULL AND importance >= $8 AND NOT (dialogue = $10 AND number >= $11)
-        ORDER BY importance DESC, at DESC, cause_id DESC LIMIT $9) i"
+    " AND lifted_at IS NULL AND importance >= $8 ORDER BY importance DESC, at DESC, cause_id DESC LIMIT $9) i"
 );
 const STANDING_EPISODES: &str = concat!(
     "SELECT ",
@@ -179,36 +172,31 @@ fn read_episode(columns: &mut Columns<'_>) -> StoreResult<Episode> {
 impl EpisodeStore for SqlEpisodeStore {
     async fn find_episodes(&self, scope: &TenantScope, request: &EpisodeRequest<'_>) -> StoreResult<FoundEpisodes> {
         let EpisodeRequest { pair, .. } = *request;
-        let without = request
-            .without
-            .map(|(dialogue, _)| dialogue.to_string())
-            .unwrap_or_default();
-        let from = request.without.map_or(0, |(_, number)| number);
         let mut connection = self.0.acquire_reader(scope).await?;
         let rows = fetch_all!(
             connection, FIND_EPISODES;
-            scope.tenant(), pair.world, pair.npc, pair.player, request.after, i64::from(request.vectors),
-            i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important),
-            without, i64::from(from)
+            scope.tenant(), pair.world, pair.npc, pair.player, request.after, i64::from(request.rows),
+            i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important)
         )
         .await?;
-        let (mut found, mut seen) = (FoundEpisodes::default(), HashSet::new());
+        let mut found = FoundEpisodes::default();
         for row in &rows {
             let mut columns = Columns::new(row);
             let (seq, model): (Option<i64>, Option<String>) = (columns.next()?, columns.next()?);
             let vector: Option<&[u8]> = columns.next()?;
-            if let (Some(seq), Some(model), Some(vector)) = (seq, model, vector) {
-                found.vectors.push(EpisodeVector {
+            if let Some(seq) = seq {
+                found.rows.push(EpisodeRow {
                     seq,
-                    turn: columns.id()?,
                     model,
-                    vector: vector_from_bytes(vector)?.into(),
+                    vector: vector.map(vector_from_bytes).transpose()?.unwrap_or_default().into(),
+                    episode: read_episode(&mut columns)?,
                 });
                 continue;
             }
-            let episode = read_episode(&mut columns)?;
-            if seen.insert(episode.turn) {
-                found.episodes.push(episode);
+            let turns: Option<&str> = columns.next()?;
+            for turn in turns.into_iter().flat_map(|turns| turns.split(',')) {
+                let turn = turn.parse();
+                found.standing.insert(turn.map_err(|error| StoreError::Corrupt(format!("a turn of an episode: {error}")))?);
             }
         }
         Ok(found)

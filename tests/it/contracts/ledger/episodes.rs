@@ -1,5 +1,7 @@
 //! Episodes: written once with the facts of their turn, or with the turn; unsaid with their turn.
 
+use std::collections::BTreeSet;
+
 use colloquy::{
     ids::{PlayerId, TurnId},
     memory::{episode::Episode, fact::Importance, locks::DisclosureLocks, timeline::JudgeBudgetShare, turn::Turn},
@@ -88,8 +90,7 @@ fn request(pair: EpisodePair<'_>, recent: u32, important: u32, after: i64) -> Ep
         important,
         min_importance: 3,
         after,
-        vectors: 3,
-        without: None,
+        rows: 3,
     }
 }
 
@@ -110,9 +111,7 @@ impl<S: LedgerSubject> Fixture<S> {
             .unwrap()
     }
     async fn standing(&self) -> Vec<TurnId> {
-        let mut found = self.find_episodes(99, 0, 0).await.episodes;
-        found.sort_by_key(|episode| episode.at);
-        found.iter().map(|episode| episode.turn).collect()
+        self.find_episodes(99, 0, 0).await.standing.into_iter().collect()
     }
 }
 
@@ -120,7 +119,10 @@ pub async fn episode_is_written_once_with_its_facts<S: LedgerSubject>(f: &Fixtur
     let told = dialogue_with_turns(f, 2).await;
     for number in [1, 2] {
         let episode = learn(f, &told, number, 5).await;
-        assert_eq!(f.find_episodes(1, 0, 0).await.episodes, [episode], "turn {number}");
+        let found = f.find_episodes(1, 0, 0).await;
+        assert_eq!(found.standing, [episode.turn].into(), "turn {number}");
+        let mut rows = found.rows.into_iter();
+        assert!(rows.any(|row| row.episode == episode), "turn {number}");
     }
     // The second run of a job finds its fence closed, and a second row of the turn would not be written either.
     let mut plan = told.fact_plan(f, 1, "The player likes plums.", &[]).await;
@@ -132,8 +134,8 @@ pub async fn episode_is_written_once_with_its_facts<S: LedgerSubject>(f: &Fixtur
     other.episode = plan.episode;
     f.reconcile_plan(&other).await;
     let found = f.find_episodes(9, 0, 0).await;
-    assert_eq!((found.episodes.len(), found.vectors.len()), (2, 2));
-    assert!(found.episodes.iter().all(|episode| episode.importance.get() == 5));
+    assert_eq!((found.standing.len(), found.rows.len()), (2, 2));
+    assert!(found.rows.iter().all(|row| row.episode.importance.get() == 5));
 }
 
 pub async fn episodes_are_found_by_age_importance_and_vectors<S: LedgerSubject>(f: &Fixture<S>) {
@@ -143,34 +145,22 @@ pub async fn episodes_are_found_by_age_importance_and_vectors<S: LedgerSubject>(
         all.push(learn(f, &told, number, importance).await);
     }
     let found = f.find_episodes(2, 3, 0).await;
-    let turns: Vec<u32> = found.episodes.iter().map(|episode| episode.number).collect();
-    assert_eq!(turns, [6, 5, 4, 1, 3], "newest first, then the most important");
-    assert_eq!(
-        f.find_episodes(0, 2, 0).await.episodes,
-        [all[3].clone(), all[0].clone()]
-    );
-    let earlier = EpisodeRequest {
-        without: Some((all[0].dialogue, 4)),
-        ..request(f.pair(), 2, 2, 0)
-    };
-    let earlier = f.ledger().episodes.find_episodes(&f.scope, &earlier).await.unwrap();
-    let turns: Vec<u32> = earlier.episodes.iter().map(|episode| episode.number).collect();
-    assert_eq!(
-        (turns, earlier.vectors.len()),
-        (vec![3, 2, 1], 3),
-        "turns 4 to 6 are left out"
-    );
-    let mut seqs: Vec<i64> = found.vectors.iter().map(|row| row.seq).collect();
+    let turns = |numbers: &[usize]| -> BTreeSet<TurnId> { numbers.iter().map(|number| all[number - 1].turn).collect() };
+    assert_eq!(found.standing, turns(&[1, 3, 4, 5, 6]), "the newest, and the most important");
+    assert_eq!(f.find_episodes(2, 0, 0).await.standing, turns(&[5, 6]));
+    assert_eq!(f.find_episodes(0, 2, 0).await.standing, turns(&[1, 4]));
+    assert!(f.find_episodes(0, 0, 0).await.standing.is_empty());
+    let mut seqs: Vec<i64> = found.rows.iter().map(|row| row.seq).collect();
     seqs.sort_unstable();
-    let newest: Vec<TurnId> = found.vectors.iter().map(|row| row.turn).collect();
-    assert_eq!(newest.len(), 3, "the limit");
-    assert!(all[3..].iter().all(|episode| newest.contains(&episode.turn)));
-    let vector = found.vectors.iter().find(|row| row.turn == all[3].turn).unwrap();
-    assert_eq!((vector.model.as_str(), &*vector.vector), (MODEL, &[9.0, 0.5][..]));
+    let newest: BTreeSet<TurnId> = found.rows.iter().map(|row| row.episode.turn).collect();
+    assert_eq!(newest, turns(&[4, 5, 6]), "the limit");
+    let row = found.rows.iter().find(|row| row.episode.turn == all[3].turn).unwrap();
+    assert_eq!((row.model.as_deref(), &*row.vector), (Some(MODEL), &[9.0, 0.5][..]));
+    assert_eq!(row.episode, all[3]);
     let later = f.find_episodes(0, 0, seqs[1]).await;
-    assert!(later.episodes.is_empty() && later.vectors.len() == 1, "{later:?}");
-    assert_eq!(later.vectors[0].turn, all[5].turn);
-    assert!(f.find_episodes(1, 0, seqs[2]).await.vectors.is_empty());
+    assert_eq!(later.rows.len(), 1, "{later:?}");
+    assert_eq!(later.rows[0].episode, all[5]);
+    assert!(f.find_episodes(1, 0, seqs[2]).await.rows.is_empty());
 
     let (store, turns) = (&f.ledger().episodes, [all[1].turn, all[4].turn, f.id()]);
     let standing = store.load_standing_episodes(&f.scope, f.pair(), &turns).await.unwrap();
@@ -212,13 +202,13 @@ pub async fn episode_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(
     let first = told.turn(1);
     told.rewind_to(f, Some(first)).await;
     assert_eq!(f.standing().await, all[..1]);
-    assert_eq!(f.find_episodes(0, 9, 0).await.episodes.len(), 1);
+    assert_eq!(f.find_episodes(0, 9, 0).await.standing.len(), 1);
     let store = &f.ledger().episodes;
     let standing = store.load_standing_episodes(&f.scope, f.pair(), &all).await.unwrap();
     assert_eq!(standing.len(), 1);
     let listed = store.list_episodes(&f.scope, f.pair(), &page(9, None)).await.unwrap();
     assert_eq!(listed.items.len(), 1);
-    assert_eq!(f.find_episodes(0, 0, 0).await.vectors.len(), 3, "vectors stay");
+    assert_eq!(f.find_episodes(0, 0, 0).await.rows.len(), 3, "rows stay");
 
     restore_save(f, saved.id).await;
     assert_eq!(f.standing().await, all[..3]);
@@ -241,16 +231,15 @@ pub async fn shortened_turn_without_an_extraction_keeps_its_episode<S: LedgerSub
     commit.jobs.clear();
     commit.episode = Some(episode.clone());
     f.commit_turn(&commit).await;
-    assert_eq!(
-        f.find_episodes(9, 0, 0).await,
-        FoundEpisodes {
-            episodes: vec![episode.clone()],
-            vectors: vec![],
-        }
-    );
+    let found = f.find_episodes(9, 0, 0).await;
+    assert_eq!(found.standing, [episode.turn].into());
+    let [row] = &found.rows[..] else { panic!("{found:?}") };
+    assert_eq!((&row.episode, &row.model, row.vector.len()), (&episode, &None, 0));
     let cut = told.cut_turn(f, &turn, "reply").await;
-    let standing = f.find_episodes(9, 0, 0).await.episodes;
-    assert_eq!(standing, [Episode { turn: cut, ..episode }]);
+    let found = f.find_episodes(9, 0, 0).await;
+    assert_eq!(found.standing, [cut].into());
+    let copied = Episode { turn: cut, ..episode };
+    assert!(found.rows.iter().any(|row| row.episode == copied), "{found:?}");
     let missing = f.ledger().episodes.list_unembedded(&f.scope, "other", None, 9).await;
     assert!(missing.unwrap().is_empty(), "a greeting is not compared by meaning");
 }
@@ -277,8 +266,8 @@ pub async fn episodes_of_another_embedder_are_embedded_again<S: LedgerSubject>(f
     store.store_embeddings(&f.scope, "two", &vectors[..2]).await.unwrap();
     let left = store.list_unembedded(&f.scope, "two", None, 9).await.unwrap();
     assert_eq!(left.len(), 1);
-    let found = f.find_episodes(0, 0, 0).await.vectors;
-    let again = found.iter().filter(|row| row.model == "two" && *row.vector == [1.0]);
+    let found = f.find_episodes(0, 0, 0).await.rows;
+    let again = found.iter().filter(|row| row.model.as_deref() == Some("two") && *row.vector == [1.0]);
     assert_eq!(again.count(), 2);
 }
 
@@ -297,8 +286,8 @@ pub async fn episodes_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixtu
     let maintenance = &f.ledger().maintenance;
     maintenance.prune_expired(&f.scope, &before, 9).await.unwrap();
     let found = f.find_episodes(9, 0, 0).await;
-    assert_eq!((found.episodes.len(), found.vectors.len()), (1, 1));
-    assert_eq!(found.vectors[0].turn, first);
+    assert_eq!(found.standing, [first].into());
+    assert_eq!(found.rows.len(), 1);
 }
 
 pub async fn episodes_of_another_pair_or_tenant_are_not_found<S: LedgerSubject>(f: &Fixture<S>) {
@@ -323,5 +312,5 @@ pub async fn episodes_of_another_pair_or_tenant_are_not_found<S: LedgerSubject>(
         .await
         .unwrap();
     assert!(missing.is_empty());
-    assert_eq!(f.find_episodes(0, 0, 0).await.vectors[0].model, MODEL);
+    assert_eq!(f.find_episodes(0, 0, 0).await.rows[0].model.as_deref(), Some(MODEL));
 }

@@ -68,3 +68,7 @@ for player in range(1, players + 1):
     ]
 for start in range(0, len(events), 50):
     send("POST", f"{WORLD}/events", {"events": events[start : start + 50]})
+
+# The first turn of a world loads its lore. The test measures the later turns.
+made = send("POST", "/v1/sessions", {"world_id": "vale", "npc_id": "mira", "player_id": "load-0"})
+send("POST", f"/v1/sessions/{made['id']}/turns", {"text": "Is the way to the ferry safe?"})

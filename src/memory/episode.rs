@@ -1,6 +1,8 @@
 //! Episodes: one line about each turn of an NPC with a player, and the choice of lines for a prompt
 //! (docs/algorithms.md#episodes).
 
+use std::cell::OnceCell;
+
 use chrono::{DateTime, Utc};
 use unicode_segmentation::UnicodeSegmentation as _;
 
@@ -87,6 +89,11 @@ pub fn choose_episodes(
     exclusion: impl Fn(&Episode) -> Option<EpisodeFate>,
 ) -> Vec<RankedEpisode> {
     let mut fates: Vec<Option<EpisodeFate>> = vec![None; candidates.len()];
+    let keys: Vec<OnceCell<String>> = vec![OnceCell::new(); candidates.len()];
+    let key = |at: usize| keys[at].get_or_init(|| sentence_key(&candidates[at].episode.text));
+    let is_near = |one: usize, other: usize| {
+        key(one) == key(other) || is_near_in_meaning(&candidates[one], &candidates[other], near)
+    };
     let (mut chosen, mut others): (Vec<(usize, RankedEpisode)>, Vec<RankedEpisode>) = (Vec::new(), Vec::new());
     for (stage, most) in [
         (EpisodeStage::Recent, counts.recent),
@@ -102,13 +109,10 @@ pub fn choose_episodes(
                 rank += usize::from(known == EpisodeFate::Used);
                 continue;
             }
-            let candidate = &candidates[at];
             let is_repeated = || {
-                chosen
-                    .iter()
-                    .any(|(_, other)| is_near(candidate, &candidates[other.at], near))
+                chosen.iter().any(|(_, other)| is_near(at, other.at))
             };
-            let fate = exclusion(candidate.episode)
+            let fate = exclusion(candidates[at].episode)
                 .or_else(|| is_repeated().then_some(EpisodeFate::NearDuplicate))
                 .unwrap_or(EpisodeFate::Used);
             fates[at] = Some(fate);
@@ -150,15 +154,16 @@ fn stage_order(candidates: &[EpisodeCandidate<'_>], stage: EpisodeStage) -> Vec<
     order
 }
 
-/// True if two episodes tell the same. Episodes with different numbers differ.
-fn is_near(one: &EpisodeCandidate<'_>, other: &EpisodeCandidate<'_>, near: f32) -> bool {
-    let (text, other_text) = (&one.episode.text, &other.episode.text);
-    let digits = |text: &str| text.chars().filter(char::is_ascii_digit).collect::<String>();
-    sentence_key(text) == sentence_key(other_text)
-        || !one.vector.is_empty()
-            && one.vector.len() == other.vector.len()
-            && dot_product(one.vector, other.vector) >= near
-            && digits(text) == digits(other_text)
+/// True if two episodes tell the same by their vectors. Episodes with different numbers differ.
+fn is_near_in_meaning(one: &EpisodeCandidate<'_>, other: &EpisodeCandidate<'_>, near: f32) -> bool {
+    let digits = |candidate: &EpisodeCandidate<'_>| {
+        let text = candidate.episode.text.chars();
+        text.filter(char::is_ascii_digit).collect::<String>()
+    };
+    !one.vector.is_empty()
+        && one.vector.len() == other.vector.len()
+        && dot_product(one.vector, other.vector) >= near
+        && digits(one) == digits(other)
 }
 
 /// Returns the text on one line, cut to `most` characters, with `…` for the rest.

@@ -1,5 +1,7 @@
 //! Actions in a prompt: those for which the NPC may ask, and what became of those for which it asked.
 
+use std::sync::Arc;
+
 use minijinja::{Value, context};
 
 use super::{
@@ -10,7 +12,7 @@ use super::{
 };
 use chrono::{DateTime, Utc};
 use colloquy_memory::{
-    actions::{ActionRule, no_arguments},
+    actions::ActionRule,
     authored::Language,
     game_clock::GameClock,
 };
@@ -27,9 +29,9 @@ const MAX_OUTCOME_CHARS: usize = 120;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ActionLines {
     /// A line for each action for which the NPC may ask.
-    pub offers: Vec<String>,
+    pub offers: Vec<Arc<str>>,
     /// A line for each action that the NPC asked for, latest first: those that are settled, and then those that wait.
-    pub outcomes: Vec<String>,
+    pub outcomes: Vec<Arc<str>>,
 }
 
 impl ActionLines {
@@ -43,18 +45,9 @@ impl ActionLines {
         let ages = AgeFormatter { language, now, clock };
         let line = |values| {
             let text = templates.render(language, Template::ReplyActions, values)?;
-            Ok(text.trim().to_owned())
+            Ok(text.trim().into())
         };
-        let offers = offered.iter().map(|rule| {
-            let takes_some = rule.arguments != no_arguments();
-            line(context! {
-                name => rule.name.as_str(),
-                description => escape_untrusted(&rule.description),
-                // The author's JSON has one line, and stays JSON.
-                arguments => takes_some.then(|| rule.arguments.to_string()),
-                status => (), text => (), ago => (),
-            })
-        });
+        let offers = offered.iter().map(|rule| templates.render_offer(language, rule));
         let outcomes = asked.iter().map(|action| {
             let asked = &action.asked;
             let answered_at = action.answer.as_ref().map(|answer| answer.at);
@@ -85,7 +78,7 @@ fn clip_arguments(arguments: &str) -> String {
 }
 
 /// A line that fits: its position among all, its text, and its tokens.
-type ShownLine = (usize, String, u32);
+type ShownLine = (usize, Arc<str>, u32);
 
 /// The lines that fit. An outcome never takes the place of an offer.
 #[derive(Default)]
@@ -98,7 +91,7 @@ pub(super) struct ShownActions {
 impl ShownActions {
     /// Selects the lines that fit, and takes their tokens from `left`.
     pub(super) fn select_fitting(lines: &ActionLines, left: &mut u32, count: &dyn Fn(&str) -> u32) -> Self {
-        let mut fit = |lines: &[String], mut chars: usize| {
+        let mut fit = |lines: &[Arc<str>], mut chars: usize| {
             let mut fitting = Vec::new();
             for (at, line) in lines.iter().enumerate() {
                 let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
@@ -144,7 +137,7 @@ impl ShownActions {
         let texts = |lines: &[ShownLine]| {
             lines
                 .iter()
-                .map(|line| Value::from(line.1.as_str()))
+                .map(|line| Value::from(&*line.1))
                 .collect::<Vec<_>>()
         };
         context! { offers => texts(&self.offers), outcomes => texts(&self.outcomes) }
@@ -177,8 +170,9 @@ mod tests {
         ] {
             let lines = ActionLines::render(&templates, language, &rules, &[], (DateTime::UNIX_EPOCH, None)).unwrap();
             let schema = r#"{"required":["gate"],"type":"object"}"#;
+            let offers: Vec<&str> = lines.offers.iter().map(|line| &**line).collect();
             assert_eq!(
-                lines.offers,
+                offers,
                 [
                     format!("{offer} wave: Waves (Persona)."),
                     format!("{offer} open_gate: Opens. {label}: {schema}")
@@ -189,7 +183,7 @@ mod tests {
 
     #[test]
     fn outcomes_never_take_the_place_of_offers() {
-        let long = |sign: &str, count| vec![sign.repeat(500); count];
+        let long = |sign: &str, count| vec![Arc::from(sign.repeat(500)); count];
         let lines = ActionLines {
             offers: long("o", 7),
             outcomes: long("x", 4),

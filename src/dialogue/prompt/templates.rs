@@ -7,6 +7,7 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 use super::untrusted::escape_untrusted;
 use colloquy_core::ids::{NpcId, WorldId};
 use colloquy_memory::{
+    actions::{ActionRule, no_arguments},
     attributes::{AttributeAuthor, AttributeRule},
     authored::{Language, Npc, ReplyLanguage, World},
     keywords::with_particle,
@@ -103,6 +104,8 @@ const MIN_CACHED_BYTES: usize = 48;
 
 /// The maximum number of cached rendered player lines. Each line recurs in the history of every later turn.
 const MAX_CACHED_LINES: u64 = 20_000;
+/// The maximum number of cached lines about actions for which an NPC may ask.
+const MAX_CACHED_ACTIONS: u64 = 2_000;
 /// The maximum number of NPCs with a cached first section, which stays the same until an edit.
 const MAX_CACHED_SYSTEMS: u64 = 10_000;
 
@@ -111,6 +114,8 @@ pub struct Templates {
     env: Environment<'static>,
     counts: moka::sync::Cache<(TokenCounter, u64), u32>,
     lines: moka::sync::Cache<(Language, String), Arc<str>>,
+    /// Lines about actions, by the texts of their values.
+    actions: moka::sync::Cache<(Language, [String; 3]), Arc<str>>,
     systems: moka::sync::Cache<(WorldId, NpcId), Arc<CachedSystemPrompt>>,
     hasher: std::hash::RandomState,
 }
@@ -149,6 +154,7 @@ impl Templates {
             env,
             counts: moka::sync::Cache::new(MAX_CACHED_COUNTS),
             lines: moka::sync::Cache::new(MAX_CACHED_LINES),
+            actions: moka::sync::Cache::new(MAX_CACHED_ACTIONS),
             systems: moka::sync::Cache::new(MAX_CACHED_SYSTEMS),
             hasher: std::hash::RandomState::new(),
         };
@@ -196,6 +202,25 @@ impl Templates {
         let values = context! { line => escape_untrusted(line) };
         let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
         self.lines.insert(key, rendered.clone());
+        Ok(rendered)
+    }
+
+    /// Renders the line about an action for which the NPC may ask.
+    pub(crate) fn render_offer(&self, language: Language, rule: &ActionRule) -> Result<Arc<str>, TemplateError> {
+        // The author's JSON has one line, and stays JSON.
+        let takes_some = rule.arguments != no_arguments();
+        let arguments = takes_some.then(|| rule.arguments.to_string());
+        let texts = [&rule.name, &rule.description, arguments.as_ref().unwrap_or(&String::new())].map(String::clone);
+        let key = (language, texts);
+        if let Some(kept) = self.actions.get(&key) {
+            return Ok(kept);
+        }
+        let values = context! {
+            name => rule.name.as_str(), description => escape_untrusted(&rule.description), arguments,
+            status => (), text => (), ago => (),
+        };
+        let rendered: Arc<str> = self.render(language, Template::ReplyActions, values)?.trim().into();
+        self.actions.insert(key, rendered.clone());
         Ok(rendered)
     }
 

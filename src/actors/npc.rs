@@ -55,7 +55,7 @@ impl NpcActor {
             let world = found_world.ok_or(DialogueError::NoWorld(world))?;
             let npc = found_npc.ok_or(DialogueError::NoNpc(npc))?;
             Ok(AuthoredNpc {
-                world: Arc::new(world.for_npc(&npc)),
+                world: Arc::new(world).for_npc(&npc),
                 npc: Arc::new(npc),
             })
         };

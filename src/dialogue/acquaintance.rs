@@ -32,8 +32,7 @@ pub(super) async fn last_meeting(services: &Services, input: &TurnInput) -> Stor
     };
     if !is_open(&recap.locks).await? {
         // The locks are those of the whole dialogue. The summary may tell nothing of the locked content.
-        let silent = locks::silent_terms([input.npc.name.as_str()]);
-        let split = LocksByWords::load(services, scope, &input.world, &recap.locks, &silent).await?;
+        let split = LocksByWords::load(services, scope, &input.world, &recap.locks, &input.npc.name).await?;
         recap.locks = split.locks_of(&[&recap.text]);
         if !is_open(&recap.locks).await? {
             return meeting(true).await;

@@ -186,7 +186,12 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
     let mut ranked: Vec<(TurnId, f64)> = episodes
         .of_model(model)
         .filter(|row| row.vector.len() == line.len())
-        .map(|row| (row.episode.turn, calibration.relevance_of(dot_product(line, &row.vector))))
+        .map(|row| {
+            (
+                row.episode.turn,
+                calibration.relevance_of(dot_product(line, &row.vector)),
+            )
+        })
         .filter(|(_, similarity)| *similarity >= least)
         .collect();
     ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));

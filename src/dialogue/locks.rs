@@ -54,13 +54,13 @@ pub(super) struct LocksByWords {
 }
 
 impl LocksByWords {
-    /// Compares texts with the present entries of the lore among `locks`. `silent`: see [`silent_terms`].
+    /// Compares texts with the present entries of the lore among `locks`, without the words of [`silent_terms`].
     pub(super) async fn load(
         services: &Services,
         scope: &TenantScope,
         world: &World,
         locks: &DisclosureLocks,
-        silent: &BTreeSet<u32>,
+        npc_name: &str,
     ) -> StoreResult<Self> {
         let mut split = Self {
             certain: locks.clone(),
@@ -70,6 +70,7 @@ impl LocksByWords {
             return Ok(split);
         }
         let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
+        let silent = &silent_terms([npc_name]);
         for (npc, entry) in locks.lore_keys() {
             // The words of a deleted entry are unknown.
             let Some(found) = lore.entry(entry) else { continue };

@@ -19,7 +19,7 @@ pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::Reco
 use super::{
     Services,
     jobs::{JobError, JobInput, JobReport, outbox::relay_or_log},
-    locks::{self, LocksByWords},
+    locks::LocksByWords,
     models::tallied_usage,
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
     recall,
@@ -120,9 +120,11 @@ pub(super) async fn extract_facts(
     }
     let memory = turn_facts::reconcile_turn(services, scope, job, said, &injected, learned).await?;
     failpoint!("facts.durable");
-    relay_or_log(services).await;
+    if memory.is_some() {
+        relay_or_log(services).await;
+    }
     Ok(JobReport {
-        memory,
+        memory: memory.unwrap_or_default(),
         ..JobReport::default()
     })
 }
@@ -151,8 +153,7 @@ async fn collect_injected(
     if said.turn.player.is_some() {
         injected.is_private = audience.private_to.is_some();
         let told = trace.told_locks.as_ref().unwrap_or(&injected.locks);
-        let silent = locks::silent_terms([said.npc.name.as_str()]);
-        injected.private_locks = LocksByWords::load(services, scope, &said.world, told, &silent).await?;
+        injected.private_locks = LocksByWords::load(services, scope, &said.world, told, &said.npc.name).await?;
         injected.private_locks.by_words.extend(trace.locked.iter().cloned());
     }
     let open = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);

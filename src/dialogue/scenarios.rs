@@ -246,7 +246,7 @@ impl UnlockTrigger {
         let rules = said.world.settings.unlock_rules();
         (!rules.is_empty()).then(|| Self {
             scope: scope.clone(),
-            world: Arc::new(said.world.clone()),
+            world: Arc::clone(&said.world),
             npc: Arc::new(said.npc.clone()),
             player: player.clone(),
             at: said.turn.committed_at,

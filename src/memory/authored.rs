@@ -1,6 +1,6 @@
 //! Authored content: worlds and their NPCs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -184,9 +184,15 @@ pub struct WorldRecall {
 impl World {
     /// The world as `npc` sees it: the NPC's settings override the world's settings.
     #[must_use]
-    pub fn for_npc(mut self, npc: &Npc) -> Self {
-        self.settings = self.settings.overridden_by(&npc.settings);
-        self
+    pub fn for_npc(self: Arc<Self>, npc: &Npc) -> Arc<Self> {
+        if npc.settings == WorldSettings::default() {
+            return self;
+        }
+        let settings = self.settings.overridden_by(&npc.settings);
+        Arc::new(Self {
+            settings,
+            ..Arc::unwrap_or_clone(self)
+        })
     }
 }
 

@@ -109,9 +109,7 @@ pub fn choose_episodes(
                 rank += usize::from(known == EpisodeFate::Used);
                 continue;
             }
-            let is_repeated = || {
-                chosen.iter().any(|(_, other)| is_near(at, other.at))
-            };
+            let is_repeated = || chosen.iter().any(|(_, other)| is_near(at, other.at));
             let fate = exclusion(candidates[at].episode)
                 .or_else(|| is_repeated().then_some(EpisodeFate::NearDuplicate))
                 .unwrap_or(EpisodeFate::Used);
@@ -287,10 +285,10 @@ mod tests {
             similarity: None,
             vector: &[1.0, 0.0],
         };
-        assert!(!is_near(&of(&a), &of(&b), 0.95));
+        assert!(!is_near_in_meaning(&of(&a), &of(&b), 0.95));
         let c = episode(3, 5, "Three coins were given by the player.");
         let d = episode(4, 5, "The player gave three coins.");
-        assert!(is_near(&of(&c), &of(&d), 0.95));
+        assert!(is_near_in_meaning(&of(&c), &of(&d), 0.95));
     }
 
     #[test]

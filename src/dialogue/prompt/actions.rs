@@ -11,11 +11,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use chrono::{DateTime, Utc};
-use colloquy_memory::{
-    actions::ActionRule,
-    authored::Language,
-    game_clock::GameClock,
-};
+use colloquy_memory::{actions::ActionRule, authored::Language, game_clock::GameClock};
 use colloquy_ports::ledger::actions::Action;
 
 /// The maximum length of all lines about possible actions, in characters: a schema alone may have 2,000 bytes.
@@ -134,12 +130,7 @@ impl ShownActions {
         self.dropped
     }
     pub(super) fn template_values(&self) -> Value {
-        let texts = |lines: &[ShownLine]| {
-            lines
-                .iter()
-                .map(|line| Value::from(&*line.1))
-                .collect::<Vec<_>>()
-        };
+        let texts = |lines: &[ShownLine]| lines.iter().map(|line| Value::from(&*line.1)).collect::<Vec<_>>();
         context! { offers => texts(&self.offers), outcomes => texts(&self.outcomes) }
     }
     /// Returns the positions of the shown offers, and of the shown outcomes.

@@ -16,7 +16,7 @@ use crate::{
 };
 use colloquy_memory::{
     episode::{Episode, EpisodeCandidate, RankedEpisode, choose_episodes},
-    summary::{Summary, ToldContent},
+    summary::Summary,
     trace::{EpisodeFate, EpisodeTrace},
 };
 
@@ -52,12 +52,12 @@ pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSet
 }
 
 impl ShownEpisodes {
-    /// Selects the best episodes that fit. `told` are the summaries of the prompt.
+    /// Selects the best episodes that fit. `is_told`: a summary of the prompt tells the text.
     pub(super) fn select_fitting(
         material: &PromptMaterial<'_>,
         settings: (&PromptSettings, &EpisodeSettings),
         history: &HistoryWindow,
-        told: &ToldContent,
+        is_told: &dyn Fn(&str) -> bool,
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Self {
@@ -78,7 +78,7 @@ impl ShownEpisodes {
                 // A summary of this dialogue tells nothing of the turns after it.
                 let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
                 let may_be_told = episode.dialogue != material.dialogue || material.summaries.iter().any(covers);
-                (may_be_told && told.tells(&episode.text)).then_some(EpisodeFate::InSummary)
+                (may_be_told && is_told(&episode.text)).then_some(EpisodeFate::InSummary)
             }
         };
         let near = material.near_duplicate_cosine;

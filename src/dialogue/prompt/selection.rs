@@ -1,5 +1,7 @@
 //! The content of a prompt besides persona and line, and the order in which content is dropped.
 
+use std::cell::LazyCell;
+
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
@@ -212,8 +214,10 @@ impl PromptSelection {
     ) {
         let left = left.saturating_sub(self.summary_tokens());
         let of_meeting = self.standing.who.summary();
-        let told = ToldContent::of_texts(self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting));
-        self.episodes = ShownEpisodes::select_fitting(material, settings, &self.history, &told, left, count);
+        let texts = self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting);
+        let told = LazyCell::new(|| ToldContent::of_texts(texts));
+        self.episodes =
+            ShownEpisodes::select_fitting(material, settings, &self.history, &|text| told.tells(text), left, count);
     }
 
     /// Returns the tokens of the summaries with their heading.

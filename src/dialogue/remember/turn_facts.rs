@@ -37,7 +37,8 @@ use colloquy_ports::{
 /// for the lines after its turn.
 const MAX_CALLS_PER_TURN: usize = 4;
 
-/// Writes the learned facts. Returns the changes, or an empty list if the turn was unsaid meanwhile.
+/// Writes the learned facts. Returns the changes, or an empty list if the turn was unsaid meanwhile. `None`: the turn changes
+/// no memory, and the index needs no news.
 ///
 /// Every player may hear the facts that the NPC told of itself, so their memory differs from the memory of the player's
 /// own facts. The plans of the two memories are made separately and written at once.
@@ -48,7 +49,7 @@ pub(super) async fn reconcile_turn(
     said: &JobInput,
     injected: &InjectedMemory,
     learned: LearnedFacts,
-) -> Result<Vec<MemoryChange>, JobError> {
+) -> Result<Option<Vec<MemoryChange>>, JobError> {
     let (for_all, own) = self_told::split_shared(services, scope, said, injected, learned.facts).await?;
     let extraction = Extraction {
         turn: said.turn.id,
@@ -76,7 +77,7 @@ pub(super) async fn reconcile_turn(
             .and_then(|fresh| new_episode(services, said, injected, fresh));
         let result = empty_reconciliation(said.world.id.clone(), writing, extraction, episode);
         return match services.ledger.facts.commit_reconciliation(scope, &result).await? {
-            ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(Vec::new()),
+            ReconcileOutcome::Committed | ReconcileOutcome::Fenced => Ok(None),
             ReconcileOutcome::MemoryMoved => {
                 Err(StoreError::Corrupt(format!("the end of {} depends on a memory", said.turn.id)).into())
             }
@@ -111,9 +112,8 @@ pub(super) async fn reconcile_turn(
     let written = write_updates(&parts, said.turn.committed_at, &writing, answer, &mut judge).await?;
     let outcomes = parts.iter().zip(written.into_iter().flatten());
     let added = outcomes.filter_map(|(part, outcome)| Some((part.addition.as_ref()?, outcome)));
-    Ok(added
-        .flat_map(|(addition, (known, settled))| memory_changes(&known, &settled, addition))
-        .collect())
+    let changes = added.flat_map(|(addition, (known, settled))| memory_changes(&known, &settled, addition));
+    Ok(Some(changes.collect()))
 }
 
 /// Returns the record of a turn that taught nothing. It changes no memory and depends on no memory.

@@ -470,7 +470,9 @@ async fn recall_for_line(
             recalled.embed_query(services, input, watch).await;
         }
         if needed.facts {
-            recalled.search_facts(services, input, state.clock().await?, watch).await?;
+            recalled
+                .search_facts(services, input, state.clock().await?, watch)
+                .await?;
         }
         Ok::<_, TurnError>(())
     };
@@ -490,7 +492,9 @@ async fn recall_for_line(
         let without = recalled.query.terms.clone();
         recalled.query.add_names(&names, spoken);
         if recalled.query.terms != without {
-            recalled.search_facts(services, input, state.clock().await?, watch).await?;
+            recalled
+                .search_facts(services, input, state.clock().await?, watch)
+                .await?;
         }
     }
     Ok(recalled)

@@ -1,6 +1,6 @@
 //! Reading a memory: lists, hybrid search with score parts, history.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use chrono::{DateTime, Utc};
@@ -106,7 +106,7 @@ pub async fn list_facts(
                 format!("must be 1 to {MAX_QUERY_CHARS} characters"),
             ));
         }
-        let world = world.clone().for_npc(&npc);
+        let world = Arc::new(world.clone()).for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
         let (hits, _) =
             recall::search_facts(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;

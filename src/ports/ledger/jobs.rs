@@ -1,6 +1,8 @@
 //! Durable jobs after turns: run at least once, idempotent by (dialogue, turn, kind), leased, retried and dead-lettered
 //! (docs/algorithms.md#jobs).
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -134,7 +136,7 @@ pub struct JobInput {
     /// stored.
     pub trace: Option<TurnTrace>,
     pub dialogue: Dialogue,
-    pub world: World,
+    pub world: Arc<World>,
     pub npc: Npc,
 }
 

@@ -1,6 +1,6 @@
 //! Actions of NPCs. The commit of a turn inserts them; `rewinds::derived_rows` takes them back and reinstates them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -82,15 +82,21 @@ const LIST_ACTIONS: &str = select_actions!(
             WHEN a.answer IS NOT NULL THEN a.answer WHEN a.expires_at < $6 THEN 'expired' ELSE 'requested' END)
      ORDER BY a.seq LIMIT $7"
 );
-const SETTLED_ACTIONS: &str = select_actions!(
-    "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
-        AND CASE WHEN a.answer IS NULL THEN a.expires_at < $4 ELSE a.answered_at <= $4 END
-     ORDER BY CASE WHEN a.answer IS NULL THEN a.expires_at ELSE a.answered_at END DESC, a.seq DESC LIMIT 8"
-);
-const WAITING_ACTIONS: &str = select_actions!(
-    "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
-        AND a.answer IS NULL AND a.expires_at >= $4
-     ORDER BY a.seq DESC LIMIT 8"
+/// The latest settled actions, and the latest that wait.
+const LATEST_ACTIONS: &str = concat!(
+    "SELECT * FROM (",
+    select_actions!(
+        "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
+            AND CASE WHEN a.answer IS NULL THEN a.expires_at < $4 ELSE a.answered_at <= $4 END
+         ORDER BY CASE WHEN a.answer IS NULL THEN a.expires_at ELSE a.answered_at END DESC, a.seq DESC LIMIT 8"
+    ),
+    ") s UNION ALL SELECT * FROM (",
+    select_actions!(
+        "actions a WHERE a.tenant = $1 AND a.dialogue = $2 AND a.npc = $3 AND a.lifted_at IS NULL
+            AND a.answer IS NULL AND a.expires_at >= $4
+         ORDER BY a.seq DESC LIMIT 8"
+    ),
+    ") w"
 );
 /// Takes effect once: only an open action has no answer.
 const ANSWER_ACTION: &str = "UPDATE actions SET answer = $3, answer_text = $4, answered_at = $5
@@ -212,16 +218,13 @@ impl ActionStore for SqlActionStore {
         npc: &NpcId,
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>> {
-        let (settled, waiting) = (
-            bind!(SETTLED_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until)),
-            bind!(WAITING_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until)),
-        );
-        let (mut found, waiting) = tokio::try_join!(
-            self.0.fetch_all(scope, settled, read_action),
-            self.0.fetch_all(scope, waiting, read_action),
-        )?;
-        // An action that was answered between the reads is in one of them, or in none until the next turn.
-        found.extend(waiting);
+        let query = bind!(LATEST_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until));
+        let mut found = self.0.fetch_all(scope, query, read_action).await?;
+        let settled_at = |action: &Action| match &action.answer {
+            Some(answer) => Some(answer.at),
+            None => Some(action.asked.expires_at).filter(|at| *at < until),
+        };
+        found.sort_by_key(|action| Reverse((settled_at(action), action.seq)));
         Ok(found)
     }
     async fn answer_action(
@@ -272,8 +275,7 @@ sqlite_plan_tests! {
             assert_searches(STANDING_ACTIONS, &["actions_of_world"]).await;
             assert_searches(OPEN_ACTIONS, &["actions_open"]).await;
             assert_searches(ANSWER_ACTION, &["actions_by_id"]).await;
-            assert_searches(SETTLED_ACTIONS, &["actions_of_dialogue"]).await;
-            assert_searches(WAITING_ACTIONS, &["actions_of_dialogue"]).await;
+            assert_searches(LATEST_ACTIONS, &["actions_of_dialogue"]).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit,
@@ -28,7 +29,7 @@ pub(super) struct SqlAuthoredStore(pub(super) Arc<Engine>);
 /// The columns of [`read_world`], for the table alias `w`.
 macro_rules! world_columns {
     () => {
-        "w.id, w.name, w.premise, w.language, w.rules, w.settings, w.lore_version, w.version, w.updated_at"
+        "w.id, w.lore_version, w.version, w.updated_at, w.name, w.premise, w.language, w.rules, w.settings"
     };
 }
 /// The columns of [`read_npc`], for the table alias `n`.
@@ -109,18 +110,70 @@ fn read_language(columns: &mut Columns<'_>) -> StoreResult<Language> {
     columns.named([Language::En, Language::Ko], Language::as_str)
 }
 
+/// Worlds by tenant and id.
+pub(super) type KnownWorlds = moka::sync::Cache<(TenantId, WorldId), Arc<World>>;
+/// The number of worlds that this node remembers for its jobs.
+pub(super) const MAX_KNOWN_WORLDS: u64 = 1_000;
+/// The columns of a world after its versions.
+const WORLD_BODY_COLUMNS: usize = 5;
+
 pub(super) fn read_world(columns: &mut Columns<'_>) -> StoreResult<World> {
-    Ok(World {
-        id: columns.id()?,
-        name: columns.next()?,
-        premise: columns.next()?,
-        language: read_language(columns)?,
-        rules: columns.json()?,
-        settings: columns.json()?,
-        lore_version: columns.number()?,
-        version: columns.number()?,
-        updated_at: columns.time()?,
-    })
+    let head = WorldHead::read(columns)?;
+    head.read_body(columns)
+}
+
+/// Reads a world. Settings can be long: an unchanged world is not parsed again.
+pub(super) fn read_known_world(
+    columns: &mut Columns<'_>,
+    tenant: &TenantId,
+    known: &KnownWorlds,
+) -> StoreResult<Arc<World>> {
+    let head = WorldHead::read(columns)?;
+    let key = (tenant.clone(), head.id.clone());
+    if let Some(world) = known.get(&key).filter(|world| head.is_of(world)) {
+        columns.skip(WORLD_BODY_COLUMNS);
+        return Ok(world);
+    }
+    let world = Arc::new(head.read_body(columns)?);
+    known.insert(key, Arc::clone(&world));
+    Ok(world)
+}
+
+/// The id of a world, and what changes with every edit.
+struct WorldHead {
+    id: WorldId,
+    lore_version: u32,
+    version: u32,
+    updated_at: DateTime<Utc>,
+}
+
+impl WorldHead {
+    fn read(columns: &mut Columns<'_>) -> StoreResult<Self> {
+        Ok(Self {
+            id: columns.id()?,
+            lore_version: columns.number()?,
+            version: columns.number()?,
+            updated_at: columns.time()?,
+        })
+    }
+
+    fn is_of(&self, world: &World) -> bool {
+        (self.lore_version, self.version, self.updated_at) == (world.lore_version, world.version, world.updated_at)
+    }
+
+    fn read_body(self, columns: &mut Columns<'_>) -> StoreResult<World> {
+        Ok(World {
+            id: self.id,
+            name: columns.next()?,
+            premise: columns.next()?,
+            language: read_language(columns)?,
+            rules: columns.json()?,
+            settings: columns.json()?,
+            lore_version: self.lore_version,
+            version: self.version,
+            updated_at: self.updated_at,
+        })
+    }
 }
 
 pub(super) fn read_npc(columns: &mut Columns<'_>) -> StoreResult<Npc> {

@@ -196,7 +196,9 @@ impl EpisodeStore for SqlEpisodeStore {
             let turns: Option<&str> = columns.next()?;
             for turn in turns.into_iter().flat_map(|turns| turns.split(',')) {
                 let turn = turn.parse();
-                found.standing.insert(turn.map_err(|error| StoreError::Corrupt(format!("a turn of an episode: {error}")))?);
+                found
+                    .standing
+                    .insert(turn.map_err(|error| StoreError::Corrupt(format!("a turn of an episode: {error}")))?);
             }
         }
         Ok(found)

@@ -7,7 +7,9 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    Connection, Engine, audit, authored, dialogues,
+    Connection, Engine, audit,
+    authored::{self, KnownWorlds, MAX_KNOWN_WORLDS},
+    dialogues,
     job_calls::{self, usage_line},
     rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
     statements::{execute, fetch_optional},
@@ -30,7 +32,14 @@ use colloquy_ports::{
     },
 };
 
-pub(super) struct SqlJobStore(pub(super) Arc<Engine>);
+/// The second field has the worlds of the latest jobs.
+pub(super) struct SqlJobStore(pub(super) Arc<Engine>, KnownWorlds);
+
+impl SqlJobStore {
+    pub(super) fn new(engine: Arc<Engine>) -> Self {
+        Self(engine, KnownWorlds::new(MAX_KNOWN_WORLDS))
+    }
+}
 
 /// Reads the turn first and all related rows by primary key. Deleted worlds and NPCs are included, because other NPCs
 /// may have heard the turn. `MATERIALIZED` fixes the order: before Postgres has analyzed the tables of a new ledger, it
@@ -168,10 +177,11 @@ struct PrecedingTurn {
     reply: String,
 }
 
-fn read_spoken_turn(columns: &mut Columns<'_>) -> StoreResult<JobInput> {
+fn read_spoken_turn(columns: &mut Columns<'_>, tenant: &TenantId, worlds: &KnownWorlds) -> StoreResult<JobInput> {
     let turn = turns::read_turn(columns)?.turn;
     let dialogue = dialogues::read_dialogue(columns)?;
-    let (world, npc) = (authored::read_world(columns)?, authored::read_npc(columns)?);
+    let world = authored::read_known_world(columns, tenant, worlds)?;
+    let npc = authored::read_npc(columns)?;
     let mut before: Vec<PrecedingTurn> = columns.json()?;
     before.sort_by_key(|turn| turn.number);
     let trace = columns.maybe_json()?;
@@ -215,11 +225,15 @@ fn read_job_row(columns: &mut Columns<'_>) -> StoreResult<JobRow> {
 #[async_trait]
 impl JobStore for SqlJobStore {
     async fn load_job_input(&self, scope: &TenantScope, job: &Job) -> StoreResult<Option<JobInput>> {
-        let query = bind!(
-            SPOKEN_FOR_JOB;
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let row = fetch_optional!(
+            connection, SPOKEN_FOR_JOB;
             scope.tenant(), job.turn, i64::from(job.text_version), job.kind == JobKind::ExtractFacts
-        );
-        self.0.fetch_optional(scope, query, read_spoken_turn).await
+        )
+        .await?;
+        drop(connection);
+        row.map(|row| read_spoken_turn(&mut Columns::new(&row), scope.tenant(), &self.1))
+            .transpose()
     }
     async fn store_answer(&self, scope: &TenantScope, fence: &JobFence, answer: &str) -> StoreResult<bool> {
         let query = bind!(

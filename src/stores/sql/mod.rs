@@ -145,7 +145,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),
         actions: Arc::new(actions::SqlActionStore(engine.clone())),
-        jobs: Arc::new(jobs::SqlJobStore(engine.clone())),
+        jobs: Arc::new(jobs::SqlJobStore::new(engine.clone())),
         curator: Arc::new(curator::SqlCuratorStore(engine.clone())),
         rewinds: Arc::new(rewinds::SqlRewindStore(engine.clone())),
         saves: Arc::new(saves::SqlSaveStore(engine.clone())),

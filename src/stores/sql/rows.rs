@@ -126,6 +126,9 @@ impl<'r> Columns<'r> {
         self.at += 1;
         self.row.try_get(at).map_err(store_error)
     }
+    pub(super) const fn skip(&mut self, columns: usize) {
+        self.at += columns;
+    }
     /// Reads an unsigned number.
     pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {
         to_unsigned(self.next()?)

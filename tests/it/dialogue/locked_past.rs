@@ -601,7 +601,7 @@ fn npc_settings_raise_no_progress() {
         };
         stage.world.settings.unlocks = Some(vec![rule(1)]);
         stage.npc.settings.unlocks = Some(vec![rule(5)]);
-        stage.world = stage.world.clone().for_npc(&stage.npc);
+        stage.world = Arc::unwrap_or_clone(Arc::new(stage.world.clone()).for_npc(&stage.npc));
         let mut talk = stage.session("p1").await;
         stage
             .llm

@@ -146,7 +146,11 @@ pub async fn episodes_are_found_by_age_importance_and_vectors<S: LedgerSubject>(
     }
     let found = f.find_episodes(2, 3, 0).await;
     let turns = |numbers: &[usize]| -> BTreeSet<TurnId> { numbers.iter().map(|number| all[number - 1].turn).collect() };
-    assert_eq!(found.standing, turns(&[1, 3, 4, 5, 6]), "the newest, and the most important");
+    assert_eq!(
+        found.standing,
+        turns(&[1, 3, 4, 5, 6]),
+        "the newest, and the most important"
+    );
     assert_eq!(f.find_episodes(2, 0, 0).await.standing, turns(&[5, 6]));
     assert_eq!(f.find_episodes(0, 2, 0).await.standing, turns(&[1, 4]));
     assert!(f.find_episodes(0, 0, 0).await.standing.is_empty());
@@ -267,7 +271,9 @@ pub async fn episodes_of_another_embedder_are_embedded_again<S: LedgerSubject>(f
     let left = store.list_unembedded(&f.scope, "two", None, 9).await.unwrap();
     assert_eq!(left.len(), 1);
     let found = f.find_episodes(0, 0, 0).await.rows;
-    let again = found.iter().filter(|row| row.model.as_deref() == Some("two") && *row.vector == [1.0]);
+    let again = found
+        .iter()
+        .filter(|row| row.model.as_deref() == Some("two") && *row.vector == [1.0]);
     assert_eq!(again.count(), 2);
 }
 

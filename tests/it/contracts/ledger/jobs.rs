@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
-    memory::{trace::TaskUsage, turn::Usage},
+    memory::{authored::World, trace::TaskUsage, turn::Usage},
     ports::{
         PageRequest,
         ledger::{
@@ -152,10 +152,14 @@ pub async fn job_reads_its_input<S: LedgerSubject>(f: &Fixture<S>) {
             .await
             .unwrap()
     );
-    assert_eq!(
-        Some(found.world),
-        authored.load_world(&f.scope, &f.world).await.unwrap()
-    );
+    let world = authored.load_world(&f.scope, &f.world).await.unwrap().unwrap();
+    assert_eq!(*found.world, world);
+    let premise = "Since an edit, another premise.".to_owned();
+    let edited = World { premise, ..world };
+    let edit = f.audit_edit("world.put");
+    authored.put_world(&f.scope, &edited, None, &edit).await.unwrap();
+    let again = said(&job).await.unwrap();
+    assert_eq!(again.world.premise, edited.premise);
     assert_eq!(
         Some(found.npc),
         authored.load_npc(&f.scope, &f.world, &f.npc).await.unwrap()

@@ -3,7 +3,8 @@
 #   load-tests/run.sh [steady|world|highest|peak|rest|idle|touched|conversations|barge-in|flood|soak|where|all]…
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default)
 # on SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK,
-# BARGE_S, SOAK and FLOOD_S (seconds) change the load. COLLOQUY_BIN names an existing binary. RESULTS names a file for
+# BARGE_S, SOAK and FLOOD_S (seconds) change the load. INTENT is the mock model's answer to the question for the intent of a
+# line (`memory` in `world`, where it looks for lore by meaning, otherwise `chat`). COLLOQUY_BIN names an existing binary. RESULTS names a file for
 # one line of JSON per test.
 source "$(dirname "$0")/lib.sh"
 
@@ -102,9 +103,10 @@ stop_all() {
 }
 
 dialogue() { # name rate sessions
-  local name="$1" rate="$2" sessions="$3" turns p50 p99 measured most=20
+  local name="$1" rate="$2" sessions="$3" turns p50 p99 measured most=20 intent=chat
   [ "$stack" = embedded ] || most=50
-  begin
+  [ "$name" != world ] || intent=memory
+  begin --intent "${INTENT:-$intent}"
   [ "$name" != world ] || python3 "$here/world.py" "$base" "$(token backend)" "$sessions"
   load "$name" ws-dialogue.js RATE="$rate" SESSIONS="$sessions"
   read -r p50 p99 measured < <(added)

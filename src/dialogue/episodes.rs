@@ -8,6 +8,8 @@ use std::{
     sync::Arc,
 };
 
+use parking_lot::Mutex;
+
 pub(crate) use self::cache::EpisodeCache;
 use self::cache::PairEpisodes;
 use super::{
@@ -54,7 +56,7 @@ const LEAST_BYTES_PER_TOKEN: usize = 2;
 pub(crate) struct ReadEpisodes {
     /// The turns of standing episodes: of the newest and of the most important.
     standing: BTreeSet<TurnId>,
-    episodes: Arc<PairEpisodes>,
+    episodes: Arc<Mutex<PairEpisodes>>,
 }
 
 /// An episode that the prompt of a turn may have: it stands, it is open to the player, and it tells nothing that was taken
@@ -88,13 +90,14 @@ pub(crate) async fn read_episodes(services: &Services, input: &TurnInput) -> Sto
         recent: most(settings.recent),
         important: most(settings.important),
         min_importance: MIN_IMPORTANT,
-        after: known.read_after(&services.embedder.info().model),
+        after: known.lock().read_after(),
         rows: u32::try_from(MAX_COMPARED_EPISODES).unwrap_or(u32::MAX),
     };
     let found = services.ledger.episodes.find_episodes(scope, &request).await?;
+    cache.add_rows(scope, pair, &known, (found.rows, &services.embedder.info().model));
     Ok(ReadEpisodes {
         standing: found.standing,
-        episodes: cache.add_rows(scope, pair, known, found.rows),
+        episodes: known,
     })
 }
 
@@ -126,10 +129,10 @@ pub(crate) async fn find_candidates(
     let in_prompt = turns_in_prompt(services, input);
     standing.retain(|turn| !in_prompt.contains(turn));
     let model = &services.embedder.info().model;
-    let similarities = embedding.map(|line| rank_by_similarity(services, &cached, line, model));
+    let similarities = embedding.map(|line| rank_by_similarity(services, &cached.lock(), line, model));
     let mut ranked = similarities.unwrap_or_default();
     ranked.retain(|(turn, _)| !in_prompt.contains(turn));
-    let mut episodes: Vec<Episode> = cached.of_turns(&standing).map(|row| row.episode.clone()).collect();
+    let mut episodes = cached.lock().episodes_of(&standing);
     let mut known: HashSet<TurnId> = episodes.iter().map(|episode| episode.turn).collect();
     let mut unread: Vec<TurnId> = standing.into_iter().filter(|turn| !known.contains(turn)).collect();
     let wanted = usize::try_from(services.settings.episodes.similar).unwrap_or(usize::MAX);
@@ -168,9 +171,7 @@ pub(crate) async fn find_candidates(
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
     let found = redaction::redact_episodes(gone, open);
     let turns: BTreeSet<TurnId> = found.iter().map(|episode| episode.turn).collect();
-    let of_found = cached.of_turns(&turns).filter(|row| row.model.as_ref() == Some(model));
-    let vectors = of_found.map(|row| (row.episode.turn, Arc::clone(&row.vector)));
-    let mut vectors: HashMap<TurnId, Arc<[f32]>> = vectors.collect();
+    let mut vectors = cached.lock().vectors_of(&turns, model);
     let hit = |episode: Episode| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied(),
         vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),

@@ -3,18 +3,19 @@
 //! asked of the ledger.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
     time::Duration,
 };
 
 use moka::sync::Cache;
+use parking_lot::Mutex;
 
 use colloquy_core::{
     ids::{NpcId, PlayerId, TenantId, TurnId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::episode::MAX_COMPARED_EPISODES;
+use colloquy_memory::episode::{Episode, MAX_COMPARED_EPISODES};
 use colloquy_ports::ledger::episodes::{EpisodePair, EpisodeRow};
 
 /// The size of all cached episodes of a node, in bytes.
@@ -31,11 +32,11 @@ const REREAD_ROWS: usize = 4;
 type PairKey = (TenantId, WorldId, NpcId, PlayerId);
 
 /// The episodes of the pairs that spoke last.
-pub(crate) struct EpisodeCache(Cache<PairKey, Arc<PairEpisodes>>);
+pub(crate) struct EpisodeCache(Cache<PairKey, Arc<Mutex<PairEpisodes>>>);
 
 impl Default for EpisodeCache {
     fn default() -> Self {
-        let bytes = |_: &_, pair: &Arc<PairEpisodes>| u32::try_from(pair.bytes()).unwrap_or(u32::MAX);
+        let bytes = |_: &_, pair: &Arc<Mutex<PairEpisodes>>| u32::try_from(pair.lock().bytes).unwrap_or(u32::MAX);
         let cache = Cache::builder()
             .weigher(bytes)
             .max_capacity(MAX_CACHED_BYTES)
@@ -46,26 +47,22 @@ impl Default for EpisodeCache {
 
 impl EpisodeCache {
     /// Returns the episodes of a pair that this node has, perhaps none.
-    pub(super) fn cached_episodes(&self, scope: &TenantScope, pair: EpisodePair<'_>) -> Arc<PairEpisodes> {
+    pub(super) fn cached_episodes(&self, scope: &TenantScope, pair: EpisodePair<'_>) -> Arc<Mutex<PairEpisodes>> {
         self.0.get(&key_of(scope, pair)).unwrap_or_default()
     }
 
-    /// Adds rows that were read after `known`, and returns all.
+    /// Adds rows that were read after `known`. `model` is the embedder's.
     pub(super) fn add_rows(
         &self,
         scope: &TenantScope,
         pair: EpisodePair<'_>,
-        known: Arc<PairEpisodes>,
-        read: Vec<EpisodeRow>,
-    ) -> Arc<PairEpisodes> {
-        if read.iter().all(|row| known.has(row)) {
-            return known;
+        known: &Arc<Mutex<PairEpisodes>>,
+        (read, model): (Vec<EpisodeRow>, &str),
+    ) {
+        if known.lock().add(read, model) {
+            // The cache weighs the pair again.
+            self.0.insert(key_of(scope, pair), Arc::clone(known));
         }
-        let mut episodes = PairEpisodes::clone(&known);
-        episodes.add(read);
-        let episodes = Arc::new(episodes);
-        self.0.insert(key_of(scope, pair), Arc::clone(&episodes));
-        episodes
     }
 }
 
@@ -79,51 +76,71 @@ fn key_of(scope: &TenantScope, pair: EpisodePair<'_>) -> PairKey {
 }
 
 /// The latest episodes of a pair, at most [`MAX_COMPARED_EPISODES`]. They may be lifted.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct PairEpisodes {
     /// By `seq`.
-    rows: BTreeMap<i64, Arc<EpisodeRow>>,
+    rows: BTreeMap<i64, EpisodeRow>,
+    /// True if a vector is of another model than the embedder's.
+    has_other_model: bool,
+    bytes: usize,
 }
 
 impl PairEpisodes {
     /// Returns the `seq` after which rows are read: that of the last row but [`REREAD_ROWS`]; 0 for few rows, and as long as a
     /// vector is of another model.
-    pub(super) fn read_after(&self, model: &str) -> i64 {
-        let is_of_another = |row: &Arc<EpisodeRow>| row.model.as_ref().is_some_and(|of| of != model);
-        if self.rows.values().any(is_of_another) {
+    pub(super) fn read_after(&self) -> i64 {
+        if self.has_other_model {
             return 0;
         }
         self.rows.keys().rev().nth(REREAD_ROWS).map_or(0, |seq| *seq)
     }
 
-    fn has(&self, row: &EpisodeRow) -> bool {
-        let known = self.rows.get(&row.seq);
-        known.is_some_and(|known| known.model == row.model)
-    }
-
-    fn add(&mut self, read: Vec<EpisodeRow>) {
-        self.rows.extend(read.into_iter().map(|row| (row.seq, Arc::new(row))));
-        while self.rows.len() > MAX_COMPARED_EPISODES {
-            self.rows.pop_first();
+    /// Adds rows. Returns `false` if all of them were here.
+    fn add(&mut self, read: Vec<EpisodeRow>, model: &str) -> bool {
+        let is_of_another = |row: &EpisodeRow| row.model.as_ref().is_some_and(|of| of != model);
+        let mut is_changed = false;
+        for row in read {
+            if self.rows.get(&row.seq).is_some_and(|known| known.model == row.model) {
+                continue;
+            }
+            is_changed = true;
+            self.has_other_model |= is_of_another(&row);
+            self.bytes += bytes_of(&row);
+            let replaced = self.rows.insert(row.seq, row);
+            self.bytes -= replaced.as_ref().map_or(0, bytes_of);
         }
+        while self.rows.len() > MAX_COMPARED_EPISODES {
+            let oldest = self.rows.pop_first();
+            self.bytes -= oldest.map_or(0, |(_, row)| bytes_of(&row));
+        }
+        self.has_other_model = self.has_other_model && self.rows.values().any(is_of_another);
+        is_changed
     }
 
-    /// Returns the rows of these turns, as far as they are here.
-    pub(super) fn of_turns(&self, turns: &BTreeSet<TurnId>) -> impl Iterator<Item = &EpisodeRow> {
-        let rows = self.rows.values().map(Arc::as_ref);
-        rows.filter(|row| turns.contains(&row.episode.turn))
+    fn of_turns(&self, turns: &BTreeSet<TurnId>) -> impl Iterator<Item = &EpisodeRow> {
+        self.rows.values().filter(|row| turns.contains(&row.episode.turn))
+    }
+
+    /// Returns the episodes of these turns, as far as they are here.
+    pub(super) fn episodes_of(&self, turns: &BTreeSet<TurnId>) -> Vec<Episode> {
+        self.of_turns(turns).map(|row| row.episode.clone()).collect()
+    }
+
+    /// Returns the vectors of these turns by the embedder's model.
+    pub(super) fn vectors_of(&self, turns: &BTreeSet<TurnId>, model: &str) -> HashMap<TurnId, Arc<[f32]>> {
+        let rows = self.of_turns(turns).filter(|row| row.model.as_deref() == Some(model));
+        rows.map(|row| (row.episode.turn, Arc::clone(&row.vector))).collect()
     }
 
     /// Returns the rows with a vector of the embedder's model.
     pub(super) fn of_model<'v>(&'v self, model: &'v str) -> impl Iterator<Item = &'v EpisodeRow> {
-        let rows = self.rows.values().map(Arc::as_ref);
+        let rows = self.rows.values();
         rows.filter(move |row| row.model.as_deref() == Some(model))
     }
+}
 
-    fn bytes(&self) -> usize {
-        let bytes = |row: &Arc<EpisodeRow>| ROW_BYTES + row.episode.text.len() + 4 * row.vector.len();
-        self.rows.values().map(bytes).sum()
-    }
+fn bytes_of(row: &EpisodeRow) -> usize {
+    ROW_BYTES + row.episode.text.len() + 4 * row.vector.len()
 }
 
 #[cfg(test)]
@@ -132,7 +149,7 @@ mod tests {
 
     use super::*;
     use colloquy_core::ids::{DialogueId, DialogueKind};
-    use colloquy_memory::{episode::Episode, fact::Importance, locks::DisclosureLocks};
+    use colloquy_memory::{fact::Importance, locks::DisclosureLocks};
 
     fn row(seq: i64) -> EpisodeRow {
         EpisodeRow {
@@ -163,15 +180,30 @@ mod tests {
     fn latest_rows_stay() {
         let most = i64::try_from(MAX_COMPARED_EPISODES).unwrap_or(i64::MAX);
         let mut episodes = PairEpisodes::default();
-        episodes.add((1..=most).rev().map(row).collect());
-        episodes.add(vec![row(most + 2), row(most + 1)]);
-        assert_eq!(episodes.read_after("m"), most - 2);
-        assert_eq!(episodes.read_after("another"), 0);
-        assert!(episodes.has(&row(most + 2)) && !episodes.has(&row(2)));
+        assert!(episodes.add((1..=most).rev().map(row).collect(), "m"));
+        assert!(episodes.add(vec![row(most + 2), row(most + 1), row(most)], "m"));
+        assert!(!episodes.add(vec![row(most + 2), row(most)], "m"), "known rows");
+        assert_eq!(episodes.read_after(), most - 2);
+        assert_eq!(episodes.bytes, MAX_COMPARED_EPISODES * bytes_of(&row(1)));
         assert_eq!(episodes.of_model("m").count(), MAX_COMPARED_EPISODES);
         assert_eq!(episodes.of_model("other").count(), 0);
         let wanted = [turn(2), turn(3), turn(most)].into();
         let found: Vec<i64> = episodes.of_turns(&wanted).map(|row| row.seq).collect();
         assert_eq!(found, [3, most]);
+    }
+
+    #[test]
+    fn rows_of_another_model_are_read_again() {
+        let of = |seq, model: &str| EpisodeRow {
+            model: Some(model.to_owned()),
+            ..row(seq)
+        };
+        let mut episodes = PairEpisodes::default();
+        episodes.add((1..=9).map(|seq| of(seq, "m")).collect(), "new");
+        assert_eq!(episodes.read_after(), 0);
+        episodes.add((1..=8).map(|seq| of(seq, "new")).collect(), "new");
+        assert_eq!(episodes.read_after(), 0, "one is left");
+        assert!(episodes.add(vec![of(9, "new")], "new"));
+        assert_eq!(episodes.read_after(), 5);
     }
 }

@@ -14,9 +14,9 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::World,
-    coarse_vectors::CoarseVectors,
     keywords::normalise_text,
     lore::{LoreEntry, NameIndex},
+    near_vectors::NearVectors,
 };
 use colloquy_ports::{StoreError, StoreResult, ledger::lore::WorldLore};
 
@@ -86,7 +86,7 @@ pub(crate) struct LoadedLore {
     /// The vectors of the entries; empty for a vector of another embedder.
     pub vectors: Vec<Vec<f32>>,
     /// The same vectors, for a first look.
-    pub coarse: CoarseVectors,
+    pub near: NearVectors,
     /// Names, aliases and keywords.
     pub names: NameIndex,
     /// Entries by place. Places are normalised.
@@ -151,19 +151,16 @@ impl LoadedLore {
             found
         });
         let leads_to: Vec<Vec<usize>> = leads_to.collect();
-        let mut coarse = CoarseVectors::default();
-        for vector in &vectors {
-            coarse.push(vector);
-        }
+        let near = NearVectors::new(&vectors);
         let always = (0..entries.len()).filter(|at| entries[*at].text.always).collect();
         let texts: usize = entries.iter().map(|entry| entry.text.content.len() + 1_000).sum();
         let floats: usize = vectors.iter().map(Vec::len).sum();
         Ok(Self {
             version: stored.version,
-            bytes: texts + 4 * floats + coarse.memory_bytes() + names.memory_bytes(),
+            bytes: texts + 4 * floats + near.memory_bytes() + names.memory_bytes(),
             entries,
             vectors,
-            coarse,
+            near,
             names,
             by_place,
             by_character,

@@ -10,10 +10,10 @@ use super::{FoundLore, LoadedLore, LoreHit, LoreNow};
 use crate::{Services, episodes::place_of_turn, intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
-    coarse_vectors::CoarseQuery,
     condition::ConditionContext,
     keywords::{self, normalise_text},
     lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky},
+    near_vectors::nearest_first,
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -162,15 +162,18 @@ impl<'a> LoreSearch<'a> {
         };
         let of_near = self.near.iter().filter_map(|name| self.lore.by_character.get(name));
         let near: HashSet<usize> = of_near.flatten().copied().collect();
-        let query = CoarseQuery::new(line);
-        let by_meaning = self.lore.coarse.near(&query, calibration.least_cosine(MIN_SIMILARITY));
-        let found: HashSet<usize> = by_meaning.chain(near.iter().copied()).collect();
-        let rated = found.into_iter().map(|at| (at, self.similarity(at)));
-        let is_similar =
-            |(at, similarity): &(usize, f64)| *similarity >= MIN_SIMILARITY || *similarity > 0.0 && near.contains(at);
-        let mut rated: Vec<(usize, f64)> = rated.filter(is_similar).collect();
-        rated.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        rated.into_iter().map(|(at, _)| at).collect()
+        let mut bounds = self.lore.near.near(line, calibration.least_cosine(MIN_SIMILARITY));
+        let found: HashSet<usize> = bounds.iter().map(|(at, _)| *at).collect();
+        bounds.extend(near.iter().filter(|at| !found.contains(at)).map(|at| (*at, f32::MAX)));
+        let is_similar = |at: &usize| {
+            let similarity = self.similarity(*at);
+            similarity >= MIN_SIMILARITY || similarity > 0.0 && near.contains(at)
+        };
+        let nearest = nearest_first(bounds, |at| dot_product(line, &self.lore.vectors[at]));
+        let similar = nearest.map(|(at, _)| at).filter(is_similar).take(MAX_COMPARED);
+        // Decayed entries do not take the places of others.
+        let shown = similar.filter(|at| self.secrecy(*at) == Secrecy::Open && !self.is_decayed(*at));
+        shown.take(LORE_CANDIDATES).collect()
     }
 
     /// Returns the candidates, each with its first source. Locked entries are not among them.
@@ -219,16 +222,7 @@ impl<'a> LoreSearch<'a> {
             }
         }
         if is_about_something {
-            let mut left = LORE_CANDIDATES;
-            for at in self.similar_entries().into_iter().take(MAX_COMPARED) {
-                if left == 0 {
-                    break;
-                }
-                // Decayed entries do not take the places of others.
-                if self.secrecy(at) != Secrecy::Open || self.is_decayed(at) {
-                    continue;
-                }
-                left -= 1;
+            for at in self.similar_entries() {
                 add(at, LoreSource::Meaning);
             }
         }

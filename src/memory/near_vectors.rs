@@ -1,0 +1,316 @@
+//! The vectors that are nearest to a query, among many. A first look bounds each cosine. Exact cosines are computed only as far
+//! as somebody asks for the next nearest vector.
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+};
+
+use simsimd::SpatialSimilarity as _;
+
+/// Vectors with fewer other numbers than zeros, one in so many, are stored by dimension. Those of the offline embedder are.
+const SPARSE_PART: usize = 4;
+/// The most by which the order of the additions changes the sum of the products of two unit vectors.
+const SUM_ERROR: f32 = 1e-4;
+
+/// Unit vectors of equal length, in the order of the list, for a first look.
+#[derive(Debug)]
+pub enum NearVectors {
+    Coarse(CoarseVectors),
+    Sparse(SparseVectors),
+}
+
+impl NearVectors {
+    /// Prepares the vectors. Empty vectors are near to nothing.
+    #[must_use]
+    pub fn new(vectors: &[Vec<f32>]) -> Self {
+        let all: usize = vectors.iter().map(Vec::len).sum();
+        let numbers = vectors.iter().flatten().filter(|value| **value != 0.0).count();
+        if numbers * SPARSE_PART < all {
+            return Self::Sparse(SparseVectors::new(vectors));
+        }
+        let mut coarse = CoarseVectors::default();
+        for vector in vectors {
+            coarse.push(vector);
+        }
+        Self::Coarse(coarse)
+    }
+
+    /// Returns the positions of the vectors whose cosine with the query may be above `least`, each with a number that its
+    /// cosine does not exceed. No such vector is left out.
+    #[must_use]
+    pub fn near(&self, query: &[f32], least: f32) -> Vec<(usize, f32)> {
+        match self {
+            Self::Coarse(vectors) => vectors.near(&CoarseQuery::new(query), least),
+            Self::Sparse(vectors) => vectors.near(query, least),
+        }
+    }
+
+    /// Returns the size of the vectors in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Coarse(vectors) => vectors.memory_bytes(),
+            Self::Sparse(vectors) => vectors.memory_bytes(),
+        }
+    }
+}
+
+/// Returns the positions with their exact cosines, nearest first; equal ones in the order of positions. `bounds` are positions
+/// with numbers that the cosines do not exceed. Lazy: only bounds that may come next are looked at exactly.
+pub fn nearest_first(bounds: Vec<(usize, f32)>, exact: impl Fn(usize) -> f32) -> impl Iterator<Item = (usize, f32)> {
+    let mut bounds: BinaryHeap<Near> = bounds.into_iter().map(|(at, bound)| Near(bound, Reverse(at))).collect();
+    let mut known: BinaryHeap<Near> = BinaryHeap::new();
+    std::iter::from_fn(move || {
+        while let Some(next) = bounds.peek()
+            && known.peek().is_none_or(|best| best.0 <= next.0)
+        {
+            let Near(_, at) = bounds.pop()?;
+            known.push(Near(exact(at.0), at));
+        }
+        known.pop().map(|Near(cosine, at)| (at.0, cosine))
+    })
+}
+
+/// A cosine or its bound, and the position. The greatest is the nearest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Near(f32, Reverse<usize>);
+
+impl Eq for Near {}
+impl Ord for Near {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.total_cmp(&other.0).then_with(|| self.1.cmp(&other.1))
+    }
+}
+impl PartialOrd for Near {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// Vectors of which most numbers are zero: for each dimension, the positions and numbers of the vectors that have one there.
+#[derive(Debug)]
+pub struct SparseVectors {
+    /// The bound of a vector that shares no dimension with the query.
+    least: Vec<f32>,
+    by_dimension: Vec<Vec<(u32, f32)>>,
+}
+
+impl SparseVectors {
+    fn new(vectors: &[Vec<f32>]) -> Self {
+        let dimensions = vectors.iter().map(Vec::len).max().unwrap_or(0);
+        let mut by_dimension = vec![Vec::new(); dimensions];
+        for (at, vector) in (0_u32..).zip(vectors) {
+            // Vectors of another length cannot be compared.
+            for (rows, value) in by_dimension
+                .iter_mut()
+                .zip(vector)
+                .filter(|_| vector.len() == dimensions)
+            {
+                if *value != 0.0 {
+                    rows.push((at, *value));
+                }
+            }
+        }
+        let is_comparable = |vector: &Vec<f32>| dimensions > 0 && vector.len() == dimensions;
+        let least = vectors
+            .iter()
+            .map(|vector| if is_comparable(vector) { SUM_ERROR } else { f32::MIN });
+        Self {
+            least: least.collect(),
+            by_dimension,
+        }
+    }
+
+    fn near(&self, query: &[f32], least: f32) -> Vec<(usize, f32)> {
+        if query.len() != self.by_dimension.len() {
+            return Vec::new();
+        }
+        let mut sums = self.least.clone();
+        for (rows, wanted) in self
+            .by_dimension
+            .iter()
+            .zip(query)
+            .filter(|(_, wanted)| **wanted != 0.0)
+        {
+            for (at, value) in rows {
+                sums[*at as usize] += wanted * value;
+            }
+        }
+        let bounds = sums.into_iter().enumerate();
+        bounds.filter(|(_, bound)| *bound > least).collect()
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let rows: usize = self.by_dimension.iter().map(|rows| 24 + 8 * rows.capacity()).sum();
+        rows + 4 * self.least.len()
+    }
+}
+
+/// Vectors with one byte per dimension, a quarter of the memory of the exact ones.
+#[derive(Debug, Default)]
+pub struct CoarseVectors {
+    dimensions: usize,
+    /// All vectors, one after the other.
+    values: Vec<i8>,
+    /// The size of a step of each vector; 0: the vector cannot be compared.
+    steps: Vec<f32>,
+}
+
+/// A vector that is compared with others.
+#[derive(Debug)]
+struct CoarseQuery {
+    values: Vec<i8>,
+    step: f32,
+}
+
+impl CoarseQuery {
+    fn new(vector: &[f32]) -> Self {
+        let (values, step) = quantise(vector);
+        Self { values, step }
+    }
+}
+
+impl CoarseVectors {
+    /// Adds a vector. The first vector that is not empty decides the length; others cannot be compared.
+    fn push(&mut self, vector: &[f32]) {
+        if self.dimensions == 0 && !vector.is_empty() {
+            self.dimensions = vector.len();
+            self.values.resize(self.steps.len() * self.dimensions, 0);
+        }
+        if vector.is_empty() || vector.len() != self.dimensions {
+            self.values.resize(self.values.len() + self.dimensions, 0);
+            self.steps.push(0.0);
+            return;
+        }
+        let (values, step) = quantise(vector);
+        self.values.extend(values);
+        self.steps.push(step);
+    }
+
+    /// Returns the positions of the vectors whose cosine with the query may be above `least`, each with a number that its
+    /// cosine does not exceed. No such vector is left out.
+    fn near(&self, query: &CoarseQuery, least: f32) -> Vec<(usize, f32)> {
+        if self.dimensions == 0 || query.values.len() != self.dimensions {
+            return Vec::new();
+        }
+        let vectors = self.values.chunks_exact(self.dimensions).zip(&self.steps).enumerate();
+        let comparable = vectors.filter(|(_, (_, step))| **step > 0.0);
+        let bounds = comparable.map(|(at, (values, step))| {
+            let cosine = cosine(values, &query.values) * step * query.step;
+            (at, cosine + self.error(*step, query.step))
+        });
+        bounds.filter(|(_, bound)| *bound > least).collect()
+    }
+
+    const fn memory_bytes(&self) -> usize {
+        self.values.len() + 4 * self.steps.len()
+    }
+
+    /// The most by which rounding changes the cosine of two unit vectors: each value is off by half a step, and the sum of
+    /// the sizes of a unit vector's values is at most the root of its length.
+    #[allow(clippy::cast_precision_loss)]
+    fn error(&self, one: f32, other: f32) -> f32 {
+        let length = self.dimensions as f32;
+        length.sqrt() * (one + other) / 2.0 + length * one * other / 4.0
+    }
+}
+
+/// Returns the values in steps of the second result.
+#[allow(clippy::cast_possible_truncation)]
+fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
+    let most = vector.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
+    let step = most / 127.0;
+    if !(step > 0.0 && step.is_finite()) {
+        return (vec![0; vector.len()], 0.0);
+    }
+    let values = vector
+        .iter()
+        .map(|value| (value / step).round().clamp(-127.0, 127.0) as i8);
+    (values.collect(), step)
+}
+
+/// The sum of the products: an exact number on every machine.
+#[allow(clippy::cast_possible_truncation)]
+fn cosine(a: &[i8], b: &[i8]) -> f32 {
+    i8::dot(a, b).unwrap_or_default() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::scoring::dot_product;
+
+    fn unit(values: &[f32]) -> Vec<f32> {
+        let norm = values.iter().map(|x| x * x).sum::<f32>().sqrt();
+        values.iter().map(|x| x / norm).collect()
+    }
+
+    /// A value that is zero in most cases of `zeros`.
+    fn value(zeros: u32) -> impl Strategy<Value = f32> {
+        prop_oneof![zeros => Just(0.0_f32), 1 => -1.0_f32..1.0]
+    }
+
+    fn vectors() -> impl Strategy<Value = (Vec<Vec<f32>>, Vec<f32>)> {
+        prop_oneof![Just(0), Just(9)].prop_flat_map(|zeros| {
+            let vector = || prop::collection::vec(value(zeros), 48);
+            (prop::collection::vec(vector(), 1..40), vector())
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn near_vectors_are_found_nearest_first((all, line) in vectors(), least in -0.5_f32..0.9) {
+            let is_vector = |values: &[f32]| values.iter().any(|value| *value != 0.0);
+            prop_assume!(is_vector(&line));
+            let line = unit(&line);
+            let mut all: Vec<Vec<f32>> = all.iter().filter(|values| is_vector(values)).map(|values| unit(values)).collect();
+            all.insert(0, Vec::new());
+            let near = NearVectors::new(&all);
+            let mut expected: Vec<(usize, f32)> = (1..all.len()).map(|at| (at, dot_product(&line, &all[at]))).collect();
+            expected.retain(|(_, cosine)| *cosine > least);
+            expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            let bounds = near.near(&line, least);
+            // The look is no mere formality: far vectors are left out.
+            for (at, bound) in &bounds {
+                let cosine = dot_product(&line, &all[*at]);
+                prop_assert!(*bound >= cosine && cosine > least - 0.2, "{bound} for {cosine}");
+            }
+            let mut found: Vec<(usize, f32)> = nearest_first(bounds, |at| dot_product(&line, &all[at])).collect();
+            found.retain(|(_, cosine)| *cosine > least);
+            prop_assert_eq!(found, expected);
+        }
+    }
+
+    #[test]
+    fn vectors_of_another_length_are_never_near() {
+        let dense = vec![vec![1.0, 0.0], vec![1.0], vec![0.0, 0.0], vec![0.6, 0.8]];
+        let mut sparse = vec![vec![0.0; 9], vec![1.0], vec![0.0; 9], vec![0.0; 9]];
+        sparse[0][0] = 1.0;
+        sparse[3][..2].copy_from_slice(&[0.6, 0.8]);
+        let mut long = vec![0.0; 9];
+        long[0] = 1.0;
+        for (vectors, line) in [(dense, vec![1.0, 0.0]), (sparse, long)] {
+            let near = NearVectors::new(&vectors);
+            let found = |line: &[f32]| near.near(line, 0.1).iter().map(|(at, _)| *at).collect::<Vec<_>>();
+            assert_eq!(found(&line), [0, 3], "{near:?}");
+            assert_eq!(found(&[1.0]), [0; 0], "{near:?}");
+        }
+        assert!(NearVectors::new(&[]).near(&[1.0], 0.0).is_empty());
+    }
+
+    #[test]
+    fn vectors_far_from_the_nearest_are_not_looked_at_exactly() {
+        let looked_at = std::cell::RefCell::new(Vec::new());
+        let bounds = vec![(0, 0.5), (1, 0.9), (2, 0.7), (3, 0.2)];
+        let mut nearest = nearest_first(bounds, |at| {
+            looked_at.borrow_mut().push(at);
+            [0.45, 0.6, 0.65, 0.1][at]
+        });
+        assert_eq!(nearest.next(), Some((2, 0.65)));
+        assert_eq!(*looked_at.borrow(), [1, 2]);
+        assert_eq!(nearest.map(|(at, _)| at).collect::<Vec<_>>(), [1, 0, 3]);
+    }
+}

@@ -13,7 +13,7 @@ use std::{collections::HashSet, sync::Arc};
 pub use self::write::{embed_lore, import_lore, write_lore};
 pub(crate) use self::{
     cache::{LoadedLore, LoreCache},
-    search::find_lore,
+    search::{LoreOfTurn, prepare_lore},
 };
 use super::Services;
 use colloquy_core::{

@@ -3,15 +3,13 @@
 
 use std::{
     cmp::{Ordering, Reverse},
-    collections::BinaryHeap,
+    collections::{BinaryHeap, HashSet},
 };
 
 use simsimd::SpatialSimilarity as _;
 
 /// Vectors with fewer other numbers than zeros, one in so many, are stored by dimension. Those of the offline embedder are.
 const SPARSE_PART: usize = 4;
-/// The most by which the order of the additions changes the sum of the products of two unit vectors.
-const SUM_ERROR: f32 = 1e-4;
 
 /// Unit vectors of equal length, in the order of the list, for a first look.
 #[derive(Debug)]
@@ -36,13 +34,32 @@ impl NearVectors {
         Self::Coarse(coarse)
     }
 
-    /// Returns the positions of the vectors whose cosine with the query may be above `least`, each with a number that its
-    /// cosine does not exceed. No such vector is left out.
-    #[must_use]
-    pub fn near(&self, query: &[f32], least: f32) -> Vec<(usize, f32)> {
+    /// Returns the positions of the vectors whose cosine with the query may be above `least`, and those of `others`, with their
+    /// cosines, nearest first; equal ones in the order of positions. No vector above `least` is left out.
+    ///
+    /// Lazy: `exact` returns a cosine, and is only asked for vectors that may come next.
+    pub fn nearest_first<'v>(
+        &self,
+        query: &[f32],
+        least: f32,
+        others: &HashSet<usize>,
+        exact: impl Fn(usize) -> f32 + 'v,
+    ) -> Box<dyn Iterator<Item = (usize, f32)> + 'v> {
         match self {
-            Self::Coarse(vectors) => vectors.near(&CoarseQuery::new(query), least),
-            Self::Sparse(vectors) => vectors.near(query, least),
+            Self::Coarse(vectors) => {
+                let mut bounds = vectors.near(&CoarseQuery::new(query), least);
+                bounds.retain(|(at, _)| !others.contains(at));
+                bounds.extend(others.iter().map(|at| (*at, f32::MAX)));
+                Box::new(sort_lazily(bounds, exact))
+            }
+            Self::Sparse(vectors) => {
+                let cosines = vectors.cosines(query).into_iter().enumerate();
+                let near = cosines.filter(|(at, cosine)| *cosine > least || others.contains(at));
+                let mut near: BinaryHeap<Near> = near.map(|(at, cosine)| Near(cosine, Reverse(at))).collect();
+                Box::new(std::iter::from_fn(move || {
+                    near.pop().map(|Near(cosine, at)| (at.0, cosine))
+                }))
+            }
         }
     }
 
@@ -56,9 +73,9 @@ impl NearVectors {
     }
 }
 
-/// Returns the positions with their exact cosines, nearest first; equal ones in the order of positions. `bounds` are positions
-/// with numbers that the cosines do not exceed. Lazy: only bounds that may come next are looked at exactly.
-pub fn nearest_first(bounds: Vec<(usize, f32)>, exact: impl Fn(usize) -> f32) -> impl Iterator<Item = (usize, f32)> {
+/// Returns the positions with their exact cosines, nearest first. `bounds` are positions with numbers that the cosines do not
+/// exceed.
+fn sort_lazily(bounds: Vec<(usize, f32)>, exact: impl Fn(usize) -> f32) -> impl Iterator<Item = (usize, f32)> {
     let mut bounds: BinaryHeap<Near> = bounds.into_iter().map(|(at, bound)| Near(bound, Reverse(at))).collect();
     let mut known: BinaryHeap<Near> = BinaryHeap::new();
     std::iter::from_fn(move || {
@@ -91,7 +108,7 @@ impl PartialOrd for Near {
 /// Vectors of which most numbers are zero: for each dimension, the positions and numbers of the vectors that have one there.
 #[derive(Debug)]
 pub struct SparseVectors {
-    /// The bound of a vector that shares no dimension with the query.
+    /// The cosines with a query that shares no dimension.
     least: Vec<f32>,
     by_dimension: Vec<Vec<(u32, f32)>>,
 }
@@ -115,16 +132,17 @@ impl SparseVectors {
         let is_comparable = |vector: &Vec<f32>| dimensions > 0 && vector.len() == dimensions;
         let least = vectors
             .iter()
-            .map(|vector| if is_comparable(vector) { SUM_ERROR } else { f32::MIN });
+            .map(|vector| if is_comparable(vector) { 0.0 } else { f32::MIN });
         Self {
             least: least.collect(),
             by_dimension,
         }
     }
 
-    fn near(&self, query: &[f32], least: f32) -> Vec<(usize, f32)> {
+    /// Returns the cosine of each vector with the query. Vectors that cannot be compared have a very low one.
+    fn cosines(&self, query: &[f32]) -> Vec<f32> {
         if query.len() != self.by_dimension.len() {
-            return Vec::new();
+            return vec![f32::MIN; self.least.len()];
         }
         let mut sums = self.least.clone();
         for (rows, wanted) in self
@@ -137,8 +155,7 @@ impl SparseVectors {
                 sums[*at as usize] += wanted * value;
             }
         }
-        let bounds = sums.into_iter().enumerate();
-        bounds.filter(|(_, bound)| *bound > least).collect()
+        sums
     }
 
     fn memory_bytes(&self) -> usize {
@@ -238,6 +255,8 @@ fn cosine(a: &[i8], b: &[i8]) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -270,17 +289,26 @@ mod tests {
             all.insert(0, Vec::new());
             let near = NearVectors::new(&all);
             let mut expected: Vec<(usize, f32)> = (1..all.len()).map(|at| (at, dot_product(&line, &all[at]))).collect();
+            // The order of additions moves a cosine a little.
+            prop_assume!(expected.iter().all(|(_, cosine)| (cosine - least).abs() > 1e-5));
             expected.retain(|(_, cosine)| *cosine > least);
             expected.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-            let bounds = near.near(&line, least);
-            // The look is no mere formality: far vectors are left out.
-            for (at, bound) in &bounds {
-                let cosine = dot_product(&line, &all[*at]);
-                prop_assert!(*bound >= cosine && cosine > least - 0.2, "{bound} for {cosine}");
+            let (looked_at, other) = (RefCell::new(HashSet::new()), HashSet::from([1]));
+            let exact = |at: usize| {
+                looked_at.borrow_mut().insert(at);
+                dot_product(&line, &all[at])
+            };
+            let found: Vec<(usize, f32)> = near.nearest_first(&line, least, &other, exact).collect();
+            prop_assert!(found.iter().any(|(at, _)| *at == 1), "the other is missing: {found:?}");
+            for (at, cosine) in &found {
+                prop_assert!((dot_product(&line, &all[*at]) - cosine).abs() < 1e-5);
             }
-            let mut found: Vec<(usize, f32)> = nearest_first(bounds, |at| dot_product(&line, &all[at])).collect();
-            found.retain(|(_, cosine)| *cosine > least);
-            prop_assert_eq!(found, expected);
+            let found: Vec<usize> = found.iter().filter(|(_, cosine)| *cosine > least).map(|(at, _)| *at).collect();
+            prop_assert_eq!(found, expected.iter().map(|(at, _)| *at).collect::<Vec<_>>());
+            // The look is no mere formality: far vectors are left out.
+            for at in looked_at.into_inner().difference(&other) {
+                prop_assert!(dot_product(&line, &all[*at]) > least - 0.2);
+            }
         }
     }
 
@@ -294,18 +322,22 @@ mod tests {
         long[0] = 1.0;
         for (vectors, line) in [(dense, vec![1.0, 0.0]), (sparse, long)] {
             let near = NearVectors::new(&vectors);
-            let found = |line: &[f32]| near.near(line, 0.1).iter().map(|(at, _)| *at).collect::<Vec<_>>();
+            let found = |line: &[f32]| {
+                let nearest = near.nearest_first(line, 0.1, &HashSet::new(), |at| dot_product(line, &vectors[at]));
+                nearest.map(|(at, _)| at).collect::<Vec<_>>()
+            };
             assert_eq!(found(&line), [0, 3], "{near:?}");
             assert_eq!(found(&[1.0]), [0; 0], "{near:?}");
         }
-        assert!(NearVectors::new(&[]).near(&[1.0], 0.0).is_empty());
+        let none = NearVectors::new(&[]);
+        assert_eq!(none.nearest_first(&[1.0], 0.0, &HashSet::new(), |_| 1.0).count(), 0);
     }
 
     #[test]
     fn vectors_far_from_the_nearest_are_not_looked_at_exactly() {
-        let looked_at = std::cell::RefCell::new(Vec::new());
+        let looked_at = RefCell::new(Vec::new());
         let bounds = vec![(0, 0.5), (1, 0.9), (2, 0.7), (3, 0.2)];
-        let mut nearest = nearest_first(bounds, |at| {
+        let mut nearest = sort_lazily(bounds, |at| {
             looked_at.borrow_mut().push(at);
             [0.45, 0.6, 0.65, 0.1][at]
         });

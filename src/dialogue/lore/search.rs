@@ -7,13 +7,12 @@ use std::{
 };
 
 use super::{FoundLore, LoadedLore, LoreHit, LoreNow};
-use crate::{Services, episodes::place_of_turn, intent::ClassifiedIntent, turn::TurnInput};
+use crate::{Services, episodes::place_of_turn, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
     keywords::{self, normalise_text},
     lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky},
-    near_vectors::nearest_first,
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -40,28 +39,39 @@ const MIN_SIMILARITY: f64 = 0.3;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
 
-/// Returns the lore that the turn's prompt may have, best first. `None`: the world has no lore.
-pub(crate) async fn find_lore(
-    services: &Services,
-    input: &TurnInput,
-    state: &WorldState,
-    classified: &ClassifiedIntent,
-    embedding: Option<&[f32]>,
-) -> StoreResult<Option<FoundLore>> {
-    if input.world.lore_version == 0 {
-        return Ok(None);
-    }
-    let lore = services
-        .memory_cache
-        .lore
-        .load_lore(services, &input.scope, &input.world)
-        .await?;
-    let is_about_something = classified.is_about_something();
+/// The search for the lore of a turn, as far as it goes without the intent.
+pub(crate) struct LoreOfTurn<'a> {
+    search: LoreSearch<'a>,
+    /// The entries to show that are similar to the line, most similar first.
+    similar: Vec<usize>,
+}
+
+/// Looks for the lore that the turn's prompt may have. `embedding` is the line's.
+pub(crate) async fn prepare_lore<'a>(
+    services: &'a Services,
+    input: &'a TurnInput,
+    state: &'a WorldState,
+    embedding: Option<Vec<f32>>,
+) -> StoreResult<LoreOfTurn<'a>> {
+    let cache = &services.memory_cache.lore;
+    let lore = cache.load_lore(services, &input.scope, &input.world).await?;
     let line = embedding.map(|line| (line, &services.embedder.info().calibration));
-    let search = LoreSearch::new(input, state, &lore, line);
-    let candidates = search.collect_candidates(is_about_something);
-    let hits = search.rank(candidates);
-    Ok(Some(FoundLore { lore, hits }))
+    let search = LoreSearch::new(input, state, lore, line);
+    let similar = search.similar_entries();
+    Ok(LoreOfTurn { search, similar })
+}
+
+impl LoreOfTurn<'_> {
+    /// Returns the lore of the turn, best first. Small talk has no lore by meaning.
+    pub(crate) fn find(mut self, is_about_something: bool) -> FoundLore {
+        if !is_about_something {
+            self.similar.clear();
+        }
+        let candidates = self.search.collect_candidates(&self.similar);
+        let hits = self.search.rank(candidates);
+        let lore = self.search.lore;
+        FoundLore { lore, hits }
+    }
 }
 
 /// The mentions of an entry: by its names, and by names or keywords.
@@ -76,9 +86,9 @@ struct EntryMentions {
 struct LoreSearch<'a> {
     input: &'a TurnInput,
     state: &'a WorldState,
-    lore: &'a Arc<LoadedLore>,
+    lore: Arc<LoadedLore>,
     /// The vector of the line, if the line is compared by meaning.
-    line: Option<(&'a [f32], &'a Calibration)>,
+    line: Option<(Vec<f32>, &'a Calibration)>,
     context: ConditionContext<'a>,
     mentions: HashMap<usize, EntryMentions>,
     /// The secrecy of the entries that were asked for.
@@ -95,8 +105,8 @@ impl<'a> LoreSearch<'a> {
     fn new(
         input: &'a TurnInput,
         state: &'a WorldState,
-        lore: &'a Arc<LoadedLore>,
-        line: Option<(&'a [f32], &'a Calibration)>,
+        lore: Arc<LoadedLore>,
+        line: Option<(Vec<f32>, &'a Calibration)>,
     ) -> Self {
         let key = input.player.as_ref().map(party::player_key);
         let player = key.as_deref().and_then(|key| state.characters.get(key));
@@ -125,10 +135,10 @@ impl<'a> LoreSearch<'a> {
         Self {
             input,
             state,
+            mentions: find_mentions(input, &lore),
             lore,
             line,
             context: input.condition_context(state),
-            mentions: find_mentions(input, lore),
             secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
             near,
@@ -136,48 +146,42 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
-    fn entry(&self, at: usize) -> &'a LoreEntry {
+    fn entry(&self, at: usize) -> &LoreEntry {
         &self.lore.entries[at]
     }
 
     /// Returns the calibrated similarity of an entry with the line; 0 without vectors, and below the calibration's floor.
     fn similarity(&self, at: usize) -> f64 {
         let vector = &self.lore.vectors[at];
-        let Some((line, calibration)) = self.line.filter(|_| !vector.is_empty()) else {
-            return 0.0;
-        };
-        let cosine = dot_product(line, vector);
-        if cosine > calibration.floor {
-            calibration.relevance_of(cosine)
-        } else {
-            0.0
+        match &self.line {
+            Some((line, calibration)) if !vector.is_empty() => similarity_of(dot_product(line, vector), calibration),
+            _ => 0.0,
         }
     }
 
-    /// Returns the entries that are similar to the line, most similar first: from [`MIN_SIMILARITY`] on, or all that are about
-    /// somebody near.
+    /// Returns the entries to show that are similar to the line, most similar first: from [`MIN_SIMILARITY`] on, or all that are
+    /// about somebody near.
     fn similar_entries(&self) -> Vec<usize> {
-        let Some((line, calibration)) = self.line else {
+        let Some((line, calibration)) = &self.line else {
             return Vec::new();
         };
         let of_near = self.near.iter().filter_map(|name| self.lore.by_character.get(name));
         let near: HashSet<usize> = of_near.flatten().copied().collect();
-        let mut bounds = self.lore.near.near(line, calibration.least_cosine(MIN_SIMILARITY));
-        let found: HashSet<usize> = bounds.iter().map(|(at, _)| *at).collect();
-        bounds.extend(near.iter().filter(|at| !found.contains(at)).map(|at| (*at, f32::MAX)));
-        let is_similar = |at: &usize| {
-            let similarity = self.similarity(*at);
+        let least = calibration.least_cosine(MIN_SIMILARITY);
+        let exact = |at: usize| dot_product(line, &self.lore.vectors[at]);
+        let nearest = self.lore.near.nearest_first(line, least, &near, exact);
+        let similar = nearest.filter(|(at, cosine)| {
+            let similarity = similarity_of(*cosine, calibration);
             similarity >= MIN_SIMILARITY || similarity > 0.0 && near.contains(at)
-        };
-        let nearest = nearest_first(bounds, |at| dot_product(line, &self.lore.vectors[at]));
-        let similar = nearest.map(|(at, _)| at).filter(is_similar).take(MAX_COMPARED);
+        });
+        let similar = similar.map(|(at, _)| at).take(MAX_COMPARED);
         // Decayed entries do not take the places of others.
         let shown = similar.filter(|at| self.secrecy(*at) == Secrecy::Open && !self.is_decayed(*at));
         shown.take(LORE_CANDIDATES).collect()
     }
 
     /// Returns the candidates, each with its first source. Locked entries are not among them.
-    fn collect_candidates(&self, is_about_something: bool) -> Vec<(usize, LoreSource)> {
+    fn collect_candidates(&self, similar: &[usize]) -> Vec<(usize, LoreSource)> {
         let mut seen = HashSet::new();
         let mut found: Vec<(usize, LoreSource)> = Vec::new();
         let mut add = |at: usize, source: LoreSource| {
@@ -221,10 +225,8 @@ impl<'a> LoreSearch<'a> {
                 left -= 1;
             }
         }
-        if is_about_something {
-            for at in self.similar_entries() {
-                add(at, LoreSource::Meaning);
-            }
+        for &at in similar {
+            add(at, LoreSource::Meaning);
         }
         self.spread(&mut found);
         found
@@ -380,6 +382,15 @@ impl<'a> LoreSearch<'a> {
             })
         });
         characters.chain(items).take(MAX_SHOWN_NOW).collect()
+    }
+}
+
+/// Returns the relevance of a cosine; 0 up to the calibration's floor.
+fn similarity_of(cosine: f32, calibration: &Calibration) -> f64 {
+    if cosine > calibration.floor {
+        calibration.relevance_of(cosine)
+    } else {
+        0.0
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
     episodes::{self, EpisodeHit},
     intent::{self, ClassifiedIntent},
     locks,
-    lore::{self, FoundLore},
+    lore::{self, FoundLore, LoreOfTurn},
     overheard,
     prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, world_lines},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
@@ -233,16 +233,17 @@ pub(super) async fn gather_timed(
     if input.is_greeting() {
         recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
     }
+    let lore = recalled.lore.take();
+    let lore = lore.map(|prepared| prepared.find(classified.is_about_something()));
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
     let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();
     let compared = embedding.filter(|_| classified.is_about_something());
-    let (overheard, locks_before, past, tells, lore, episodes) = tokio::try_join!(
+    let (overheard, locks_before, past, tells, episodes) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
         scenarios::find_tells(services, input, &world, progress),
-        lore::find_lore(services, input, &world, &classified, embedding),
         episodes::find_candidates(services, input, read?, compared, &gone),
     )?;
     Ok(GatheredContext {
@@ -416,12 +417,13 @@ impl NeededSearches {
 }
 
 /// The result of the search.
-struct LineRecall {
+struct LineRecall<'a> {
     query: SearchQuery,
     standing: StandingMemory,
     /// The query's embedding. `None`: the line was empty, the search was not needed, or the embedder failed.
     embedding: Option<Vec<f32>>,
     hits: Vec<RecallHit>,
+    lore: Option<LoreOfTurn<'a>>,
     /// The embedder call, if the embedder was asked.
     call: Option<CallTrace>,
     notes: Vec<String>,
@@ -429,7 +431,7 @@ struct LineRecall {
     recall_ms: f64,
 }
 
-impl LineRecall {
+impl LineRecall<'_> {
     /// Returns the informative words of the line, or else the words of the things that the line points at.
     fn telling_terms(&self) -> &TermWeights {
         if self.query.words.0.is_empty() {
@@ -440,15 +442,29 @@ impl LineRecall {
     }
 }
 
+async fn prepare_lore<'a>(
+    services: &'a Services,
+    input: &'a TurnInput,
+    state: &'a StateOfTurn<'_>,
+    embedding: Option<Vec<f32>>,
+) -> StoreResult<Option<LoreOfTurn<'a>>> {
+    // A world without lore needs no state here.
+    if input.world.lore_version == 0 {
+        return Ok(None);
+    }
+    let prepared = lore::prepare_lore(services, input, state.load().await?, embedding);
+    prepared.await.map(Some)
+}
+
 /// Embeds the line and searches with the embedding, as far as needed. Reads the standing memory in parallel.
-async fn recall_for_line(
-    services: &Services,
-    input: &TurnInput,
+async fn recall_for_line<'a>(
+    services: &'a Services,
+    input: &'a TurnInput,
     needed: NeededSearches,
     standing: impl Future<Output = StoreResult<StandingMemory>>,
-    state: &StateOfTurn<'_>,
+    state: &'a StateOfTurn<'_>,
     watch: &Stopwatch<'_>,
-) -> Result<LineRecall, TurnError> {
+) -> Result<LineRecall<'a>, TurnError> {
     let line = input.heard_text();
     let query = match input.player {
         Some(_) => SearchQuery::for_line(&line, &input.npc.name, &input.history, &input.summaries),
@@ -460,6 +476,7 @@ async fn recall_for_line(
         standing: StandingMemory::default(),
         embedding: None,
         hits: Vec::new(),
+        lore: None,
         call: None,
         notes: Vec::new(),
         embed_ms: 0.0,
@@ -469,15 +486,21 @@ async fn recall_for_line(
         if needed.embedding {
             recalled.embed_query(services, input, watch).await;
         }
-        if needed.facts {
-            recalled
-                .search_facts(services, input, state.clock().await?, watch)
-                .await?;
-        }
-        Ok::<_, TurnError>(())
+        let embedding = recalled.embedding.clone();
+        let finding = prepare_lore(services, input, state, embedding);
+        let searching = async {
+            if needed.facts {
+                let clock = state.clock().await?;
+                recalled.search_facts(services, input, clock, watch).await?;
+            }
+            Ok::<_, TurnError>(())
+        };
+        let (searched, lore) = tokio::join!(searching, finding);
+        searched?;
+        Ok::<_, TurnError>(lore?)
     };
     let (searched, standing) = tokio::join!(searching, standing);
-    searched?;
+    recalled.lore = searched?;
     recalled.standing = standing?;
     // The aliases come with the standing memory. If a named person has other names, a second search uses these names
     // too.
@@ -500,7 +523,7 @@ async fn recall_for_line(
     Ok(recalled)
 }
 
-impl LineRecall {
+impl LineRecall<'_> {
     async fn embed_query(&mut self, services: &Services, input: &TurnInput, watch: &Stopwatch<'_>) {
         let texts = [self.query.text.clone()];
         // An empty line has nothing to compare with. Recall then proposes important or new facts.

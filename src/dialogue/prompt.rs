@@ -28,7 +28,7 @@ pub(super) use self::{
     attribution::{PromptReader, attribute_statement},
     player_identity::player_own_name,
     templates::{Template, state_bounds},
-    world::{Onlooker, bind_player, world_lines},
+    world::{bind_player, world_lines_of_turn},
 };
 pub use self::{
     templates::{TemplateError, Templates},

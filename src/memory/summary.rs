@@ -89,21 +89,26 @@ pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
     (!left.is_empty()).then_some(left)
 }
 
-/// The words of texts, to find statements that the texts tell.
-#[derive(Debug, Clone, Default)]
-pub struct ToldContent(Vec<TermWeights>);
+/// The words of a text, to find whether it tells what another text says, compared as in [`without_content`].
+#[derive(Debug, Clone)]
+pub struct ToldContent {
+    told: TermWeights,
+    said: TermWeights,
+}
 
 impl ToldContent {
-    /// Reads the texts, such as the summaries of a prompt.
     #[must_use]
-    pub fn of_texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Self {
-        Self(texts.into_iter().map(|text| document_terms(text, &[])).collect())
+    pub fn of_text(text: &str) -> Self {
+        Self {
+            told: document_terms(text, &[]),
+            said: query_terms(text),
+        }
     }
-    /// True if one of the texts tells the statement, compared by words as in [`without_content`].
+
+    /// True if this text tells what `statement` says.
     #[must_use]
-    pub fn tells(&self, content: &str) -> bool {
-        let said = query_terms(content);
-        self.0.iter().any(|text| query_coverage(&said, text) >= MIN_COVERAGE)
+    pub fn tells(&self, statement: &Self) -> bool {
+        query_coverage(&statement.said, &self.told) >= MIN_COVERAGE
     }
 }
 
@@ -338,10 +343,10 @@ mod tests {
 
     #[test]
     fn told_statements_are_found_by_words() {
-        let told = ToldContent::of_texts(["The player met the goblin chief in the forest. They spoke of plums."]);
-        assert!(told.tells("The player met the chief of the goblins."));
-        assert!(!told.tells("The player lost a silver ring at the well."));
-        assert!(!told.tells(""));
+        let told = ToldContent::of_text("The player met the goblin chief in the forest. They spoke of plums.");
+        assert!(told.tells(&ToldContent::of_text("The player met the chief of the goblins.")));
+        assert!(!told.tells(&ToldContent::of_text("The player lost a silver ring at the well.")));
+        assert!(!told.tells(&ToldContent::of_text("")));
     }
 
     #[test]

@@ -176,7 +176,7 @@ impl<'a> LoreSearch<'a> {
         });
         let similar = similar.map(|(at, _)| at).take(MAX_COMPARED);
         // Decayed entries do not take the places of others.
-        let shown = similar.filter(|at| self.secrecy(*at) == Secrecy::Open && !self.is_decayed(*at));
+        let shown = similar.filter(|at| !self.is_decayed(*at) && self.secrecy(*at) == Secrecy::Open);
         shown.take(LORE_CANDIDATES).collect()
     }
 

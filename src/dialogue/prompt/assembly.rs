@@ -222,7 +222,7 @@ pub(crate) fn assemble_prompt(
         .collect();
 
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
-    selection.add_episodes(material, (budgets, &settings.episodes), left, &count);
+    selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count);
     selection.add_lore(templates, material, budgets, left, &count)?;
     let (messages, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;

@@ -24,7 +24,6 @@ use crate::{
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     authored::Language,
-    summary::ToldContent,
     trace::{CandidateFate, EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};
@@ -207,6 +206,7 @@ impl PromptSelection {
     /// already.
     pub(super) fn add_episodes(
         &mut self,
+        templates: &Templates,
         material: &PromptMaterial<'_>,
         settings: (&PromptSettings, &EpisodeSettings),
         left: u32,
@@ -215,9 +215,12 @@ impl PromptSelection {
         let left = left.saturating_sub(self.summary_tokens());
         let of_meeting = self.standing.who.summary();
         let texts = self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting);
-        let told = LazyCell::new(|| ToldContent::of_texts(texts));
-        self.episodes =
-            ShownEpisodes::select_fitting(material, settings, &self.history, &|text| told.tells(text), left, count);
+        let summaries = LazyCell::new(|| texts.map(|text| templates.told_content(text)).collect::<Vec<_>>());
+        let is_told = |text: &str| {
+            let mut summaries = summaries.iter();
+            summaries.any(|summary| summary.tells(&templates.told_content(text)))
+        };
+        self.episodes = ShownEpisodes::select_fitting(material, settings, &self.history, &is_told, left, count);
     }
 
     /// Returns the tokens of the summaries with their heading.

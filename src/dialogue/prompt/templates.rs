@@ -4,14 +4,15 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use super::untrusted::escape_untrusted;
-use colloquy_core::ids::{NpcId, WorldId};
+use super::{untrusted::escape_untrusted, world::CachedWorldLines};
+use colloquy_core::ids::{NpcId, PlayerId, WorldId};
 use colloquy_memory::{
     actions::{ActionRule, no_arguments},
     attributes::{AttributeAuthor, AttributeRule},
     authored::{Language, Npc, ReplyLanguage, World},
     keywords::with_particle,
     state_block::StateRules,
+    summary::ToldContent,
     tokens::TokenCounter,
     vocabulary::Vocabulary,
 };
@@ -106,6 +107,10 @@ const MIN_CACHED_BYTES: usize = 48;
 const MAX_CACHED_LINES: u64 = 20_000;
 /// The maximum number of cached lines about actions for which an NPC may ask.
 const MAX_CACHED_ACTIONS: u64 = 2_000;
+/// The maximum number of players and NPCs with cached lines about the world, which stay the same until the state changes.
+const MAX_CACHED_WORLD_LINES: u64 = 10_000;
+/// The maximum number of texts whose words are cached.
+const MAX_CACHED_TOLD: u64 = 10_000;
 /// The maximum number of NPCs with a cached first section, which stays the same until an edit.
 const MAX_CACHED_SYSTEMS: u64 = 10_000;
 
@@ -117,6 +122,9 @@ pub struct Templates {
     /// Lines about actions, by the texts of their values.
     actions: moka::sync::Cache<(Language, [String; 3]), Arc<str>>,
     systems: moka::sync::Cache<(WorldId, NpcId), Arc<CachedSystemPrompt>>,
+    pub(super) world_lines: moka::sync::Cache<(WorldId, NpcId, PlayerId), Arc<CachedWorldLines>>,
+    /// The words of summaries and episodes, which recur in later turns.
+    told: moka::sync::Cache<String, Arc<ToldContent>>,
     hasher: std::hash::RandomState,
 }
 
@@ -156,6 +164,8 @@ impl Templates {
             lines: moka::sync::Cache::new(MAX_CACHED_LINES),
             actions: moka::sync::Cache::new(MAX_CACHED_ACTIONS),
             systems: moka::sync::Cache::new(MAX_CACHED_SYSTEMS),
+            world_lines: moka::sync::Cache::new(MAX_CACHED_WORLD_LINES),
+            told: moka::sync::Cache::new(MAX_CACHED_TOLD),
             hasher: std::hash::RandomState::new(),
         };
         templates.try_render_all()?;
@@ -253,6 +263,16 @@ impl Templates {
         };
         self.systems.insert(key, Arc::new(kept));
         Ok(text)
+    }
+
+    /// Returns the words of a summary or an episode.
+    pub(crate) fn told_content(&self, text: &str) -> Arc<ToldContent> {
+        if let Some(kept) = self.told.get(text) {
+            return kept;
+        }
+        let told = Arc::new(ToldContent::of_text(text));
+        self.told.insert(text.to_owned(), Arc::clone(&told));
+        told
     }
 
     /// Counts the tokens of `text`. Counts of longer texts are cached.

@@ -3,7 +3,10 @@
 //! All players of a world share the world state. Before a change is stored, `player` in a state block is replaced by
 //! the player's own name. A prompt shows only this NPC, this player, and other NPCs who are present.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Weak},
+};
 
 use minijinja::{Value, context};
 
@@ -52,6 +55,51 @@ impl<'a> Onlooker<'a> {
             scene: input.scene.as_deref(),
         }
     }
+}
+
+/// The lines about the world for one player, as a turn rendered them from these values.
+pub(super) struct CachedWorldLines {
+    state: Weak<WorldState>,
+    world: Weak<World>,
+    npc: Weak<Npc>,
+    lines: Vec<String>,
+}
+
+impl CachedWorldLines {
+    /// True if the lines were rendered from the very same values. A weak reference keeps the address of its value, so another
+    /// value never has the address.
+    fn is_rendered_from(&self, state: &Arc<WorldState>, input: &TurnInput) -> bool {
+        Weak::as_ptr(&self.state) == Arc::as_ptr(state)
+            && Weak::as_ptr(&self.world) == Arc::as_ptr(&input.world)
+            && Weak::as_ptr(&self.npc) == Arc::as_ptr(&input.npc)
+    }
+}
+
+/// Returns the lines about the world for a turn. For a player, unchanged lines are not rendered again.
+pub(crate) fn world_lines_of_turn(
+    templates: &Templates,
+    state: &Arc<WorldState>,
+    input: &TurnInput,
+) -> Result<Vec<String>, TemplateError> {
+    let onlooker = Onlooker::of_turn(input);
+    let Some(player) = input.player.as_ref().filter(|_| input.scene.is_none()) else {
+        return world_lines(templates, state, &onlooker);
+    };
+    let key = (input.world.id.clone(), input.npc.id.clone(), player.clone());
+    if let Some(kept) = templates.world_lines.get(&key)
+        && kept.is_rendered_from(state, input)
+    {
+        return Ok(kept.lines.clone());
+    }
+    let lines = world_lines(templates, state, &onlooker)?;
+    let kept = CachedWorldLines {
+        state: Arc::downgrade(state),
+        world: Arc::downgrade(&input.world),
+        npc: Arc::downgrade(&input.npc),
+        lines: lines.clone(),
+    };
+    templates.world_lines.insert(key, Arc::new(kept));
+    Ok(lines)
 }
 
 /// Returns the lines about the NPC, the others present, their relationships, the near, the dead, and the ways from

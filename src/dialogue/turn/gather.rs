@@ -14,7 +14,7 @@ use crate::{
     locks,
     lore::{self, FoundLore, LoreOfTurn},
     overheard,
-    prompt::{self, Onlooker, Prompt, PromptMaterial, PromptReader, world_lines},
+    prompt::{self, Prompt, PromptMaterial, PromptReader},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast},
@@ -321,7 +321,7 @@ async fn read_surroundings(
     state: &StateOfTurn<'_>,
 ) -> Result<(Vec<String>, TurnActions), TurnError> {
     let (state, outcomes) = tokio::try_join!(state.load(), actions::load_outcomes(services, input))?;
-    let lines = world_lines(&services.prompts, state, &Onlooker::of_turn(input))?;
+    let lines = prompt::world_lines_of_turn(&services.prompts, state, input)?;
     Ok((lines, TurnActions::new(services, input, state, &outcomes)?))
 }
 

@@ -129,7 +129,9 @@ pub(crate) async fn find_candidates(
     let in_prompt = turns_in_prompt(services, input);
     standing.retain(|turn| !in_prompt.contains(turn));
     let model = &services.embedder.info().model;
-    let similarities = embedding.map(|line| rank_by_similarity(services, &cached.lock(), line, model));
+    let compares_meaning = services.settings.episodes.similar > 0;
+    let line = embedding.filter(|_| compares_meaning);
+    let similarities = line.map(|line| rank_by_similarity(services, &cached.lock(), line, model));
     let mut ranked = similarities.unwrap_or_default();
     ranked.retain(|(turn, _)| !in_prompt.contains(turn));
     let mut episodes = cached.lock().episodes_of(&standing);
@@ -171,7 +173,8 @@ pub(crate) async fn find_candidates(
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
     let found = redaction::redact_episodes(gone, open);
     let turns: BTreeSet<TurnId> = found.iter().map(|episode| episode.turn).collect();
-    let mut vectors = cached.lock().vectors_of(&turns, model);
+    let vectors = compares_meaning.then(|| cached.lock().vectors_of(&turns, model));
+    let mut vectors = vectors.unwrap_or_default();
     let hit = |episode: Episode| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied(),
         vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),

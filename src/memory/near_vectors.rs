@@ -286,6 +286,7 @@ mod tests {
             prop_assume!(is_vector(&line));
             let line = unit(&line);
             let mut all: Vec<Vec<f32>> = all.iter().filter(|values| is_vector(values)).map(|values| unit(values)).collect();
+            prop_assume!(!all.is_empty());
             all.insert(0, Vec::new());
             let near = NearVectors::new(&all);
             let mut expected: Vec<(usize, f32)> = (1..all.len()).map(|at| (at, dot_product(&line, &all[at]))).collect();

@@ -168,7 +168,11 @@ impl<'a> LoreSearch<'a> {
         let of_near = self.near.iter().filter_map(|name| self.lore.by_character.get(name));
         let near: HashSet<usize> = of_near.flatten().copied().collect();
         let least = calibration.least_cosine(MIN_SIMILARITY);
-        let exact = |at: usize| dot_product(line, &self.lore.vectors[at]);
+        // An entry with a vector of another embedder is similar to nothing.
+        let exact = |at: usize| match &self.lore.vectors[at] {
+            vector if vector.is_empty() => f32::MIN,
+            vector => dot_product(line, vector),
+        };
         let nearest = self.lore.near.nearest_first(line, least, &near, exact);
         let similar = nearest.filter(|(at, cosine)| {
             let similarity = similarity_of(*cosine, calibration);

@@ -5,7 +5,7 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
 use super::{untrusted::escape_untrusted, world::CachedWorldLines};
-use colloquy_core::ids::{NpcId, PlayerId, WorldId};
+use colloquy_core::ids::{NpcId, PlayerId, TenantId, WorldId};
 use colloquy_memory::{
     actions::{ActionRule, no_arguments},
     attributes::{AttributeAuthor, AttributeRule},
@@ -122,7 +122,7 @@ pub struct Templates {
     /// Lines about actions, by the texts of their values.
     actions: moka::sync::Cache<(Language, [String; 3]), Arc<str>>,
     systems: moka::sync::Cache<(WorldId, NpcId), Arc<CachedSystemPrompt>>,
-    pub(super) world_lines: moka::sync::Cache<(WorldId, NpcId, PlayerId), Arc<CachedWorldLines>>,
+    pub(super) world_lines: moka::sync::Cache<(TenantId, WorldId, NpcId, PlayerId), Arc<CachedWorldLines>>,
     /// The words of summaries and episodes, which recur in later turns.
     told: moka::sync::Cache<String, Arc<ToldContent>>,
     hasher: std::hash::RandomState,

@@ -85,7 +85,8 @@ pub(crate) fn world_lines_of_turn(
     let Some(player) = input.player.as_ref().filter(|_| input.scene.is_none()) else {
         return world_lines(templates, state, &onlooker);
     };
-    let key = (input.world.id.clone(), input.npc.id.clone(), player.clone());
+    let tenant = input.scope.tenant().clone();
+    let key = (tenant, input.world.id.clone(), input.npc.id.clone(), player.clone());
     if let Some(kept) = templates.world_lines.get(&key)
         && kept.is_rendered_from(state, input)
     {

@@ -171,7 +171,7 @@ pub(crate) async fn gather_for_preview(
     classify: IntentSource,
 ) -> Result<GatheredContext, TurnError> {
     let watch = Stopwatch::start_at(input.accepted_at, services.clock.as_ref());
-    gather_timed(services, input, classify, &watch).await
+    Box::pin(gather_timed(services, input, classify, &watch)).await
 }
 
 /// Gathers the context in parallel.
@@ -207,7 +207,9 @@ pub(super) async fn gather_timed(
     let (recalled, sorted, meeting, read, around) =
         if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
             let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
-            tokio::join!(recalled, sorted, meeting, reading, around)
+            // The intent is asked first: the others work while it is awaited.
+            let (sorted, recalled, meeting, read, around) = tokio::join!(sorted, recalled, meeting, reading, around);
+            (recalled, sorted, meeting, read, around)
         } else {
             let (sorted, meeting, read, around) = tokio::join!(sorted, meeting, reading, around);
             let needed = match &sorted {
@@ -217,11 +219,11 @@ pub(super) async fn gather_timed(
             let recalled = recall_for_line(services, input, needed, standing, &state, watch).await;
             (recalled, sorted, meeting, read, around)
         };
+    let world = Arc::clone(state.load().await?);
+    let scene = scene_of_the_living(input, &world)?;
     let mut recalled = recalled?;
     let (known, (mut classified, intent_ms)) = sorted?;
     let (lines, actions) = around?;
-    let world = Arc::clone(state.load().await?);
-    let scene = scene_of_the_living(input, &world)?;
     let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());

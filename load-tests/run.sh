@@ -4,8 +4,8 @@
 # STACK=full runs the server on Postgres and Redis (and Qdrant, if QDRANT_URL names one), STACK=embedded (the default)
 # on SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK,
 # BARGE_S, SOAK and FLOOD_S (seconds) change the load. INTENT is the mock model's answer to the question for the intent of a
-# line (`memory` in `world`, where it looks for lore by meaning, otherwise `chat`). COLLOQUY_BIN names an existing binary. RESULTS names a file for
-# one line of JSON per test.
+# line (`memory` in `world`, where it looks for lore by meaning, otherwise `chat`). COLLOQUY_BIN names an existing binary.
+# RESULTS names a file for one line of JSON per test.
 source "$(dirname "$0")/lib.sh"
 
 bin="$(binary)"

@@ -116,20 +116,13 @@ pub struct SparseVectors {
 impl SparseVectors {
     fn new(vectors: &[Vec<f32>]) -> Self {
         let dimensions = vectors.iter().map(Vec::len).max().unwrap_or(0);
-        let mut by_dimension = vec![Vec::new(); dimensions];
-        for (at, vector) in (0_u32..).zip(vectors) {
-            // Vectors of another length cannot be compared.
-            for (rows, value) in by_dimension
-                .iter_mut()
-                .zip(vector)
-                .filter(|_| vector.len() == dimensions)
-            {
-                if *value != 0.0 {
-                    rows.push((at, *value));
-                }
-            }
-        }
+        // Vectors of another length cannot be compared.
         let is_comparable = |vector: &Vec<f32>| dimensions > 0 && vector.len() == dimensions;
+        let mut by_dimension = vec![Vec::new(); dimensions];
+        for (at, vector) in (0_u32..).zip(vectors).filter(|(_, vector)| is_comparable(vector)) {
+            let numbers = by_dimension.iter_mut().zip(vector).filter(|(_, value)| **value != 0.0);
+            numbers.for_each(|(rows, value)| rows.push((at, *value)));
+        }
         let least = vectors
             .iter()
             .map(|vector| if is_comparable(vector) { 0.0 } else { f32::MIN });

@@ -217,8 +217,8 @@ impl PromptSelection {
         let texts = self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting);
         let summaries = LazyCell::new(|| texts.map(|text| templates.told_content(text)).collect::<Vec<_>>());
         let is_told = |text: &str| {
-            let mut summaries = summaries.iter();
-            summaries.any(|summary| summary.tells(&templates.told_content(text)))
+            let said = LazyCell::new(|| templates.told_content(text));
+            summaries.iter().any(|summary| summary.tells(&said))
         };
         self.episodes = ShownEpisodes::select_fitting(material, settings, &self.history, &is_told, left, count);
     }

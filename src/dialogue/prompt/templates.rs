@@ -220,13 +220,8 @@ impl Templates {
         // The author's JSON has one line, and stays JSON.
         let takes_some = rule.arguments != no_arguments();
         let arguments = takes_some.then(|| rule.arguments.to_string());
-        let texts = [
-            &rule.name,
-            &rule.description,
-            arguments.as_ref().unwrap_or(&String::new()),
-        ]
-        .map(String::clone);
-        let key = (language, texts);
+        let (name, description) = (rule.name.clone(), rule.description.clone());
+        let key = (language, [name, description, arguments.clone().unwrap_or_default()]);
         if let Some(kept) = self.actions.get(&key) {
             return Ok(kept);
         }

@@ -192,14 +192,14 @@ pub(super) async fn gather_timed(
     let standing = standing.load_standing(&input.scope, &viewpoint, gossip, now, MAX_STANDING_FACTS);
     let state = StateOfTurn::new(services, input);
     let sorted = async {
-        if scenarios::can_tell_past(input) {
-            let known = scenarios::read_known_scenarios(services, input, state.load().await?).await?;
-            let classified = classify_line(services, input, classify, &known, watch).await;
-            return Ok::<_, StoreError>((known, classified));
-        }
-        let known = KnownScenarios::default();
+        // The classifier reads the recently unlocked scenarios, which depend on the state.
+        let known = if scenarios::can_tell_past(input) {
+            scenarios::read_known_scenarios(services, input, state.load().await?).await?
+        } else {
+            KnownScenarios::default()
+        };
         let classified = classify_line(services, input, classify, &known, watch).await;
-        Ok((known, classified))
+        Ok::<_, StoreError>((known, classified))
     };
     let around = read_surroundings(services, input, &state);
     let meeting = acquaintance::last_meeting(services, input);

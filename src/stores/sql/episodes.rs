@@ -7,9 +7,7 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine,
-    rows::{
-        Columns, fetch_page, json_list, page_row_limit, to_micros, vector_from_bytes, vector_to_bytes, without_nul,
-    },
+    rows::{Columns, fetch_page, json_list, page_row_limit, parse_text, to_micros, vector_to_bytes, without_nul},
     statements::{BoundQuery, execute, fetch_all},
 };
 use colloquy_core::{
@@ -183,22 +181,19 @@ impl EpisodeStore for SqlEpisodeStore {
         for row in &rows {
             let mut columns = Columns::new(row);
             let (seq, model): (Option<i64>, Option<String>) = (columns.next()?, columns.next()?);
-            let vector: Option<&[u8]> = columns.next()?;
+            let vector = columns.maybe_vector()?;
             if let Some(seq) = seq {
                 found.rows.push(EpisodeRow {
                     seq,
                     model,
-                    vector: vector.map(vector_from_bytes).transpose()?.unwrap_or_default().into(),
+                    vector: vector.into(),
                     episode: read_episode(&mut columns)?,
                 });
                 continue;
             }
             let turns: Option<&str> = columns.next()?;
             for turn in turns.into_iter().flat_map(|turns| turns.split(',')) {
-                let turn = turn.parse();
-                found
-                    .standing
-                    .insert(turn.map_err(|error| StoreError::Corrupt(format!("a turn of an episode: {error}")))?);
+                found.standing.insert(parse_text(turn)?);
             }
         }
         Ok(found)

@@ -31,7 +31,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError,
-    ledger::facts::{FactConfirmation, RecallBody},
+    ledger::facts::{ConfirmedFact, FactConfirmation, RecallBody},
     vectors::{Candidate, CandidateLimits, CandidateQuery, ScoreHint},
 };
 pub(super) use names::{merge_open_names, read_names};
@@ -85,21 +85,26 @@ pub(super) struct RecallResult<T> {
 
 /// Finds, confirms and scores facts, best first. Reads only as many bodies as a prompt or a trace can hold.
 ///
+/// The world's clock is read while the ledger confirms: only scores need the clock.
+///
 /// # Errors
 /// If the ledger does not answer. The index is derived and may be away.
-pub(super) async fn recall_facts(
+pub(super) async fn recall_facts<'a>(
     services: &Services,
-    sought: RecallRequest<'_>,
+    sought: RecallRequest<'a>,
+    clock: impl Future<Output = Result<Option<GameClock<'a>>, StoreError>>,
 ) -> Result<RecallResult<RecallHit>, StoreError> {
     let terms = weigh_terms(services, &sought).await;
-    let sought = RecallRequest {
+    let mut sought = RecallRequest {
         terms: &terms,
         ..sought
     };
-    let ranked = rank_facts(services, &sought).await?;
+    let (proposed, clock) = tokio::try_join!(propose_confirmed(services, &sought), clock)?;
+    sought.clock = clock;
+    let ranked = rank_candidates(services, &sought, proposed.facts).await?;
     Ok(RecallResult {
-        facts: body_reading::read_hits(services, &sought, ranked.facts).await?,
-        without_index: ranked.without_index,
+        facts: body_reading::read_hits(services, &sought, ranked).await?,
+        without_index: proposed.without_index,
     })
 }
 
@@ -115,12 +120,21 @@ async fn weigh_terms(services: &Services, sought: &RecallRequest<'_>) -> TermWei
     statistics.weigh_query(sought.terms)
 }
 
-/// Returns all confirmed facts for weighed terms, best first. Reads a body only if the index lacks the confirmed
-/// version.
-async fn rank_facts(
+/// A proposed fact that the ledger confirmed.
+#[derive(Debug)]
+struct ConfirmedCandidate {
+    confirmed: ConfirmedFact,
+    /// Of the proposal. 0 without an embedding.
+    cosine: f32,
+    /// `None`: the index lacks the confirmed version.
+    hint: Option<ScoreHint>,
+}
+
+/// Returns the facts that the index proposes for weighed terms and the ledger confirms, in any order.
+async fn propose_confirmed(
     services: &Services,
     sought: &RecallRequest<'_>,
-) -> Result<RecallResult<RankedCandidate>, StoreError> {
+) -> Result<RecallResult<ConfirmedCandidate>, StoreError> {
     let proposal = CandidateQuery {
         viewpoint: sought.viewpoint,
         embedding: sought.embedding,
@@ -138,13 +152,12 @@ async fn rank_facts(
     Ok(RecallResult { facts, without_index })
 }
 
-/// Returns the proposed facts that the ledger confirms, best first.
 async fn confirm_candidates(
     services: &Services,
     sought: &RecallRequest<'_>,
     proposed: Vec<Candidate>,
-) -> Result<Vec<RankedCandidate>, StoreError> {
-    let candidates: HashMap<FactId, Candidate> = proposed
+) -> Result<Vec<ConfirmedCandidate>, StoreError> {
+    let mut candidates: HashMap<FactId, Candidate> = proposed
         .into_iter()
         .map(|candidate| (candidate.fact, candidate))
         .collect();
@@ -167,13 +180,34 @@ async fn confirm_candidates(
     if !locked.is_empty() {
         confirmed.extend(locks::filter_open(services, scope, world, viewpoint, locked).await?);
     }
-    let mut ranked = Vec::with_capacity(confirmed.len());
-    let mut unknown = Vec::new();
-    for confirmed in confirmed {
-        let candidate = candidates.get(&confirmed.fact);
-        let hint = candidate.and_then(|candidate| candidate.hint.map(|hint| (candidate.cosine, hint)));
-        match hint.filter(|(_, hint)| hint.version == confirmed.version) {
-            Some((cosine, hint)) => ranked.push(RankedCandidate {
+    let with_hint = confirmed.into_iter().map(|confirmed| {
+        let candidate = candidates.remove(&confirmed.fact);
+        let hint = candidate.as_ref().and_then(|candidate| candidate.hint);
+        ConfirmedCandidate {
+            cosine: candidate.map_or(0.0, |candidate| candidate.cosine),
+            hint: hint.filter(|hint| hint.version == confirmed.version),
+            confirmed,
+        }
+    });
+    Ok(with_hint.collect())
+}
+
+/// Scores the confirmed facts, best first. Reads a body only if the index lacks the confirmed version.
+async fn rank_candidates(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    candidates: Vec<ConfirmedCandidate>,
+) -> Result<Vec<RankedCandidate>, StoreError> {
+    let mut ranked = Vec::with_capacity(candidates.len());
+    let (mut unknown, mut cosines) = (Vec::new(), HashMap::new());
+    for ConfirmedCandidate {
+        confirmed,
+        cosine,
+        hint,
+    } in candidates
+    {
+        match hint {
+            Some(hint) => ranked.push(RankedCandidate {
                 fact: confirmed.fact,
                 version: confirmed.version,
                 valid_at: hint.valid_at,
@@ -181,7 +215,10 @@ async fn confirm_candidates(
                 score: score_candidate(services, sought, cosine, &hint),
                 body: None,
             }),
-            None => unknown.push(confirmed),
+            None => {
+                cosines.insert(confirmed.fact, cosine);
+                unknown.push(confirmed);
+            }
         }
     }
     for body in services
@@ -189,7 +226,7 @@ async fn confirm_candidates(
         .read_bodies(services, sought.scope, &unknown)
         .await?
     {
-        let cosine = candidates.get(&body.id).map_or(0.0, |candidate| candidate.cosine);
+        let cosine = cosines.get(&body.id).copied().unwrap_or_default();
         ranked.push(rank_body(services, sought, body, cosine));
     }
     ranked.sort_by(best_first);

@@ -6,8 +6,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    RankedCandidate, RecallRequest, SearchQuery, best_first, leg_limits, names::read_names, rank_body, rank_facts,
-    weigh_terms,
+    RankedCandidate, RecallRequest, SearchQuery, best_first, leg_limits, names::read_names, propose_confirmed,
+    rank_body, rank_candidates, weigh_terms,
 };
 use crate::{Services, locks};
 use colloquy_core::{ids::FactId, scope::TenantScope};
@@ -103,11 +103,12 @@ pub async fn search_facts(
             terms: &terms,
             ..sought
         };
-        let found = rank_facts(services, &sought).await?;
-        if let Some(error) = &found.without_index {
+        let proposed = propose_confirmed(services, &sought).await?;
+        if let Some(error) = &proposed.without_index {
             tracing::warn!(%error, "searched in the ledger, by words alone");
         }
-        read_full_hits(services, scope, found.facts, limit).await?
+        let ranked = rank_candidates(services, &sought, proposed.facts).await?;
+        read_full_hits(services, scope, ranked, limit).await?
     };
     Ok((hits, vec![call]))
 }

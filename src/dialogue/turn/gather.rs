@@ -492,8 +492,7 @@ async fn recall_for_line<'a>(
         let finding = prepare_lore(services, input, state, embedding);
         let searching = async {
             if needed.facts {
-                let clock = state.clock().await?;
-                recalled.search_facts(services, input, clock, watch).await?;
+                recalled.search_facts(services, input, state, watch).await?;
             }
             Ok::<_, TurnError>(())
         };
@@ -517,9 +516,7 @@ async fn recall_for_line<'a>(
         let without = recalled.query.terms.clone();
         recalled.query.add_names(&names, spoken);
         if recalled.query.terms != without {
-            recalled
-                .search_facts(services, input, state.clock().await?, watch)
-                .await?;
+            recalled.search_facts(services, input, state, watch).await?;
         }
     }
     Ok(recalled)
@@ -549,7 +546,7 @@ impl LineRecall<'_> {
         &mut self,
         services: &Services,
         input: &TurnInput,
-        clock: Option<GameClock<'_>>,
+        state: &StateOfTurn<'_>,
         watch: &Stopwatch<'_>,
     ) -> Result<(), TurnError> {
         let viewpoint = input.viewpoint();
@@ -562,9 +559,9 @@ impl LineRecall<'_> {
             limits: recall::leg_limits(&services.settings.recall),
             // The present time, not the turn's start: facts of the previous turn may have landed since.
             at: services.clock.now(),
-            clock,
+            clock: None,
         };
-        let searching = recall::recall_facts(services, sought).instrument(debug_span!("turn.recall"));
+        let searching = recall::recall_facts(services, sought, state.clock()).instrument(debug_span!("turn.recall"));
         let (found, recall_ms) = watch.time_work(searching).await;
         let RecallResult { facts, without_index } = found?;
         if let Some(error) = without_index {

@@ -22,13 +22,20 @@ pub struct WorldDays<'w> {
 }
 
 impl<'w> WorldDays<'w> {
-    /// Reads the clock, if the world has a clock.
+    /// Reads the clock, if the world has a clock. With `since`, a clock that was read at that time or later is enough: a
+    /// turn reads the clock, so the turn's jobs need no read of their own.
     ///
     /// # Errors
     /// The state of the world cannot be read.
-    pub async fn load(services: &Services, scope: &TenantScope, world: &'w World) -> StoreResult<Self> {
+    pub async fn load(
+        services: &Services,
+        scope: &TenantScope,
+        world: &'w World,
+        since: Option<DateTime<Utc>>,
+    ) -> StoreResult<Self> {
+        let cache = &services.memory_cache;
         let state = match world.settings.clock {
-            Some(_) => Some(services.memory_cache.world_state(services, scope, &world.id).await?),
+            Some(_) => Some(cache.world_state_since(services, scope, &world.id, since).await?),
             None => None,
         };
         Ok(Self { world, state })

@@ -110,7 +110,8 @@ pub async fn open_ledger(
     };
     let writer = Writer::start(connections, options.write_queue, meters.clone())?;
     let readers = Readers::open(
-        connect.pragma("query_only", "ON").pragma("cache_size", "-8000"),
+        // A reader empties its cache after each write of another connection. A large cache would only take longer.
+        connect.pragma("query_only", "ON").pragma("cache_size", "-2000"),
         options.readers.clamp(1, 32),
         meters.clone(),
     )

@@ -66,7 +66,7 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             synchronous_full: false,
-            readers: 2,
+            readers: 4,
             busy_timeout: Duration::from_secs(5),
             write_queue: 4_096,
             embedding_model: String::new(),

@@ -206,19 +206,18 @@ async fn rank_candidates(
         hint,
     } in candidates
     {
-        match hint {
-            Some(hint) => ranked.push(RankedCandidate {
+        if let Some(hint) = hint {
+            ranked.push(RankedCandidate {
                 fact: confirmed.fact,
                 version: confirmed.version,
                 valid_at: hint.valid_at,
                 cosine,
                 score: score_candidate(services, sought, cosine, &hint),
                 body: None,
-            }),
-            None => {
-                cosines.insert(confirmed.fact, cosine);
-                unknown.push(confirmed);
-            }
+            });
+        } else {
+            cosines.insert(confirmed.fact, cosine);
+            unknown.push(confirmed);
         }
     }
     for body in services

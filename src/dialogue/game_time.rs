@@ -22,20 +22,13 @@ pub struct WorldDays<'w> {
 }
 
 impl<'w> WorldDays<'w> {
-    /// Reads the clock, if the world has a clock. With `since`, a clock that was read at that time or later is enough: a
-    /// turn reads the clock, so the turn's jobs need no read of their own.
+    /// Reads the clock, if the world has a clock.
     ///
     /// # Errors
     /// The state of the world cannot be read.
-    pub async fn load(
-        services: &Services,
-        scope: &TenantScope,
-        world: &'w World,
-        since: Option<DateTime<Utc>>,
-    ) -> StoreResult<Self> {
-        let cache = &services.memory_cache;
+    pub async fn load(services: &Services, scope: &TenantScope, world: &'w World) -> StoreResult<Self> {
         let state = match world.settings.clock {
-            Some(_) => Some(cache.world_state_since(services, scope, &world.id, since).await?),
+            Some(_) => Some(services.memory_cache.world_state(services, scope, &world.id).await?),
             None => None,
         };
         Ok(Self { world, state })

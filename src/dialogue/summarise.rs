@@ -199,8 +199,7 @@ async fn write_summary(
         cast: cast_members(services, scope, said).await?,
         ..Scene::default()
     };
-    let last = turns.iter().map(|turn| turn.started_at).max();
-    let days = WorldDays::load(services, scope, &said.world, last).await?;
+    let days = WorldDays::load(services, scope, &said.world).await?;
     let shown: Vec<_> = turns
         .iter()
         .map(|turn| {

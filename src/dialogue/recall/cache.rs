@@ -81,8 +81,6 @@ struct FoldedState {
     seq: i64,
     /// The time of the last change in the state.
     at: DateTime<Utc>,
-    /// The start of the last read.
-    read_at: DateTime<Utc>,
     state: Arc<WorldState>,
 }
 
@@ -176,25 +174,10 @@ impl MemoryCache {
         scope: &TenantScope,
         world: &WorldId,
     ) -> Result<Arc<WorldState>, StoreError> {
-        self.world_state_since(services, scope, world, None).await
-    }
-
-    /// As `world_state`; but with `since`, a state that was read at that time or later is enough.
-    pub(crate) async fn world_state_since(
-        &self,
-        services: &Services,
-        scope: &TenantScope,
-        world: &WorldId,
-        since: Option<DateTime<Utc>>,
-    ) -> Result<Arc<WorldState>, StoreError> {
         let entry = self
             .worlds
             .get_with((scope.tenant().clone(), world.clone()), Arc::default);
         let mut folded = entry.lock().await;
-        if since.is_some_and(|since| folded.generation.is_some() && folded.read_at >= since) {
-            return Ok(folded.state.clone());
-        }
-        let read_at = services.clock.now();
         let store = &services.ledger.state;
         let mut fresh = with_interactive_priority(store.load_changes_since(scope, world, folded.seq)).await?;
         // A rewind removed changes, or a late job read an earlier turn's state, which must not override later changes.
@@ -206,7 +189,6 @@ impl MemoryCache {
         }
         folded.generation = Some(fresh.generation);
         folded.fold_changes(&fresh.changes);
-        folded.read_at = read_at;
         Ok(folded.state.clone())
     }
 }

@@ -215,7 +215,7 @@ async fn render_prompt(
     injected: &InjectedMemory,
 ) -> Result<String, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let days = WorldDays::load(services, scope, &said.world, Some(turn.started_at)).await?;
+    let days = WorldDays::load(services, scope, &said.world).await?;
     let (date, weekday) = days.day_of(npc.language, turn.started_at);
     let reply = escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status));
     let scene = Scene {

@@ -97,7 +97,7 @@ pub async fn list_facts(
         return Err(pagination::invalid_cursor());
     }
     let world = worlds::find_world(&state, &caller, &path.0.0).await?;
-    let days = WorldDays::load(&state.services, &caller.scope, &world, None).await?;
+    let days = WorldDays::load(&state.services, &caller.scope, &world).await?;
     if let Some(text) = &query.q {
         reject_filters(&query)?;
         if text.trim().is_empty() || text.chars().count() > MAX_QUERY_CHARS {

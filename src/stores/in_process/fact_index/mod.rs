@@ -7,6 +7,7 @@
 //! recently used partitions are dropped, and read again when needed.
 
 mod binary_quantizer;
+mod block_scores;
 mod partition;
 mod segment;
 mod term_counts;

@@ -394,7 +394,7 @@ impl Ord for OrderedScore {
 
 /// Returns the vector in 8 bits, and the value of one step.
 #[expect(clippy::cast_possible_truncation, reason = "scaled to ±127 first")]
-pub(super) fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
+fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
     let largest = vector.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
     if largest == 0.0 || !largest.is_finite() {
         return (vec![0; vector.len()], 0.0);

@@ -208,6 +208,7 @@ impl LedgerBench {
             confided: Some(PrivateTerms::default().with_lines(["The player likes grapes from the old orchard"])),
             sections: Vec::new(),
             prompt_tokens: 900,
+            unchanged_tokens: None,
             prompt_hash: "0".repeat(64),
             calls: Vec::new(),
             timings: Timings::default(),

@@ -31,10 +31,14 @@ const ADDED_LATENCY_BUCKETS: [f64; 17] = [
     0.000_25, 0.000_5, 0.001, 0.001_5, 0.002, 0.003, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0,
 ];
 
+/// The parts of a prompt: the beginning that the prompt before had too, and the rest.
+const PROMPT_PARTS: [&str; 2] = ["unchanged", "changed"];
+
 struct TurnMetrics {
     turns: IntCounterVec,
     added: Histogram,
     phases: HistogramVec,
+    prompt_tokens: IntCounterVec,
 }
 
 impl TurnMetrics {
@@ -59,10 +63,19 @@ impl TurnMetrics {
                 PHASE_BUCKETS.to_vec(),
                 registry
             )?,
+            prompt_tokens: register_int_counter_vec_with_registry!(
+                "colloquy_prompt_tokens_total",
+                "Tokens of the prompts for replies whose prompt before is known, by part",
+                &["part"],
+                registry
+            )?,
         };
         // The series exist from the start, so their rates are correct from the first turn.
         for status in [TurnStatus::Completed, TurnStatus::Interrupted] {
             metrics.turns.with_label_values(&[status.as_str()]);
+        }
+        for part in PROMPT_PARTS {
+            metrics.prompt_tokens.with_label_values(&[part]);
         }
         for (phase, _) in phase_millis(&Timings::default()) {
             metrics.phases.with_label_values(&[phase]);
@@ -78,6 +91,12 @@ impl TurnMetrics {
             self.phases.with_label_values(&[phase]).observe(millis / 1000.0);
         }
         self.phases.with_label_values(&["commit"]).observe(commit_seconds);
+        if let Some(unchanged) = commit.trace.unchanged_tokens {
+            let changed = commit.trace.prompt_tokens.saturating_sub(unchanged);
+            for (part, tokens) in PROMPT_PARTS.into_iter().zip([unchanged, changed]) {
+                self.prompt_tokens.with_label_values(&[part]).inc_by(tokens.into());
+            }
+        }
     }
 }
 

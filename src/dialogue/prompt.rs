@@ -14,6 +14,7 @@ mod lore;
 mod player_identity;
 mod scenarios;
 mod selection;
+mod sent;
 mod standing_facts;
 mod templates;
 mod untrusted;
@@ -27,6 +28,7 @@ pub(super) use self::{
     assembly::{Prompt, PromptMaterial, assemble_prompt},
     attribution::{PromptReader, attribute_statement},
     player_identity::player_own_name,
+    sent::SentPrompts,
     templates::{Template, state_bounds},
     world::{bind_player, world_lines_of_turn},
 };

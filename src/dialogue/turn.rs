@@ -71,10 +71,19 @@ pub async fn run_turn(
         let assembling = async { gathered.assemble_prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
-        let request = ReplyRequest::from_prompt(&prompt, gathered.counter, gathered.greeting_words(&input));
+        let greeting = gathered.greeting_words(&input);
+        // An authored greeting is no prompt for a model.
+        let unchanged_tokens = match greeting {
+            None => services
+                .memory_cache
+                .sent_prompts
+                .record_prompt(input.dialogue.id, &input.npc.id, &prompt),
+            Some(_) => None,
+        };
+        let request = ReplyRequest::from_prompt(&prompt, gathered.counter, greeting);
         let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
-        Ok((gathered, prompt, assemble_ms, reply))
+        Ok((gathered, prompt, unchanged_tokens, assemble_ms, reply))
     };
     let outcome = tokio::time::timeout(limit, async {
         // An admitted turn may finish even if the tenant's budget runs out meanwhile.
@@ -82,7 +91,7 @@ pub async fn run_turn(
         run_admitted(reply_steps).await.map(|spoken| (reservation, spoken))
     });
     match outcome.await.unwrap_or(Err(TurnError::TimedOut)) {
-        Ok((reservation, (gathered, prompt, assemble_ms, reply))) => {
+        Ok((reservation, (gathered, prompt, unchanged_tokens, assemble_ms, reply))) => {
             let done_seq = feed.send_done(reply.to_reply_done(&input));
             let timings = build_timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
             let is_cut = reply.status == TurnStatus::Interrupted;
@@ -94,6 +103,7 @@ pub async fn run_turn(
                 cuts,
                 gathered,
                 prompt,
+                unchanged_tokens,
                 reply,
                 done_seq,
                 timings,

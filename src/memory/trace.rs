@@ -370,6 +370,10 @@ pub struct TurnTrace {
     pub confided: Option<PrivateTerms>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
+    /// The tokens of the messages at the beginning of the prompt that the NPC's prompt before had too: those a provider's cache can
+    /// serve. Absent: the node does not know the prompt before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchanged_tokens: Option<u32>,
     /// SHA-256 of the assembled prompt, hexadecimal.
     pub prompt_hash: String,
     pub calls: Vec<CallTrace>,

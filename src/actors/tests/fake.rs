@@ -115,6 +115,7 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
         locked: Vec::new(),
         sections: Vec::new(),
         prompt_tokens: 0,
+        unchanged_tokens: None,
         prompt_hash: String::new(),
         calls: Vec::new(),
         timings: Timings::default(),

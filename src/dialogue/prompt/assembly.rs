@@ -124,6 +124,8 @@ impl PromptMaterial<'_> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Prompt {
     pub messages: Vec<ChatMessage>,
+    /// The tokens of each message with its frame.
+    pub message_tokens: Vec<u32>,
     pub sections: Vec<SectionTrace>,
     /// Tokens of all messages, frames included. At most `prompt.total_tokens`.
     pub tokens: u32,
@@ -224,13 +226,15 @@ pub(crate) fn assemble_prompt(
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
     selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count);
     selection.add_lore(templates, material, budgets, left, &count)?;
-    let (messages, tokens) = loop {
+    let (messages, message_tokens, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
         messages.extend(goes_on.iter().cloned());
-        let tokens = total_tokens(&messages, &count);
+        let of_messages = messages.iter().map(|message| count(&message.content) + FRAME_TOKENS);
+        let message_tokens: Vec<u32> = of_messages.collect();
+        let tokens = message_tokens.iter().sum::<u32>() + OPENING_TOKENS;
         // The parts were counted separately; the joined text may be slightly longer.
         if tokens <= budgets.total_tokens {
-            break (messages, tokens);
+            break (messages, message_tokens, tokens);
         }
         if !selection.drop_least_important(&mut fates) {
             return Err(TurnError::PromptTooLarge {
@@ -244,6 +248,7 @@ pub(crate) fn assemble_prompt(
     Ok(Prompt {
         hash: hash_messages(&messages),
         messages,
+        message_tokens,
         sections,
         tokens,
         candidates: trace_candidates(material, &selection, &fates),
@@ -394,15 +399,6 @@ fn diversify_hits(material: &PromptMaterial<'_>, packable: Vec<usize>, configure
         .collect();
     let order = diversify_order(&candidates, 1.0 - diversity);
     order.into_iter().map(|place| packable[place]).collect()
-}
-
-/// Returns the tokens of all messages with their frames.
-fn total_tokens(messages: &[ChatMessage], count: &dyn Fn(&str) -> u32) -> u32 {
-    messages
-        .iter()
-        .map(|message| count(&message.content) + FRAME_TOKENS)
-        .sum::<u32>()
-        + OPENING_TOKENS
 }
 
 /// Returns the SHA-256 of roles and contents, each preceded by its length.

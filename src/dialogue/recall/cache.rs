@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
-use crate::{Services, episodes::EpisodeCache, jobs::outbox::OutboxRelay, lore::LoreCache};
+use crate::{Services, episodes::EpisodeCache, jobs::outbox::OutboxRelay, lore::LoreCache, prompt::SentPrompts};
 use colloquy_core::{
     ids::{FactId, NpcId, TenantId, WorldId},
     scope::TenantScope,
@@ -32,7 +32,7 @@ const MAX_CACHED_WRITERS: u64 = 10_000;
 /// The number of recorded writes to an NPC's memory: more than occur during a judge call.
 const MAX_LATEST_WRITES: usize = 64;
 
-/// The bodies of facts by (id, version), the folded states of worlds, their lore, and vectors of episodes.
+/// The bodies of facts by (id, version), the folded states of worlds, their lore, vectors of episodes, and last prompts.
 /// Shared by all dialogues of this node.
 pub struct MemoryCache {
     bodies: Cache<FactId, Arc<RecallBody>>,
@@ -42,6 +42,7 @@ pub struct MemoryCache {
     pub(crate) relays: OutboxRelay,
     pub(crate) lore: LoreCache,
     pub(crate) episodes: EpisodeCache,
+    pub(crate) sent_prompts: SentPrompts,
 }
 
 /// This node's latest writes to an NPC's memory: the memory's position before each write, and the audiences. Each write
@@ -110,6 +111,7 @@ impl MemoryCache {
             relays: OutboxRelay::default(),
             lore: LoreCache::default(),
             episodes: EpisodeCache::default(),
+            sent_prompts: SentPrompts::default(),
         }
     }
 

@@ -49,6 +49,8 @@ pub(super) struct UncommittedTurn {
     pub cuts: Vec<Requester>,
     pub gathered: GatheredContext,
     pub prompt: Prompt,
+    /// As in [`TurnTrace::unchanged_tokens`].
+    pub unchanged_tokens: Option<u32>,
     pub reply: Reply,
     pub done_seq: u64,
     pub timings: Timings,
@@ -490,6 +492,7 @@ fn trace_of(
     let UncommittedTurn {
         gathered,
         prompt,
+        unchanged_tokens,
         reply,
         timings,
         ..
@@ -530,6 +533,7 @@ fn trace_of(
         confided: checkpoint.confided.clone(),
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
+        unchanged_tokens,
         prompt_hash: prompt.hash,
         calls,
         timings,

@@ -461,6 +461,7 @@ pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         confided: None,
         sections: Vec::new(),
         prompt_tokens: 321,
+        unchanged_tokens: Some(210),
         prompt_hash: "00ff".to_owned(),
         calls: Vec::new(),
         timings: Timings::default(),

@@ -31,9 +31,10 @@ impl SentPrompts {
         let messages: Arc<[u64]> = prompt.messages.iter().map(hash_message).collect();
         let before = self.0.get(&key);
         self.0.insert(key, Arc::clone(&messages));
+        let before = before?;
         let unchanged = messages
             .iter()
-            .zip(before?.iter())
+            .zip(before.iter())
             .take_while(|(now, before)| now == before);
         Some(unchanged.zip(&prompt.message_tokens).map(|(_, tokens)| tokens).sum())
     }

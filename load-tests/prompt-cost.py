@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""Plays a role-play of 50 turns against the mock model, and measures how much of each prompt a provider's cache can serve.
+
+    load-tests/prompt-cost.py [FOLDER]      (./prompt-cost by default)
+
+The play runs twice: with the whole history in every prompt, and with the default settings (summaries, and 8,000 tokens at
+most). Writes FOLDER/prompt-cost.svg and prints a table. COLLOQUY_BIN names an existing binary. Python's standard library is
+enough.
+"""
+import json
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent / "report"))
+import plots  # noqa: E402
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TURNS, FROM = 50, 5
+# The model's name selects the vocabulary that counts the tokens.
+MODEL = "gpt-4.1-mini"
+# Per million tokens in US dollars, from the price lists of the providers in November 2026: a prompt's tokens, those read from
+# the cache, those written to the cache, and the answer's.
+PRICES = {
+    "GPT-4.1 mini": (0.40, 0.10, 0.40, 1.60),
+    "GPT-5 mini": (0.25, 0.025, 0.25, 2.00),
+    "Claude Haiku 4.5": (1.00, 0.10, 1.25, 5.00),
+}
+WHOLE_HISTORY = {
+    "COLLOQUY__PROMPT__TOTAL_TOKENS": "64000",
+    "COLLOQUY__PROMPT__HISTORY_TOKENS": "60000",
+    "COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS": "1000",
+    "COLLOQUY__SUMMARIES__FORCE_TURNS": "1000",
+    "COLLOQUY__SUMMARIES__FORCE_TOKENS": "60000",
+}
+
+PLACES = ["the Dark Forest", "the Silver Citadel", "the old mill", "the goblin camp", "the drowned chapel", "the salt road"]
+THINGS = ["the flame sword", "a healing potion", "the broken seal", "a raven's feather", "the captain's map", "a silver key"]
+PEOPLE = ["Krug, the goblin king", "Ergen", "the ferrywoman Ise", "old Tamsin", "the captain of the citadel", "the miller's son"]
+ASKED = [
+    "I walk toward {place} and keep my hand on {thing}. What do I hear?",
+    "\"Tell me what {person} wanted with {thing},\" I say, and watch your face.",
+    "I put {thing} on the table between us. \"Where did this come from?\"",
+    "We rest near {place}. I ask you about {person} and the night of the collapse.",
+    "I whisper: \"{person} is behind us. Do we run to {place}, or do we fight?\"",
+]
+SAID = [
+    "Aria lifts the lantern until the light reaches {place}, and for a moment neither of you speaks.",
+    "\"I have seen {thing} once before,\" she says, \"and the hand that held it did not shake as yours does.\"",
+    "Somewhere behind the trees a branch breaks, and she counts the breaths until the silence comes back.",
+    "She kneels, draws a line in the wet ash with one finger, and marks {place} with a small cross.",
+    "\"{person} never forgave the citadel for the winter of the collapse. Remember that before you make a promise.\"",
+    "The rain comes harder now, and the water runs from her hood onto the stones of the path.",
+    "\"If it comes to a fight, stay on my left,\" she says. \"My right eye is the better one, but not by night.\"",
+    "She turns {thing} over twice, finds the mark that she feared, and gives it back without a word.",
+    "From {place} comes the sound of a bell that nobody has rung for eleven years.",
+    "\"We can reach {place} before dawn, if you trust the marsh more than you trust {person}.\"",
+]
+WORLD_SENTENCES = [
+    "The Vale of Ergen lies between two mountain chains, and its roads end at the Silver Citadel.",
+    "Eleven years ago, in the night of the collapse, the seal below the citadel broke and the northern half of the city sank.",
+    "Since then goblins hold the Dark Forest, and King Krug sells the right of way to those who can pay in iron.",
+    "Magic exists, but each spell costs its speaker a memory, so that old mages do not know their own names.",
+    "The ferry at the drowned chapel is the only safe crossing, and the ferrywoman Ise takes no coins, only stories.",
+    "Nobody in the vale says the name of the dead queen after dark.",
+]
+PERSONA_SENTENCES = [
+    "Aria is a scout of the Silver Citadel, thirty-one years old, with one grey eye and one that was taken by the fire of the collapse.",
+    "She left the guard after the captain let the northern gate close on her brother, and she has not gone back to the gate since.",
+    "She knows every path of the Dark Forest, reads tracks better than letters, and distrusts whoever smiles before speaking.",
+    "She owes Krug, the goblin king, a life, which is a debt that she tells nobody and pays in small favours.",
+    "In danger she becomes calm and exact, and afterwards her hands shake so much that she hides them under her cloak.",
+    "She loves old songs, salted plums and the hour before sunrise, and she hates bells, locked doors and promises.",
+    "She narrates what the party sees, hears and smells in full sentences, and she never decides what the player does.",
+]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def send(method, url, body=None, token=None):
+    headers = {"Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method)) as answer:
+        text = answer.read()
+    return json.loads(text) if text else None
+
+
+def wait_for(url, process):
+    for _ in range(200):
+        try:
+            urllib.request.urlopen(url).close()
+            return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+    sys.exit(f"nothing answers at {url}")
+
+
+def fill(sentence, chance):
+    return sentence.format(place=chance.choice(PLACES), thing=chance.choice(THINGS), person=chance.choice(PEOPLE))
+
+
+def play(binary, settings):
+    """Returns the traces of the turns, and the tokens of the answers."""
+    chance = random.Random(7)
+    mock, server = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {
+            **os.environ,
+            "COLLOQUY__AUTH__HS256_SECRET": "prompt-cost-secret-prompt-cost-secret",
+            "COLLOQUY__DATA_DIR": f"{folder}/data",
+            "COLLOQUY__SERVER__LISTEN": server,
+            "COLLOQUY__TELEMETRY__LOG": "warn",
+            "COLLOQUY__LLM__BASE_URL": f"http://{mock}/v1",
+            "COLLOQUY__LLM__MODEL": MODEL,
+            "COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN": "0",
+            **settings,
+        }
+        mock_options = ["--listen", mock, "--intent", "memory", "--facts-per-turn", "0.5"]
+        processes = []
+        try:
+            processes.append(subprocess.Popen([binary, "mock-llm", *mock_options], stdout=subprocess.DEVNULL))
+            wait_for(f"http://{mock}/", processes[-1])
+            processes.append(subprocess.Popen([binary, "serve"], env=environment, cwd=folder, stdout=subprocess.DEVNULL))
+            base = f"http://{server}"
+            wait_for(f"{base}/readyz", processes[-1])
+            made = [binary, "token", "--tenant", "demo", "--role", "backend", "--ttl", "1h"]
+            token = subprocess.run(made, env=environment, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+            return play_turns(base, token, mock, chance)
+        finally:
+            for process in reversed(processes):
+                process.terminate()
+                process.wait()
+
+
+def play_turns(base, token, mock, chance):
+    places = [place.removeprefix("the ").capitalize() for place in PLACES]
+    world = {
+        "name": "Vale of Ergen",
+        "premise": " ".join(WORLD_SENTENCES),
+        "rules": WORLD_SENTENCES[3:],
+        "settings": {"places": places, "items": ["flame sword", "healing potion", "silver key"]},
+    }
+    send("PUT", f"{base}/v1/worlds/ergen", world, token)
+    persona = {
+        "description": " ".join(PERSONA_SENTENCES),
+        "speech_style": "Full sentences in the present tense, five to ten a turn, with spoken words in quotation marks.",
+        "boundaries": ["Never decides what the player does.", "Never names the dead queen after dark."],
+    }
+    send("PUT", f"{base}/v1/worlds/ergen/npcs/aria", {"name": "Aria", "persona": persona}, token)
+    events = [
+        {"type": "location", "who": "player:hero", "to": places[0]},
+        {"type": "location", "who": "aria", "to": places[0]},
+        {"type": "item_gained", "who": "player:hero", "item": "flame sword"},
+    ]
+    send("POST", f"{base}/v1/worlds/ergen/events", {"events": events}, token)
+    session = send("POST", f"{base}/v1/sessions", {"world_id": "ergen", "npc_id": "aria", "player_id": "hero"}, token)["id"]
+    turns = f"{base}/v1/sessions/{session}/turns"
+    traces = []
+    for number in range(1, TURNS + 1):
+        reply = " ".join(fill(sentence, chance) for sentence in chance.sample(SAID, 7))
+        send("POST", f"http://{mock}/control", {"reply": reply})
+        line = fill(ASKED[number % len(ASKED)], chance)
+        send("POST", turns, {"text": line}, token)
+        trace = send("GET", f"{turns}/{number}/trace", None, token)
+        traces.append(trace.get("trace", trace))
+    return traces
+
+
+def cost(traces, price, cached):
+    """Returns the price of all prompts and answers in dollars."""
+    prompt, read, write, answer = price
+    total = 0.0
+    for trace in traces:
+        unchanged = trace.get("unchanged_tokens", 0) if cached else 0
+        reply = next(call for call in trace["calls"] if call["task"] == "reply")
+        total += unchanged * read + (trace["prompt_tokens"] - unchanged) * (write if cached else prompt)
+        total += reply["usage"]["completion_tokens"] * answer
+    return total / 1_000_000
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "prompt-cost")
+    folder.mkdir(parents=True, exist_ok=True)
+    binary = os.environ.get("COLLOQUY_BIN")
+    if not binary:
+        subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT, check=True)
+        binary = f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/colloquy"
+    shares, failed = {}, False
+    for name, settings in [("whole history", WHOLE_HISTORY), ("default settings", {})]:
+        traces = play(binary, settings)
+        sizes = [trace["prompt_tokens"] for trace in traces]
+        share = [100 * trace.get("unchanged_tokens", 0) / trace["prompt_tokens"] for trace in traces]
+        shares[name] = list(enumerate(share, 1))
+        mean = sum(share[FROM - 1 :]) / len(share[FROM - 1 :])
+        grown = sizes[TURNS - 1] / sizes[14]
+        print(f"{name}: {mean:.1f} % of the prompt tokens unchanged, on average from turn {FROM}")
+        print(f"  prompt of turn {FROM}: {sizes[FROM - 1]} tokens, of 15: {sizes[14]}, of {TURNS}: {sizes[-1]} ({grown:.2f} times turn 15)")
+        for model, price in PRICES.items():
+            with_cache, without = cost(traces, price, True), cost(traces, price, False)
+            print(f"  {model}: ${with_cache:.3f} for {TURNS} turns, ${without:.3f} without a cache ({100 * (1 - with_cache / without):.0f} % less)")
+    plot = plots.lines("Share of the prompt that a cache can serve", "%", shares).replace(" s</text>", "</text>")
+    (folder / "prompt-cost.svg").write_text(plot)
+    print(f"plot: {folder / 'prompt-cost.svg'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -26,12 +26,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TURNS, FROM = 50, 5
 # The model's name selects the vocabulary that counts the tokens.
 MODEL = "gpt-4.1-mini"
-# Per million tokens in US dollars, from the price lists of the providers in November 2026: a prompt's tokens, those read from
-# the cache, those written to the cache, and the answer's.
+# From the price lists of the providers in November 2026: US dollars per million tokens of a prompt, read from the cache, and
+# written to the cache; and the fewest tokens that the provider caches.
 PRICES = {
-    "GPT-4.1 mini": (0.40, 0.10, 0.40, 1.60),
-    "GPT-5 mini": (0.25, 0.025, 0.25, 2.00),
-    "Claude Haiku 4.5": (1.00, 0.10, 1.25, 5.00),
+    "GPT-4.1 mini": (0.40, 0.10, 0.40, 1_024),
+    "GPT-5 mini": (0.25, 0.025, 0.25, 1_024),
+    "Claude Haiku 4.5": (1.00, 0.10, 1.25, 4_096),
 }
 WHOLE_HISTORY = {
     "COLLOQUY__PROMPT__TOTAL_TOKENS": "64000",
@@ -103,9 +103,10 @@ def wait_for(url, process):
         try:
             urllib.request.urlopen(url).close()
             return
-        except urllib.error.HTTPError:
-            return
-        except OSError:
+        except OSError as error:
+            # The mock model has no page at its root.
+            if isinstance(error, urllib.error.HTTPError) and error.code == 404:
+                return
             if process.poll() is not None:
                 break
             time.sleep(0.1)
@@ -122,7 +123,7 @@ def play(binary, settings):
     mock, server = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory() as folder:
         environment = {
-            **os.environ,
+            **{name: value for name, value in os.environ.items() if not name.startswith("COLLOQUY__")},
             "COLLOQUY__AUTH__HS256_SECRET": "prompt-cost-secret-prompt-cost-secret",
             "COLLOQUY__DATA_DIR": f"{folder}/data",
             "COLLOQUY__SERVER__LISTEN": server,
@@ -150,7 +151,7 @@ def play(binary, settings):
 
 
 def play_turns(base, token, mock, chance):
-    places = [place.removeprefix("the ").capitalize() for place in PLACES]
+    places = [place.removeprefix("the ") for place in PLACES]
     world = {
         "name": "Vale of Ergen",
         "premise": " ".join(WORLD_SENTENCES),
@@ -183,16 +184,16 @@ def play_turns(base, token, mock, chance):
     return traces
 
 
-def cost(traces, price, cached):
-    """Returns the price of all prompts and answers in dollars."""
-    prompt, read, write, answer = price
-    total = 0.0
+def cost(traces, price):
+    """Returns the price of the replies' prompts in dollars: with a cache, and without."""
+    prompt, read, write, fewest = price
+    cached = 0.0
     for trace in traces:
-        unchanged = trace.get("unchanged_tokens", 0) if cached else 0
-        reply = next(call for call in trace["calls"] if call["task"] == "reply")
-        total += unchanged * read + (trace["prompt_tokens"] - unchanged) * (write if cached else prompt)
-        total += reply["usage"]["completion_tokens"] * answer
-    return total / 1_000_000
+        size, unchanged = trace["prompt_tokens"], trace.get("unchanged_tokens", 0)
+        served = unchanged if unchanged >= fewest else 0
+        cached += served * read + (size - served) * (write if size >= fewest else prompt)
+    whole = sum(trace["prompt_tokens"] for trace in traces) * prompt
+    return cached / 1_000_000, whole / 1_000_000
 
 
 def main():
@@ -202,7 +203,7 @@ def main():
     if not binary:
         subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT, check=True)
         binary = f"{os.environ.get('CARGO_TARGET_DIR', ROOT / 'target')}/release/colloquy"
-    shares, failed = {}, False
+    shares = {}
     for name, settings in [("whole history", WHOLE_HISTORY), ("default settings", {})]:
         traces = play(binary, settings)
         sizes = [trace["prompt_tokens"] for trace in traces]
@@ -213,8 +214,8 @@ def main():
         print(f"{name}: {mean:.1f} % of the prompt tokens unchanged, on average from turn {FROM}")
         print(f"  prompt of turn {FROM}: {sizes[FROM - 1]} tokens, of 15: {sizes[14]}, of {TURNS}: {sizes[-1]} ({grown:.2f} times turn 15)")
         for model, price in PRICES.items():
-            with_cache, without = cost(traces, price, True), cost(traces, price, False)
-            print(f"  {model}: ${with_cache:.3f} for {TURNS} turns, ${without:.3f} without a cache ({100 * (1 - with_cache / without):.0f} % less)")
+            cached, whole = cost(traces, price)
+            print(f"  {model}: ${cached:.3f} for the prompts of {TURNS} turns, ${whole:.3f} without a cache ({100 * (1 - cached / whole):.0f} % less)")
     plot = plots.lines("Share of the prompt that a cache can serve", "%", shares).replace(" s</text>", "</text>")
     (folder / "prompt-cost.svg").write_text(plot)
     print(f"plot: {folder / 'prompt-cost.svg'}")

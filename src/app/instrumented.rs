@@ -31,7 +31,7 @@ const ADDED_LATENCY_BUCKETS: [f64; 17] = [
     0.000_25, 0.000_5, 0.001, 0.001_5, 0.002, 0.003, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0,
 ];
 
-/// The parts of a prompt: the beginning that the prompt before had too, and the rest.
+/// The parts of a prompt: the beginning that the previous prompt shares, and the rest.
 const PROMPT_PARTS: [&str; 2] = ["unchanged", "changed"];
 
 struct TurnMetrics {
@@ -65,7 +65,7 @@ impl TurnMetrics {
             )?,
             prompt_tokens: register_int_counter_vec_with_registry!(
                 "colloquy_prompt_tokens_total",
-                "Tokens of the prompts for replies whose prompt before is known, by part",
+                "Tokens of the prompts for replies whose previous prompt is known, by part",
                 &["part"],
                 registry
             )?,

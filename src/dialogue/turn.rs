@@ -72,17 +72,15 @@ pub async fn run_turn(
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
         let greeting = gathered.greeting_words(&input);
-        // An authored greeting is no prompt for a model.
-        let unchanged_tokens = match greeting {
-            None => services
-                .memory_cache
-                .sent_prompts
-                .record_prompt(input.dialogue.id, &input.npc.id, &prompt),
-            Some(_) => None,
-        };
         let request = ReplyRequest::from_prompt(&prompt, gathered.counter, greeting);
         let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
+        // No model has seen the prompt of an authored greeting.
+        let unchanged_tokens = greeting.is_none().then(|| {
+            let sent = &services.memory_cache.sent_prompts;
+            sent.record_prompt(input.dialogue.id, &input.npc.id, &reply.call.model, &prompt)
+        });
+        let unchanged_tokens = unchanged_tokens.flatten();
         Ok((gathered, prompt, unchanged_tokens, assemble_ms, reply))
     };
     let outcome = tokio::time::timeout(limit, async {

@@ -370,8 +370,9 @@ pub struct TurnTrace {
     pub confided: Option<PrivateTerms>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
-    /// The tokens of the messages at the beginning of the prompt that the NPC's prompt before had too: those a provider's cache can
-    /// serve. Absent: the node does not know the prompt before.
+    /// The tokens of the messages at the beginning of the prompt that the NPC's previous prompt in the dialogue shares. A
+    /// provider's cache can serve these. Absent: the node does not know the previous prompt, another model answered it,
+    /// or no model was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchanged_tokens: Option<u32>,
     /// SHA-256 of the assembled prompt, hexadecimal.

@@ -5,38 +5,46 @@ use std::{
     sync::Arc,
 };
 
-use moka::sync::Cache;
+use moka::{policy::EvictionPolicy, sync::Cache};
 
 use super::Prompt;
 use colloquy_core::ids::{DialogueId, NpcId};
 use colloquy_ports::llm::ChatMessage;
 
-/// The number of dialogues and NPCs whose last prompt is known.
-const MAX_PROMPTS: u64 = 10_000;
+/// The number of last prompts that the node keeps: about 300 bytes each.
+const MAX_PROMPTS: u64 = 50_000;
 
-/// The messages of the last prompt of each NPC in each dialogue, as far as this node sent them.
-pub(crate) struct SentPrompts(Cache<(DialogueId, NpcId), Arc<[u64]>>);
+/// Hashes of the messages of the last prompt of each NPC in each dialogue, if this node sent it, and the model.
+pub(crate) struct SentPrompts(Cache<(DialogueId, NpcId), Arc<SentPrompt>>);
+
+struct SentPrompt {
+    model: String,
+    messages: Vec<u64>,
+}
 
 impl Default for SentPrompts {
     fn default() -> Self {
-        Self(Cache::new(MAX_PROMPTS))
+        let kept = Cache::builder().max_capacity(MAX_PROMPTS);
+        Self(kept.eviction_policy(EvictionPolicy::lru()).build())
     }
 }
 
 impl SentPrompts {
-    /// Remembers the prompt in place of the one before. Returns the tokens of the messages at its beginning that the prompt
-    /// before had too. `None`: the prompt before is unknown.
-    pub(crate) fn record_prompt(&self, dialogue: DialogueId, npc: &NpcId, prompt: &Prompt) -> Option<u32> {
+    /// Keeps a prompt that `model` has answered, in place of the previous one. Returns the tokens of the messages at its
+    /// beginning that the previous prompt shares. `None`: the node does not know the previous prompt, or another model
+    /// answered it.
+    pub(crate) fn record_prompt(&self, dialogue: DialogueId, npc: &NpcId, model: &str, prompt: &Prompt) -> Option<u32> {
         let key = (dialogue, npc.clone());
-        let messages: Arc<[u64]> = prompt.messages.iter().map(hash_message).collect();
-        let before = self.0.get(&key);
-        self.0.insert(key, Arc::clone(&messages));
-        let before = before?;
-        let unchanged = messages
-            .iter()
-            .zip(before.iter())
-            .take_while(|(now, before)| now == before);
-        Some(unchanged.zip(&prompt.message_tokens).map(|(_, tokens)| tokens).sum())
+        let sent = Arc::new(SentPrompt {
+            model: model.to_owned(),
+            messages: prompt.messages.iter().map(hash_message).collect(),
+        });
+        let previous = self.0.get(&key);
+        self.0.insert(key, Arc::clone(&sent));
+        let previous = previous.filter(|previous| previous.model == model)?;
+        let pairs = sent.messages.iter().zip(&previous.messages);
+        let shared = pairs.take_while(|(message, previous)| message == previous);
+        Some(shared.zip(&prompt.message_tokens).map(|(_, tokens)| tokens).sum())
     }
 }
 
@@ -79,7 +87,7 @@ mod tests {
         let sent = SentPrompts::default();
         let dialogue = DialogueId::new(DialogueKind::Session, ulid::Ulid(7));
         let (mira, tom): (NpcId, NpcId) = ("mira".parse().unwrap(), "tom".parse().unwrap());
-        let next = |npc, messages: &[(ChatRole, &str, u32)]| sent.record_prompt(dialogue, npc, &prompt(messages));
+        let next = |npc, messages: &[_]| sent.record_prompt(dialogue, npc, "mock", &prompt(messages));
         let first = [(System, "You are Mira.", 50), (User, "Hello.", 5)];
         assert_eq!(next(&mira, &first), None);
         assert_eq!(next(&mira, &first), Some(55));
@@ -89,5 +97,6 @@ mod tests {
         assert_eq!(next(&mira, &[first[0], (Assistant, "Hello.", 5), second[2]]), Some(50));
         assert_eq!(next(&mira, &[first[1], first[0]]), Some(0));
         assert_eq!(next(&tom, &first), None);
+        assert_eq!(sent.record_prompt(dialogue, &tom, "other", &prompt(&first)), None);
     }
 }

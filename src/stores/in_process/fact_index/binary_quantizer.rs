@@ -2,8 +2,8 @@
 //!
 //! The number of bytes read limits a scan, and the bits are an eighth of the 8-bit form. A bit tells on which side of
 //! the segment's mean a vector lies. With many embedders, all vectors share most of their direction, so only the
-//! difference from the mean separates them. The query has full precision: the weight of a bit is the query's own
-//! distance from the mean. The result is a shortlist, which is compared in 8 bits; the best of the shortlist are
+//! difference from the mean separates them. The weight of a bit is the query's own distance from the mean; four
+//! dimensions of the query share a score of 8 bits. The result is a shortlist, which is compared in 8 bits; the best of the shortlist are
 //! compared in full precision.
 
 use super::block_scores::{BLOCK, ByteScores, ScoreTables};
@@ -23,7 +23,7 @@ pub(super) struct BinaryQuantizer {
     mean: Vec<f32>,
     /// Bytes per vector.
     width: usize,
-    /// `width` arrays per block of vectors: the first bytes of all vectors of the block, then the second bytes, and so on.
+    /// `width` arrays per block of vectors: the first bytes of all its vectors, then the second bytes, and so on.
     bits: Vec<[u8; BLOCK]>,
     lengths: Vec<BitScale>,
 }
@@ -143,15 +143,15 @@ impl BinaryQuantizer {
         #[expect(clippy::cast_precision_loss, reason = "a few hundred bytes")]
         let middle = 2.0 * HALF_RANGE * tables.len() as f32;
         PreparedQuery {
-            tables: ScoreTables::new(tables),
+            tables: ScoreTables::new(&tables),
             middle,
             step,
         }
     }
 }
 
-/// Returns the scores of eight dimensions of the query's distance from the mean: those of set bits, less those of others.
-/// `HALF_RANGE` stands for zero.
+/// Returns the scores of eight dimensions of the query's distance from the mean: the distances of set bits, less those
+/// of the other bits. `HALF_RANGE` stands for zero.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -169,8 +169,8 @@ fn byte_scores(apart: &[f32], step: f32) -> ByteScores {
 }
 
 impl PreparedQuery {
-    /// Returns an estimate for each vector of a block that is larger for nearer vectors. Only the order counts; the bits
-    /// merely suggest the distance.
+    /// Returns an estimate for each vector of a block, larger for nearer vectors. Only the order counts; the bits merely
+    /// suggest the distance.
     #[expect(clippy::cast_precision_loss, reason = "at most 64 × dimensions, far below 2^24")]
     fn estimate_nearness(&self, bits: &[[u8; BLOCK]], lengths: &[BitScale]) -> [f32; BLOCK] {
         let scores = self.tables.score_block(bits);

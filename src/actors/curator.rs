@@ -52,7 +52,7 @@ pub(super) struct Curator {
     node: Arc<Node>,
     scope: TenantScope,
     generation: u64,
-    /// Fact extraction and summaries of each dialogue, oldest turn first: each job builds on the result of the previous
+    /// Fact extraction, summaries and curation of each dialogue, oldest turn first: each job builds on the result of the previous
     /// job.
     lanes: HashMap<LaneKey, Lane>,
     /// All jobs in memory, so that a job leased again does not run twice.
@@ -72,7 +72,7 @@ type LaneKey = (DialogueId, JobKind);
 /// Returns the job's lane, for kinds that run one at a time in a dialogue.
 fn lane_of(job: &Job) -> Option<LaneKey> {
     match job.kind {
-        JobKind::ExtractFacts | JobKind::Summarise => Some((job.dialogue, job.kind)),
+        JobKind::ExtractFacts | JobKind::Summarise | JobKind::Curate => Some((job.dialogue, job.kind)),
         JobKind::ExtractState => None,
     }
 }

@@ -15,8 +15,8 @@ use colloquy_core::ids::TenantId;
 use colloquy_dialogue::{
     models::{BudgetSettings, ModelPrice, places_for_jobs},
     settings::{
-        ConversationSettings, DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings,
-        RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
+        ConversationSettings, CurationSettings, DialogueSettings, EpisodeSettings, JobSettings, PromptSettings,
+        RecallSettings, RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
 };
 use colloquy_http::{HttpSettings, socket::player_socket::SocketSettings};
@@ -48,6 +48,7 @@ pub struct Config {
     pub episodes: EpisodeSettings,
     pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
+    pub curation: CurationSettings,
     pub jobs: JobSettings,
     pub conversation: ConversationSettings,
     pub retention: RetentionSettings,
@@ -68,6 +69,7 @@ impl Config {
             episodes: self.episodes.clone(),
             scenarios: self.scenarios.clone(),
             summaries: self.summaries.clone(),
+            curation: self.curation.clone(),
             jobs: JobSettings {
                 concurrency: self.concurrent_jobs(),
                 ..self.jobs.clone()

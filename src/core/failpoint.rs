@@ -26,6 +26,10 @@ pub const POINTS: &[&str] = &[
     "summary.made",
     "summary.written",
     "summary.durable",
+    // A curation pass.
+    "pass.made",
+    "pass.written",
+    "pass.durable",
     // A rewind.
     "rewind.noted",
     "rewind.planned",

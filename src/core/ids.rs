@@ -182,6 +182,10 @@ generated_ids! {
     InvalidationId = "inv", "an invalidation id";
     /// A dated digest of older turns.
     SummaryId = "sum", "a summary id";
+    /// A finding of a curation pass.
+    FindingId = "find", "a finding id";
+    /// A curation pass over a dialogue.
+    PassId = "pass", "a pass id";
     /// A durable after-turn job.
     JobId = "job", "a job id";
     /// An edit made by a person over REST.

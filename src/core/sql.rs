@@ -3,8 +3,8 @@
 use sqlx::{Database, Encode, Type, encode::IsNull, error::BoxDynError};
 
 use crate::ids::{
-    ActionId, DialogueId, EditId, FactId, InvalidationId, JobId, LoreId, NodeId, NpcId, PlayerId, RewindId, SaveId,
-    ScenarioId, SummaryId, TenantId, TurnId, WorldId,
+    ActionId, DialogueId, EditId, FactId, FindingId, InvalidationId, JobId, LoreId, NodeId, NpcId, PassId, PlayerId,
+    RewindId, SaveId, ScenarioId, SummaryId, TenantId, TurnId, WorldId,
 };
 
 macro_rules! bind_as_text {
@@ -41,6 +41,8 @@ bind_as_text!(
     PlayerId,
     RewindId,
     SaveId,
+    FindingId,
+    PassId,
     ScenarioId,
     SummaryId,
     TenantId,

@@ -16,7 +16,7 @@ pub use self::{
     outbox::{expected_points, relay_outbox},
     outcome::{JobError, JobReport},
 };
-use super::{Services, npc_conversation::SceneMember, remember, summarise};
+use super::{Services, curate, npc_conversation::SceneMember, remember, summarise};
 use chrono::{DateTime, Utc};
 use colloquy_core::{ids::NodeId, scope::TenantScope};
 use colloquy_memory::turn::Turn;
@@ -38,6 +38,7 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
         JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await?,
         JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &said).await?,
         JobKind::Summarise => summarise::summarise_turns(services, scope, job, &said).await?,
+        JobKind::Curate => curate::curate_turns(services, scope, job, &said).await?,
     };
     report.turn = said.turn.number;
     Ok(report)

@@ -345,6 +345,11 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
         (!of.is_greeting()).then_some(JobKind::ExtractFacts),
         (had_block && services.settings.prompt.ask_for_state).then_some(JobKind::ExtractState),
         Some(JobKind::Summarise),
+        services
+            .settings
+            .curation
+            .is_due_after(of.number)
+            .then_some(JobKind::Curate),
     ];
     let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
     Replacement {

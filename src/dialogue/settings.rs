@@ -21,6 +21,7 @@ pub struct DialogueSettings {
     pub episodes: EpisodeSettings,
     pub scenarios: ScenarioSettings,
     pub summaries: SummarySettings,
+    pub curation: CurationSettings,
     pub jobs: JobSettings,
     pub retention: RetentionSettings,
     pub saves: SaveSettings,
@@ -207,6 +208,39 @@ impl SummarySettings {
             force_turns: self.force_turns,
             force_tokens: self.force_tokens,
         }
+    }
+}
+
+/// Settings of curation passes (docs/algorithms.md#curation).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurationSettings {
+    /// Turns of a dialogue from one pass to the next; 0: no passes; 10.
+    pub every_turns: u32,
+    /// Unread turns of a silent dialogue that get a pass; 4.
+    pub min_turns: u32,
+    /// Answers of the model in a pass; 4.
+    pub max_steps: u32,
+    /// Tokens of lines that a pass reads; 12,000.
+    pub max_turn_tokens: u32,
+    /// Characters of the narrative memory; 4,000.
+    pub memory_chars: usize,
+    /// Calls per tenant and day (UTC); 0: no limit; 0.
+    pub calls_per_day: u64,
+    /// Tokens of prompts and answers per tenant and day (UTC); 0: no limit; 0.
+    pub tokens_per_day: u64,
+}
+
+impl CurationSettings {
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.every_turns > 0
+    }
+
+    /// True if a pass is due after the turn with this number.
+    #[must_use]
+    pub const fn is_due_after(&self, turn: u32) -> bool {
+        self.is_on() && turn > 0 && turn.is_multiple_of(self.every_turns)
     }
 }
 

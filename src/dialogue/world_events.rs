@@ -16,7 +16,10 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::{audit::Edit, state::NewStateChange},
+    ledger::{
+        audit::Edit,
+        state::{NewStateChange, StoredStateChange},
+    },
 };
 
 /// Why events were not recorded.
@@ -124,6 +127,24 @@ pub struct CausedState {
     pub causes: BTreeMap<StatePart, ValueCause>,
 }
 
+impl CausedState {
+    /// Folds changes, oldest first.
+    pub(crate) fn from_changes<'a>(changes: impl Iterator<Item = &'a StoredStateChange>) -> Self {
+        let mut found = Self::default();
+        for stored in changes {
+            found.state.apply_change(&stored.change, stored.at);
+            if let Some(part) = stored.change.changed_part() {
+                let cause = ValueCause {
+                    cause: stored.cause,
+                    at: stored.at,
+                };
+                found.causes.insert(part, cause);
+            }
+        }
+        found
+    }
+}
+
 /// Returns the state of a world: the present state, or the state of a moment, from the changes that stand now.
 pub async fn load_caused_state(
     services: &Services,
@@ -132,20 +153,8 @@ pub async fn load_caused_state(
     until: Option<DateTime<Utc>>,
 ) -> StoreResult<CausedState> {
     let stored = services.ledger.state.load_changes_since(scope, &world.id, 0).await?;
-    let mut found = CausedState::default();
-    for stored in stored
-        .changes
-        .iter()
-        .filter(|stored| until.is_none_or(|until| stored.at <= until))
-    {
-        found.state.apply_change(&stored.change, stored.at);
-        if let Some(part) = stored.change.changed_part() {
-            let cause = ValueCause {
-                cause: stored.cause,
-                at: stored.at,
-            };
-            found.causes.insert(part, cause);
-        }
-    }
-    Ok(found)
+    let changes = stored.changes.iter();
+    Ok(CausedState::from_changes(
+        changes.filter(|stored| until.is_none_or(|until| stored.at <= until)),
+    ))
 }

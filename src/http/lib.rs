@@ -12,6 +12,7 @@ mod audit;
 mod backlog;
 mod bounds;
 mod context;
+mod curation;
 mod curator;
 pub mod docs;
 mod episodes;
@@ -133,6 +134,10 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(progress::put_progress)
         .service(world_events::record_world_events)
         .service(world_state::get_world_state)
+        .service(curation::list_findings)
+        .service(curation::list_curation_passes)
+        .service(curation::run_curation)
+        .service(curation::decide_finding)
         .service(actions::list_actions)
         // Verbs before the object route, whose pattern also matches.
         .service(actions::complete_action)

@@ -13,6 +13,7 @@ pub mod calibration;
 pub mod character_card;
 pub mod claims;
 pub mod condition;
+pub mod curation;
 pub mod episode;
 pub mod fact;
 pub mod game_clock;

@@ -46,6 +46,7 @@ histories! {
     "0023_game_time"
     "0024_scenario_secrets"
     "0025_open_actions"
+    "0026_curation"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

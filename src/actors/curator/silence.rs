@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use super::Curator;
 use crate::node::Node;
 use colloquy_core::scope::TenantScope;
-use colloquy_dialogue::summarise::queue_summaries_after_silence;
+use colloquy_dialogue::summarise::queue_jobs_after_silence;
 use colloquy_ports::{StoreResult, ledger::priority::in_background};
 
 /// The longest pause between two looks of a curator.
@@ -59,7 +59,7 @@ pub(crate) async fn has_silent_dialogues(node: &Node, scope: &TenantScope) -> St
 }
 
 impl Curator {
-    /// Looks for dialogues that were silent for long enough, if a look is due. Their summaries become jobs.
+    /// Looks for dialogues that were silent for long enough, if a look is due. Their summaries and curation passes become jobs.
     pub(super) fn look_for_silence(&mut self, ctx: &mut Context<Self>) {
         let now = self.node.ports.clock.monotonic_now();
         let Some(after) = watched_silence(&self.node, &self.scope) else {
@@ -72,7 +72,13 @@ impl Curator {
         let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
         let look = async move {
             let (ports, rules) = (&node.ports, node.ports.settings.summaries.rules());
-            let look = queue_summaries_after_silence(&ports.ledger, &ports.ids, &rules, &scope, ports.clock.now());
+            let look = queue_jobs_after_silence(
+                &ports.ledger,
+                &ports.ids,
+                (&rules, &ports.settings.curation),
+                &scope,
+                ports.clock.now(),
+            );
             AssertUnwindSafe(in_background(look)).catch_unwind().await
         };
         ctx.spawn(look.into_actor(self).map(move |looked, curator, ctx| {
@@ -85,7 +91,7 @@ impl Curator {
                         pause = Duration::ZERO;
                     }
                     if report.queued > 0 {
-                        tracing::debug!(%tenant, queued = report.queued, "summaries are due after a silence");
+                        tracing::debug!(%tenant, queued = report.queued, "jobs are due after a silence");
                     }
                 }
                 Ok(Err(error)) => tracing::warn!(%tenant, %error, "silent dialogues could not be looked for"),

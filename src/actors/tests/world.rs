@@ -24,8 +24,8 @@ use colloquy_dialogue::{
     events::EventBody,
     models::{BudgetSettings, Budgets},
     settings::{
-        DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings,
-        SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
+        CurationSettings, DialogueSettings, EpisodeSettings, JobSettings, PromptSettings, RecallSettings,
+        RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
     turn::TurnError,
 };
@@ -120,6 +120,15 @@ pub fn test_dialogue_settings() -> DialogueSettings {
         scenarios: ScenarioSettings {
             top_k: 3,
             min_score: 0.15,
+        },
+        curation: CurationSettings {
+            every_turns: 0,
+            min_turns: 4,
+            max_steps: 4,
+            max_turn_tokens: 12_000,
+            memory_chars: 4_000,
+            calls_per_day: 0,
+            tokens_per_day: 0,
         },
         summaries: SummarySettings {
             first_after_turns: 10,

@@ -24,7 +24,7 @@ impl TaskDefaults {
     /// | extraction | 2,000 | 30 s | 0 |
     /// | judge | 400 | 15 s | 0 |
     /// | summary | 700 | 30 s | 0.2 |
-    /// | curation | 600 | 60 s | 0.2 |
+    /// | curation | 1,500 | 60 s | 0.2 |
     #[must_use]
     pub const fn for_task(task: Task) -> Self {
         let (max_output_tokens, timeout_s, temperature) = match task {
@@ -34,7 +34,8 @@ impl TaskDefaults {
             // The answer is JSON with a verdict for each pair.
             Task::Judge => (400, 15, 0.0),
             Task::Summary => (700, 30, 0.2),
-            Task::Curation => (600, 60, 0.2),
+            // Ten findings of two sentences as JSON, and edits.
+            Task::Curation => (1_500, 60, 0.2),
         };
         Self {
             max_output_tokens,

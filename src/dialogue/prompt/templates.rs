@@ -86,6 +86,9 @@ templates! {
     Judge = "judge.j2",
     Summary = "summary.j2",
     State = "state.j2",
+    Curation = "curation.j2",
+    /// What became of a step of a curation pass.
+    CurationOutcome = "curation_outcome.j2",
 }
 
 impl Template {
@@ -305,6 +308,11 @@ impl Templates {
                 offers => list(), outcomes => list(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
+                direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_memory => 1,
+                memory => list(), size => 1, cast => each(context! { name => "x", description => "x" }),
+                state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
+                findings => each(context! { id => "F1", kind => "event", decision => "open", decided => false, text => "x", reason => "x" }),
+                results => each(context! { what => "edit", number => 1, fault => (), by => 1 }),
                 characters => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
                     attributes => list(), has_nothing => texts.is_empty(),

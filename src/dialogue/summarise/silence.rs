@@ -1,4 +1,4 @@
-//! Summaries after a silence: the curator looks for dialogues in which nothing was said for a while.
+//! Summaries and curation passes after a silence: the curator looks for dialogues in which nothing was said for a while.
 //!
 //! Turns, cuts and rewinds mark their dialogue in the ledger, so a look needs no actor of the dialogue. A look takes the
 //! mark away, or moves the mark to the last turn. Of several nodes, only one can do that to a mark, and queues the job.
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
+use crate::settings::CurationSettings;
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::summary::{self, SummaryRules};
 use colloquy_ports::{
@@ -24,20 +25,20 @@ const MAX_CHECKS: u32 = 32;
 /// The result of a look for silent dialogues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SilenceReport {
-    /// Summaries that the look has queued.
+    /// Summaries and curation passes that the look has queued.
     pub queued: usize,
     /// True if more dialogues may be due.
     pub more: bool,
 }
 
-/// Queues the summaries that a silence has made due.
+/// Queues the summaries and curation passes that a silence has made due.
 ///
 /// # Errors
 /// The store's. Dialogues without a check stay marked for the next look.
-pub async fn queue_summaries_after_silence(
+pub async fn queue_jobs_after_silence(
     ledger: &Ledger,
     ids: &IdSource,
-    rules: &SummaryRules,
+    (rules, curation): (&SummaryRules, &CurationSettings),
     scope: &TenantScope,
     now: DateTime<Utc>,
 ) -> StoreResult<SilenceReport> {
@@ -51,20 +52,25 @@ pub async fn queue_summaries_after_silence(
     let is_full = checks.len() == MAX_CHECKS as usize;
     let mut report = SilenceReport::default();
     for check in checks {
-        let outcome = check_silence(rules, &check, now, ids);
+        let outcome = check_silence((rules, curation), &check, now, ids);
         if !ledger.curator.settle_silence_check(scope, &check, outcome).await? {
             continue;
         }
         // Marks that could not be settled are the same in the next look.
         report.more = is_full;
-        if matches!(outcome, SilenceOutcome::Summarise(_)) {
-            report.queued += 1;
+        if let SilenceOutcome::Queue { summary, pass } = outcome {
+            report.queued += usize::from(summary.is_some()) + usize::from(pass.is_some());
         }
     }
     Ok(report)
 }
 
-fn check_silence(rules: &SummaryRules, check: &SilenceCheck, now: DateTime<Utc>, ids: &IdSource) -> SilenceOutcome {
+fn check_silence(
+    (rules, curation): (&SummaryRules, &CurationSettings),
+    check: &SilenceCheck,
+    now: DateTime<Utc>,
+    ids: &IdSource,
+) -> SilenceOutcome {
     let Some(head) = &check.head else {
         return SilenceOutcome::Nothing;
     };
@@ -77,8 +83,14 @@ fn check_silence(rules: &SummaryRules, check: &SilenceCheck, now: DateTime<Utc>,
         return SilenceOutcome::CheckFrom(head.committed_at);
     }
     let unsummarised = head.number.saturating_sub(check.summarised_through);
-    if check.is_read_again && summary::is_due_after_silence(rules, unsummarised, silence) {
-        SilenceOutcome::Summarise(ids.next_id())
+    let summarise = check.is_read_again && summary::is_due_after_silence(rules, unsummarised, silence);
+    let unread = head.number.saturating_sub(check.curated_through);
+    let curate = curation.is_on() && unread >= curation.min_turns;
+    if summarise || curate {
+        SilenceOutcome::Queue {
+            summary: summarise.then(|| ids.next_id()),
+            pass: curate.then(|| ids.next_id()),
+        }
     } else {
         SilenceOutcome::Nothing
     }

@@ -466,6 +466,11 @@ fn jobs_of(
         extract_facts.then_some(JobKind::ExtractFacts),
         extract_state.then_some(JobKind::ExtractState),
         summarise.then_some(JobKind::Summarise),
+        services
+            .settings
+            .curation
+            .is_due_after(turn.number)
+            .then_some(JobKind::Curate),
     ];
     let (at, kinds) = (turn.committed_at, wanted.into_iter().flatten());
     new_jobs(services, turn, at, (input.node, at + lease), held_until, kinds)

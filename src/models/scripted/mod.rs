@@ -14,6 +14,7 @@ macro_rules! regex {
 mod actions;
 mod claim;
 mod clauses;
+mod curation;
 mod forget;
 mod judge;
 mod korean;
@@ -109,8 +110,7 @@ impl ScriptedLlm {
             }
             Task::Judge => judge::judge_pairs(&prompt()).to_string(),
             Task::Summary => tasks::summarise_turns(&prompt()).to_string(),
-            // The scripted model has no judgement for curation. An empty answer changes no fact.
-            Task::Curation => "{}".to_owned(),
+            Task::Curation => curation::curate_turns(&prompt()).to_string(),
         }
     }
 }

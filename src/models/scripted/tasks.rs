@@ -217,14 +217,14 @@ regex!(
 );
 
 /// One spoken line of the stretch.
-struct SpokenLine<'a> {
+pub(super) struct SpokenLine<'a> {
     /// The speaker; empty for the player.
-    name: &'a str,
-    text: &'a str,
+    pub name: &'a str,
+    pub text: &'a str,
 }
 
 /// Returns the lines of a summary prompt, in order, each with its speaker; `npc` if the prompt names no speaker.
-fn read_stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SpokenLine<'a>> {
+pub(super) fn read_stretch<'a>(prompt: &'a str, npc: &'a str) -> Vec<SpokenLine<'a>> {
     let lines = STRETCH_LINE.captures_iter(prompt).filter_map(|line| {
         let (name, text) = match line.name("line") {
             Some(text) => ("", text),
@@ -335,7 +335,7 @@ fn line_importance(text: &str) -> u8 {
     fitting.filter_map(|(_, weight)| weight.parse().ok()).max().unwrap_or(0)
 }
 
-fn shorten_text(text: &str, most: usize) -> String {
+pub(super) fn shorten_text(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         text.to_owned()
     } else {

@@ -21,6 +21,8 @@ pub struct SilenceCheck {
     pub head: Option<SilentHead>,
     /// The last turn with a summary.
     pub summarised_through: u32,
+    /// The last turn that a curation pass has read.
+    pub curated_through: u32,
     /// False for an NPC conversation that has ended: no prompt reads its summaries.
     pub is_read_again: bool,
     /// A closed dialogue is silent from its last turn on.
@@ -39,11 +41,15 @@ pub struct SilentHead {
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SilenceOutcome {
-    /// A summary up to the last turn is due: a job with this id, unless the turn has one that is pending or dead.
-    Summarise(JobId),
+    /// A summary, a curation pass, or both are due up to the last turn: jobs with these ids, unless the turn has one of the
+    /// kind that is pending or dead.
+    Queue {
+        summary: Option<JobId>,
+        pass: Option<JobId>,
+    },
     /// Not silent for long enough: the next check counts from this time.
     CheckFrom(DateTime<Utc>),
-    /// Silent, and no summary is due.
+    /// Silent, and nothing is due.
     Nothing,
 }
 

@@ -30,10 +30,12 @@ pub enum JobKind {
     ExtractState,
     /// Summarises the oldest unsummarised turns.
     Summarise,
+    /// Reads the turns since the last curation pass: contradictions, foreshadowing, and the narrative memory.
+    Curate,
 }
 
 impl JobKind {
-    pub const ALL: [Self; 3] = [Self::ExtractFacts, Self::ExtractState, Self::Summarise];
+    pub const ALL: [Self; 4] = [Self::ExtractFacts, Self::ExtractState, Self::Summarise, Self::Curate];
 
     /// The name in the ledger and in metrics.
     #[must_use]
@@ -42,6 +44,7 @@ impl JobKind {
             Self::ExtractFacts => "extract_facts",
             Self::ExtractState => "extract_state",
             Self::Summarise => "summarise",
+            Self::Curate => "curate",
         }
     }
     /// Returns the kind with this name: the inverse of [`Self::as_str`].

@@ -6,6 +6,7 @@
 pub mod actions;
 pub mod audit;
 pub mod authored;
+pub mod curation;
 pub mod curator;
 pub mod dialogues;
 pub mod episodes;
@@ -49,6 +50,7 @@ pub struct Ledger {
     pub actions: Arc<dyn actions::ActionStore>,
     pub jobs: Arc<dyn jobs::JobStore>,
     pub curator: Arc<dyn curator::CuratorStore>,
+    pub curation: Arc<dyn curation::CurationStore>,
     pub rewinds: Arc<dyn rewinds::RewindStore>,
     pub saves: Arc<dyn saves::SaveStore>,
     pub audit: Arc<dyn audit::AuditStore>,

@@ -54,6 +54,15 @@ pub trait StateStore: Send + Sync {
     /// Returns changes by their `seq`, whether they stand or were taken back, in the order of `seq`. Changes of other
     /// tenants are left out.
     async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>>;
+    /// Returns a world's standing changes up to `until` (inclusive), without those of other dialogues, in order of their
+    /// events. Changes by backends belong to no dialogue.
+    async fn load_changes_of_dialogue(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        dialogue: DialogueId,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Vec<StoredStateChange>>;
     /// Stores the changes extracted by a job (the fall-back for an unparsable state block), and ends the job. `calls`
     /// is the job's usage. Returns `false`, without a write, if the fence is closed.
     async fn commit_changes(

@@ -329,6 +329,7 @@ pub(super) async fn acquire_lock(
             .bind(name("memory", world.as_str())),
         LedgerLock::State(world) => named("state", world.as_str()),
         LedgerLock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
+        LedgerLock::Curation(dialogue) => named("curation", &dialogue.to_string()),
         LedgerLock::NewDialogue(world) => sqlx::query(LOCK_SHARED_BY_NAME).bind(name("dialogues", world.as_str())),
         LedgerLock::Dialogues(world) => sqlx::query(LOCK_DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
         LedgerLock::Turn(turn) => sqlx::query(LOCK_TURN).bind(tenant.as_str()).bind(turn.to_string()),

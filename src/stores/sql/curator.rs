@@ -12,7 +12,7 @@ use super::{
     statements::{execute, fetch_all, fetch_one},
 };
 use colloquy_core::{
-    ids::{DialogueId, DialogueKind, JobId},
+    ids::{DialogueId, DialogueKind},
     scope::TenantScope,
 };
 use colloquy_ports::{
@@ -40,15 +40,17 @@ pub(super) struct SqlCuratorStore(pub(super) Arc<Engine>);
 const LIST_SILENCE_CHECKS: &str = "SELECT d.id, d.silence_check_from, d.status = 'open',
         (SELECT COALESCE(MAX(s.to_turn), 0) FROM summaries s
             WHERE s.tenant = $1 AND s.dialogue = d.id AND s.lifted_at IS NULL),
+        (SELECT COALESCE(MAX(p.to_turn), 0) FROM curation_passes p
+            WHERE p.tenant = $1 AND p.dialogue = d.id AND p.lifted_at IS NULL),
         h.id, h.number, h.text_version, h.committed_at
     FROM dialogues d LEFT JOIN turns h ON h.tenant = $1 AND h.id = d.head_turn_id
     WHERE d.tenant = $1 AND d.silence_check_from <= $2 ORDER BY d.silence_check_from LIMIT $3";
 const SETTLE_SILENCE_CHECK: &str = "UPDATE dialogues SET silence_check_from = $5
     WHERE tenant = $1 AND id = $2 AND silence_check_from = $3 AND head_turn_id IS NOT DISTINCT FROM $4";
-/// A job of the turn that ended before, when no summary was due yet, runs again.
-const QUEUE_SUMMARY: &str =
+/// A job of the turn that ended before, when nothing was due yet, runs again.
+const QUEUE_JOB: &str =
     "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, created_at)
-    VALUES ($1, $2, 'summarise', $3, $4, $5, 'pending', $6, $6)
+    VALUES ($1, $2, $7, $3, $4, $5, 'pending', $6, $6)
     ON CONFLICT (tenant, dialogue, turn, kind, text_version) DO UPDATE SET status = 'pending', attempts = 0, useless = 0,
         last_error = NULL, due_at = excluded.due_at, retried_at = excluded.due_at, finished_at = NULL
     WHERE jobs.status = 'done'";
@@ -78,7 +80,9 @@ const LIST_LAST_PASSES: &str = concat!(
     " UNION ALL ",
     last_passes_of!("extract_state"),
     " UNION ALL ",
-    last_passes_of!("summarise")
+    last_passes_of!("summarise"),
+    " UNION ALL ",
+    last_passes_of!("curate")
 );
 const LIST_FAILURES: &str = "SELECT j.id, j.kind, j.dialogue, j.turn,
         (SELECT t.number FROM turns t WHERE t.tenant = $1 AND t.id = j.turn),
@@ -96,6 +100,7 @@ fn read_silence_check(columns: &mut Columns<'_>) -> StoreResult<SilenceCheck> {
         dialogue,
         since,
         summarised_through: columns.number()?,
+        curated_through: columns.number()?,
         head: match columns.maybe_id()? {
             None => None,
             Some(turn) => Some(SilentHead {
@@ -196,10 +201,10 @@ impl CuratorStore for SqlCuratorStore {
     ) -> StoreResult<bool> {
         let (tenant, now, check) = (scope.tenant().clone(), self.0.clock.now(), check.clone());
         write_transaction!(self.0, scope, |connection| {
-            let (from, job): (_, Option<JobId>) = match outcome {
-                SilenceOutcome::Summarise(job) => (None, Some(job)),
-                SilenceOutcome::CheckFrom(at) => (Some(at), None),
-                SilenceOutcome::Nothing => (None, None),
+            let (from, summary, pass) = match outcome {
+                SilenceOutcome::Queue { summary, pass } => (None, summary, pass),
+                SilenceOutcome::CheckFrom(at) => (Some(at), None, None),
+                SilenceOutcome::Nothing => (None, None, None),
             };
             let head = check.head.as_ref().map(|head| head.turn);
             let settled = execute!(
@@ -210,10 +215,12 @@ impl CuratorStore for SqlCuratorStore {
             if settled == 0 {
                 return Ok(false);
             }
-            if let (Some(job), Some(head)) = (job, &check.head) {
+            let Some(head) = &check.head else { return Ok(true) };
+            for (kind, job) in [(JobKind::Summarise, summary), (JobKind::Curate, pass)] {
+                let Some(job) = job else { continue };
                 execute!(
-                    connection, QUEUE_SUMMARY;
-                    tenant, job, check.dialogue, head.turn, i64::from(head.text_version), to_micros(now)
+                    connection, QUEUE_JOB;
+                    tenant, job, check.dialogue, head.turn, i64::from(head.text_version), to_micros(now), kind.as_str()
                 )
                 .await?;
             }

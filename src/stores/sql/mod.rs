@@ -42,6 +42,7 @@ mod actions;
 mod audit;
 mod authored;
 mod backlog;
+mod curation;
 mod curator;
 mod dialogues;
 mod episodes;
@@ -127,6 +128,8 @@ pub(super) enum LedgerLock<'a> {
     Turn(TurnId),
     /// The summaries of a dialogue.
     Summaries(DialogueId),
+    /// The curation passes of a dialogue.
+    Curation(DialogueId),
     /// The order of a world's state changes: a reader of a change has seen all earlier changes.
     State(&'a WorldId),
 }
@@ -147,6 +150,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         actions: Arc::new(actions::SqlActionStore(engine.clone())),
         jobs: Arc::new(jobs::SqlJobStore::new(engine.clone())),
         curator: Arc::new(curator::SqlCuratorStore(engine.clone())),
+        curation: Arc::new(curation::SqlCurationStore(engine.clone())),
         rewinds: Arc::new(rewinds::SqlRewindStore(engine.clone())),
         saves: Arc::new(saves::SqlSaveStore(engine.clone())),
         audit: Arc::new(audit::SqlAuditStore(engine.clone())),

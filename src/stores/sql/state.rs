@@ -12,7 +12,7 @@ use super::{
     statements::{execute, fetch_all},
 };
 use colloquy_core::{
-    ids::{StateEventId, TenantId, WorldId},
+    ids::{DialogueId, StateEventId, TenantId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -54,6 +54,9 @@ const STATE_SINCE: &str = "SELECT w.generation, w.last_action, e.id, e.seq, e.ch
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation,
         COALESCE((SELECT MAX(seq) FROM actions WHERE tenant = $1 AND world = $2), 0) AS last_action) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
+const STATE_OF_DIALOGUE: &str = "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+    WHERE e.tenant = $1 AND e.world = $2 AND e.lifted_at IS NULL AND (e.dialogue IS NULL OR e.dialogue = $3) AND e.at <= $4
+    ORDER BY e.at, e.seq";
 /// Each `seq` is an array of its own in the bound list.
 const STATE_BY_SEQ: &str = concat!(
     "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM ",
@@ -258,6 +261,17 @@ impl StateStore for SqlStateStore {
     async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>> {
         let list = json!(seqs.iter().map(|seq| [seq]).collect::<Vec<_>>()).to_string();
         let query = bind!(STATE_BY_SEQ; scope.tenant(), list);
+        let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
+        self.0.fetch_all(scope, query, read).await
+    }
+    async fn load_changes_of_dialogue(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        dialogue: DialogueId,
+        until: DateTime<Utc>,
+    ) -> StoreResult<Vec<StoredStateChange>> {
+        let query = bind!(STATE_OF_DIALOGUE; scope.tenant(), world, dialogue, to_micros(until));
         let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
         self.0.fetch_all(scope, query, read).await
     }

@@ -2,6 +2,7 @@
 
 mod acquaintance;
 mod canaries;
+mod curation;
 mod cuts;
 mod fakes;
 mod faults;

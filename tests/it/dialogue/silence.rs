@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use colloquy::{
-    dialogue::summarise::{SilenceReport, queue_summaries_after_silence},
+    dialogue::{
+        settings::CurationSettings,
+        summarise::{SilenceReport, queue_jobs_after_silence},
+    },
     ids::DialogueId,
     memory::{authored::WorldSettings, summary::Summary},
     ports::{clock::Clock as _, ledger::jobs::JobKind, llm::Task},
@@ -20,7 +23,11 @@ impl Stage {
         let services = &self.services;
         let rules = services.settings.summaries.rules();
         let (ledger, ids, now) = (&services.ledger, &services.ids, self.clock.now());
-        queue_summaries_after_silence(ledger, ids, &rules, &self.scope, now)
+        let curation = CurationSettings {
+            every_turns: 0,
+            ..services.settings.curation.clone()
+        };
+        queue_jobs_after_silence(ledger, ids, (&rules, &curation), &self.scope, now)
             .await
             .unwrap()
     }

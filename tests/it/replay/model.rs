@@ -141,7 +141,7 @@ impl ReplayModel {
             Task::Extraction => self.extraction(&text).to_string(),
             Task::Judge => verdicts(&text).to_string(),
             Task::Summary => summary(&text).to_string(),
-            Task::Curation => String::new(),
+            Task::Curation => curation(&text).to_string(),
         }
     }
 
@@ -171,6 +171,44 @@ impl ReplayModel {
             "facts": facts, "forget": Vec::from_iter(forget), "ends": Vec::from_iter(ends), "episode": episode(&name, &facts)
         })
     }
+}
+
+/// Returns a finding about the last turn, a decision about the oldest open finding, and edits of the notes.
+fn curation(text: &str) -> Value {
+    let inside = |text: &str, open: &str, close: &str| {
+        let (_, rest) = text.split_once(open)?;
+        rest.split_once(close).map(|(inside, _)| inside.to_owned())
+    };
+    let last = text.rsplit_once("<turn number=\"").map_or("", |(_, last)| last);
+    let number: usize = last
+        .split('"')
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or_default();
+    let said = inside(last, "<player>", "</player>").or_else(|| inside(last, "\">", "</npc>"));
+    let said: String = said.unwrap_or_default().chars().take(60).collect();
+    let mut findings = Vec::new();
+    let mut open = text
+        .lines()
+        .filter(|line| line.starts_with("<finding id=") && line.contains("decision=\"open\">"));
+    if let Some(id) = open.next().and_then(|line| inside(line, "<finding id=\"", "\"")) {
+        let decision = ["intended", "fixed", "open"][number % 3];
+        findings.push(json!({ "about": id, "decision": decision, "reason": format!("By turn {number}.") }));
+    }
+    let kind = ["contradiction", "foreshadowing", "event"][said.len() % 3];
+    findings
+        .push(json!({ "about": "", "kind": kind, "text": said, "turns": [number, number, 9_999], "decision": "open" }));
+    let notes = inside(text, "<notes>", "</notes>").unwrap_or_default();
+    let mut edits = vec![json!({ "edit": "append", "text": format!("{number}: {said}"), "by": "" })];
+    if let Some(oldest) = notes
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty())
+        .filter(|_| number.is_multiple_of(4))
+    {
+        edits.push(json!({ "edit": "remove", "text": oldest, "by": "" }));
+    }
+    json!({ "findings": findings, "edits": edits, "done": true })
 }
 
 /// Returns the episode of a line: the first fact in other words. Some lines have none, and some are small talk.

@@ -1,8 +1,8 @@
 //! The settings of prompts in tests.
 
 use crate::settings::{
-    DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings, ScenarioSettings,
-    SummarySettings, TurnSettings,
+    CurationSettings, DialogueSettings, JobSettings, PromptSettings, RecallSettings, RetentionSettings, SaveSettings,
+    ScenarioSettings, SummarySettings, TurnSettings,
 };
 use colloquy_memory::scoring::RecallWeights;
 
@@ -56,6 +56,15 @@ pub(super) fn settings() -> DialogueSettings {
         scenarios: ScenarioSettings {
             top_k: 3,
             min_score: 0.15,
+        },
+        curation: CurationSettings {
+            every_turns: 10,
+            min_turns: 4,
+            max_steps: 4,
+            max_turn_tokens: 12_000,
+            memory_chars: 4_000,
+            calls_per_day: 0,
+            tokens_per_day: 0,
         },
         summaries: SummarySettings {
             first_after_turns: 10,

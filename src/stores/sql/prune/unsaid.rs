@@ -81,7 +81,7 @@ const DELETE_ROWS_OF_FACTS: [&str; 7] = [
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 14] = [
+const DELETE_ROWS_OF_TURNS: [&str; 17] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -96,6 +96,9 @@ const DELETE_ROWS_OF_TURNS: [&str; 14] = [
     delete_caused!("summaries"),
     delete_caused!("summary_changes"),
     delete_caused!("episodes"),
+    delete_caused!("curation_decisions"),
+    delete_caused!("curation_findings"),
+    delete_caused!("curation_passes"),
     delete_caused!("state_events"),
     concat!(
         "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",

@@ -96,6 +96,9 @@ const UNSAY_TURNS: &str = batch_with_rows!(
         lift_rows_of_turns!("summary_changes"),
         lift_rows_of_turns!("fact_flags"),
         lift_rows_of_turns!("episodes"),
+        lift_rows_of_turns!("curation_passes"),
+        lift_rows_of_turns!("curation_findings"),
+        lift_rows_of_turns!("curation_decisions"),
     ]
     [
         concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
@@ -127,6 +130,9 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
         reinstate_rows_of_turns!("fact_flags"),
         reinstate_rows_of_turns!("summaries"),
         reinstate_rows_of_turns!("episodes"),
+        reinstate_rows_of_turns!("curation_passes"),
+        reinstate_rows_of_turns!("curation_findings"),
+        reinstate_rows_of_turns!("curation_decisions"),
         concat!(
             "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
              WHERE tenant = $1 AND fact ",

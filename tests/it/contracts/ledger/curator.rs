@@ -20,6 +20,13 @@ async fn silence_checks<S: LedgerSubject>(f: &Fixture<S>) -> Vec<SilenceCheck> {
     curator.list_silence_checks(&f.scope, f.now(), 9).await.unwrap()
 }
 
+fn summarise(job: JobId) -> SilenceOutcome {
+    SilenceOutcome::Queue {
+        summary: Some(job),
+        pass: None,
+    }
+}
+
 async fn settle<S: LedgerSubject>(f: &Fixture<S>, check: &SilenceCheck, outcome: SilenceOutcome) -> bool {
     let curator = &f.ledger().curator;
     curator.settle_silence_check(&f.scope, check, outcome).await.unwrap()
@@ -44,6 +51,7 @@ pub async fn silence_check_waits_from_the_first_turn_after_the_last_check<S: Led
         since: first.committed_at,
         head: Some(head.clone()),
         summarised_through: 0,
+        curated_through: 0,
         is_read_again: true,
         is_closed: false,
     };
@@ -105,7 +113,7 @@ pub async fn silence_check_of_a_changed_dialogue_is_not_settled<S: LedgerSubject
     f.commit_turn(&first).await;
     let seen = silence_checks(f).await;
     f.commit_turn(&f.sample_commit(&open, 2, Some(first.turn.id))).await;
-    assert!(!settle(f, &seen[0], SilenceOutcome::Summarise(f.id())).await);
+    assert!(!settle(f, &seen[0], summarise(f.id())).await);
     assert_eq!(report(f).await.queue[2].waiting, 0);
     assert_eq!(silence_checks(f).await[0].since, seen[0].since, "the mark stays");
 }
@@ -119,7 +127,7 @@ pub async fn summary_after_a_silence_is_one_job_of_the_last_turn<S: LedgerSubjec
         leased.into_iter().find(|job| job.kind == JobKind::Summarise)
     };
     let job: JobId = f.id();
-    assert!(settle(f, &silence_checks(f).await[0], SilenceOutcome::Summarise(job)).await);
+    assert!(settle(f, &silence_checks(f).await[0], summarise(job)).await);
     let queued = lease().await.unwrap();
     assert_eq!(
         (queued.id, queued.dialogue, queued.turn),
@@ -135,7 +143,7 @@ pub async fn summary_after_a_silence_is_one_job_of_the_last_turn<S: LedgerSubjec
         silence_checks(f).await.remove(0)
     };
     let check = mark(&mut told).await;
-    assert!(settle(f, &check, SilenceOutcome::Summarise(f.id())).await);
+    assert!(settle(f, &check, summarise(f.id())).await);
     assert_eq!(lease().await.unwrap().id, job, "a pending job is enough");
 
     // A job that found no summary due runs again.
@@ -143,7 +151,7 @@ pub async fn summary_after_a_silence_is_one_job_of_the_last_turn<S: LedgerSubjec
     jobs.finish_job(&f.scope, job, &[]).await.unwrap();
     assert_eq!(lease().await, None);
     f.advance_clock();
-    assert!(settle(f, &check, SilenceOutcome::Summarise(f.id())).await);
+    assert!(settle(f, &check, summarise(f.id())).await);
     let again = lease().await.unwrap();
     assert_eq!((again.id, again.attempts, again.since), (job, 0, f.now()));
 
@@ -152,7 +160,7 @@ pub async fn summary_after_a_silence_is_one_job_of_the_last_turn<S: LedgerSubjec
     jobs.fail_job(&f.scope, leased.id, f.node, "no", JobFailure::Dead, &[])
         .await
         .unwrap();
-    assert!(settle(f, &check, SilenceOutcome::Summarise(f.id())).await);
+    assert!(settle(f, &check, summarise(f.id())).await);
     assert_eq!(lease().await, None, "a dead job is left to a person");
 }
 
@@ -230,7 +238,8 @@ pub async fn curator_report_shows_queue_ends_and_failures<S: LedgerSubject>(f: &
         [
             running(JobKind::ExtractFacts),
             empty(JobKind::ExtractState),
-            running(JobKind::Summarise)
+            running(JobKind::Summarise),
+            empty(JobKind::Curate),
         ]
     );
     assert_eq!((seen.silence_checks_due, seen.next_silence_check), (2, Some(created)));

@@ -5,6 +5,7 @@ mod actions;
 mod audit;
 mod authored;
 mod backlog;
+mod curation;
 mod curator;
 mod cuts;
 mod dialogues;
@@ -130,6 +131,10 @@ macro_rules! ledger_contract {
                     episodes_are_listed_newest_first_in_pages, episode_is_unsaid_and_stands_again_with_its_turn,
                     shortened_turn_without_an_extraction_keeps_its_episode, episodes_of_another_embedder_are_embedded_again,
                     episodes_of_unsaid_turns_are_pruned, episodes_of_another_pair_or_tenant_are_not_found;
+                curation: pass_is_stored_once_with_its_findings, decisions_of_persons_stay,
+                    pass_is_unsaid_and_stands_again_with_its_turn, pass_is_queued_for_the_last_turn,
+                    findings_and_passes_are_listed_in_pages, curation_of_unsaid_turns_is_pruned,
+                    curation_of_another_tenant_or_world_is_not_found;
                 jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,
                     dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,

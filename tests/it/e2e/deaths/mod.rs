@@ -127,6 +127,7 @@ fn data() -> ServerData {
         ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "2"),
         ("COLLOQUY__SUMMARIES__THEN_EVERY_TURNS", "2"),
         ("COLLOQUY__SUMMARIES__BUFFER_MIN_TURNS", "2"),
+        ("COLLOQUY__CURATION__EVERY_TURNS", "2"),
         // A cut reply can still be resumed after some restarts.
         ("COLLOQUY__TURN__SEAL_S", "3600"),
     ]);
@@ -197,7 +198,11 @@ async fn observe_state(server: &TestServer) -> Value {
     let audit = rest.get("/v1/audit?limit=200").await;
     let actions = rest.get("/v1/worlds/vale/actions?limit=200").await;
     let state = rest.get("/v1/worlds/vale/state").await;
+    let curation = rest.get("/v1/worlds/vale/curation?limit=200").await;
+    let passes = rest.get("/v1/worlds/vale/curation/passes?limit=200").await;
     let mut seen = json!({
+        "findings": without_volatile_fields(&curation["items"]),
+        "passes": without_volatile_fields(&passes["items"]),
         "clock": without_volatile_fields(&state["clock"]),
         "facts": facts,
         "episodes": episodes,
@@ -253,6 +258,8 @@ impl StateAfterDeath {
                 let mut begun = observed.clone();
                 begun["sessions"].take();
                 begun["episodes"].take();
+                begun["findings"].take();
+                begun["passes"].take();
                 begun["audit"].take();
                 begun
             }

@@ -12,7 +12,7 @@ use crate::support::{RestClient, ServerData, TestServer, run};
 
 pub(super) const DEEDS: &[&CrashAction] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &REGENERATE];
 
-/// Adds a turn that ends a fact, changes state, and makes a summary due.
+/// Adds a turn that ends a fact, changes state, and makes a summary and a curation pass due.
 const TURN: CrashAction = CrashAction {
     path: "/v1/sessions/$d/turns",
     body: || json!({"text": "I don't like plums anymore. Let's go to the lake.", "key": "deed"}),
@@ -32,6 +32,9 @@ const TURN: CrashAction = CrashAction {
         ("summary.made", After),
         ("summary.written", After),
         ("summary.durable", After),
+        ("pass.made", After),
+        ("pass.written", After),
+        ("pass.durable", After),
         ("outbox.read", After),
         ("outbox.indexed", After),
         ("outbox.done", After),
@@ -227,6 +230,8 @@ async fn assert_deaths_in(prepared: &PreparedDialogue, deed: &CrashAction) {
         "{before}"
     );
     assert!(session["context"].to_string().contains("location"), "{before}");
+    let notes = before["passes"].to_string();
+    assert!(notes.contains("Turn 1: the player said"), "{notes}");
     assert_eq!(before["clock"]["time"], "0007-05-02 18:00", "{before}");
     let told = before["episodes"].as_array().unwrap().len();
     assert_eq!(told, session["turns"]["items"].as_array().unwrap().len(), "{before}");

@@ -77,6 +77,7 @@ static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     settings.summaries.then_every_turns = 1;
     settings.summaries.keep = 2;
     settings.summaries.buffer_min_turns = 2;
+    settings.curation.every_turns = 2;
     Arc::new(settings)
 });
 

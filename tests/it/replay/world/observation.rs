@@ -30,6 +30,8 @@ pub struct Observation {
     /// Facts replaced by newer facts, for viewers who may know both.
     replaced: Vec<String>,
     summaries: Vec<String>,
+    /// The curation passes and findings that stand, with their decisions.
+    curation: Vec<String>,
     state: Vec<String>,
     /// The changes of the world's clock.
     clock: Vec<String>,
@@ -59,7 +61,7 @@ type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
     /// The compared parts, the most telling first.
-    pub const PARTS: [(&'static str, ObservationPart); 17] = [
+    pub const PARTS: [(&'static str, ObservationPart); 18] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
@@ -67,6 +69,7 @@ impl Observation {
         ("flags", |seen| &seen.flags),
         ("replaced facts", |seen| &seen.replaced),
         ("summaries", |seen| &seen.summaries),
+        ("curation", |seen| &seen.curation),
         ("states", |seen| &seen.state),
         ("clocks", |seen| &seen.clock),
         ("actions", |seen| &seen.actions),
@@ -304,6 +307,17 @@ impl ReplayWorld {
         seen.summaries.extend(kept.await.unwrap().iter().map(|summary| {
             let (from, to, at, text) = (summary.from_turn, summary.to_turn, summary.created_at, &summary.text);
             format!("{talk}: {from}-{to} {text} ({}, {at})", summary.importance.get())
+        }));
+        let curation = &self.services.ledger.curation;
+        let curated = curation.load_dialogue_curation(&self.scope, self.talks[talk], 200);
+        let curated = curated.await.unwrap();
+        seen.curation.extend(curated.last_pass.map(|pass| {
+            let (from, to, at, notes) = (pass.from_turn, pass.to_turn, pass.at, pass.memory);
+            format!("{talk}: {from}-{to} {notes:?} ({:?}, {at})", pass.method)
+        }));
+        seen.curation.extend(curated.findings.iter().map(|finding| {
+            let (kind, text, turns, decided) = (finding.kind, &finding.text, &finding.turns, &finding.decided);
+            format!("{talk}: {kind:?} {text} {turns:?} {decided:?}")
         }));
         if !is_open {
             return;

@@ -1,0 +1,287 @@
+//! What a pass has noted so far.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::material::PassMaterial;
+use crate::{Services, prompt::escape_untrusted};
+use colloquy_core::ids::{DialogueId, WorldId};
+use colloquy_memory::{
+    curation::{
+        Decision, EditRefusal, Finding, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS,
+        MemoryEdit, NarrativeMemory, StandingDecision,
+    },
+    summary::without_content,
+};
+use colloquy_ports::ledger::curation::ModelDecision;
+
+/// A finding in an answer.
+#[derive(Deserialize)]
+struct FindingAnswer {
+    /// The id of an earlier finding in the prompt. Empty: a new finding.
+    #[serde(default)]
+    about: String,
+    kind: Option<FindingKind>,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    turns: Vec<u32>,
+    #[serde(default = "open")]
+    decision: Decision,
+    #[serde(default)]
+    reason: String,
+}
+
+fn open() -> Decision {
+    Decision::Open
+}
+
+#[derive(Deserialize)]
+struct EditAnswer {
+    edit: EditName,
+    #[serde(default)]
+    text: String,
+    #[serde(default)]
+    by: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum EditName {
+    Append,
+    Replace,
+    Remove,
+}
+
+/// What became of a part of an answer.
+pub(super) struct EditOutcome {
+    /// `finding` or `edit`.
+    pub what: &'static str,
+    /// From 1.
+    pub number: usize,
+    /// `None`: noted or done.
+    pub fault: Option<&'static str>,
+    /// The number that belongs to the fault.
+    pub by: usize,
+}
+
+/// A new finding.
+struct NewFinding {
+    kind: FindingKind,
+    text: String,
+    turns: Vec<u32>,
+    decision: Decision,
+    reason: String,
+}
+
+/// The result of a pass.
+pub(super) struct PassResult {
+    pub steps: u32,
+    pub memory: String,
+    pub findings: Vec<Finding>,
+    pub decisions: Vec<ModelDecision>,
+}
+
+pub(super) struct PassDraft {
+    known: Vec<Finding>,
+    last_turn: u32,
+    memory: NarrativeMemory,
+    findings: Vec<NewFinding>,
+    decisions: Vec<ModelDecision>,
+    steps: u32,
+}
+
+impl PassDraft {
+    pub(super) fn new(material: &PassMaterial, memory: NarrativeMemory) -> Self {
+        Self {
+            known: material.findings.clone(),
+            last_turn: material.last.number,
+            memory,
+            findings: Vec::new(),
+            decisions: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    pub(super) fn memory(&self) -> &NarrativeMemory {
+        &self.memory
+    }
+
+    /// Takes what is usable of an answer, and returns what became of each part.
+    pub(super) fn apply_step(&mut self, findings: Vec<Value>, edits: impl Iterator<Item = Value>) -> Vec<EditOutcome> {
+        self.steps += 1;
+        let mut outcomes = Vec::new();
+        for (number, finding) in (1..).zip(findings) {
+            let fault = self.note_finding(finding).err();
+            outcomes.push(EditOutcome {
+                what: "finding",
+                number,
+                fault,
+                by: 0,
+            });
+        }
+        for (number, edit) in (1..).zip(edits) {
+            let (fault, by) = match parse_edit(edit) {
+                None => (Some("unreadable"), 0),
+                Some(edit) => describe_refusal(self.memory.apply_edit(&edit).err()),
+            };
+            outcomes.push(EditOutcome {
+                what: "edit",
+                number,
+                fault,
+                by,
+            });
+        }
+        outcomes
+    }
+
+    /// Notes a finding, or a decision about an earlier one.
+    fn note_finding(&mut self, answer: Value) -> Result<(), &'static str> {
+        let answer: FindingAnswer = serde_json::from_value(answer).map_err(|_| "unreadable")?;
+        let reason = one_line(&answer.reason, MAX_REASON_CHARS);
+        if !answer.about.trim().is_empty() {
+            let at = finding_index(&answer.about)
+                .filter(|at| *at < self.known.len())
+                .ok_or("unknown_id")?;
+            return self.decide(at, answer.decision, reason);
+        }
+        let (kind, text) = (
+            answer.kind.ok_or("unreadable")?,
+            one_line(&answer.text, MAX_FINDING_CHARS),
+        );
+        if text.is_empty() {
+            return Err("empty");
+        }
+        // A model may repeat an earlier finding in place of its id.
+        if let Some(at) = self.known.iter().position(|known| known.is_same(kind, &text)) {
+            return self.decide(at, answer.decision, reason);
+        }
+        if self.findings.iter().any(|new| new.kind == kind && new.text == text) {
+            return Err("repeated");
+        }
+        if self.findings.len() == MAX_FINDINGS_PER_PASS {
+            return Err("too_many");
+        }
+        let mut turns: Vec<u32> = answer
+            .turns
+            .into_iter()
+            .filter(|turn| (1..=self.last_turn).contains(turn))
+            .collect();
+        turns.sort_unstable();
+        turns.dedup();
+        self.findings.push(NewFinding {
+            kind,
+            text,
+            turns,
+            decision: answer.decision,
+            reason,
+        });
+        Ok(())
+    }
+
+    /// Decides about an earlier finding. Only an open one is decided, and only once.
+    fn decide(&mut self, at: usize, decision: Decision, reason: String) -> Result<(), &'static str> {
+        let finding = &self.known[at];
+        if !finding.is_open_to_model() || self.decisions.iter().any(|decided| decided.finding == finding.id) {
+            return Err("decided");
+        }
+        if decision != Decision::Open {
+            self.decisions.push(ModelDecision {
+                finding: finding.id,
+                decision,
+                reason,
+            });
+        }
+        Ok(())
+    }
+
+    /// Replaces the memory by the lines that fit.
+    pub(super) fn write_memory(&mut self, text: &str) {
+        for line in text.lines() {
+            let _ = self.memory.apply_edit(&MemoryEdit::Append {
+                text: escape_untrusted(line),
+            });
+        }
+    }
+
+    /// Returns what the pass noted, without anything that the player asked to forget.
+    pub(super) fn into_result(
+        self,
+        services: &Services,
+        material: &PassMaterial,
+        world: &WorldId,
+        dialogue: DialogueId,
+    ) -> PassResult {
+        let (gone, at) = (&material.forgotten, material.last.committed_at);
+        let lines = self
+            .memory
+            .as_str()
+            .lines()
+            .filter_map(|line| without_content(line, gone));
+        let memory = lines.collect::<Vec<_>>().join("\n");
+        let findings = self.findings.into_iter().filter_map(|new| {
+            Some(Finding {
+                id: services.ids.next_id(),
+                world: world.clone(),
+                dialogue,
+                kind: new.kind,
+                text: without_content(&new.text, gone)?,
+                turns: new.turns,
+                at,
+                decided: StandingDecision {
+                    decision: new.decision,
+                    reason: without_content(&new.reason, gone).unwrap_or_default(),
+                    decided_by: None,
+                    at,
+                },
+            })
+        });
+        PassResult {
+            steps: self.steps,
+            memory,
+            findings: findings.collect(),
+            decisions: self.decisions,
+        }
+    }
+}
+
+/// Returns the id under which a prompt shows an earlier finding: its place, from 1.
+pub(super) fn finding_id(at: usize) -> String {
+    format!("F{}", at + 1)
+}
+
+/// The inverse of [`finding_id`].
+fn finding_index(id: &str) -> Option<usize> {
+    let number: usize = id.trim().strip_prefix(['F', 'f'])?.parse().ok()?;
+    number.checked_sub(1)
+}
+
+fn parse_edit(edit: Value) -> Option<MemoryEdit> {
+    let EditAnswer { edit, text, by } = serde_json::from_value(edit).ok()?;
+    // Prompts show the memory escaped, line by line.
+    let text = escape_untrusted(&text);
+    Some(match edit {
+        EditName::Append => MemoryEdit::Append { text },
+        EditName::Replace => MemoryEdit::Replace {
+            text,
+            by: escape_untrusted(&by),
+        },
+        EditName::Remove => MemoryEdit::Remove { text },
+    })
+}
+
+fn describe_refusal(refusal: Option<EditRefusal>) -> (Option<&'static str>, usize) {
+    match refusal {
+        None => (None, 0),
+        Some(EditRefusal::Empty) => (Some("empty"), 0),
+        Some(EditRefusal::NotFound) => (Some("not_found"), 0),
+        Some(EditRefusal::NotUnique(times)) => (Some("not_unique"), times),
+        Some(EditRefusal::TooLong(by)) => (Some("too_long"), by),
+    }
+}
+
+/// Returns the text on one line, cut to a number of characters.
+fn one_line(text: &str, max_chars: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(max_chars).collect()
+}

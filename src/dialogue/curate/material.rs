@@ -1,0 +1,207 @@
+//! What a pass reads: the turns since the last pass, the state of the world after them, the authored texts, the earlier
+//! findings and the narrative memory. Nothing comes from other dialogues, so that a rewind of this dialogue alone can take
+//! back what a pass rests on.
+
+use minijinja::{Value, context};
+
+use super::draft::finding_id;
+use crate::{Services, game_time::WorldDays, jobs::JobInput, prompt::escape_untrusted, world_events::CausedState};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    curation::{Decision, Finding},
+    party::{self, PLAYER},
+    state::StatePart,
+    turn::Turn,
+};
+use colloquy_ports::{StoreError, ledger::curation::DialogueCuration, llm::Task};
+
+/// The most turns that a pass reads. A backlog takes several passes.
+const MAX_TURNS_READ: u32 = 60;
+/// The newest earlier findings that a prompt shows.
+const MAX_SHOWN_FINDINGS: u32 = 60;
+/// The most characters of the world's state that a prompt shows.
+const MAX_SHOWN_CHARACTERS: usize = 60;
+
+/// The material of a pass.
+pub(super) struct PassMaterial {
+    /// The first turn.
+    pub from: u32,
+    /// The last turn: the cause of the pass.
+    pub last: Turn,
+    /// Earlier findings, oldest first.
+    pub findings: Vec<Finding>,
+    /// The narrative memory after the last pass.
+    pub memory: String,
+    /// What the player asked to forget.
+    pub forgotten: Vec<String>,
+    /// The values of the prompt that stay the same in all calls.
+    pub values: Value,
+}
+
+/// Returns the material of a pass up to the job's turn. `None`: all turns have been read.
+pub(super) async fn load_material(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+) -> Result<Option<PassMaterial>, StoreError> {
+    let (ledger, dialogue) = (&services.ledger, said.dialogue.id);
+    let curation = ledger
+        .curation
+        .load_dialogue_curation(scope, dialogue, MAX_SHOWN_FINDINGS)
+        .await?;
+    let DialogueCuration { last_pass, findings } = curation;
+    let (read, memory) = last_pass.map_or((0, String::new()), |pass| (pass.to_turn, pass.memory));
+    let (from, to) = (
+        read.saturating_add(1),
+        said.turn.number.min(read.saturating_add(MAX_TURNS_READ)),
+    );
+    let mut turns = if from <= to {
+        ledger.dialogues.load_turns(scope, dialogue, from, to).await?
+    } else {
+        Vec::new()
+    };
+    turns.truncate(count_within_budget(services, &turns));
+    let Some(last) = turns.last().cloned() else {
+        return Ok(None);
+    };
+    let forgotten = ledger
+        .facts
+        .list_forget_requests(scope, dialogue, 1, last.number)
+        .await?;
+    let states = &ledger.state;
+    let changes = states
+        .load_changes_of_dialogue(scope, &said.world.id, dialogue, last.committed_at)
+        .await?;
+    let state = CausedState::from_changes(changes.iter());
+    let cast = load_cast(services, scope, said).await?;
+    let days = WorldDays::load(services, scope, &said.world).await?;
+    let shown: Vec<Value> = turns.iter().map(|turn| turn_values(said, &cast, &days, turn)).collect();
+    let names: Vec<String> = cast.iter().map(|member| escape_untrusted(&member.name)).collect();
+    let members: Vec<Value> = cast
+        .iter()
+        .map(|member| context! { name => escape_untrusted(&member.name), description => escape_untrusted(&member.description) })
+        .collect();
+    let world = &said.world;
+    let rules: Vec<String> = world.rules.iter().map(|rule| escape_untrusted(rule)).collect();
+    let values = context! {
+        has_player => said.turn.player.is_some(),
+        listeners => names,
+        world => context! { name => escape_untrusted(&world.name), premise => escape_untrusted(&world.premise), rules },
+        cast => members,
+        state => state_values(said, &state, from, &turns),
+        findings => finding_values(&findings),
+        calendar => days.calendar_text(),
+        turns => shown,
+    };
+    Ok(Some(PassMaterial {
+        from,
+        last,
+        findings,
+        memory,
+        forgotten,
+        values,
+    }))
+}
+
+/// Returns how many of the oldest turns fit into the budget of a prompt; at least one.
+fn count_within_budget(services: &Services, turns: &[Turn]) -> usize {
+    let counter = services.models.counter_for_task(Task::Curation);
+    let count = |text: &str| services.prompts.count_tokens(counter, text);
+    let mut sum = 0_u32;
+    let fit = turns.iter().take_while(|turn| {
+        sum = sum
+            .saturating_add(count(&turn.player_text))
+            .saturating_add(count(&turn.reply_text));
+        sum <= services.settings.curation.max_turn_tokens
+    });
+    fit.count().max(1).min(turns.len())
+}
+
+/// An NPC of the dialogue.
+struct CastMember {
+    id: colloquy_core::ids::NpcId,
+    name: String,
+    description: String,
+}
+
+async fn load_cast(services: &Services, scope: &TenantScope, said: &JobInput) -> Result<Vec<CastMember>, StoreError> {
+    let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
+    for id in &said.dialogue.npcs {
+        let npc = if *id == said.npc.id {
+            Some(said.npc.clone())
+        } else {
+            let authored = &services.ledger.authored;
+            authored.load_npc(scope, &said.dialogue.world, id).await?
+        };
+        cast.push(CastMember {
+            id: id.clone(),
+            name: npc.as_ref().map_or_else(|| id.to_string(), |npc| npc.name.clone()),
+            description: npc.map(|npc| npc.persona.description).unwrap_or_default(),
+        });
+    }
+    Ok(cast)
+}
+
+fn turn_values(said: &JobInput, cast: &[CastMember], days: &WorldDays<'_>, turn: &Turn) -> Value {
+    let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
+    let speaker = cast.iter().find(|member| member.id == turn.npc);
+    context! {
+        number => turn.number,
+        date, weekday,
+        player => escape_untrusted(&turn.player_text),
+        npc => escape_untrusted(&turn.reply_text),
+        name => escape_untrusted(speaker.map_or(turn.npc.as_str(), |member| &member.name)),
+    }
+}
+
+/// Returns the characters of the world with what is known of them after the last turn. `since` is the turn by which a
+/// character had its status.
+fn state_values(said: &JobInput, found: &CausedState, from: u32, turns: &[Turn]) -> Vec<Value> {
+    let player = said.turn.player.as_ref().map(party::player_key);
+    let known = found.state.characters.iter().filter(|(_, character)| {
+        character.location.is_some()
+            || character.hp.is_some()
+            || character.status.is_some()
+            || !character.items.is_empty()
+    });
+    known
+        .take(MAX_SHOWN_CHARACTERS)
+        .map(|(name, character)| {
+            let cause = found.causes.get(&StatePart::Status(name.clone()));
+            let since = cause.map(|cause| match turns.first() {
+                Some(first) if cause.at < first.started_at => from - 1,
+                _ => turns
+                    .iter()
+                    .find(|turn| turn.committed_at >= cause.at)
+                    .map_or(from, |turn| turn.number),
+            });
+            let items = character.items.iter().map(|(item, count)| match count {
+                1 => escape_untrusted(item),
+                count => format!("{} ×{count}", escape_untrusted(item)),
+            });
+            context! {
+                name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { escape_untrusted(name) },
+                location => character.location.as_deref().map(escape_untrusted),
+                hp => character.hp,
+                status => character.status.as_deref().map(escape_untrusted),
+                since,
+                items => items.collect::<Vec<_>>(),
+            }
+        })
+        .collect()
+}
+
+fn finding_values(findings: &[Finding]) -> Vec<Value> {
+    let shown = findings.iter().enumerate().map(|(at, finding)| {
+        context! {
+            id => finding_id(at),
+            kind => finding.kind.as_str(),
+            decision => finding.decided.decision.as_str(),
+            decided => !finding.is_open_to_model() && finding.decided.decision != Decision::Open
+                || finding.decided.decided_by.is_some(),
+            text => escape_untrusted(&finding.text),
+            reason => escape_untrusted(&finding.decided.reason),
+        }
+    });
+    shown.collect()
+}

@@ -1,0 +1,115 @@
+//! Curation passes, their findings, and the decisions about findings.
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{audit::Edit, jobs::JobFence};
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
+    ids::{DialogueId, FindingId, JobId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    curation::{CurationPass, Decision, Finding, FindingKind},
+    trace::TaskUsage,
+};
+
+/// The curation of a dialogue, as the next pass needs it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DialogueCuration {
+    /// The last pass that stands.
+    pub last_pass: Option<CurationPass>,
+    /// The newest findings that stand, oldest first.
+    pub findings: Vec<Finding>,
+}
+
+/// A decision of the model about an earlier finding.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelDecision {
+    pub finding: FindingId,
+    pub decision: Decision,
+    pub reason: String,
+}
+
+/// A pass with its changes, in one transaction with the end of the job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PassCommit {
+    pub fence: JobFence,
+    /// The last turn that the pass read. The job's turn may be later.
+    pub cause: TurnId,
+    /// The model usage of the job.
+    pub calls: Vec<TaskUsage>,
+    pub pass: CurationPass,
+    /// New findings, each with the model's decision.
+    pub findings: Vec<Finding>,
+    pub decisions: Vec<ModelDecision>,
+}
+
+/// Which findings a list has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FindingFilter {
+    pub kind: Option<FindingKind>,
+    pub decision: Option<Decision>,
+    pub dialogue: Option<DialogueId>,
+}
+
+/// A person's decision about a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PersonDecision<'a> {
+    pub decision: Decision,
+    /// At most [`MAX_REASON_CHARS`](colloquy_memory::curation::MAX_REASON_CHARS) characters.
+    pub reason: &'a str,
+}
+
+/// Curation. The last turn that a pass read is its cause. A rewind of this turn takes the pass back, with its findings and
+/// decisions, and they stand again with the turn. Decisions of persons are edits, which no rewind takes back.
+#[async_trait]
+pub trait CurationStore: Send + Sync {
+    /// Returns the last pass of a dialogue, and its newest findings, at most `limit`.
+    async fn load_dialogue_curation(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        limit: u32,
+    ) -> StoreResult<DialogueCuration>;
+    /// Stores a pass with its findings and decisions, and ends the job. Returns `false` if the fence is closed, or if a
+    /// standing pass has read a turn of the new pass. The job then ends without another write.
+    ///
+    /// A decision is not stored if a person, or another pass, has decided meanwhile.
+    async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool>;
+    /// Queues a pass up to the last turn of a dialogue, as job `job`. Returns `false` without such a turn, or if its job
+    /// is pending or dead.
+    async fn queue_pass(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        job: JobId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<bool>;
+    /// Stores a person's decision with its audit row, and returns the finding. `None`: no such finding stands in this
+    /// world.
+    async fn decide_finding(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        finding: FindingId,
+        decision: PersonDecision<'_>,
+        edit: &Edit,
+    ) -> StoreResult<Option<Finding>>;
+    /// Returns a world's findings that stand, newest first. The cursor is the id of a finding.
+    async fn list_findings(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        filter: FindingFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Finding>>;
+    /// Returns a world's passes that stand, newest first. The cursor is the id of a pass.
+    async fn list_passes(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        dialogue: Option<DialogueId>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<CurationPass>>;
+}

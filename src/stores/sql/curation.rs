@@ -1,0 +1,285 @@
+//! Curation passes with their findings and decisions; `rewinds::derived_rows` takes them back and reinstates them.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use chrono::{DateTime, Utc};
+
+use super::{
+    Connection, Engine, LedgerLock, acquire_lock, audit, jobs,
+    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+};
+use colloquy_core::{
+    ids::{DialogueId, FindingId, JobId, TenantId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision};
+use colloquy_ports::{
+    Page, PageRequest, StoreResult,
+    ledger::{
+        audit::Edit,
+        curation::{CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PersonDecision},
+    },
+};
+
+pub(super) struct SqlCurationStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_pass`].
+macro_rules! select_passes {
+    ($rest:expr) => {
+        concat!(
+            "SELECT id, world, dialogue, from_turn, to_turn, method, steps, memory, at FROM curation_passes WHERE tenant = $1 ",
+            $rest
+        )
+    };
+}
+/// The columns of [`read_finding`]: findings with the decision that counts.
+macro_rules! select_findings {
+    ($rest:expr) => {
+        concat!(
+            "SELECT f.id, f.world, f.dialogue, f.kind, f.text, f.turns, f.at, d.decision, d.reason, d.decided_by, d.at
+             FROM curation_findings f CROSS JOIN curation_decisions d
+             WHERE f.tenant = $1 AND f.lifted_at IS NULL AND d.tenant = $1 AND d.seq = (
+                SELECT c.seq FROM curation_decisions c WHERE c.tenant = $1 AND c.finding = f.id AND c.lifted_at IS NULL
+                ORDER BY CASE WHEN c.decided_by IS NULL THEN 1 ELSE 0 END, c.seq DESC LIMIT 1) ",
+            $rest
+        )
+    };
+}
+
+const LAST_PASS: &str = select_passes!("AND dialogue = $2 AND lifted_at IS NULL ORDER BY to_turn DESC LIMIT 1");
+const LATEST_FINDINGS: &str = select_findings!("AND f.dialogue = $2 ORDER BY f.id DESC LIMIT $3");
+const FINDING_BY_ID: &str = select_findings!("AND f.id = $2");
+const LIST_FINDINGS: &str = select_findings!(
+    "AND f.world = $2 AND f.id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND f.dialogue = COALESCE($4, f.dialogue)
+        AND f.kind = COALESCE($5, f.kind) AND d.decision = COALESCE($6, d.decision)
+     ORDER BY f.id DESC LIMIT $7"
+);
+const LIST_PASSES: &str = select_passes!(
+    "AND world = $2 AND id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND dialogue = COALESCE($4, dialogue)
+        AND lifted_at IS NULL ORDER BY id DESC LIMIT $5"
+);
+const IS_RANGE_READ: &str = "SELECT EXISTS (SELECT 1 FROM curation_passes
+    WHERE tenant = $1 AND dialogue = $2 AND to_turn >= $3 AND lifted_at IS NULL)";
+const INSERT_PASS: &str = "INSERT INTO curation_passes
+        (tenant, id, world, dialogue, from_turn, to_turn, method, steps, memory, cause_kind, cause_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'turn', $10, $11)";
+const INSERT_FINDING: &str = "INSERT INTO curation_findings
+        (tenant, id, world, dialogue, kind, text, turns, cause_kind, cause_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
+/// Selecting from the findings excludes those of other dialogues and tenants.
+const INSERT_MODEL_DECISION: &str =
+    "INSERT INTO curation_decisions (tenant, finding, decision, reason, cause_kind, cause_id, at)
+    SELECT f.tenant, f.id, $4, $5, 'turn', $6, $7 FROM curation_findings f
+    WHERE f.tenant = $1 AND f.id = $2 AND f.dialogue = $3 AND f.lifted_at IS NULL
+      AND NOT EXISTS (SELECT 1 FROM curation_decisions d WHERE d.tenant = $1 AND d.finding = f.id
+                      AND d.lifted_at IS NULL AND (d.decision <> 'open' OR d.decided_by IS NOT NULL))";
+const INSERT_PERSON_DECISION: &str = "INSERT INTO curation_decisions
+        (tenant, finding, decision, reason, decided_by, cause_kind, cause_id, at)
+    SELECT f.tenant, f.id, $4, $5, $6, 'edit', $7, $8 FROM curation_findings f
+    WHERE f.tenant = $1 AND f.id = $2 AND f.world = $3 AND f.lifted_at IS NULL";
+/// A job of the turn that ended before runs again.
+const QUEUE_PASS: &str =
+    "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, created_at)
+    SELECT $1, $3, 'curate', d.id, t.id, t.text_version, 'pending', $4, $4
+    FROM dialogues d CROSS JOIN turns t WHERE d.tenant = $1 AND d.id = $2 AND t.tenant = $1 AND t.id = d.head_turn_id
+    ON CONFLICT (tenant, dialogue, turn, kind, text_version) DO UPDATE SET status = 'pending', attempts = 0, useless = 0,
+        last_error = NULL, due_at = excluded.due_at, retried_at = excluded.due_at, finished_at = NULL
+    WHERE jobs.status = 'done'";
+
+fn read_pass(columns: &mut Columns<'_>) -> StoreResult<CurationPass> {
+    Ok(CurationPass {
+        id: columns.id()?,
+        world: columns.id()?,
+        dialogue: columns.id()?,
+        from_turn: columns.number()?,
+        to_turn: columns.number()?,
+        method: columns.named(PassMethod::ALL, PassMethod::as_str)?,
+        steps: columns.number()?,
+        memory: columns.next()?,
+        at: columns.time()?,
+    })
+}
+
+fn read_finding(columns: &mut Columns<'_>) -> StoreResult<Finding> {
+    Ok(Finding {
+        id: columns.id()?,
+        world: columns.id()?,
+        dialogue: columns.id()?,
+        kind: columns.named(FindingKind::ALL, FindingKind::as_str)?,
+        text: columns.next()?,
+        turns: columns.json()?,
+        at: columns.time()?,
+        decided: StandingDecision {
+            decision: columns.named(Decision::ALL, Decision::as_str)?,
+            reason: columns.next()?,
+            decided_by: columns.next()?,
+            at: columns.time()?,
+        },
+    })
+}
+
+/// Writes the rows of a pass.
+async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &PassCommit) -> StoreResult<()> {
+    let (pass, cause) = (&commit.pass, commit.cause);
+    execute!(
+        connection, INSERT_PASS;
+        tenant, pass.id, pass.world, pass.dialogue, i64::from(pass.from_turn), i64::from(pass.to_turn),
+        pass.method.as_str(), i64::from(pass.steps), without_nul(&pass.memory), cause, to_micros(pass.at)
+    )
+    .await?;
+    for finding in &commit.findings {
+        execute!(
+            connection, INSERT_FINDING;
+            tenant, finding.id, finding.world, finding.dialogue, finding.kind.as_str(), without_nul(&finding.text),
+            to_json(&finding.turns)?, cause, to_micros(finding.at)
+        )
+        .await?;
+    }
+    let of_new = commit.findings.iter().map(|finding| ModelDecision {
+        finding: finding.id,
+        decision: finding.decided.decision,
+        reason: finding.decided.reason.clone(),
+    });
+    for decided in of_new.chain(commit.decisions.iter().cloned()) {
+        execute!(
+            connection, INSERT_MODEL_DECISION;
+            tenant, decided.finding, pass.dialogue, decided.decision.as_str(), without_nul(&decided.reason), cause,
+            to_micros(pass.at)
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl CurationStore for SqlCurationStore {
+    async fn load_dialogue_curation(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        limit: u32,
+    ) -> StoreResult<DialogueCuration> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let pass = fetch_optional!(connection, LAST_PASS; scope.tenant(), dialogue).await?;
+        let findings = fetch_all!(connection, LATEST_FINDINGS; scope.tenant(), dialogue, i64::from(limit)).await?;
+        drop(connection);
+        let mut findings = Columns::read_rows(&findings, read_finding)?;
+        findings.reverse();
+        Ok(DialogueCuration {
+            last_pass: pass.map(|row| read_pass(&mut Columns::new(&row))).transpose()?,
+            findings,
+        })
+    }
+    async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool> {
+        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
+        write_transaction!(self.0, scope, |connection| {
+            let dialogue = commit.pass.dialogue;
+            acquire_lock(connection, &tenant, LedgerLock::Curation(dialogue)).await?;
+            if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
+                return Ok(false);
+            }
+            if fetch_scalar!(connection, IS_RANGE_READ; tenant, dialogue, i64::from(commit.pass.from_turn)).await? {
+                // Another job was faster, so this job is done.
+                return Ok(false);
+            }
+            insert_pass(connection, &tenant, &commit).await?;
+            failpoint!("pass.written");
+            Ok(true)
+        })
+        .await
+    }
+    async fn queue_pass(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        job: JobId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<bool> {
+        let query = bind!(QUEUE_PASS; scope.tenant(), dialogue, job, to_micros(now));
+        Ok(self.0.execute(scope, query).await? == 1)
+    }
+    async fn decide_finding(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        finding: FindingId,
+        decision: PersonDecision<'_>,
+        edit: &Edit,
+    ) -> StoreResult<Option<Finding>> {
+        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        let (decision, reason) = (decision.decision, without_nul(decision.reason).into_owned());
+        write_transaction!(self.0, scope, |connection| {
+            let decided = execute!(
+                connection, INSERT_PERSON_DECISION;
+                tenant, finding, world, decision.as_str(), reason, without_nul(&edit.subject), edit.id,
+                to_micros(edit.at)
+            )
+            .await?;
+            if decided == 0 {
+                return Ok(None);
+            }
+            audit::record_audit(connection, &tenant, &edit).await?;
+            let row = fetch_optional!(connection, FINDING_BY_ID; tenant, finding).await?;
+            row.map(|row| read_finding(&mut Columns::new(&row))).transpose()
+        })
+        .await
+    }
+    async fn list_findings(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        filter: FindingFilter,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Finding>> {
+        let query = bind!(
+            LIST_FINDINGS;
+            scope.tenant(), world, page.after.as_deref().map(without_nul), filter.dialogue,
+            filter.kind.map(FindingKind::as_str), filter.decision.map(Decision::as_str), page_row_limit(page)
+        );
+        fetch_page(&self.0, scope, query, page, read_finding, |finding| {
+            finding.id.to_string()
+        })
+        .await
+    }
+    async fn list_passes(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        dialogue: Option<DialogueId>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<CurationPass>> {
+        let query = bind!(
+            LIST_PASSES;
+            scope.tenant(), world, page.after.as_deref().map(without_nul), dialogue, page_row_limit(page)
+        );
+        fetch_page(&self.0, scope, query, page, read_pass, |pass| pass.id.to_string()).await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn passes_and_findings_are_found_in_index_order() {
+            for (statement, index) in [
+                (LAST_PASS, "curation_passes_of_dialogue ("),
+                (LATEST_FINDINGS, "curation_findings_of_dialogue ("),
+                (LIST_FINDINGS, "curation_findings_of_world ("),
+                (LIST_PASSES, "curation_passes_of_world ("),
+            ] {
+                let plan = plan(statement).await;
+                assert!(plan.contains(index), "{plan}");
+                assert!(!plan.contains("SCAN") , "{plan}");
+            }
+            assert_searches(IS_RANGE_READ, &["curation_passes_of_dialogue"]).await;
+            assert_searches(INSERT_MODEL_DECISION, &["curation_decisions_of_finding"]).await;
+            assert_searches(INSERT_PERSON_DECISION, &[]).await;
+            assert_searches(QUEUE_PASS, &[]).await;
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Curation passes: findings, decisions that later passes keep to, and the narrative memory.
+
+use std::time::Duration;
+
+use colloquy::{
+    dialogue::jobs::JobError,
+    ids::DialogueId,
+    memory::{
+        authored::WorldSettings,
+        curation::{Decision, Finding, FindingKind, PassMethod},
+    },
+    ports::{
+        ledger::{
+            curation::DialogueCuration,
+            jobs::{Job, JobKind},
+        },
+        llm::Task,
+    },
+};
+use serde_json::{Value, json};
+
+use super::{Stage, TestDialogue};
+use crate::support::run;
+
+/// A stage with a pass after every second turn.
+async fn stage_with_passes() -> Stage {
+    Stage::prepare_with(|settings| settings.curation.every_turns = 2, WorldSettings::default()).await
+}
+
+/// Says lines until a pass is due, and returns its job.
+async fn say_until_pass(talk: &mut TestDialogue<'_>) -> Job {
+    for line in ["I have buried Anna.", "Anna waved at me today."] {
+        let committed = talk.say_line(line).await;
+        talk.stage.clock.advance(Duration::from_secs(1));
+        let due = committed.jobs.into_iter().find(|job| job.kind == JobKind::Curate);
+        if let Some(job) = due {
+            return job;
+        }
+    }
+    panic!("no pass was due");
+}
+
+fn finding(about: &str, decision: &str) -> Value {
+    json!({
+        "about": about, "kind": "contradiction", "text": "Anna was buried, and waves.", "turns": [1, 2, 77],
+        "decision": decision, "reason": "Nobody noticed."
+    })
+}
+
+fn append(text: &str) -> Value {
+    json!({ "edit": "append", "text": text, "by": "" })
+}
+
+impl Stage {
+    fn queue_step(&self, findings: &[Value], edits: &[Value], done: bool) {
+        let answer = json!({ "findings": findings, "edits": edits, "done": done });
+        self.llm.queue_text(Task::Curation, answer.to_string());
+    }
+
+    async fn curation_of(&self, dialogue: DialogueId) -> DialogueCuration {
+        let curation = &self.services.ledger.curation;
+        curation
+            .load_dialogue_curation(&self.scope, dialogue, 50)
+            .await
+            .unwrap()
+    }
+
+    async fn findings_of(&self, dialogue: DialogueId) -> Vec<Finding> {
+        self.curation_of(dialogue).await.findings
+    }
+
+    async fn notes_of(&self, dialogue: DialogueId) -> String {
+        let pass = self.curation_of(dialogue).await.last_pass;
+        pass.map(|pass| pass.memory).unwrap_or_default()
+    }
+}
+
+#[test]
+fn pass_notes_findings_and_edits_its_notes_step_by_step() {
+    run(async {
+        let stage = stage_with_passes().await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let job = say_until_pass(&mut talk).await;
+        let unknown = json!({ "edit": "replace", "text": "Bert", "by": "Anna" });
+        stage.queue_step(&[finding("", "open")], &[append("Anna <may> live."), unknown], true);
+        let replace = json!({ "edit": "replace", "text": "may\u{203a} live", "by": "may\u{203a} be dead" });
+        stage.queue_step(&[], &[replace], true);
+        stage.run_job(&job).await.unwrap();
+
+        let prompts = stage.llm.prompts_of(Task::Curation);
+        assert_eq!(prompts.len(), 2, "the refused edit is told");
+        assert!(prompts[0].contains("<turn number=\"2\""), "{}", prompts[0]);
+        assert!(prompts[0].contains("I have buried Anna."), "{}", prompts[0]);
+        assert!(
+            prompts[1].contains("edit 2: not done, the notes do not have this text"),
+            "{}",
+            prompts[1]
+        );
+        let pass = stage.curation_of(id).await.last_pass.unwrap();
+        assert_eq!(
+            (pass.from_turn, pass.to_turn, pass.steps, pass.method),
+            (1, 2, 2, PassMethod::Edits)
+        );
+        assert_eq!(pass.memory, "Anna \u{2039}may\u{203a} be dead.");
+        let found = stage.findings_of(id).await;
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].kind, &found[0].turns[..]),
+            (FindingKind::Contradiction, &[1, 2][..])
+        );
+        assert_eq!(found[0].text, "Anna was buried, and waves.");
+
+        // The job is done, and no turn is unread.
+        stage.run_job(&job).await.unwrap();
+        assert_eq!(stage.llm.prompts_of(Task::Curation).len(), 2);
+    });
+}
+
+#[test]
+fn later_pass_is_shown_decisions_and_keeps_to_them() {
+    run(async {
+        let stage = stage_with_passes().await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let job = say_until_pass(&mut talk).await;
+        stage.queue_step(&[finding("", "open")], &[append("Anna is a riddle.")], true);
+        stage.run_job(&job).await.unwrap();
+
+        let job = say_until_pass(&mut talk).await;
+        // The same words again are the same finding.
+        stage.queue_step(
+            &[finding("", "open"), finding("F1", "intended"), finding("F9", "fixed")],
+            &[],
+            true,
+        );
+        stage.queue_step(&[], &[], true);
+        stage.run_job(&job).await.unwrap();
+        let prompts = stage.llm.prompts_of(Task::Curation);
+        let (second, outcome) = (&prompts[1], &prompts[2]);
+        assert!(
+            second.contains("<finding id=\"F1\" kind=\"contradiction\" decision=\"open\">"),
+            "{second}"
+        );
+        assert!(second.contains("Anna is a riddle."), "{second}");
+        assert!(!second.contains("<turn number=\"2\""), "read before: {second}");
+        assert!(
+            outcome.contains("finding 3: not noted, no earlier finding has this id"),
+            "{outcome}"
+        );
+        let found = stage.findings_of(id).await;
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].decided.decision, Decision::Intended);
+
+        let job = say_until_pass(&mut talk).await;
+        stage.queue_step(&[finding("F1", "fixed")], &[], true);
+        stage.queue_step(&[], &[], true);
+        stage.run_job(&job).await.unwrap();
+        let prompts = stage.llm.prompts_of(Task::Curation);
+        assert!(
+            prompts[3].contains("decision=\"intended\" decided=\"yes\">"),
+            "{}",
+            prompts[3]
+        );
+        assert!(
+            prompts[4].contains("finding 1: not noted, this one is decided"),
+            "{}",
+            prompts[4]
+        );
+        let found = stage.findings_of(id).await;
+        assert_eq!(found[0].decided.decision, Decision::Intended, "it is decided once");
+    });
+}
+
+#[test]
+fn pass_is_rewound_with_its_turns() {
+    run(async {
+        for (turn, notes, decision) in [(3, "First notes.", Some(Decision::Open)), (1, "", None)] {
+            let stage = stage_with_passes().await;
+            let mut talk = stage.session("p1").await;
+            let id = talk.open.dialogue.id;
+            let job = say_until_pass(&mut talk).await;
+            stage.queue_step(&[finding("", "open")], &[append("First notes.")], true);
+            stage.run_job(&job).await.unwrap();
+            let job = say_until_pass(&mut talk).await;
+            stage.queue_step(&[finding("F1", "fixed")], &[append("Second notes.")], true);
+            stage.run_job(&job).await.unwrap();
+            assert_eq!(stage.notes_of(id).await, "First notes.\nSecond notes.");
+
+            talk.rewind(turn, None).await;
+            assert_eq!(stage.notes_of(id).await, notes);
+            let left = stage.findings_of(id).await;
+            assert_eq!(left.first().map(|finding| finding.decided.decision), decision);
+        }
+    });
+}
+
+#[test]
+fn failed_steps_are_replaced_by_a_direct_call_and_a_failed_call_by_the_next_pass() {
+    run(async {
+        let stage = stage_with_passes().await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let job = say_until_pass(&mut talk).await;
+        stage.llm.queue_text(Task::Curation, "I would rather not.");
+        stage.llm.queue_text(Task::Curation, r#"{"verdict": 1}"#);
+        let whole = json!({ "findings": [finding("", "fixed")], "memory": "One line.\n\nAnother." });
+        stage.llm.queue_text(Task::Curation, whole.to_string());
+        stage.run_job(&job).await.unwrap();
+        let pass = stage.curation_of(id).await.last_pass.unwrap();
+        assert_eq!(
+            (pass.method, pass.memory.as_str()),
+            (PassMethod::Direct, "One line.\nAnother.")
+        );
+        assert_eq!(stage.findings_of(id).await[0].decided.decision, Decision::Fixed);
+
+        let failing = say_until_pass(&mut talk).await;
+        for _ in 0..4 {
+            stage.llm.queue_text(Task::Curation, "I would rather not.");
+        }
+        let failed = stage.run_job(&failing).await;
+        assert!(matches!(failed, Err(JobError::Unusable(_))), "{failed:?}");
+        assert_eq!(stage.notes_of(id).await, "One line.\nAnother.", "nothing is lost");
+        let job = say_until_pass(&mut talk).await;
+        stage.queue_step(&[], &[append("Third.")], true);
+        stage.run_job(&job).await.unwrap();
+        let pass = stage.curation_of(id).await.last_pass.unwrap();
+        assert_eq!((pass.from_turn, pass.to_turn), (3, 6), "the gap is covered");
+    });
+}
+
+#[test]
+fn pass_keeps_nothing_that_the_player_asked_to_forget() {
+    run(async {
+        let stage = stage_with_passes().await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let job = say_until_pass(&mut talk).await;
+        stage.queue_step(
+            &[finding("", "open")],
+            &[append("The player has buried Anna."), append("It rains.")],
+            true,
+        );
+        stage.run_job(&job).await.unwrap();
+        let forget = json!({ "forget": ["The player has buried Anna."], "ends": [], "facts": [] });
+        stage.llm.queue_text(Task::Extraction, forget.to_string());
+        let committed = talk.say_line("Forget that I have buried Anna.").await;
+        for job in committed.jobs.iter().filter(|job| job.kind == JobKind::ExtractFacts) {
+            stage.run_job(job).await.unwrap();
+        }
+        let committed = talk.say_line("It rains.").await;
+        let job = committed
+            .jobs
+            .into_iter()
+            .find(|job| job.kind == JobKind::Curate)
+            .unwrap();
+        stage.queue_step(&[], &[append("The sun is out.")], true);
+        stage.run_job(&job).await.unwrap();
+        assert_eq!(stage.notes_of(id).await, "It rains.\nThe sun is out.");
+    });
+}
+
+#[test]
+fn pass_over_budget_reads_nothing_and_the_next_day_covers_the_gap() {
+    run(async {
+        let stage = Stage::prepare_with(
+            |settings| {
+                settings.curation.every_turns = 2;
+                settings.curation.calls_per_day = 1;
+            },
+            WorldSettings::default(),
+        )
+        .await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let job = say_until_pass(&mut talk).await;
+        stage.queue_step(&[], &[append("First.")], true);
+        stage.run_job(&job).await.unwrap();
+        for (scope, delta) in stage.services.models.take_usage() {
+            stage.services.ledger.usage.add_usage(&scope, &[delta]).await.unwrap();
+        }
+        let job = say_until_pass(&mut talk).await;
+        stage.run_job(&job).await.unwrap();
+        assert_eq!(stage.llm.prompts_of(Task::Curation).len(), 1);
+        stage.clock.advance(Duration::from_hours(24));
+        let job = say_until_pass(&mut talk).await;
+        stage.queue_step(&[], &[append("Second.")], true);
+        stage.run_job(&job).await.unwrap();
+        let pass = stage.curation_of(id).await.last_pass.unwrap();
+        assert_eq!((pass.from_turn, pass.to_turn), (3, 6));
+    });
+}

@@ -472,6 +472,17 @@ fn check_lease(config: &Config, fault: &mut impl FnMut(&str, String)) {
             "must be longer than llm.tasks.summary.timeout_ms, or another node takes a job that still runs".into(),
         );
     }
+    // A pass begins its last step in the first third of the lease.
+    let curation_ms = 2 * u64::from(tasks.curation.timeout_ms);
+    if config.curation.is_on() && lease_ms < curation_ms {
+        fault(
+            "jobs.lease_s",
+            format!(
+                "must be at least {}, twice llm.tasks.curation.timeout_ms, or another node takes a job that still runs",
+                curation_ms.div_ceil(1000)
+            ),
+        );
+    }
 }
 
 /// The bytes of a message besides its line.

@@ -119,7 +119,7 @@ async fn edit_in_steps(
     let settings = &services.settings;
     let started = services.clock.monotonic_now();
     // The rest of the lease is for the last step and the write.
-    let longest = Duration::from_secs(settings.jobs.lease_s) / 2;
+    let longest = Duration::from_secs(settings.jobs.lease_s) / 3;
     let mut draft = PassDraft::new(
         material,
         NarrativeMemory::new(material.memory.clone(), settings.curation.memory_chars),

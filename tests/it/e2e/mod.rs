@@ -10,6 +10,7 @@ mod chat;
 mod cli_commands;
 mod conversation;
 mod crashes;
+mod curation;
 #[cfg(feature = "failpoints")]
 mod deaths;
 mod disabled_tenant;

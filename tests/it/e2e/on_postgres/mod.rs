@@ -12,6 +12,8 @@ mod adventure;
 mod conversation;
 #[path = "../crashes.rs"]
 mod crashes;
+#[path = "../curation.rs"]
+mod curation;
 #[cfg(feature = "failpoints")]
 #[path = "../deaths/mod.rs"]
 mod deaths;

@@ -82,3 +82,6 @@ ALTER TABLE curation_decisions FORCE ROW LEVEL SECURITY;
 CREATE POLICY of_its_tenant ON curation_decisions USING (tenant = (SELECT current_setting('colloquy.tenant', true))
     OR (SELECT current_setting('colloquy.tenant', true)) = '*');
 ALTER TABLE curation_decisions SET (autovacuum_analyze_scale_factor = 0.5, autovacuum_vacuum_insert_scale_factor = 1);
+
+-- The changes that a pass over a dialogue reads: those of the dialogue, and those of no dialogue.
+CREATE INDEX state_events_of_dialogue ON state_events (tenant, world, dialogue, at) WHERE lifted_at IS NULL;

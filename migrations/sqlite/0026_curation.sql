@@ -64,3 +64,6 @@ CREATE TABLE curation_decisions (
 ) STRICT;
 CREATE INDEX curation_decisions_of_finding ON curation_decisions (tenant, finding, seq);
 CREATE INDEX curation_decisions_by_cause ON curation_decisions (tenant, cause_id);
+
+-- The changes that a pass over a dialogue reads: those of the dialogue, and those of no dialogue.
+CREATE INDEX state_events_of_dialogue ON state_events (tenant, world, dialogue, at) WHERE lifted_at IS NULL;

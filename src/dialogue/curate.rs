@@ -6,7 +6,8 @@ mod material;
 
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use chrono::{NaiveTime, TimeDelta};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use self::{
@@ -15,7 +16,7 @@ use self::{
 };
 use super::{
     Services,
-    jobs::{JobError, JobInput, JobReport, ask_json},
+    jobs::{JobError, JobInput, JobReport},
     models::{ModelRequest, parse_json_answer, tallied_usage},
     prompt::{Template, escape_untrusted},
 };
@@ -25,7 +26,6 @@ use colloquy_memory::curation::{
     PassMethod,
 };
 use colloquy_ports::{
-    StoreError,
     ledger::{curation::PassCommit, jobs::Job},
     llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
 };
@@ -35,12 +35,31 @@ const COMPRESS_FROM_TURN: u32 = 50;
 /// The most edits in an answer.
 const MAX_EDITS: usize = 12;
 
-/// A step of the model: findings, and edits of the narrative memory.
+/// A step of the model: findings, and edits of the narrative memory. At least one of the two keys is there.
 #[derive(Deserialize)]
+#[serde(try_from = "AnyStepAnswer")]
 struct StepAnswer {
     findings: Option<Vec<Value>>,
     edits: Option<Vec<Value>>,
     done: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct AnyStepAnswer {
+    findings: Option<Vec<Value>>,
+    edits: Option<Vec<Value>>,
+    done: Option<bool>,
+}
+
+impl TryFrom<AnyStepAnswer> for StepAnswer {
+    type Error = &'static str;
+
+    fn try_from(AnyStepAnswer { findings, edits, done }: AnyStepAnswer) -> Result<Self, Self::Error> {
+        if findings.is_none() && edits.is_none() {
+            return Err("neither findings nor edits");
+        }
+        Ok(Self { findings, edits, done })
+    }
 }
 
 /// The whole pass in one answer.
@@ -50,39 +69,61 @@ struct DirectAnswer {
     memory: String,
 }
 
-/// Reads the turns up to the job's turn that no pass has read. Does nothing without such turns. Over the tenant's daily
-/// budget of curation nothing is read either, and the next pass covers the gap.
+/// A pass before its calls.
+struct PendingPass<'a> {
+    services: &'a Services,
+    scope: &'a TenantScope,
+    said: &'a JobInput,
+    material: &'a PassMaterial,
+    /// No call begins later. The rest of the lease is for the last call and the write.
+    last_call_at: Instant,
+}
+
+/// Reads the turns up to the job's turn that no pass has read. Does nothing without such turns.
+///
+/// # Errors
+/// [`JobError::OverCurationBudget`] if the tenant's calls or tokens of the day are used up. The job then waits.
 pub(super) async fn curate_turns(
     services: &Services,
     scope: &TenantScope,
     job: &Job,
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
+    let settings = &services.settings;
+    let last_call_at = services.clock.monotonic_now() + Duration::from_secs(settings.jobs.lease_s) / 3;
     let material = load_material(services, scope, said).await?;
-    let Some(material) = material.filter(|_| services.settings.curation.is_on()) else {
+    let Some(material) = material.filter(|_| settings.curation.is_on()) else {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     };
-    if is_over_budget(services, scope).await? {
-        tracing::info!(tenant = %scope.tenant(), dialogue = %said.dialogue.id, "the curation budget of the day is used up");
-        services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
-        return Ok(JobReport::default());
-    }
-    let (draft, method) = match edit_in_steps(services, scope, said, &material).await {
+    let pass = PendingPass {
+        services,
+        scope,
+        said,
+        material: &material,
+        last_call_at,
+    };
+    let (draft, method) = match pass.edit_in_steps().await {
         Ok(draft) => (draft, PassMethod::Edits),
-        Err(error) if is_worth_a_direct_call(&error) => {
+        Err(error) if is_worth_a_direct_call(&error) && pass.has_time() => {
             tracing::info!(dialogue = %said.dialogue.id, %error, "the notes could not be edited step by step");
-            (
-                write_directly(services, scope, said, &material).await?,
-                PassMethod::Direct,
-            )
+            (pass.write_directly().await?, PassMethod::Direct)
         }
         Err(error) => return Err(error),
     };
     failpoint!("pass.made");
     let commit = commit_of(services, job, said, &material, draft, method);
-    services.ledger.curation.commit_pass(scope, &commit).await?;
+    let stored = services.ledger.curation.commit_pass(scope, &commit).await?;
     failpoint!("pass.durable");
+    if stored && material.last.number < said.turn.number {
+        // A backlog takes several passes.
+        let (next, now) = (services.ids.next_id(), services.clock.now());
+        services
+            .ledger
+            .curation
+            .queue_pass(scope, said.dialogue.id, next, now)
+            .await?;
+    }
     Ok(JobReport::default())
 }
 
@@ -94,106 +135,148 @@ fn is_worth_a_direct_call(error: &JobError) -> bool {
     )
 }
 
-async fn is_over_budget(services: &Services, scope: &TenantScope) -> Result<bool, StoreError> {
-    let settings = &services.settings.curation;
-    if settings.calls_per_day == 0 && settings.tokens_per_day == 0 {
-        return Ok(false);
+impl PendingPass<'_> {
+    fn has_time(&self) -> bool {
+        self.services.clock.monotonic_now() < self.last_call_at
     }
-    let today = services.clock.now().date_naive();
-    let used = services.ledger.usage.list_usage_between(scope, today, today).await?;
-    let of_curation = used.iter().filter(|row| row.task == Task::Curation.as_str());
-    let (calls, tokens) = of_curation.fold((0, 0), |(calls, tokens), row| {
-        (calls + row.calls, tokens + row.prompt_tokens + row.completion_tokens)
-    });
-    let is_over = |used: u64, limit: u64| limit > 0 && used >= limit;
-    Ok(is_over(calls, settings.calls_per_day) || is_over(tokens, settings.tokens_per_day))
-}
 
-/// Lets the model note and edit in steps. A step that fails after a step that was used ends the pass without an error.
-async fn edit_in_steps(
-    services: &Services,
-    scope: &TenantScope,
-    said: &JobInput,
-    material: &PassMaterial,
-) -> Result<PassDraft, JobError> {
-    let settings = &services.settings;
-    let started = services.clock.monotonic_now();
-    // The rest of the lease is for the last step and the write.
-    let longest = Duration::from_secs(settings.jobs.lease_s) / 3;
-    let mut draft = PassDraft::new(
-        material,
-        NarrativeMemory::new(material.memory.clone(), settings.curation.memory_chars),
-    );
-    let mut ask = ModelRequest {
-        task: Task::Curation,
-        messages: vec![ChatMessage::new(
-            ChatRole::User,
-            render_prompt(services, said, material, false)?,
-        )],
-        json_schema: Some(step_schema()),
-        model: None,
-        more_room: false,
-    };
-    for step in 0..settings.curation.max_steps.max(1) {
-        let answer = match ask_step(services, scope, &mut ask).await {
-            Ok(answer) => answer,
-            Err(error) if step == 0 => return Err(error),
-            Err(error) => {
-                tracing::info!(dialogue = %said.dialogue.id, %error, "a later step of a curation pass was of no use");
+    /// Lets the model note and edit in steps. A step that fails after a step that was used ends the pass without an error.
+    async fn edit_in_steps(&self) -> Result<PassDraft, JobError> {
+        let settings = &self.services.settings.curation;
+        let memory = NarrativeMemory::new(self.material.memory.clone(), settings.memory_chars);
+        let mut draft = PassDraft::new(self.material, memory);
+        let mut messages = vec![ChatMessage::new(ChatRole::User, self.render_prompt(false)?)];
+        for step in 0..settings.max_steps.max(1) {
+            let asked = self.ask::<StepAnswer>(&messages, step_schema()).await;
+            let (StepAnswer { findings, edits, done }, text) = match asked {
+                Ok(answered) => answered,
+                Err(error) if step == 0 => return Err(error),
+                Err(error) => {
+                    tracing::info!(dialogue = %self.said.dialogue.id, %error, "a later step of a curation pass was of no use");
+                    break;
+                }
+            };
+            let (findings, edits) = (findings.unwrap_or_default(), edits.unwrap_or_default());
+            let is_empty = findings.is_empty() && edits.is_empty();
+            let outcomes = draft.apply_step(findings, edits);
+            let is_done = is_empty || done.unwrap_or(true) && outcomes.iter().all(|outcome| outcome.fault.is_none());
+            if is_done || !self.has_time() {
                 break;
             }
+            messages.push(ChatMessage::new(ChatRole::Assistant, text));
+            messages.push(ChatMessage::new(
+                ChatRole::User,
+                self.render_outcome(&draft, &outcomes)?,
+            ));
+        }
+        if draft.is_refused() {
+            return Err(JobError::Unusable("nothing in the answers could be used".to_owned()));
+        }
+        Ok(draft)
+    }
+
+    /// Asks for the whole pass in one answer.
+    async fn write_directly(&self) -> Result<PassDraft, JobError> {
+        let messages = [ChatMessage::new(ChatRole::User, self.render_prompt(true)?)];
+        let (answer, _) = self.ask::<DirectAnswer>(&messages, direct_schema()).await?;
+        let memory = NarrativeMemory::new(
+            self.material.memory.clone(),
+            self.services.settings.curation.memory_chars,
+        );
+        let mut draft = PassDraft::new(self.material, memory);
+        draft.apply_step(answer.findings.unwrap_or_default(), Vec::new());
+        draft.write_memory(&answer.memory);
+        Ok(draft)
+    }
+
+    /// Asks for an answer that fits, once more if the first does not and time is left. Also returns the answer's text.
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        messages: &[ChatMessage],
+        schema: JsonSchema,
+    ) -> Result<(T, String), JobError> {
+        let mut ask = ModelRequest {
+            task: Task::Curation,
+            messages: messages.to_vec(),
+            json_schema: Some(schema),
+            model: None,
+            more_room: false,
         };
-        let StepAnswer { findings, edits, done } = answer;
-        let (findings, edits) = (findings.unwrap_or_default(), edits.unwrap_or_default());
-        let is_empty = findings.is_empty() && edits.is_empty();
-        let outcomes = draft.apply_step(findings, edits.into_iter().take(MAX_EDITS));
-        let is_done = is_empty || done.unwrap_or(true) && outcomes.iter().all(|outcome| outcome.fault.is_none());
-        if is_done || is_later_than(services, started, longest) {
-            break;
-        }
-        let outcome = render_outcome(services, said, &draft, &outcomes)?;
-        ask.messages.push(ChatMessage::new(ChatRole::User, outcome));
-    }
-    Ok(draft)
-}
-
-fn is_later_than(services: &Services, started: Instant, longest: Duration) -> bool {
-    services.clock.monotonic_now().saturating_duration_since(started) >= longest
-}
-
-/// Asks for a step, again if the answer is of no use, and adds the answer to the messages.
-async fn ask_step(services: &Services, scope: &TenantScope, ask: &mut ModelRequest) -> Result<StepAnswer, JobError> {
-    let mut fault = String::new();
-    for _ in 0..2 {
-        let (answer, _) = services.models.request_completion(scope, ask.clone()).await;
-        let answer = answer?;
-        match parse_json_answer::<StepAnswer>(&answer.text) {
-            Ok(step) if step.findings.is_some() || step.edits.is_some() => {
-                ask.messages.push(ChatMessage::new(ChatRole::Assistant, answer.text));
-                return Ok(step);
+        loop {
+            self.check_budget().await?;
+            let (answer, _) = self.services.models.request_completion(self.scope, ask.clone()).await;
+            let answer = answer?;
+            let fault = match parse_json_answer(&answer.text) {
+                Ok(fits) => return Ok((fits, answer.text)),
+                Err(fault) => fault,
+            };
+            if ask.more_room || !self.has_time() {
+                return Err(JobError::Unusable(fault));
             }
-            Ok(_) => "the answer has neither findings nor edits".clone_into(&mut fault),
-            Err(why) => fault = why,
+            ask.more_room = true;
         }
-        ask.more_room = answer.at_cap;
     }
-    Err(JobError::Unusable(fault))
-}
 
-/// Asks for the whole pass in one answer.
-async fn write_directly(
-    services: &Services,
-    scope: &TenantScope,
-    said: &JobInput,
-    material: &PassMaterial,
-) -> Result<PassDraft, JobError> {
-    let prompt = render_prompt(services, said, material, true)?;
-    let (answer, _): (DirectAnswer, _) = ask_json(services, scope, Task::Curation, prompt, direct_schema()).await?;
-    let limit = services.settings.curation.memory_chars;
-    let mut draft = PassDraft::new(material, NarrativeMemory::new(String::new(), limit));
-    draft.apply_step(answer.findings.unwrap_or_default(), std::iter::empty());
-    draft.write_memory(&answer.memory);
-    Ok(draft)
+    /// Compares the tenant's curation of today with its limits: what the ledger has, and the calls of this job.
+    async fn check_budget(&self) -> Result<(), JobError> {
+        let settings = &self.services.settings.curation;
+        if settings.calls_per_day == 0 && settings.tokens_per_day == 0 {
+            return Ok(());
+        }
+        let now = self.services.clock.now();
+        let today = now.date_naive();
+        let usage = &self.services.ledger.usage;
+        let used = usage.list_usage_between(self.scope, today, today).await?;
+        let of_today = used.iter().filter(|row| row.task == Task::Curation.as_str());
+        let of_today = of_today.map(|row| (row.calls, row.prompt_tokens + row.completion_tokens));
+        let of_job = tallied_usage().into_iter().map(|tallied| {
+            let tokens = u64::from(tallied.usage.prompt_tokens) + u64::from(tallied.usage.completion_tokens);
+            (u64::from(tallied.calls), tokens)
+        });
+        let (calls, tokens) = of_today
+            .chain(of_job)
+            .fold((0, 0), |(calls, tokens), (more_calls, more)| {
+                (calls + more_calls, tokens + more)
+            });
+        let is_over = |used: u64, limit: u64| limit > 0 && used >= limit;
+        if is_over(calls, settings.calls_per_day) || is_over(tokens, settings.tokens_per_day) {
+            let tomorrow = (today + TimeDelta::days(1)).and_time(NaiveTime::MIN).and_utc();
+            let retry_after = (tomorrow - now).to_std().unwrap_or_default();
+            return Err(JobError::OverCurationBudget { retry_after });
+        }
+        Ok(())
+    }
+
+    fn render_prompt(&self, direct: bool) -> Result<String, JobError> {
+        let (services, material) = (self.services, self.material);
+        let values = minijinja::context! {
+            direct,
+            compress => material.last.number >= COMPRESS_FROM_TURN,
+            max_text => MAX_FINDING_CHARS,
+            max_memory => services.settings.curation.memory_chars,
+            memory => material.memory.lines().map(escape_untrusted).collect::<Vec<_>>(),
+            ..material.values.clone()
+        };
+        Ok(services
+            .prompts
+            .render(self.said.npc.language, Template::Curation, values)?)
+    }
+
+    fn render_outcome(&self, draft: &PassDraft, outcomes: &[EditOutcome]) -> Result<String, JobError> {
+        let services = self.services;
+        let results: Vec<_> = outcomes
+            .iter()
+            .map(|outcome| minijinja::context! { what => outcome.what, number => outcome.number, fault => outcome.fault, by => outcome.by })
+            .collect();
+        let values = minijinja::context! {
+            results,
+            size => draft.memory().char_count(),
+            max_memory => services.settings.curation.memory_chars,
+            memory => draft.memory().as_str().lines().map(str::to_owned).collect::<Vec<_>>(),
+        };
+        let language = self.said.npc.language;
+        Ok(services.prompts.render(language, Template::CurationOutcome, values)?)
+    }
 }
 
 fn commit_of(
@@ -226,44 +309,6 @@ fn commit_of(
         findings: result.findings,
         decisions: result.decisions,
     }
-}
-
-fn render_prompt(
-    services: &Services,
-    said: &JobInput,
-    material: &PassMaterial,
-    direct: bool,
-) -> Result<String, JobError> {
-    let values = minijinja::context! {
-        direct,
-        compress => material.last.number >= COMPRESS_FROM_TURN,
-        max_text => MAX_FINDING_CHARS,
-        max_memory => services.settings.curation.memory_chars,
-        memory => material.memory.lines().map(escape_untrusted).collect::<Vec<_>>(),
-        ..material.values.clone()
-    };
-    Ok(services.prompts.render(said.npc.language, Template::Curation, values)?)
-}
-
-fn render_outcome(
-    services: &Services,
-    said: &JobInput,
-    draft: &PassDraft,
-    outcomes: &[EditOutcome],
-) -> Result<String, JobError> {
-    let results: Vec<_> = outcomes
-        .iter()
-        .map(|outcome| minijinja::context! { what => outcome.what, number => outcome.number, fault => outcome.fault, by => outcome.by })
-        .collect();
-    let values = minijinja::context! {
-        results,
-        size => draft.memory().char_count(),
-        max_memory => services.settings.curation.memory_chars,
-        memory => draft.memory().as_str().lines().map(str::to_owned).collect::<Vec<_>>(),
-    };
-    Ok(services
-        .prompts
-        .render(said.npc.language, Template::CurationOutcome, values)?)
 }
 
 fn finding_schema() -> Value {

@@ -196,7 +196,7 @@ pub struct CurationRunBody {
 /// Whether a pass was queued.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct CurationRunView {
-    /// False: no turn stands, or a pass up to the last turn is queued already or was given up (`GET /v1/jobs`).
+    /// False: the settings have no passes, no turn stands, or a pass up to the last turn is queued already or was given up (`GET /v1/jobs`).
     queued: bool,
 }
 
@@ -217,18 +217,19 @@ pub async fn run_curation(
     path: Path<WorldId>,
     body: Body<CurationRunBody>,
 ) -> Result<HttpResponse, Problem> {
-    let world = worlds::find_world(&state, &caller, &path.0).await?;
-    let (services, id) = (&state.services, body.value.dialogue_id);
-    let dialogue = services.ledger.dialogues.load_dialogue(&caller.scope, id).await?;
-    dialogue
-        .filter(|dialogue| dialogue.world == world.id)
-        .ok_or_else(|| Problem::not_found("dialogue"))?;
-    let now = services.clock.now();
-    let curation = &services.ledger.curation;
-    let queued = curation
-        .queue_pass(&caller.scope, id, services.ids.next_id(), now)
-        .await?;
-    Ok(HttpResponse::Accepted().json(CurationRunView { queued }))
+    run_uncancelled(async move {
+        let world = worlds::find_world(&state, &caller, &path.0).await?;
+        let (services, id) = (&state.services, body.value.dialogue_id);
+        let dialogue = services.ledger.dialogues.load_dialogue(&caller.scope, id).await?;
+        dialogue
+            .filter(|dialogue| dialogue.world == world.id)
+            .ok_or_else(|| Problem::not_found("dialogue"))?;
+        let (job, now) = (services.ids.next_id(), services.clock.now());
+        let curation = &services.ledger.curation;
+        let queued = services.settings.curation.is_on() && curation.queue_pass(&caller.scope, id, job, now).await?;
+        Ok(HttpResponse::Accepted().json(CurationRunView { queued }))
+    })
+    .await
 }
 
 /// A person's decision about a finding.

@@ -44,7 +44,7 @@ impl FindingKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// The story needs it: a contradiction is meant to be there, an event shall not happen.
+    /// Meant to be so: a contradiction that the story needs, a riddle that stays, an event that was turned down.
     Intended,
     /// Settled: a contradiction was explained or corrected, foreshadowing was paid off, an event happened.
     Fixed,
@@ -196,6 +196,11 @@ impl NarrativeMemory {
     #[must_use]
     pub fn char_count(&self) -> usize {
         self.text.chars().count()
+    }
+
+    /// Replaces the whole memory by as much of a text as fits.
+    pub fn write_anew(&mut self, text: &str) {
+        self.text = text.chars().take(self.max_chars).collect();
     }
 
     /// Makes an edit, or none.

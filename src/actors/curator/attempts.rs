@@ -15,6 +15,7 @@ use colloquy_dialogue::{
 use colloquy_ports::{
     StoreError,
     ledger::jobs::{Job, JobFailure, LeaseRenewal},
+    ledger::usage::OverBudget,
     llm::LlmError,
 };
 
@@ -85,7 +86,8 @@ pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, 
     let doublings = if useless { 0 } else { job.attempts };
     let pause = match error {
         // The job waits for the next day, or for a larger budget.
-        JobError::Model(LlmError::OverBudget(over)) => Some(over.retry_after.min(BUDGET_RETRY_DELAY)),
+        JobError::Model(LlmError::OverBudget(OverBudget { retry_after, .. }))
+        | JobError::OverCurationBudget { retry_after } => Some((*retry_after).min(BUDGET_RETRY_DELAY)),
         _ => can_retry(error, jobs, job, age)
             .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random())),
     };
@@ -139,7 +141,7 @@ fn can_retry(error: &JobError, jobs: &JobSettings, job: &Job, age: Duration) -> 
     match error {
         JobError::Model(error) if error.is_transient() => may_pass,
         JobError::Store(error) if error.is_transient() => may_pass,
-        JobError::LeaseExpired => may_pass,
+        JobError::LeaseExpired | JobError::OverCurationBudget { .. } => may_pass,
         JobError::Model(_) | JobError::Store(StoreError::Corrupt(_)) => false,
         JobError::Store(_) | JobError::Panicked => has_tries,
         JobError::Unusable(_) => job.useless + 1 < jobs.max_useless,

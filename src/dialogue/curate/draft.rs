@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::material::PassMaterial;
+use super::{MAX_EDITS, material::PassMaterial};
 use crate::{Services, prompt::escape_untrusted};
 use colloquy_core::ids::{DialogueId, WorldId};
 use colloquy_memory::{
@@ -89,6 +89,9 @@ pub(super) struct PassDraft {
     findings: Vec<NewFinding>,
     decisions: Vec<ModelDecision>,
     steps: u32,
+    /// The parts of answers that were used, and that were not.
+    used: usize,
+    refused: usize,
 }
 
 impl PassDraft {
@@ -100,6 +103,8 @@ impl PassDraft {
             findings: Vec::new(),
             decisions: Vec::new(),
             steps: 0,
+            used: 0,
+            refused: 0,
         }
     }
 
@@ -107,8 +112,13 @@ impl PassDraft {
         &self.memory
     }
 
+    /// True if the answers had parts, and none of them could be used.
+    pub(super) fn is_refused(&self) -> bool {
+        self.used == 0 && self.refused > 0
+    }
+
     /// Takes what is usable of an answer, and returns what became of each part.
-    pub(super) fn apply_step(&mut self, findings: Vec<Value>, edits: impl Iterator<Item = Value>) -> Vec<EditOutcome> {
+    pub(super) fn apply_step(&mut self, findings: Vec<Value>, edits: Vec<Value>) -> Vec<EditOutcome> {
         self.steps += 1;
         let mut outcomes = Vec::new();
         for (number, finding) in (1..).zip(findings) {
@@ -123,6 +133,7 @@ impl PassDraft {
         for (number, edit) in (1..).zip(edits) {
             let (fault, by) = match parse_edit(edit) {
                 None => (Some("unreadable"), 0),
+                Some(_) if number > MAX_EDITS => (Some("too_many"), 0),
                 Some(edit) => describe_refusal(self.memory.apply_edit(&edit).err()),
             };
             outcomes.push(EditOutcome {
@@ -132,6 +143,9 @@ impl PassDraft {
                 by,
             });
         }
+        let used = outcomes.iter().filter(|outcome| outcome.fault.is_none()).count();
+        self.used += used;
+        self.refused += outcomes.len() - used;
         outcomes
     }
 
@@ -195,12 +209,12 @@ impl PassDraft {
         Ok(())
     }
 
-    /// Replaces the memory by the lines that fit.
+    /// Replaces the memory by as much of a text as fits. An empty text replaces nothing.
     pub(super) fn write_memory(&mut self, text: &str) {
-        for line in text.lines() {
-            let _ = self.memory.apply_edit(&MemoryEdit::Append {
-                text: escape_untrusted(line),
-            });
+        let lines = text.lines().map(escape_untrusted).filter(|line| !line.is_empty());
+        let text = lines.collect::<Vec<_>>().join("\n");
+        if !text.is_empty() {
+            self.memory.write_anew(&text);
         }
     }
 
@@ -240,7 +254,14 @@ impl PassDraft {
             steps: self.steps,
             memory,
             findings: findings.collect(),
-            decisions: self.decisions,
+            decisions: self
+                .decisions
+                .into_iter()
+                .map(|decided| ModelDecision {
+                    reason: without_content(&decided.reason, gone).unwrap_or_default(),
+                    ..decided
+                })
+                .collect(),
         }
     }
 }
@@ -259,13 +280,11 @@ fn finding_index(id: &str) -> Option<usize> {
 fn parse_edit(edit: Value) -> Option<MemoryEdit> {
     let EditAnswer { edit, text, by } = serde_json::from_value(edit).ok()?;
     // Prompts show the memory escaped, line by line.
-    let text = escape_untrusted(&text);
+    let escaped = |text: &str| text.lines().map(escape_untrusted).collect::<Vec<_>>().join("\n");
+    let text = escaped(&text);
     Some(match edit {
         EditName::Append => MemoryEdit::Append { text },
-        EditName::Replace => MemoryEdit::Replace {
-            text,
-            by: escape_untrusted(&by),
-        },
+        EditName::Replace => MemoryEdit::Replace { text, by: escaped(&by) },
         EditName::Remove => MemoryEdit::Remove { text },
     })
 }

@@ -11,6 +11,7 @@ use colloquy_memory::{
     curation::{Decision, Finding},
     party::{self, PLAYER},
     state::StatePart,
+    summary::without_content,
     turn::Turn,
 };
 use colloquy_ports::{StoreError, ledger::curation::DialogueCuration, llm::Task};
@@ -79,7 +80,7 @@ pub(super) async fn load_material(
     let names: Vec<String> = cast.iter().map(|member| escape_untrusted(&member.name)).collect();
     let members: Vec<Value> = cast
         .iter()
-        .map(|member| context! { name => escape_untrusted(&member.name), description => escape_untrusted(&member.description) })
+        .map(|member| context! { name => attribute_text(&member.name), description => escape_untrusted(&member.description) })
         .collect();
     let world = &said.world;
     let rules: Vec<String> = world.rules.iter().map(|rule| escape_untrusted(rule)).collect();
@@ -88,8 +89,8 @@ pub(super) async fn load_material(
         listeners => names,
         world => context! { name => escape_untrusted(&world.name), premise => escape_untrusted(&world.premise), rules },
         cast => members,
-        state => state_values(said, &state, from, &turns),
-        findings => finding_values(&findings),
+        state => state_values(said, &cast, &state, from, &turns),
+        findings => finding_values(&findings, &forgotten),
         calendar => days.calendar_text(),
         turns => shown,
     };
@@ -150,13 +151,13 @@ fn turn_values(said: &JobInput, cast: &[CastMember], days: &WorldDays<'_>, turn:
         date, weekday,
         player => escape_untrusted(&turn.player_text),
         npc => escape_untrusted(&turn.reply_text),
-        name => escape_untrusted(speaker.map_or(turn.npc.as_str(), |member| &member.name)),
+        name => attribute_text(speaker.map_or(turn.npc.as_str(), |member| &member.name)),
     }
 }
 
 /// Returns the characters of the world with what is known of them after the last turn. `since` is the turn by which a
 /// character had its status.
-fn state_values(said: &JobInput, found: &CausedState, from: u32, turns: &[Turn]) -> Vec<Value> {
+fn state_values(said: &JobInput, cast: &[CastMember], found: &CausedState, from: u32, turns: &[Turn]) -> Vec<Value> {
     let player = said.turn.player.as_ref().map(party::player_key);
     let known = found.state.characters.iter().filter(|(_, character)| {
         character.location.is_some()
@@ -164,7 +165,12 @@ fn state_values(said: &JobInput, found: &CausedState, from: u32, turns: &[Turn])
             || character.status.is_some()
             || !character.items.is_empty()
     });
-    known
+    // Those in the dialogue first. Other players are nobody's business here.
+    let is_here = |name: &str| Some(name) == player.as_deref() || cast.iter().any(|member| member.name == name);
+    let (here, elsewhere): (Vec<_>, Vec<_>) = known.partition(|(name, _)| is_here(name));
+    let others = elsewhere.into_iter().filter(|(name, _)| !party::is_player(name));
+    here.into_iter()
+        .chain(others)
         .take(MAX_SHOWN_CHARACTERS)
         .map(|(name, character)| {
             let cause = found.causes.get(&StatePart::Status(name.clone()));
@@ -176,14 +182,14 @@ fn state_values(said: &JobInput, found: &CausedState, from: u32, turns: &[Turn])
                     .map_or(from, |turn| turn.number),
             });
             let items = character.items.iter().map(|(item, count)| match count {
-                1 => escape_untrusted(item),
-                count => format!("{} ×{count}", escape_untrusted(item)),
+                1 => attribute_text(item),
+                count => format!("{} ×{count}", attribute_text(item)),
             });
             context! {
-                name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { escape_untrusted(name) },
-                location => character.location.as_deref().map(escape_untrusted),
+                name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { attribute_text(name) },
+                location => character.location.as_deref().map(attribute_text),
                 hp => character.hp,
-                status => character.status.as_deref().map(escape_untrusted),
+                status => character.status.as_deref().map(attribute_text),
                 since,
                 items => items.collect::<Vec<_>>(),
             }
@@ -191,17 +197,23 @@ fn state_values(said: &JobInput, found: &CausedState, from: u32, turns: &[Turn])
         .collect()
 }
 
-fn finding_values(findings: &[Finding]) -> Vec<Value> {
-    let shown = findings.iter().enumerate().map(|(at, finding)| {
+/// Escapes text for the value of an attribute.
+fn attribute_text(text: &str) -> String {
+    escape_untrusted(text).replace('"', "\u{201d}")
+}
+
+fn finding_values(findings: &[Finding], forgotten: &[String]) -> Vec<Value> {
+    let shown = |text: &str| escape_untrusted(&without_content(text, forgotten).unwrap_or_default());
+    let values = findings.iter().enumerate().map(|(at, finding)| {
         context! {
             id => finding_id(at),
             kind => finding.kind.as_str(),
             decision => finding.decided.decision.as_str(),
             decided => !finding.is_open_to_model() && finding.decided.decision != Decision::Open
                 || finding.decided.decided_by.is_some(),
-            text => escape_untrusted(&finding.text),
-            reason => escape_untrusted(&finding.decided.reason),
+            text => shown(&finding.text),
+            reason => shown(&finding.decided.reason),
         }
     });
-    shown.collect()
+    values.collect()
 }

@@ -1,5 +1,7 @@
 //! The result of a job, and the reason of a failure.
 
+use std::time::Duration;
+
 use crate::{events::MemoryChange, prompt::TemplateError, scenarios::ScenarioUnlock};
 use colloquy_memory::state::StateChange;
 use colloquy_ports::{StoreError, llm::LlmError};
@@ -27,6 +29,9 @@ pub enum JobError {
     /// The model's answers could not be used, after several attempts.
     #[error("the model's answer could not be used: {0}")]
     Unusable(String),
+    /// The limits of `curation` in the settings are reached. The job waits for the next day.
+    #[error("the curation budget of the day is used up")]
+    OverCurationBudget { retry_after: Duration },
     /// A defect of this server.
     #[error("the job panicked")]
     Panicked,

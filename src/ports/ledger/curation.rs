@@ -19,7 +19,8 @@ use colloquy_memory::{
 pub struct DialogueCuration {
     /// The last pass that stands.
     pub last_pass: Option<CurationPass>,
-    /// The newest findings that stand, oldest first.
+    /// Findings that stand, oldest first: those that wait for a decision, those with a person's decision, and the newest
+    /// others.
     pub findings: Vec<Finding>,
 }
 
@@ -65,7 +66,7 @@ pub struct PersonDecision<'a> {
 /// decisions, and they stand again with the turn. Decisions of persons are edits, which no rewind takes back.
 #[async_trait]
 pub trait CurationStore: Send + Sync {
-    /// Returns the last pass of a dialogue, and its newest findings, at most `limit`.
+    /// Returns the last pass of a dialogue, and at most `limit` of its findings.
     async fn load_dialogue_curation(
         &self,
         scope: &TenantScope,

@@ -49,7 +49,11 @@ macro_rules! select_findings {
 }
 
 const LAST_PASS: &str = select_passes!("AND dialogue = $2 AND lifted_at IS NULL ORDER BY to_turn DESC LIMIT 1");
-const LATEST_FINDINGS: &str = select_findings!("AND f.dialogue = $2 ORDER BY f.id DESC LIMIT $3");
+/// Findings that wait for a decision, and those with a person's decision, come before newer ones.
+const LATEST_FINDINGS: &str = select_findings!(
+    "AND f.dialogue = $2
+     ORDER BY CASE WHEN d.decision = 'open' OR d.decided_by IS NOT NULL THEN 0 ELSE 1 END, f.id DESC LIMIT $3"
+);
 const FINDING_BY_ID: &str = select_findings!("AND f.id = $2");
 const LIST_FINDINGS: &str = select_findings!(
     "AND f.world = $2 AND f.id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND f.dialogue = COALESCE($4, f.dialogue)
@@ -166,7 +170,7 @@ impl CurationStore for SqlCurationStore {
         let findings = fetch_all!(connection, LATEST_FINDINGS; scope.tenant(), dialogue, i64::from(limit)).await?;
         drop(connection);
         let mut findings = Columns::read_rows(&findings, read_finding)?;
-        findings.reverse();
+        findings.sort_by_key(|finding| finding.id);
         Ok(DialogueCuration {
             last_pass: pass.map(|row| read_pass(&mut Columns::new(&row))).transpose()?,
             findings,

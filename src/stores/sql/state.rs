@@ -54,9 +54,23 @@ const STATE_SINCE: &str = "SELECT w.generation, w.last_action, e.id, e.seq, e.ch
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation,
         COALESCE((SELECT MAX(seq) FROM actions WHERE tenant = $1 AND world = $2), 0) AS last_action) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
-const STATE_OF_DIALOGUE: &str = "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
-    WHERE e.tenant = $1 AND e.world = $2 AND e.lifted_at IS NULL AND (e.dialogue IS NULL OR e.dialogue = $3) AND e.at <= $4
-    ORDER BY e.at, e.seq";
+macro_rules! state_up_to {
+    ($dialogue:literal) => {
+        concat!(
+            "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+             WHERE e.tenant = $1 AND e.world = $2 AND e.lifted_at IS NULL AND e.dialogue ",
+            $dialogue,
+            " AND e.at <= $4"
+        )
+    };
+}
+const STATE_OF_DIALOGUE: &str = concat!(
+    "SELECT id, seq, change, cause_kind, cause_id, at FROM (",
+    state_up_to!("IS NULL"),
+    " UNION ALL ",
+    state_up_to!("= $3"),
+    ") v ORDER BY at, seq"
+);
 /// Each `seq` is an array of its own in the bound list.
 const STATE_BY_SEQ: &str = concat!(
     "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM ",
@@ -333,6 +347,9 @@ sqlite_plan_tests! {
             assert!(plan.contains("state_events_of_clock (tenant=? AND world=?)"), "{plan}");
             let plan = crate::sqlite::plans::plan(STATE_BY_SEQ).await;
             assert!(plan.contains("INTEGER PRIMARY KEY (rowid=?)"), "{plan}");
+            let plan = crate::sqlite::plans::plan(STATE_OF_DIALOGUE).await;
+            let of_dialogue = "state_events_of_dialogue (tenant=? AND world=? AND dialogue=? AND at<?)";
+            assert_eq!(plan.matches(of_dialogue).count(), 2, "{plan}");
         }
     }
 }

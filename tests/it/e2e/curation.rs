@@ -64,7 +64,10 @@ fn contradictions_of_a_long_session_are_found_decided_once_and_taken_back() {
             for finding in found.iter().filter(|finding| finding["decision"] != "open") {
                 let (id, decision) = (finding["id"].as_str().unwrap(), finding["decision"].as_str().unwrap());
                 let before = decided.insert(id.to_owned(), decision.to_owned());
-                assert!(before.is_none_or(|before| before == decision), "decided twice: {finding}");
+                assert!(
+                    before.is_none_or(|before| before == decision),
+                    "decided twice: {finding}"
+                );
             }
         };
         for number in 0..PLANTS {
@@ -74,11 +77,19 @@ fn contradictions_of_a_long_session_are_found_decided_once_and_taken_back() {
             let newest = found.last().unwrap();
             let first = u64::try_from(number * 10 + 3).unwrap();
             assert_eq!(newest["turns"], json!([first, first + 4]), "{newest}");
-            assert!(newest["text"].as_str().unwrap().contains(&format!("berry{number}")), "{newest}");
+            assert!(
+                newest["text"].as_str().unwrap().contains(&format!("berry{number}")),
+                "{newest}"
+            );
             if number % (PLANTS / INTENDED) == 0 {
                 let path = format!("{CURATION}/{}:decide", newest["id"].as_str().unwrap());
-                let decided = backend.post(&path, &json!({"decision": "intended", "reason": "A test of taste."})).await;
-                assert_eq!((&decided["decision"], &decided["reason"]), (&json!("intended"), &json!("A test of taste.")));
+                let decided = backend
+                    .post(&path, &json!({"decision": "intended", "reason": "A test of taste."}))
+                    .await;
+                assert_eq!(
+                    (&decided["decision"], &decided["reason"]),
+                    (&json!("intended"), &json!("A test of taste."))
+                );
                 assert!(decided["decided_by"].is_string(), "{decided}");
             }
             observe(&findings(&backend).await);
@@ -86,13 +97,19 @@ fn contradictions_of_a_long_session_are_found_decided_once_and_taken_back() {
         let found = findings(&backend).await;
         let count = |decision: &str| found.iter().filter(|finding| finding["decision"] == decision).count();
         // The scripted model settles an open finding in the next pass.
-        assert_eq!((count("intended"), count("fixed"), count("open")), (INTENDED, PLANTS - INTENDED - 1, 1));
+        assert_eq!(
+            (count("intended"), count("fixed"), count("open")),
+            (INTENDED, PLANTS - INTENDED - 1, 1)
+        );
         let intended = backend.get(&format!("{CURATION}?decision=intended&limit=200")).await;
         assert_eq!(intended["items"].as_array().unwrap().len(), INTENDED);
         let passes = backend.get(&format!("{CURATION}/passes?limit=200")).await;
         let passes = passes["items"].as_array().unwrap();
         assert_eq!(passes.len(), PLANTS);
-        assert_eq!((&passes[0]["from_turn"], &passes[0]["to_turn"]), (&json!(291), &json!(300)));
+        assert_eq!(
+            (&passes[0]["from_turn"], &passes[0]["to_turn"]),
+            (&json!(291), &json!(300))
+        );
 
         // The first 105 turns stand: ten passes, of which the last five turns are read by none.
         backend
@@ -130,7 +147,11 @@ fn pass_runs_on_demand_and_only_reads_new_turns() {
         backend.idle().await;
         let passes = async || backend.get(&format!("{CURATION}/passes?dialogue={session}")).await["items"].clone();
         let first = passes().await;
-        assert_eq!((&first[0]["from_turn"], &first[0]["to_turn"]), (&json!(1), &json!(1)), "{first}");
+        assert_eq!(
+            (&first[0]["from_turn"], &first[0]["to_turn"]),
+            (&json!(1), &json!(1)),
+            "{first}"
+        );
         let notes = first[0]["narrative_memory"].as_str().unwrap();
         assert!(notes.contains("I like plums."), "{notes}");
 
@@ -142,8 +163,15 @@ fn pass_runs_on_demand_and_only_reads_new_turns() {
         backend.post(&run_path, &ask).await;
         backend.idle().await;
         let second = passes().await;
-        assert_eq!((&second[0]["from_turn"], &second[0]["to_turn"]), (&json!(2), &json!(2)), "{second}");
-        assert!(second[0]["narrative_memory"].as_str().unwrap().starts_with(notes), "{second}");
+        assert_eq!(
+            (&second[0]["from_turn"], &second[0]["to_turn"]),
+            (&json!(2), &json!(2)),
+            "{second}"
+        );
+        assert!(
+            second[0]["narrative_memory"].as_str().unwrap().starts_with(notes),
+            "{second}"
+        );
 
         let unknown = json!({ "dialogue_id": "ses_00000000000000000000000000" });
         let (status, answer) = backend.call(reqwest::Method::POST, &run_path, Some(&unknown)).await;

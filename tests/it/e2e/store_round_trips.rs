@@ -72,6 +72,7 @@ fn start(data: &ServerData, mock: &MockHandle, stores: &[(&str, &str)]) -> TestS
         ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "60000"),
         ("COLLOQUY__SUMMARIES__FIRST_AFTER_TURNS", "200"),
         ("COLLOQUY__SUMMARIES__FORCE_TURNS", "200"),
+        ("COLLOQUY__CURATION__EVERY_TURNS", "0"),
     ];
     env.extend_from_slice(stores);
     data.with(&env).start()

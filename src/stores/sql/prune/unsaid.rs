@@ -81,7 +81,7 @@ const DELETE_ROWS_OF_FACTS: [&str; 7] = [
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 17] = [
+const DELETE_ROWS_OF_TURNS: [&str; 18] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -97,6 +97,15 @@ const DELETE_ROWS_OF_TURNS: [&str; 17] = [
     delete_caused!("summary_changes"),
     delete_caused!("episodes"),
     delete_caused!("curation_decisions"),
+    // Decisions of persons about the turns' findings.
+    concat!(
+        "DELETE FROM curation_decisions WHERE tenant = $1 AND finding ",
+        in_subquery!(concat!(
+            "SELECT f.id FROM curation_findings f WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn' AND f.lifted_at IS NOT NULL"
+        ))
+    ),
     delete_caused!("curation_findings"),
     delete_caused!("curation_passes"),
     delete_caused!("state_events"),

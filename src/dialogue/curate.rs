@@ -33,7 +33,7 @@ use colloquy_ports::{
 /// From this turn on, the model is asked to shorten its older notes.
 const COMPRESS_FROM_TURN: u32 = 50;
 /// The most edits in an answer.
-const MAX_EDITS: usize = 12;
+const MAX_EDITS: usize = 24;
 
 /// A step of the model: findings, and edits of the narrative memory. At least one of the two keys is there.
 #[derive(Deserialize)]
@@ -159,7 +159,10 @@ impl PendingPass<'_> {
             let (findings, edits) = (findings.unwrap_or_default(), edits.unwrap_or_default());
             let is_empty = findings.is_empty() && edits.is_empty();
             let outcomes = draft.apply_step(findings, edits);
-            let is_done = is_empty || done.unwrap_or(true) && outcomes.iter().all(|outcome| outcome.fault.is_none());
+            if is_empty {
+                return Ok(draft);
+            }
+            let is_done = done.unwrap_or(true) && outcomes.iter().all(|outcome| outcome.fault.is_none());
             if is_done || !self.has_time() {
                 break;
             }
@@ -253,6 +256,7 @@ impl PendingPass<'_> {
             direct,
             compress => material.last.number >= COMPRESS_FROM_TURN,
             max_text => MAX_FINDING_CHARS,
+            max_edits => MAX_EDITS,
             max_memory => services.settings.curation.memory_chars,
             memory => material.memory.lines().map(escape_untrusted).collect::<Vec<_>>(),
             ..material.values.clone()

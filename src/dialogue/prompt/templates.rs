@@ -308,7 +308,7 @@ impl Templates {
                 offers => list(), outcomes => list(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
-                direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_memory => 1,
+                direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,
                 memory => list(), size => 1, cast => each(context! { name => "x", description => "x" }),
                 state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
                 findings => each(context! { id => "F1", kind => "event", decision => "open", decided => false, text => "x", reason => "x" }),

@@ -26,6 +26,7 @@ use colloquy_memory::curation::{
     PassMethod,
 };
 use colloquy_ports::{
+    StoreError,
     ledger::{curation::PassCommit, jobs::Job},
     llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
 };
@@ -75,6 +76,8 @@ struct PendingPass<'a> {
     scope: &'a TenantScope,
     said: &'a JobInput,
     material: &'a PassMaterial,
+    /// The tenant's calls and tokens of curation today, before this pass.
+    used_before: (u64, u64),
     /// No call begins later. The rest of the lease is for the last call and the write.
     last_call_at: Instant,
 }
@@ -91,6 +94,7 @@ pub(super) async fn curate_turns(
 ) -> Result<JobReport, JobError> {
     let settings = &services.settings;
     let last_call_at = services.clock.monotonic_now() + Duration::from_secs(settings.jobs.lease_s) / 3;
+    let used_before = load_todays_usage(services, scope).await?;
     let material = load_material(services, scope, said).await?;
     let Some(material) = material.filter(|_| settings.curation.is_on()) else {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
@@ -101,11 +105,12 @@ pub(super) async fn curate_turns(
         scope,
         said,
         material: &material,
+        used_before,
         last_call_at,
     };
     let (draft, method) = match pass.edit_in_steps().await {
         Ok(draft) => (draft, PassMethod::Edits),
-        Err(error) if is_worth_a_direct_call(&error) && pass.has_time() => {
+        Err(error) if is_worth_a_direct_call(&error) && pass.has_time() && pass.check_budget().is_ok() => {
             tracing::info!(dialogue = %said.dialogue.id, %error, "the notes could not be edited step by step");
             (pass.write_directly().await?, PassMethod::Direct)
         }
@@ -135,6 +140,20 @@ fn is_worth_a_direct_call(error: &JobError) -> bool {
     )
 }
 
+/// Returns the tenant's calls and tokens of curation today, as far as they are written; zero without a limit.
+async fn load_todays_usage(services: &Services, scope: &TenantScope) -> Result<(u64, u64), StoreError> {
+    let settings = &services.settings.curation;
+    if settings.calls_per_day == 0 && settings.tokens_per_day == 0 {
+        return Ok((0, 0));
+    }
+    let today = services.clock.now().date_naive();
+    let used = services.ledger.usage.list_usage_between(scope, today, today).await?;
+    let of_curation = used.iter().filter(|row| row.task == Task::Curation.as_str());
+    Ok(of_curation.fold((0, 0), |(calls, tokens), row| {
+        (calls + row.calls, tokens + row.prompt_tokens + row.completion_tokens)
+    }))
+}
+
 impl PendingPass<'_> {
     fn has_time(&self) -> bool {
         self.services.clock.monotonic_now() < self.last_call_at
@@ -147,7 +166,7 @@ impl PendingPass<'_> {
         let mut draft = PassDraft::new(self.material, memory);
         let mut messages = vec![ChatMessage::new(ChatRole::User, self.render_prompt(false)?)];
         for step in 0..settings.max_steps.max(1) {
-            let asked = self.ask::<StepAnswer>(&messages, step_schema()).await;
+            let asked = self.ask::<StepAnswer>(&messages, step_schema(), false).await;
             let (StepAnswer { findings, edits, done }, text) = match asked {
                 Ok(answered) => answered,
                 Err(error) if step == 0 => return Err(error),
@@ -181,7 +200,7 @@ impl PendingPass<'_> {
     /// Asks for the whole pass in one answer.
     async fn write_directly(&self) -> Result<PassDraft, JobError> {
         let messages = [ChatMessage::new(ChatRole::User, self.render_prompt(true)?)];
-        let (answer, _) = self.ask::<DirectAnswer>(&messages, direct_schema()).await?;
+        let (answer, _) = self.ask::<DirectAnswer>(&messages, direct_schema(), true).await?;
         let memory = NarrativeMemory::new(
             self.material.memory.clone(),
             self.services.settings.curation.memory_chars,
@@ -192,58 +211,53 @@ impl PendingPass<'_> {
         Ok(draft)
     }
 
-    /// Asks for an answer that fits, once more if the first does not and time is left. Also returns the answer's text.
+    /// Asks for an answer that fits, once more if the first does not, and time and budget are left. Also returns the answer's
+    /// text. `more_room`: as in [`ModelRequest`].
     async fn ask<T: DeserializeOwned>(
         &self,
         messages: &[ChatMessage],
         schema: JsonSchema,
+        more_room: bool,
     ) -> Result<(T, String), JobError> {
         let mut ask = ModelRequest {
             task: Task::Curation,
             messages: messages.to_vec(),
             json_schema: Some(schema),
             model: None,
-            more_room: false,
+            more_room,
         };
+        self.check_budget()?;
+        let mut is_repeated = false;
         loop {
-            self.check_budget().await?;
             let (answer, _) = self.services.models.request_completion(self.scope, ask.clone()).await;
             let answer = answer?;
             let fault = match parse_json_answer(&answer.text) {
                 Ok(fits) => return Ok((fits, answer.text)),
                 Err(fault) => fault,
             };
-            if ask.more_room || !self.has_time() {
+            if is_repeated || !self.has_time() || self.check_budget().is_err() {
                 return Err(JobError::Unusable(fault));
             }
+            is_repeated = true;
             ask.more_room = true;
         }
     }
 
-    /// Compares the tenant's curation of today with its limits: what the ledger has, and the calls of this job.
-    async fn check_budget(&self) -> Result<(), JobError> {
+    /// Compares the tenant's curation of today, with the calls of this pass, with its limits.
+    fn check_budget(&self) -> Result<(), JobError> {
         let settings = &self.services.settings.curation;
-        if settings.calls_per_day == 0 && settings.tokens_per_day == 0 {
-            return Ok(());
-        }
-        let now = self.services.clock.now();
-        let today = now.date_naive();
-        let usage = &self.services.ledger.usage;
-        let used = usage.list_usage_between(self.scope, today, today).await?;
-        let of_today = used.iter().filter(|row| row.task == Task::Curation.as_str());
-        let of_today = of_today.map(|row| (row.calls, row.prompt_tokens + row.completion_tokens));
-        let of_job = tallied_usage().into_iter().map(|tallied| {
-            let tokens = u64::from(tallied.usage.prompt_tokens) + u64::from(tallied.usage.completion_tokens);
-            (u64::from(tallied.calls), tokens)
+        let of_pass = tallied_usage().into_iter().fold((0, 0), |(calls, tokens), tallied| {
+            let usage = tallied.usage;
+            let more = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
+            (calls + u64::from(tallied.calls), tokens + more)
         });
-        let (calls, tokens) = of_today
-            .chain(of_job)
-            .fold((0, 0), |(calls, tokens), (more_calls, more)| {
-                (calls + more_calls, tokens + more)
-            });
+        let (calls, tokens) = (self.used_before.0 + of_pass.0, self.used_before.1 + of_pass.1);
         let is_over = |used: u64, limit: u64| limit > 0 && used >= limit;
         if is_over(calls, settings.calls_per_day) || is_over(tokens, settings.tokens_per_day) {
-            let tomorrow = (today + TimeDelta::days(1)).and_time(NaiveTime::MIN).and_utc();
+            let now = self.services.clock.now();
+            let tomorrow = (now.date_naive() + TimeDelta::days(1))
+                .and_time(NaiveTime::MIN)
+                .and_utc();
             let retry_after = (tomorrow - now).to_std().unwrap_or_default();
             return Err(JobError::OverCurationBudget { retry_after });
         }

@@ -198,9 +198,15 @@ impl NarrativeMemory {
         self.text.chars().count()
     }
 
-    /// Replaces the whole memory by as much of a text as fits.
+    /// Replaces the whole memory by the last lines of a text that fit. A last line that is too long is cut.
     pub fn write_anew(&mut self, text: &str) {
-        self.text = text.chars().take(self.max_chars).collect();
+        let mut rest = text;
+        while rest.chars().count() > self.max_chars
+            && let Some((_, later)) = rest.split_once('\n')
+        {
+            rest = later;
+        }
+        self.text = rest.chars().take(self.max_chars).collect();
     }
 
     /// Makes an edit, or none.
@@ -293,6 +299,17 @@ mod tests {
         assert_eq!(memory.apply_edit(&replace("Bert left.", "Bert?")), Ok(()));
         assert_eq!(memory.apply_edit(&remove("Anna lies.")), Ok(()));
         assert_eq!(memory.as_str(), "Bert?");
+    }
+
+    #[test]
+    fn narrative_memory_written_anew_keeps_the_last_lines() {
+        let mut memory = NarrativeMemory::new("Old.".to_owned(), 20);
+        memory.write_anew("The well is dry.\nAnna lies.\nBert left.");
+        assert_eq!(memory.as_str(), "Bert left.");
+        memory.write_anew("Anna.\nBert left.");
+        assert_eq!(memory.as_str(), "Anna.\nBert left.");
+        memory.write_anew("Anna.\nBert has left the village.");
+        assert_eq!(memory.as_str(), "Bert has left the vi");
     }
 
     #[test]

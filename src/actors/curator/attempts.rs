@@ -86,8 +86,11 @@ pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, 
     let doublings = if useless { 0 } else { job.attempts };
     let pause = match error {
         // The job waits for the next day, or for a larger budget.
-        JobError::Model(LlmError::OverBudget(OverBudget { retry_after, .. }))
-        | JobError::OverCurationBudget { retry_after } => Some((*retry_after).min(BUDGET_RETRY_DELAY)),
+        JobError::Model(LlmError::OverBudget(OverBudget { retry_after, .. })) => {
+            Some((*retry_after).min(BUDGET_RETRY_DELAY))
+        }
+        // No other budget ends this wait, and each attempt reads the turns again.
+        JobError::OverCurationBudget { retry_after } => Some(*retry_after),
         _ => can_retry(error, jobs, job, age)
             .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random())),
     };

@@ -69,6 +69,8 @@ pub(super) async fn load_material(
         .facts
         .list_forget_requests(scope, dialogue, 1, last.number)
         .await?;
+    let lines = memory.lines().filter_map(|line| without_content(line, &forgotten));
+    let memory = lines.collect::<Vec<_>>().join("\n");
     let states = &ledger.state;
     let changes = states
         .load_changes_of_dialogue(scope, &said.world.id, dialogue, last.committed_at)

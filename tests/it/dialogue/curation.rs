@@ -276,6 +276,10 @@ fn pass_keeps_nothing_that_the_player_asked_to_forget() {
         stage.queue_step(&[], &[append("The sun is out.")], true);
         stage.run_job(&job).await.unwrap();
         assert_eq!(stage.notes_of(id).await, "It rains.\nThe sun is out.");
+        let prompt = stage.llm.prompts_of(Task::Curation).pop().unwrap();
+        let (_, notes) = prompt.split_once("<notes>").unwrap();
+        let (notes, _) = notes.split_once("</notes>").unwrap();
+        assert_eq!(notes.trim(), "It rains.");
     });
 }
 

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use colloquy::{
-    dialogue::{jobs::JobError, models::with_usage_tally},
+    dialogue::{
+        jobs::JobError,
+        models::with_usage_tally,
+        settings::{CurationSettings, DialogueSettings},
+    },
     ids::DialogueId,
     memory::{
         authored::WorldSettings,
@@ -26,9 +30,18 @@ use serde_json::{Value, json};
 use super::{Stage, TestDialogue};
 use crate::support::run;
 
+/// A stage with a pass after every second turn, and with other settings of curation.
+async fn stage_with(change: impl FnOnce(&mut CurationSettings)) -> Stage {
+    let change = |settings: &mut DialogueSettings| {
+        settings.curation.every_turns = 2;
+        change(&mut settings.curation);
+    };
+    Stage::prepare_with(change, WorldSettings::default()).await
+}
+
 /// A stage with a pass after every second turn.
 async fn stage_with_passes() -> Stage {
-    Stage::prepare_with(|settings| settings.curation.every_turns = 2, WorldSettings::default()).await
+    stage_with(|_| {}).await
 }
 
 /// Says lines until a pass is due, and returns its job.
@@ -286,13 +299,9 @@ fn pass_keeps_nothing_that_the_player_asked_to_forget() {
 #[test]
 fn pass_over_budget_waits_for_the_next_day() {
     run(async {
-        let stage = Stage::prepare_with(
-            |settings| {
-                settings.curation.every_turns = 2;
-                settings.curation.calls_per_day = 1;
-            },
-            WorldSettings::default(),
-        )
+        let stage = stage_with(|settings| {
+            settings.calls_per_day = 1;
+        })
         .await;
         let mut talk = stage.session("p1").await;
         let id = talk.open.dialogue.id;
@@ -323,13 +332,9 @@ fn pass_over_budget_waits_for_the_next_day() {
 #[test]
 fn pass_within_a_budget_ends_with_its_last_call() {
     run(async {
-        let stage = Stage::prepare_with(
-            |settings| {
-                settings.curation.every_turns = 2;
-                settings.curation.calls_per_day = 1;
-            },
-            WorldSettings::default(),
-        )
+        let stage = stage_with(|settings| {
+            settings.calls_per_day = 1;
+        })
         .await;
         let mut talk = stage.session("p1").await;
         let id = talk.open.dialogue.id;
@@ -344,14 +349,10 @@ fn pass_within_a_budget_ends_with_its_last_call() {
 #[test]
 fn pass_of_refused_parts_becomes_a_direct_call_that_keeps_the_notes() {
     run(async {
-        let stage = Stage::prepare_with(
-            |settings| {
-                settings.curation.every_turns = 2;
-                settings.curation.max_steps = 1;
-                settings.curation.memory_chars = 30;
-            },
-            WorldSettings::default(),
-        )
+        let stage = stage_with(|settings| {
+            settings.max_steps = 1;
+            settings.memory_chars = 30;
+        })
         .await;
         let mut talk = stage.session("p1").await;
         let id = talk.open.dialogue.id;
@@ -380,13 +381,9 @@ fn pass_of_refused_parts_becomes_a_direct_call_that_keeps_the_notes() {
 #[test]
 fn backlog_takes_several_passes() {
     run(async {
-        let stage = Stage::prepare_with(
-            |settings| {
-                settings.curation.every_turns = 2;
-                settings.curation.max_turn_tokens = 1;
-            },
-            WorldSettings::default(),
-        )
+        let stage = stage_with(|settings| {
+            settings.max_turn_tokens = 1;
+        })
         .await;
         let mut talk = stage.session("p1").await;
         let id = talk.open.dialogue.id;

@@ -22,8 +22,7 @@ use super::{
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::curation::{
-    CurationPass, Decision, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS, NarrativeMemory,
-    PassMethod,
+    CurationPass, Decision, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS, PassMethod,
 };
 use colloquy_ports::{
     StoreError,
@@ -162,11 +161,10 @@ impl PendingPass<'_> {
     /// Lets the model note and edit in steps. A step that fails after a step that was used ends the pass without an error.
     async fn edit_in_steps(&self) -> Result<PassDraft, JobError> {
         let settings = &self.services.settings.curation;
-        let memory = NarrativeMemory::new(self.material.memory.clone(), settings.memory_chars);
-        let mut draft = PassDraft::new(self.material, memory);
+        let mut draft = PassDraft::new(self.material, settings.memory_chars);
         let mut messages = vec![ChatMessage::new(ChatRole::User, self.render_prompt(false)?)];
         for step in 0..settings.max_steps.max(1) {
-            let asked = self.ask::<StepAnswer>(&messages, step_schema(), false).await;
+            let asked = self.ask_model::<StepAnswer>(&messages, step_schema(), false).await;
             let (StepAnswer { findings, edits, done }, text) = match asked {
                 Ok(answered) => answered,
                 Err(error) if step == 0 => return Err(error),
@@ -200,12 +198,8 @@ impl PendingPass<'_> {
     /// Asks for the whole pass in one answer.
     async fn write_directly(&self) -> Result<PassDraft, JobError> {
         let messages = [ChatMessage::new(ChatRole::User, self.render_prompt(true)?)];
-        let (answer, _) = self.ask::<DirectAnswer>(&messages, direct_schema(), true).await?;
-        let memory = NarrativeMemory::new(
-            self.material.memory.clone(),
-            self.services.settings.curation.memory_chars,
-        );
-        let mut draft = PassDraft::new(self.material, memory);
+        let (answer, _) = self.ask_model::<DirectAnswer>(&messages, direct_schema(), true).await?;
+        let mut draft = PassDraft::new(self.material, self.services.settings.curation.memory_chars);
         draft.apply_step(answer.findings.unwrap_or_default(), Vec::new());
         draft.write_memory(&answer.memory);
         Ok(draft)
@@ -213,7 +207,7 @@ impl PendingPass<'_> {
 
     /// Asks for an answer that fits, once more if the first does not, and time and budget are left. Also returns the answer's
     /// text. `more_room`: as in [`ModelRequest`].
-    async fn ask<T: DeserializeOwned>(
+    async fn ask_model<T: DeserializeOwned>(
         &self,
         messages: &[ChatMessage],
         schema: JsonSchema,

@@ -73,16 +73,29 @@ pub(super) async fn cast_members(
     scope: &TenantScope,
     said: &JobInput,
 ) -> Result<Vec<SceneMember>, StoreError> {
+    let cast = load_cast(services, scope, said).await?;
+    Ok(cast.into_iter().map(|(member, _)| member).collect())
+}
+
+/// Returns the participating NPCs as [`cast_members`], each with its description; empty if the NPC was deleted.
+pub(super) async fn load_cast(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+) -> Result<Vec<(SceneMember, String)>, StoreError> {
     let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
     for id in &said.dialogue.npcs {
-        let name = if *id == said.npc.id {
-            said.npc.name.clone()
+        let npc = if *id == said.npc.id {
+            Some(said.npc.clone())
         } else {
             let authored = &services.ledger.authored;
-            let npc = authored.load_npc(scope, &said.dialogue.world, id).await?;
-            npc.map_or_else(|| id.to_string(), |npc| npc.name)
+            authored.load_npc(scope, &said.dialogue.world, id).await?
         };
-        cast.push(SceneMember { id: id.clone(), name });
+        let (name, description) = match npc {
+            Some(npc) => (npc.name, npc.persona.description),
+            None => (id.to_string(), String::new()),
+        };
+        cast.push((SceneMember { id: id.clone(), name }, description));
     }
     Ok(cast)
 }

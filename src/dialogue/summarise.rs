@@ -178,7 +178,7 @@ async fn is_due(
 
 /// Returns how many of the oldest turns fit into `budget`, given their sizes in tokens; at least one turn. The other
 /// turns wait for the next summary.
-fn count_within_budget(sizes: &[u32], budget: u32) -> usize {
+pub(super) fn count_within_budget(sizes: &[u32], budget: u32) -> usize {
     let mut sum = 0_u32;
     let fit = sizes.iter().take_while(|size| {
         sum = sum.saturating_add(**size);

@@ -95,11 +95,11 @@ pub(super) struct PassDraft {
 }
 
 impl PassDraft {
-    pub(super) fn new(material: &PassMaterial, memory: NarrativeMemory) -> Self {
+    pub(super) fn new(material: &PassMaterial, memory_chars: usize) -> Self {
         Self {
             known: material.findings.clone(),
             last_turn: material.last.number,
-            memory,
+            memory: NarrativeMemory::new(material.memory.clone(), memory_chars),
             findings: Vec::new(),
             decisions: Vec::new(),
             steps: 0,
@@ -157,7 +157,7 @@ impl PassDraft {
             let at = finding_index(&answer.about)
                 .filter(|at| *at < self.known.len())
                 .ok_or("unknown_id")?;
-            return self.decide(at, answer.decision, reason);
+            return self.decide_finding(at, answer.decision, reason);
         }
         let (kind, text) = (
             answer.kind.ok_or("unreadable")?,
@@ -168,7 +168,7 @@ impl PassDraft {
         }
         // A model may repeat an earlier finding in place of its id.
         if let Some(at) = self.known.iter().position(|known| known.is_same(kind, &text)) {
-            return self.decide(at, answer.decision, reason);
+            return self.decide_finding(at, answer.decision, reason);
         }
         if self.findings.iter().any(|new| new.kind == kind && new.text == text) {
             return Err("repeated");
@@ -194,7 +194,7 @@ impl PassDraft {
     }
 
     /// Decides about an earlier finding. Only an open one is decided, and only once.
-    fn decide(&mut self, at: usize, decision: Decision, reason: String) -> Result<(), &'static str> {
+    fn decide_finding(&mut self, at: usize, decision: Decision, reason: String) -> Result<(), &'static str> {
         let finding = &self.known[at];
         if !finding.is_open_to_model() || self.decisions.iter().any(|decided| decided.finding == finding.id) {
             return Err("decided");

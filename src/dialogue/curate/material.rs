@@ -5,10 +5,18 @@
 use minijinja::{Value, context};
 
 use super::draft::finding_id;
-use crate::{Services, game_time::WorldDays, jobs::JobInput, prompt::escape_untrusted, world_events::CausedState};
+use crate::{
+    Services,
+    game_time::WorldDays,
+    jobs::{JobInput, load_cast},
+    npc_conversation::SceneMember,
+    prompt::escape_untrusted,
+    summarise::count_within_budget,
+    world_events::CausedState,
+};
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
-    curation::{Decision, Finding},
+    curation::Finding,
     party::{self, PLAYER},
     state::StatePart,
     summary::without_content,
@@ -61,7 +69,13 @@ pub(super) async fn load_material(
     } else {
         Vec::new()
     };
-    turns.truncate(count_within_budget(services, &turns));
+    let counter = services.models.counter_for_task(Task::Curation);
+    let count = |text: &str| services.prompts.count_tokens(counter, text);
+    let sizes = turns
+        .iter()
+        .map(|turn| count(&turn.player_text).saturating_add(count(&turn.reply_text)));
+    let sizes: Vec<u32> = sizes.collect();
+    turns.truncate(count_within_budget(&sizes, services.settings.curation.max_turn_tokens));
     let Some(last) = turns.last().cloned() else {
         return Ok(None);
     };
@@ -79,10 +93,10 @@ pub(super) async fn load_material(
     let cast = load_cast(services, scope, said).await?;
     let days = WorldDays::load(services, scope, &said.world).await?;
     let shown: Vec<Value> = turns.iter().map(|turn| turn_values(said, &cast, &days, turn)).collect();
-    let names: Vec<String> = cast.iter().map(|member| escape_untrusted(&member.name)).collect();
+    let names: Vec<String> = cast.iter().map(|(member, _)| escape_untrusted(&member.name)).collect();
     let members: Vec<Value> = cast
         .iter()
-        .map(|member| context! { name => attribute_text(&member.name), description => escape_untrusted(&member.description) })
+        .map(|(member, description)| context! { name => attribute_text(&member.name), description => escape_untrusted(description) })
         .collect();
     let world = &said.world;
     let rules: Vec<String> = world.rules.iter().map(|rule| escape_untrusted(rule)).collect();
@@ -106,60 +120,27 @@ pub(super) async fn load_material(
     }))
 }
 
-/// Returns how many of the oldest turns fit into the budget of a prompt; at least one.
-fn count_within_budget(services: &Services, turns: &[Turn]) -> usize {
-    let counter = services.models.counter_for_task(Task::Curation);
-    let count = |text: &str| services.prompts.count_tokens(counter, text);
-    let mut sum = 0_u32;
-    let fit = turns.iter().take_while(|turn| {
-        sum = sum
-            .saturating_add(count(&turn.player_text))
-            .saturating_add(count(&turn.reply_text));
-        sum <= services.settings.curation.max_turn_tokens
-    });
-    fit.count().max(1).min(turns.len())
-}
-
-/// An NPC of the dialogue.
-struct CastMember {
-    id: colloquy_core::ids::NpcId,
-    name: String,
-    description: String,
-}
-
-async fn load_cast(services: &Services, scope: &TenantScope, said: &JobInput) -> Result<Vec<CastMember>, StoreError> {
-    let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
-    for id in &said.dialogue.npcs {
-        let npc = if *id == said.npc.id {
-            Some(said.npc.clone())
-        } else {
-            let authored = &services.ledger.authored;
-            authored.load_npc(scope, &said.dialogue.world, id).await?
-        };
-        cast.push(CastMember {
-            id: id.clone(),
-            name: npc.as_ref().map_or_else(|| id.to_string(), |npc| npc.name.clone()),
-            description: npc.map(|npc| npc.persona.description).unwrap_or_default(),
-        });
-    }
-    Ok(cast)
-}
-
-fn turn_values(said: &JobInput, cast: &[CastMember], days: &WorldDays<'_>, turn: &Turn) -> Value {
+fn turn_values(said: &JobInput, cast: &[(SceneMember, String)], days: &WorldDays<'_>, turn: &Turn) -> Value {
     let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
-    let speaker = cast.iter().find(|member| member.id == turn.npc);
+    let speaker = cast.iter().find(|(member, _)| member.id == turn.npc);
     context! {
         number => turn.number,
         date, weekday,
         player => escape_untrusted(&turn.player_text),
         npc => escape_untrusted(&turn.reply_text),
-        name => attribute_text(speaker.map_or(turn.npc.as_str(), |member| &member.name)),
+        name => attribute_text(speaker.map_or(turn.npc.as_str(), |(member, _)| &member.name)),
     }
 }
 
 /// Returns the characters of the world with what is known of them after the last turn. `since` is the turn by which a
 /// character had its status.
-fn state_values(said: &JobInput, cast: &[CastMember], found: &CausedState, from: u32, turns: &[Turn]) -> Vec<Value> {
+fn state_values(
+    said: &JobInput,
+    cast: &[(SceneMember, String)],
+    found: &CausedState,
+    from: u32,
+    turns: &[Turn],
+) -> Vec<Value> {
     let player = said.turn.player.as_ref().map(party::player_key);
     let known = found.state.characters.iter().filter(|(_, character)| {
         character.location.is_some()
@@ -168,7 +149,7 @@ fn state_values(said: &JobInput, cast: &[CastMember], found: &CausedState, from:
             || !character.items.is_empty()
     });
     // Those in the dialogue first. Other players are nobody's business here.
-    let is_here = |name: &str| Some(name) == player.as_deref() || cast.iter().any(|member| member.name == name);
+    let is_here = |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
     let (here, elsewhere): (Vec<_>, Vec<_>) = known.partition(|(name, _)| is_here(name));
     let others = elsewhere.into_iter().filter(|(name, _)| !party::is_player(name));
     here.into_iter()
@@ -211,8 +192,7 @@ fn finding_values(findings: &[Finding], forgotten: &[String]) -> Vec<Value> {
             id => finding_id(at),
             kind => finding.kind.as_str(),
             decision => finding.decided.decision.as_str(),
-            decided => !finding.is_open_to_model() && finding.decided.decision != Decision::Open
-                || finding.decided.decided_by.is_some(),
+            decided => !finding.is_open_to_model(),
             text => shown(&finding.text),
             reason => shown(&finding.decided.reason),
         }

@@ -3,8 +3,8 @@
 //! The number of bytes read limits a scan, and the bits are an eighth of the 8-bit form. A bit tells on which side of
 //! the segment's mean a vector lies. With many embedders, all vectors share most of their direction, so only the
 //! difference from the mean separates them. The weight of a bit is the query's own distance from the mean; four
-//! dimensions of the query share a score of 8 bits. The result is a shortlist, which is compared in 8 bits; the best of the shortlist are
-//! compared in full precision.
+//! dimensions of the query share a score of 8 bits. The result is a shortlist, which is compared in 8 bits. The best of
+//! the shortlist are compared in full precision.
 
 use super::block_scores::{BLOCK, ByteScores, ScoreTables};
 

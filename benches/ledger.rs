@@ -17,7 +17,9 @@ use colloquy::{
     memory::{
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense, Viewpoint},
         private_terms::PrivateTerms,
-        trace::{CandidateFate, CandidateTrace, ScoreParts, Timings, TurnTrace},
+        trace::{
+            ActionsTrace, CandidateFate, CandidateTrace, PromptSources, ScoreParts, Timings, TopicGate, TurnTrace,
+        },
         turn::{Checkpoint, Intent, Turn, TurnSeqs, TurnStatus, Usage},
     },
     ports::{
@@ -175,9 +177,11 @@ impl LedgerBench {
     fn sample_trace(&self) -> TurnTrace {
         TurnTrace {
             at: SystemClock.now(),
+            key: String::new(),
             intent: Intent::Memory,
             intent_source: "model".to_owned(),
             query: "Do you remember what fruit I like the most?".to_owned(),
+            topic_gate: Some(TopicGate::Asked),
             candidates: (0..12)
                 .map(|_| CandidateTrace {
                     fact: self.ids.next_id(),
@@ -196,9 +200,13 @@ impl LedgerBench {
                     promise: false,
                 })
                 .collect(),
+            unlisted_facts: 0,
             scenarios: vec![],
             lore: vec![],
             episodes: vec![],
+            directives: vec![],
+            insights: vec![],
+            actions: ActionsTrace::default(),
             place: None,
             progress: None,
             told_in: vec![],
@@ -210,6 +218,12 @@ impl LedgerBench {
             prompt_tokens: 900,
             unchanged_tokens: None,
             prompt_hash: "0".repeat(64),
+            sources: Some(PromptSources {
+                templates: "0123abcd".to_owned(),
+                settings: "0123abcd".to_owned(),
+                summaries: vec![self.ids.next_id()],
+                ..PromptSources::default()
+            }),
             calls: Vec::new(),
             timings: Timings::default(),
             notes: Vec::new(),

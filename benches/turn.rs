@@ -207,6 +207,7 @@ impl TurnBench {
             rules: vec!["Magic is rare.".to_owned()],
             settings: WorldSettings::default(),
             lore_version: 0,
+            tenant: colloquy::memory::tiers::TenantTier::default(),
             version: 1,
             updated_at: now,
         };
@@ -368,6 +369,7 @@ impl TurnBench {
             node: self.node,
             world: self.world.clone(),
             npc: self.npc.clone(),
+            directives: Arc::from([]),
             dialogue: Arc::new(self.open.dialogue.clone()),
             player: Some("p1".parse().unwrap()),
             scene: None,

@@ -14,7 +14,7 @@ use colloquy_core::{
     shares::NoCapacity,
 };
 use colloquy_dialogue::{events::DialogueEvent, heard::HeardLength, requester::Requester, turn::TurnError};
-use colloquy_memory::{fact::Cause, turn::Turn};
+use colloquy_memory::{authored::WorldSettings, fact::Cause, turn::Turn};
 use colloquy_ports::{
     StoreError,
     ledger::{
@@ -137,6 +137,8 @@ pub struct NewSession {
     pub factions: Vec<FactionId>,
     /// When a turn counts as heard.
     pub playback: Playback,
+    /// Settings of the session, in place of those of its NPC, world and tenant.
+    pub settings: Option<Box<WorldSettings>>,
     /// The turn of another dialogue at which the player joined.
     pub cause: Option<Cause>,
 }

@@ -8,7 +8,7 @@ use colloquy_core::{
     ids::{NpcId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::authored;
+use colloquy_memory::{authored, directive::Directive};
 
 pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
 
@@ -17,6 +17,8 @@ pub(super) type NpcKey = (TenantScope, WorldId, NpcId);
 pub(super) struct AuthoredNpc {
     pub world: Arc<authored::World>,
     pub npc: Arc<authored::Npc>,
+    /// All directives of the world.
+    pub directives: Arc<[Directive]>,
 }
 
 /// The rows for sessions, without a message to the actor. Empty after an edit.

@@ -1,7 +1,12 @@
 //! Periodic work of the node for all tenants: usage, the outbox's left-overs, expired answers and rows past their
 //! retention. Further work: statistics of tables that have grown, and jobs that a dead process left behind.
 
-use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::TimeDelta;
 use futures_util::FutureExt;
@@ -27,7 +32,8 @@ const BUDGET_REFRESH_SINGLE_NODE: Duration = Duration::from_secs(30);
 const SWEEP_JOBS: usize = 32;
 /// Dialogues with a pending replacement turn that a sweep handles per tenant.
 const SWEEP_DIALOGUES: u32 = 32;
-/// Usage rows buffered while the ledger is away; beyond the limit, the oldest rows are dropped.
+/// Usage rows buffered while the ledger is away. Beyond the limit, NPCs are no longer told apart, and then the oldest rows
+/// are dropped.
 const MAX_UNWRITTEN_USAGE: usize = 10_000;
 /// Outbox batches handled per run, so that a long backlog does not delay the other chores.
 const MAX_OUTBOX_BATCHES: usize = 64;
@@ -179,8 +185,30 @@ pub(super) async fn sweep_tenant(node: &Arc<Registry>, scope: &TenantScope) -> R
     Ok(())
 }
 
+/// Adds up the usage of all NPCs of a tenant, so that the tenant's sums stay whole.
+fn forget_owners(unwritten: &mut UnwrittenUsage) {
+    let mut sums: Vec<(TenantScope, UsageDelta)> = Vec::new();
+    let mut places = HashMap::new();
+    for (scope, delta) in unwritten.drain(..) {
+        let key = (scope.tenant().clone(), delta.day, delta.task, delta.model.clone());
+        let place = *places.entry(key).or_insert(sums.len());
+        match sums.get_mut(place) {
+            Some((_, sum)) => {
+                sum.calls = sum.calls.saturating_add(delta.calls);
+                sum.usage += delta.usage;
+                sum.unchanged_tokens = sum.unchanged_tokens.saturating_add(delta.unchanged_tokens);
+            }
+            None => sums.push((scope, UsageDelta { owner: None, ..delta })),
+        }
+    }
+    *unwritten = sums;
+}
+
 async fn write_usage(node: &Registry, unwritten: &mut UnwrittenUsage) -> Result<(), StoreError> {
     unwritten.extend(node.use_cases.take_usage());
+    if unwritten.len() > MAX_UNWRITTEN_USAGE {
+        forget_owners(unwritten);
+    }
     let excess = unwritten.len().saturating_sub(MAX_UNWRITTEN_USAGE);
     unwritten.drain(..excess);
     while let Some((scope, _)) = unwritten.first() {
@@ -213,6 +241,7 @@ async fn prune_tenants(node: &Registry, to_prune: &mut VecDeque<TenantScope>) ->
         verdicts: since(keep.verdicts_d),
         unsaid: since(keep.unsaid_d),
         unchanged: since(keep.unchanged_d),
+        npc_usage: since(keep.npc_usage_d),
         // Independent of the node's clock: other nodes may still have to read revocations.
         revocations: Some(now - TimeDelta::days(1)),
     };

@@ -195,6 +195,7 @@ impl Sessions {
             options: DialogueOptions {
                 playback: new.playback,
                 factions: new.factions,
+                settings: new.settings,
                 ..DialogueOptions::default()
             },
             cause: new.cause,

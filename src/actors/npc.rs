@@ -20,6 +20,9 @@ pub(super) struct FetchAuthored {
     pub reply: oneshot::Sender<Result<AuthoredNpc, DialogueError>>,
 }
 
+/// How long rows are used without a new look at the ledger. Edits reach a node at once, unless a notice was lost.
+const LONGEST_USE: Duration = Duration::from_hours(1);
+
 pub(super) struct NpcActor {
     node: Arc<Node>,
     key: NpcKey,
@@ -48,24 +51,27 @@ impl NpcActor {
         let edits = self.cell.edit_count();
         let read = async move {
             let authored = &ports.ledger.authored;
-            let (found_world, found_npc) = tokio::try_join!(
+            let (found_world, found_npc, directives) = tokio::try_join!(
                 authored.load_world(&scope, &world),
-                authored.load_npc(&scope, &world, &npc)
+                authored.load_npc(&scope, &world, &npc),
+                ports.ledger.directives.load_all_directives(&scope, &world)
             )?;
             let world = found_world.ok_or(DialogueError::NoWorld(world))?;
             let npc = found_npc.ok_or(DialogueError::NoNpc(npc))?;
             Ok(AuthoredNpc {
                 world: Arc::new(world).for_npc(&npc),
                 npc: Arc::new(npc),
+                directives: directives.into(),
             })
         };
         ctx.spawn(
             read.into_actor(self)
                 .map(move |rows: Result<AuthoredNpc, DialogueError>, npc, ctx| {
-                    if let Ok(rows) = &rows
-                        && !npc.cell.store_if_current(rows.clone(), edits)
-                    {
-                        return npc.fetch_rows(ctx);
+                    if let Ok(rows) = &rows {
+                        if !npc.cell.store_if_current(rows.clone(), edits) {
+                            return npc.fetch_rows(ctx);
+                        }
+                        ctx.run_later(LONGEST_USE, |npc, _| npc.cell.clear_rows());
                     }
                     let unknown = matches!(rows, Err(DialogueError::NoWorld(_) | DialogueError::NoNpc(_)));
                     if unknown {

@@ -8,7 +8,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_dialogue::npc_conversation::{Scene, SceneMember};
-use colloquy_memory::authored;
+use colloquy_memory::{authored, directive::Directive};
 
 /// The cells with the rows of all participants.
 pub(super) struct Participants(Vec<Arc<NpcCell>>);
@@ -16,8 +16,13 @@ pub(super) struct Participants(Vec<Arc<NpcCell>>);
 /// The world and all participants, in the order of the dialogue.
 #[derive(Debug, Clone)]
 pub(super) struct ParticipantRecords {
+    /// The world with the settings of the first NPC.
     pub world: Arc<authored::World>,
     pub npcs: Vec<Arc<authored::Npc>>,
+    /// The world with the settings of each NPC, in the order of `npcs`.
+    worlds: Vec<Arc<authored::World>>,
+    /// All directives of the world.
+    pub directives: Arc<[Directive]>,
 }
 
 impl Participants {
@@ -46,13 +51,19 @@ impl Participants {
         let (first, others) = self.0.split_first()?;
         let first = first.get()?;
         let mut npcs = Vec::with_capacity(self.0.len());
+        let mut worlds = Vec::with_capacity(self.0.len());
         npcs.push(first.npc);
+        worlds.push(Arc::clone(&first.world));
         for cell in others {
-            npcs.push(cell.get()?.npc);
+            let rows = cell.get()?;
+            npcs.push(rows.npc);
+            worlds.push(rows.world);
         }
         Some(ParticipantRecords {
             world: first.world,
             npcs,
+            worlds,
+            directives: first.directives,
         })
     }
 }
@@ -61,6 +72,13 @@ impl ParticipantRecords {
     /// Returns the NPC with the id, if the NPC takes part.
     pub fn npc(&self, id: &NpcId) -> Option<Arc<authored::Npc>> {
         self.npcs.iter().find(|npc| npc.id == *id).cloned()
+    }
+
+    /// Returns the world with the settings of an NPC.
+    pub fn world_of(&self, npc: &NpcId) -> Arc<authored::World> {
+        let mut rows = self.npcs.iter().zip(&self.worlds);
+        let found = rows.find(|(row, _)| row.id == *npc);
+        Arc::clone(found.map_or(&self.world, |(_, world)| world))
     }
 
     pub fn members(&self) -> Vec<SceneMember> {

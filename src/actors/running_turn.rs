@@ -90,7 +90,7 @@ impl RunningTurn {
             dialogue = %input.dialogue.id,
             turn = input.number,
             turn_id = %input.id,
-            npc = %input.npc.id,
+            key = %input.dialogue_key(),
         );
         let turn = async move { run_guarded(use_cases.as_ref(), limit, input, &feed, cut_watch).await };
         let turn = turn.instrument(span);

@@ -127,7 +127,8 @@ impl UseCases for Services {
         cast: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
-        choose_speaker(self, scope, dialogue, world, cast, history).await
+        let services = self.tuned_by(&world.settings);
+        choose_speaker(&services, scope, dialogue, world, cast, history).await
     }
     async fn living_members(
         &self,

@@ -39,6 +39,7 @@ struct TurnMetrics {
     added: Histogram,
     phases: HistogramVec,
     prompt_tokens: IntCounterVec,
+    sections: IntCounterVec,
 }
 
 impl TurnMetrics {
@@ -69,6 +70,12 @@ impl TurnMetrics {
                 &["part"],
                 registry
             )?,
+            sections: register_int_counter_vec_with_registry!(
+                "colloquy_prompt_sections_total",
+                "Sections of prompts, by their use of the budget: within, near (four fifths or more), cut (content left out)",
+                &["section", "use"],
+                registry
+            )?,
         };
         // The series exist from the start, so their rates are correct from the first turn.
         for status in [TurnStatus::Completed, TurnStatus::Interrupted] {
@@ -91,6 +98,14 @@ impl TurnMetrics {
             self.phases.with_label_values(&[phase]).observe(millis / 1000.0);
         }
         self.phases.with_label_values(&["commit"]).observe(commit_seconds);
+        for section in &commit.trace.sections {
+            let used = match (section.dropped.is_empty(), section.near_budget) {
+                (false, _) => "cut",
+                (true, true) => "near",
+                (true, false) => "within",
+            };
+            self.sections.with_label_values(&[section.name.as_str(), used]).inc();
+        }
         if let Some(unchanged) = commit.trace.unchanged_tokens {
             let changed = commit.trace.prompt_tokens.saturating_sub(unchanged);
             for (part, tokens) in PROMPT_PARTS.into_iter().zip([unchanged, changed]) {

@@ -77,6 +77,7 @@ impl Config {
             conversation: self.conversation.clone(),
             retention: self.retention.clone(),
             saves: self.saves.clone(),
+            models: colloquy_memory::tiers::TaskModels::default(),
         }
     }
     /// Returns the concurrent jobs of one tenant. The default equals the number of model calls allowed to jobs, which

@@ -79,6 +79,8 @@ authored_ids! {
     ScenarioId = "a scenario id";
     /// An entry of a world's lore.
     LoreId = "a lore id";
+    /// A directive of a world.
+    DirectiveId = "a directive id";
     /// A group of NPCs that may share knowledge.
     FactionId = "a faction id";
 }
@@ -186,6 +188,8 @@ generated_ids! {
     FindingId = "find", "a finding id";
     /// A curation pass over a dialogue.
     PassId = "pass", "a pass id";
+    /// An insight of a curation pass.
+    InsightId = "ins", "an insight id";
     /// A durable after-turn job.
     JobId = "job", "a job id";
     /// An edit made by a person over REST.

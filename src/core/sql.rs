@@ -3,8 +3,8 @@
 use sqlx::{Database, Encode, Type, encode::IsNull, error::BoxDynError};
 
 use crate::ids::{
-    ActionId, DialogueId, EditId, FactId, FindingId, InvalidationId, JobId, LoreId, NodeId, NpcId, PassId, PlayerId,
-    RewindId, SaveId, ScenarioId, SummaryId, TenantId, TurnId, WorldId,
+    ActionId, DialogueId, DirectiveId, EditId, FactId, FindingId, InsightId, InvalidationId, JobId, LoreId, NodeId,
+    NpcId, PassId, PlayerId, RewindId, SaveId, ScenarioId, SummaryId, TenantId, TurnId, WorldId,
 };
 
 macro_rules! bind_as_text {
@@ -30,6 +30,7 @@ macro_rules! bind_as_text {
 
 bind_as_text!(
     DialogueId,
+    DirectiveId,
     ActionId,
     EditId,
     FactId,
@@ -43,6 +44,7 @@ bind_as_text!(
     SaveId,
     FindingId,
     PassId,
+    InsightId,
     ScenarioId,
     SummaryId,
     TenantId,

@@ -17,6 +17,7 @@ use colloquy_memory::{
     game_clock::GameClock,
     keywords,
     state::{StateChange, WorldState},
+    trace::{ActionsTrace, OutcomeTrace},
     turn::Turn,
 };
 use colloquy_ports::{
@@ -122,10 +123,17 @@ pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &Wo
 pub(crate) struct TurnActions {
     /// The actions for which the NPC may ask.
     eligible: Vec<ActionRule>,
-    /// The actions that the NPC asked for; `None`: the action waits for its answer.
-    settled: Vec<Option<ActionId>>,
+    /// The actions that the NPC asked for.
+    asked: Vec<AskedAction>,
     /// The lines about these, in the same order.
     pub lines: ActionLines,
+}
+
+/// An action that the NPC asked for earlier.
+struct AskedAction {
+    id: ActionId,
+    name: String,
+    status: ActionStatus,
 }
 
 impl TurnActions {
@@ -136,14 +144,70 @@ impl TurnActions {
         asked: &[Action],
     ) -> Result<Self, TemplateError> {
         let eligible = actions_of_turn(services, input, state);
+        Self::with_rules(services, input, state, (eligible, asked))
+    }
+
+    /// Renders the lines about these rules and actions.
+    fn with_rules(
+        services: &Services,
+        input: &TurnInput,
+        state: &WorldState,
+        (eligible, asked): (Vec<ActionRule>, &[Action]),
+    ) -> Result<Self, TemplateError> {
         let (language, now) = (input.npc.language, input.started_at);
         let clock = GameClock::new(&input.world.settings, state);
-        let settled = |action: &Action| (action.status(now) != ActionStatus::Requested).then_some(action.asked.id);
+        let of_turn = |action: &Action| AskedAction {
+            id: action.asked.id,
+            name: action.asked.name.clone(),
+            status: action.status(now),
+        };
         Ok(Self {
             lines: ActionLines::render(&services.prompts, language, &eligible, asked, (now, clock))?,
             eligible,
-            settled: asked.iter().map(settled).collect(),
+            asked: asked.iter().map(of_turn).collect(),
         })
+    }
+
+    /// Renders the lines about actions again, as a prompt had them. `state` is that of the time; `rows` are the actions of
+    /// the trace as they are now.
+    pub(crate) fn replay(
+        services: &Services,
+        input: &TurnInput,
+        state: &WorldState,
+        (traced, rows): (&ActionsTrace, Vec<Action>),
+    ) -> Result<Self, TemplateError> {
+        let rules = input.world.settings.action_rules();
+        let offered = traced
+            .offered
+            .iter()
+            .filter_map(|name| rules.iter().find(|rule| rule.name == *name));
+        let told = traced.outcomes.iter().filter_map(|outcome| {
+            let mut action = rows.iter().find(|row| row.asked.id == outcome.action)?.clone();
+            // The answer, or the rewind, came later.
+            let was_answered = [ActionStatus::Done, ActionStatus::Refused].map(ActionStatus::as_str);
+            if !was_answered.contains(&outcome.status.as_str()) {
+                action.answer = None;
+            }
+            action.stands = true;
+            Some(action)
+        });
+        let (offered, told): (Vec<ActionRule>, Vec<Action>) = (offered.cloned().collect(), told.collect());
+        Self::with_rules(services, input, state, (offered, &told))
+    }
+
+    /// Returns the trace of the actions in a prompt.
+    pub(crate) fn trace(&self, prompt: &Prompt) -> ActionsTrace {
+        let outcomes = prompt.outcomes.iter().filter_map(|at| self.asked.get(*at));
+        let outcome = |asked: &AskedAction| OutcomeTrace {
+            action: asked.id,
+            name: asked.name.clone(),
+            status: asked.status.as_str().to_owned(),
+        };
+        ActionsTrace {
+            offered: self.offered(prompt).into_iter().map(|rule| rule.name).collect(),
+            outcomes: outcomes.map(outcome).collect(),
+            left_out: u32::try_from(prompt.actions_left_out).unwrap_or(u32::MAX),
+        }
     }
 
     /// Returns the actions that the prompt offers.
@@ -154,8 +218,9 @@ impl TurnActions {
 
     /// Returns the settled actions whose outcome the prompt tells.
     pub(crate) fn told<'a>(&'a self, prompt: &'a Prompt) -> impl Iterator<Item = ActionId> + 'a {
-        let shown = prompt.outcomes.iter().filter_map(|at| self.settled.get(*at));
-        shown.copied().flatten()
+        let shown = prompt.outcomes.iter().filter_map(|at| self.asked.get(*at));
+        let settled = shown.filter(|asked| asked.status != ActionStatus::Requested);
+        settled.map(|asked| asked.id)
     }
 }
 

@@ -1,7 +1,9 @@
 //! Curation passes over a dialogue (docs/algorithms.md#curation). A job reads the turns since the last pass. The curation
-//! model notes findings, decides about open ones, and edits its narrative memory.
+//! model notes findings, decides about open ones, edits its narrative memory, and writes insights.
 
 mod draft;
+mod dry_run;
+mod insights;
 mod material;
 
 use std::time::{Duration, Instant};
@@ -10,8 +12,9 @@ use chrono::{NaiveTime, TimeDelta};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
+pub use self::dry_run::make_dry_run;
 use self::{
-    draft::{EditOutcome, PassDraft},
+    draft::{EditOutcome, PassDraft, StepParts},
     material::{PassMaterial, load_material},
 };
 use super::{
@@ -21,8 +24,11 @@ use super::{
     prompt::{Template, escape_untrusted},
 };
 use colloquy_core::scope::TenantScope;
-use colloquy_memory::curation::{
-    CurationPass, Decision, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS, PassMethod,
+use colloquy_memory::{
+    curation::{
+        CurationPass, Decision, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS, PassMethod,
+    },
+    insight::{MAX_ENTITY_CHARS, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS},
 };
 use colloquy_ports::{
     StoreError,
@@ -35,12 +41,11 @@ const COMPRESS_FROM_TURN: u32 = 50;
 /// The most edits in an answer.
 const MAX_EDITS: usize = 24;
 
-/// A step of the model: findings, and edits of the narrative memory. At least one of the two keys is there.
+/// A step of the model: findings, edits of the narrative memory, and insights. At least one of these keys is there.
 #[derive(Deserialize)]
 #[serde(try_from = "AnyStepAnswer")]
 struct StepAnswer {
-    findings: Option<Vec<Value>>,
-    edits: Option<Vec<Value>>,
+    parts: StepParts,
     done: Option<bool>,
 }
 
@@ -48,17 +53,29 @@ struct StepAnswer {
 struct AnyStepAnswer {
     findings: Option<Vec<Value>>,
     edits: Option<Vec<Value>>,
+    insights: Option<Vec<Value>>,
     done: Option<bool>,
 }
 
 impl TryFrom<AnyStepAnswer> for StepAnswer {
     type Error = &'static str;
 
-    fn try_from(AnyStepAnswer { findings, edits, done }: AnyStepAnswer) -> Result<Self, Self::Error> {
-        if findings.is_none() && edits.is_none() {
-            return Err("neither findings nor edits");
+    fn try_from(answer: AnyStepAnswer) -> Result<Self, Self::Error> {
+        let AnyStepAnswer {
+            findings,
+            edits,
+            insights,
+            done,
+        } = answer;
+        if findings.is_none() && edits.is_none() && insights.is_none() {
+            return Err("neither findings nor edits nor insights");
         }
-        Ok(Self { findings, edits, done })
+        let parts = StepParts {
+            findings: findings.unwrap_or_default(),
+            edits: edits.unwrap_or_default(),
+            insights: insights.unwrap_or_default(),
+        };
+        Ok(Self { parts, done })
     }
 }
 
@@ -66,6 +83,7 @@ impl TryFrom<AnyStepAnswer> for StepAnswer {
 #[derive(Deserialize)]
 struct DirectAnswer {
     findings: Option<Vec<Value>>,
+    insights: Option<Vec<Value>>,
     memory: String,
 }
 
@@ -91,13 +109,39 @@ pub(super) async fn curate_turns(
     job: &Job,
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
-    let settings = &services.settings;
-    let last_call_at = services.clock.monotonic_now() + Duration::from_secs(settings.jobs.lease_s) / 3;
-    let used_before = load_todays_usage(services, scope).await?;
-    let material = load_material(services, scope, said).await?;
-    let Some(material) = material.filter(|_| settings.curation.is_on()) else {
+    let lease = Duration::from_secs(services.settings.jobs.lease_s);
+    let last_call_at = services.clock.monotonic_now() + lease / 3;
+    let Some(commit) = make_pass(services, scope, job, said, last_call_at).await? else {
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
+    };
+    failpoint!("pass.made");
+    let stored = services.ledger.curation.commit_pass(scope, &commit).await?;
+    failpoint!("pass.durable");
+    if stored && commit.pass.to_turn < said.turn.number {
+        // A backlog takes several passes.
+        let (next, now) = (services.ids.next_id(), services.clock.now());
+        services
+            .ledger
+            .curation
+            .queue_pass(scope, said.dialogue.id, next, now)
+            .await?;
+    }
+    Ok(JobReport::default())
+}
+
+/// Makes the next pass up to the job's turn, without a write. `None`: no turn is unread, or the settings have no passes.
+async fn make_pass(
+    services: &Services,
+    scope: &TenantScope,
+    job: &Job,
+    said: &JobInput,
+    last_call_at: Instant,
+) -> Result<Option<PassCommit>, JobError> {
+    let used_before = load_todays_usage(services, scope).await?;
+    let material = load_material(services, scope, said).await?;
+    let Some(material) = material.filter(|_| services.settings.curation.is_on()) else {
+        return Ok(None);
     };
     let pass = PendingPass {
         services,
@@ -115,20 +159,8 @@ pub(super) async fn curate_turns(
         }
         Err(error) => return Err(error),
     };
-    failpoint!("pass.made");
-    let commit = commit_of(services, job, said, &material, draft, method);
-    let stored = services.ledger.curation.commit_pass(scope, &commit).await?;
-    failpoint!("pass.durable");
-    if stored && material.last.number < said.turn.number {
-        // A backlog takes several passes.
-        let (next, now) = (services.ids.next_id(), services.clock.now());
-        services
-            .ledger
-            .curation
-            .queue_pass(scope, said.dialogue.id, next, now)
-            .await?;
-    }
-    Ok(JobReport::default())
+    let commit = commit_of(services, scope, job, said, &material, (draft, method)).await?;
+    Ok(Some(commit))
 }
 
 /// True if a call without steps may succeed: the model answers, but not as the steps need it.
@@ -165,7 +197,7 @@ impl PendingPass<'_> {
         let mut messages = vec![ChatMessage::new(ChatRole::User, self.render_prompt(false)?)];
         for step in 0..settings.max_steps.max(1) {
             let asked = self.ask_model::<StepAnswer>(&messages, step_schema(), false).await;
-            let (StepAnswer { findings, edits, done }, text) = match asked {
+            let (StepAnswer { parts, done }, text) = match asked {
                 Ok(answered) => answered,
                 Err(error) if step == 0 => return Err(error),
                 Err(error) => {
@@ -173,9 +205,8 @@ impl PendingPass<'_> {
                     break;
                 }
             };
-            let (findings, edits) = (findings.unwrap_or_default(), edits.unwrap_or_default());
-            let is_empty = findings.is_empty() && edits.is_empty();
-            let outcomes = draft.apply_step(findings, edits);
+            let is_empty = parts.is_empty();
+            let outcomes = draft.apply_step(parts);
             if is_empty {
                 return Ok(draft);
             }
@@ -200,7 +231,11 @@ impl PendingPass<'_> {
         let messages = [ChatMessage::new(ChatRole::User, self.render_prompt(true)?)];
         let (answer, _) = self.ask_model::<DirectAnswer>(&messages, direct_schema(), true).await?;
         let mut draft = PassDraft::new(self.material, self.services.settings.curation.memory_chars);
-        draft.apply_step(answer.findings.unwrap_or_default(), Vec::new());
+        draft.apply_step(StepParts {
+            findings: answer.findings.unwrap_or_default(),
+            insights: answer.insights.unwrap_or_default(),
+            edits: Vec::new(),
+        });
         draft.write_memory(&answer.memory);
         Ok(draft)
     }
@@ -217,7 +252,7 @@ impl PendingPass<'_> {
             task: Task::Curation,
             messages: messages.to_vec(),
             json_schema: Some(schema),
-            model: None,
+            model: self.services.named_model(Task::Curation),
             more_room,
         };
         self.check_budget()?;
@@ -265,6 +300,8 @@ impl PendingPass<'_> {
             compress => material.last.number >= COMPRESS_FROM_TURN,
             max_text => MAX_FINDING_CHARS,
             max_edits => MAX_EDITS,
+            max_insights => MAX_INSIGHTS_PER_PASS,
+            max_insight => MAX_INSIGHT_CHARS,
             max_memory => services.settings.curation.memory_chars,
             memory => material.memory.lines().map(escape_untrusted).collect::<Vec<_>>(),
             ..material.values.clone()
@@ -291,18 +328,19 @@ impl PendingPass<'_> {
     }
 }
 
-fn commit_of(
+async fn commit_of(
     services: &Services,
+    scope: &TenantScope,
     job: &Job,
     said: &JobInput,
     material: &PassMaterial,
-    draft: PassDraft,
-    method: PassMethod,
-) -> PassCommit {
+    (mut draft, method): (PassDraft, PassMethod),
+) -> Result<PassCommit, JobError> {
     let last = &material.last;
+    let insights = insights::insights_for_npcs(services, scope, said, material, draft.take_insights()).await?;
     let (world, dialogue) = (said.dialogue.world.clone(), said.dialogue.id);
     let result = draft.into_result(services, material, &world, dialogue);
-    PassCommit {
+    Ok(PassCommit {
         fence: job.fence(),
         cause: last.id,
         calls: tallied_usage(),
@@ -320,7 +358,8 @@ fn commit_of(
         },
         findings: result.findings,
         decisions: result.decisions,
-    }
+        insights,
+    })
 }
 
 fn finding_schema() -> Value {
@@ -336,6 +375,14 @@ fn finding_schema() -> Value {
     json!({ "type": "array", "maxItems": MAX_FINDINGS_PER_PASS, "items": item })
 }
 
+fn insight_schema() -> Value {
+    let item = JsonSchema::object(json!({
+        "entity": { "type": "string", "maxLength": MAX_ENTITY_CHARS },
+        "text": { "type": "string", "maxLength": MAX_INSIGHT_CHARS },
+    }));
+    json!({ "type": "array", "maxItems": MAX_INSIGHTS_PER_PASS, "items": item })
+}
+
 fn step_schema() -> JsonSchema {
     let edit = JsonSchema::object(json!({
         "edit": { "type": "string", "enum": ["append", "replace", "remove"] },
@@ -343,11 +390,14 @@ fn step_schema() -> JsonSchema {
         "by": { "type": "string" },
     }));
     let edits = json!({ "type": "array", "maxItems": MAX_EDITS, "items": edit });
-    let properties = json!({ "findings": finding_schema(), "edits": edits, "done": { "type": "boolean" } });
+    let properties = json!({
+        "findings": finding_schema(), "edits": edits, "insights": insight_schema(), "done": { "type": "boolean" }
+    });
     JsonSchema::for_object("curation", properties)
 }
 
 fn direct_schema() -> JsonSchema {
-    let properties = json!({ "findings": finding_schema(), "memory": { "type": "string" } });
+    let properties =
+        json!({ "findings": finding_schema(), "memory": { "type": "string" }, "insights": insight_schema() });
     JsonSchema::for_object("curation", properties)
 }

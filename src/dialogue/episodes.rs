@@ -29,6 +29,7 @@ use colloquy_memory::{
     party,
     scoring::dot_product,
     state::WorldState,
+    trace::{EpisodeFate, EpisodeTrace},
     turn::{Intent, Turn},
 };
 use colloquy_ports::{
@@ -68,6 +69,8 @@ pub(crate) struct EpisodeHit {
     pub similarity: Option<f64>,
     /// A unit vector; empty if there is none.
     pub vector: Arc<[f32]>,
+    /// True if a statement was cut from the text.
+    pub redacted: bool,
 }
 
 /// Reads which of the newest and the most important episodes stand, and the episodes that this node does not have yet.
@@ -172,13 +175,14 @@ pub(crate) async fn find_candidates(
     let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
     let similarities: HashMap<TurnId, f64> = ranked.into_iter().collect();
     let found = redaction::redact_episodes(gone, open);
-    let turns: BTreeSet<TurnId> = found.iter().map(|episode| episode.turn).collect();
+    let turns: BTreeSet<TurnId> = found.iter().map(|(episode, _)| episode.turn).collect();
     let vectors = compares_meaning.then(|| cached.lock().vectors_of(&turns, model));
     let mut vectors = vectors.unwrap_or_default();
-    let hit = |episode: Episode| EpisodeHit {
+    let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
         similarity: similarities.get(&episode.turn).copied(),
         vector: vectors.remove(&episode.turn).unwrap_or_else(|| [].into()),
         episode,
+        redacted,
     };
     Ok(found.into_iter().map(hit).collect())
 }
@@ -200,6 +204,36 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
         .collect();
     ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));
     ranked
+}
+
+/// Returns the episodes that a trace names and that its prompt may have, as they stand now. `gone` was taken out of memory at
+/// the time. Near-duplicates are left out, because a chosen episode tells the same.
+pub(crate) async fn reread_episodes(
+    services: &Services,
+    input: &TurnInput,
+    traced: &[EpisodeTrace],
+    gone: &[RemovedStatement],
+) -> StoreResult<Vec<EpisodeHit>> {
+    let Some(player) = &input.player else {
+        return Ok(Vec::new());
+    };
+    let traced = traced.iter().filter(|traced| traced.fate != EpisodeFate::NearDuplicate);
+    let similarities: HashMap<TurnId, Option<f64>> = traced.map(|traced| (traced.turn_id, traced.similarity)).collect();
+    let turns: Vec<TurnId> = similarities.keys().copied().collect();
+    if turns.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (store, pair) = (&services.ledger.episodes, pair_of(input, player));
+    let found = store.load_standing_episodes(&input.scope, pair, &turns).await?;
+    let hit = |(episode, redacted): (Episode, bool)| EpisodeHit {
+        similarity: similarities.get(&episode.turn).copied().flatten(),
+        vector: [].into(),
+        episode,
+        redacted,
+    };
+    let mut hits: Vec<EpisodeHit> = redaction::redact_episodes(gone, found).into_iter().map(hit).collect();
+    hits.sort_by_key(|hit| hit.episode.turn);
+    Ok(hits)
 }
 
 fn pair_of<'a>(input: &'a TurnInput, player: &'a PlayerId) -> EpisodePair<'a> {

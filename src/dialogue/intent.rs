@@ -65,7 +65,7 @@ pub(super) async fn classify_intent(
         task: Task::Intent,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(intent_schema()),
-        model: None,
+        model: services.named_model(Task::Intent),
         more_room: false,
     };
     match services.models.request_completion(&input.scope, ask).await {

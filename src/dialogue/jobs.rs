@@ -16,14 +16,17 @@ pub use self::{
     outbox::{expected_points, relay_outbox},
     outcome::{JobError, JobReport},
 };
-use super::{Services, curate, npc_conversation::SceneMember, remember, summarise};
+use super::{Services, curate, models::with_usage_owner, npc_conversation::SceneMember, remember, summarise};
 use chrono::{DateTime, Utc};
 use colloquy_core::{ids::NodeId, scope::TenantScope};
 use colloquy_memory::turn::Turn;
 pub(super) use colloquy_ports::ledger::jobs::JobInput;
 use colloquy_ports::{
     StoreError,
-    ledger::jobs::{Job, JobKind, NewJob},
+    ledger::{
+        jobs::{Job, JobKind, NewJob},
+        usage::UsageOwner,
+    },
 };
 
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
@@ -33,13 +36,22 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
         services.ledger.jobs.finish_unsaid(scope, job.id).await?;
         return Ok(JobReport::default());
     };
-    said.world = said.world.for_npc(&said.npc);
-    let mut report = match job.kind {
-        JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await?,
-        JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &said).await?,
-        JobKind::Summarise => summarise::summarise_turns(services, scope, job, &said).await?,
-        JobKind::Curate => curate::curate_turns(services, scope, job, &said).await?,
+    let session = said.dialogue.options.settings.as_deref();
+    said.world = said.world.for_npc(&said.npc).for_session(session);
+    let services = &*services.tuned_by(&said.world.settings);
+    let owner = UsageOwner {
+        world: said.world.id.clone(),
+        npc: said.npc.id.clone(),
     };
+    let run = Box::pin(async {
+        match job.kind {
+            JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await,
+            JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &said).await,
+            JobKind::Summarise => summarise::summarise_turns(services, scope, job, &said).await,
+            JobKind::Curate => curate::curate_turns(services, scope, job, &said).await,
+        }
+    });
+    let mut report = with_usage_owner(owner, run).await?;
     report.turn = said.turn.number;
     Ok(report)
 }

@@ -54,6 +54,14 @@ pub(super) struct LocksByWords {
 }
 
 impl LocksByWords {
+    /// Returns locks of every text.
+    pub(super) fn of_every_text(locks: DisclosureLocks) -> Self {
+        Self {
+            certain: locks,
+            ..Self::default()
+        }
+    }
+
     /// Compares texts with the present entries of the lore among `locks`, without the words of [`silent_terms`].
     pub(super) async fn load(
         services: &Services,
@@ -62,10 +70,7 @@ impl LocksByWords {
         locks: &DisclosureLocks,
         npc_name: &str,
     ) -> StoreResult<Self> {
-        let mut split = Self {
-            certain: locks.clone(),
-            ..Self::default()
-        };
+        let mut split = Self::of_every_text(locks.clone());
         if locks.lore_keys().next().is_none() {
             return Ok(split);
         }

@@ -15,7 +15,7 @@ pub(crate) use self::{
     cache::{LoadedLore, LoreCache},
     search::{LoreOfTurn, prepare_lore},
 };
-use super::Services;
+use super::{Services, turn::TurnInput};
 use colloquy_core::{
     ids::{LoreId, NpcId},
     scope::TenantScope,
@@ -26,6 +26,7 @@ use colloquy_memory::{
     fact::Viewpoint,
     lore::{LoreEntry, LoreScore},
     secrecy::Secrecy,
+    state::WorldState,
     trace::{LoreFate, LoreSource, LoreTrace},
 };
 use colloquy_ports::StoreResult;
@@ -62,6 +63,31 @@ pub(crate) struct FoundLore {
 }
 
 impl FoundLore {
+    /// Returns the entries that a trace names as used, as they are now, with the state of the time of the trace. Deleted
+    /// entries are left out.
+    pub(crate) async fn reread(
+        services: &Services,
+        input: &TurnInput,
+        state: &WorldState,
+        traced: &[LoreTrace],
+    ) -> StoreResult<Self> {
+        let cache = &services.memory_cache.lore;
+        let lore = cache.load_lore(services, &input.scope, &input.world).await?;
+        let used = traced.iter().filter(|traced| traced.fate == LoreFate::Used);
+        let hits = used.filter_map(|traced| {
+            let at = lore.entries.iter().position(|entry| entry.id == traced.entry)?;
+            let is_open = traced.secrecy == Secrecy::Open;
+            let now = is_open.then(|| search::state_now(input, state, &lore.entries[at]));
+            Some(LoreHit {
+                at,
+                secrecy: traced.secrecy,
+                trace: traced.clone(),
+                now: now.unwrap_or_default(),
+            })
+        });
+        let hits = hits.collect();
+        Ok(Self { lore, hits })
+    }
     pub(crate) fn entry(&self, hit: &LoreHit) -> &LoreEntry {
         &self.lore.entries[hit.at]
     }

@@ -6,6 +6,7 @@ mod budgets;
 mod gate;
 mod json_answer;
 mod metrics;
+mod owner;
 mod route_attempts;
 mod routes;
 mod tally;
@@ -23,6 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use self::owner::with_usage_owner;
 use self::{
     breaker::ModelBreakers,
     gate::{CallPermit, CallUrgency, TenantGate},
@@ -344,6 +346,11 @@ impl ModelRouter {
             .chain(self.of_npcs.iter().map(String::as_str))
             .chain((!embedder.offline).then_some(embedder.model.as_str()))
             .find(|model| !self.meters.has_price(model))
+    }
+    /// Records that `tokens` at the beginning of a reply's prompt are those of the NPC's previous prompt.
+    pub(crate) fn record_unchanged(&self, scope: &TenantScope, model: &str, tokens: u32) {
+        self.book
+            .record_unchanged(scope.tenant(), Task::Reply.as_str(), model, tokens);
     }
     /// Returns and clears the usage since the previous call, for the ledger.
     pub fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)> {

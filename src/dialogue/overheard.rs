@@ -6,6 +6,7 @@ use colloquy_core::ids::{DialogueId, DialogueKind, NpcId};
 use colloquy_memory::{
     fact::{Cause, Watchers},
     locks::DisclosureLocks,
+    trace::OverheardTrace,
     turn::{Intent, Turn},
 };
 use colloquy_ports::{StoreResult, buffer::BufferedTurn};
@@ -25,6 +26,8 @@ pub(super) struct OverheardLine {
 pub(super) struct OverheardLines {
     pub lines: Vec<OverheardLine>,
     pub locks: DisclosureLocks,
+    /// Where the lines are from.
+    pub source: Option<OverheardTrace>,
 }
 
 /// Returns the last lines of the conversation that this turn asks about, oldest first:
@@ -67,17 +70,34 @@ pub(super) async fn read_overheard_lines(
     to_overheard_lines(services, input, turns, &heard.watchers).await
 }
 
+/// Returns the lines that an earlier turn read, as they stand now.
+pub(super) async fn reread_overheard_lines(
+    services: &Services,
+    input: &TurnInput,
+    source: OverheardTrace,
+) -> StoreResult<OverheardLines> {
+    let dialogues = &services.ledger.dialogues;
+    let turns = dialogues.load_turns(&input.scope, source.dialogue, source.from, source.to);
+    to_overheard_lines(services, input, turns.await?, &Watchers::default()).await
+}
+
 async fn to_overheard_lines(
     services: &Services,
     input: &TurnInput,
     turns: Vec<Turn>,
     watchers: &Watchers,
 ) -> StoreResult<OverheardLines> {
+    let source = turns.first().zip(turns.last()).map(|(first, last)| OverheardTrace {
+        dialogue: first.dialogue,
+        from: first.number,
+        to: last.number,
+    });
     let lines = attribute_lines(services, input, turns).await?;
     let locks = watchers.hearers_lock().filter(|_| !lines.is_empty());
     Ok(OverheardLines {
         lines,
         locks: locks.into_iter().collect(),
+        source,
     })
 }
 

@@ -8,7 +8,8 @@ use super::{
     turn::{TurnError, TurnInput, gather},
 };
 use colloquy_memory::{
-    trace::{EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
+    directive::DirectiveTrace,
+    trace::{EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace, SectionTrace},
     turn::Intent,
 };
 use colloquy_ports::llm::ChatMessage;
@@ -27,6 +28,12 @@ pub struct Preview {
     /// The considered episodes: first those to use, then the others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub episodes: Vec<EpisodeTrace>,
+    /// The directives for the dialogue, best first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub directives: Vec<DirectiveTrace>,
+    /// The considered insights, newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub insights: Vec<InsightTrace>,
     pub sections: Vec<SectionTrace>,
     pub prompt_tokens: u32,
     /// SHA-256 of the messages, hexadecimal.
@@ -36,6 +43,7 @@ pub struct Preview {
 /// Assembles the prompt for a line without calling a language model. The intent is assumed to be `memory`, so recall
 /// is complete. The line is embedded as in a turn.
 pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
+    let services = &*services.tuned_by(&input.world.settings);
     let gathered = gather::gather_for_preview(services, input, gather::IntentSource::Assumed(Intent::Memory)).await?;
     let prompt = gathered.assemble_prompt(services, input)?;
     Ok(Preview {
@@ -43,6 +51,8 @@ pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Pr
         scenarios: prompt.scenarios,
         lore: prompt.lore,
         episodes: prompt.episodes,
+        directives: prompt.directives,
+        insights: prompt.insights,
         sections: prompt.sections,
         prompt_tokens: prompt.tokens,
         prompt_hash: prompt.hash,

@@ -8,8 +8,10 @@ mod actions;
 mod ages;
 mod assembly;
 mod attribution;
+mod content_hash;
 mod episodes;
 mod history;
+mod insights;
 mod lore;
 mod player_identity;
 mod scenarios;
@@ -27,10 +29,11 @@ pub(super) use self::{
     actions::ActionLines,
     assembly::{Prompt, PromptMaterial, assemble_prompt},
     attribution::{PromptReader, attribute_statement},
+    content_hash::ContentHash,
     player_identity::player_own_name,
     sent::SentPrompts,
     templates::{Template, state_bounds},
-    world::{bind_player, world_lines_of_turn},
+    world::{Onlooker, bind_player, world_lines, world_lines_of_turn},
 };
 pub use self::{
     templates::{TemplateError, Templates},
@@ -38,7 +41,7 @@ pub use self::{
 };
 use colloquy_memory::trace::ScoreParts;
 
-/// The score of a fact that is in the prompt without a search.
+/// The score of a fact that is in the prompt without a search, except its importance.
 const UNSCORED: ScoreParts = ScoreParts {
     recency: 0.0,
     importance: 0.0,

@@ -13,7 +13,7 @@ use std::{collections::HashMap, sync::Arc};
 use chrono::{DateTime, Utc};
 
 pub use self::{
-    cache::MemoryCache,
+    cache::{MemoryCache, StatePosition},
     search::{SearchHit, search_facts},
 };
 use super::{Services, locks};
@@ -36,7 +36,8 @@ use colloquy_ports::{
 };
 pub(super) use names::{merge_open_names, read_names};
 pub(super) use query::SearchQuery;
-pub(super) use topic::{TopicGate, TopicRelevance};
+pub(super) use search::body_of;
+pub(super) use topic::{TopicRelevance, gate_for_turn};
 
 /// A confirmed and scored fact, with its body.
 #[derive(Debug, Clone)]
@@ -79,6 +80,8 @@ pub(super) struct RecallRequest<'a> {
 pub(super) struct RecallResult<T> {
     /// The facts, best first.
     pub facts: Vec<T>,
+    /// The number of found facts, of which `facts` may have only the best.
+    pub found: usize,
     /// The error of the index, if the index did not answer. The ledger was then searched by words alone.
     pub without_index: Option<StoreError>,
 }
@@ -103,6 +106,7 @@ pub(super) async fn recall_facts<'a>(
     sought.clock = clock;
     let ranked = rank_candidates(services, &sought, proposed.facts).await?;
     Ok(RecallResult {
+        found: ranked.len(),
         facts: body_reading::read_hits(services, &sought, ranked).await?,
         without_index: proposed.without_index,
     })
@@ -149,7 +153,11 @@ async fn propose_confirmed(
         ),
     };
     let facts = confirm_candidates(services, sought, proposed).await?;
-    Ok(RecallResult { facts, without_index })
+    Ok(RecallResult {
+        found: facts.len(),
+        facts,
+        without_index,
+    })
 }
 
 async fn confirm_candidates(

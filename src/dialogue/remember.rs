@@ -1,5 +1,6 @@
 //! Long-term memory: extraction after a turn, duplicates and conflicts, and manual edits by people.
 
+mod corrections;
 mod dirty_memories;
 mod extraction;
 mod judge;
@@ -14,7 +15,10 @@ mod turn_facts;
 use minijinja::context;
 
 pub(super) use self::extraction::parse_number;
-pub use self::manual_edits::{FactCorrection, ManualEditError, ManualFact, correct_fact, write_manual_fact};
+pub use self::{
+    corrections::{FactCorrection, FlagVerdict, correct_fact, decide_flag},
+    manual_edits::{ManualEditError, ManualFact, write_manual_fact},
+};
 pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::ReconcileBackoff};
 use super::{
     Services,
@@ -166,6 +170,8 @@ async fn collect_injected(
         injected.texts.extend(shown);
         let episodes = trace.episodes.iter().filter_map(|traced| traced.shown.clone());
         injected.texts.extend(episodes);
+        let insights = trace.insights.iter().filter_map(|traced| traced.shown.clone());
+        injected.texts.extend(insights);
     }
     for candidate in &trace.candidates {
         if said.turn.player.is_some() {

@@ -9,6 +9,7 @@ use colloquy_memory::{
     episode::StageCounts,
     scoring::{RecallPreset, RecallWeights},
     summary::SummaryRules,
+    tiers::TaskModels,
 };
 
 /// Settings of the dialogue use cases.
@@ -26,6 +27,9 @@ pub struct DialogueSettings {
     pub retention: RetentionSettings,
     pub saves: SaveSettings,
     pub conversation: ConversationSettings,
+    /// Models per task that tiers name; the configuration has none.
+    #[serde(skip)]
+    pub models: TaskModels,
 }
 
 /// Settings of NPC conversations.
@@ -92,6 +96,8 @@ pub struct PromptSettings {
     pub memory_item_tokens: u32,
     /// Episodes; 300.
     pub episode_tokens: u32,
+    /// Insights; 200.
+    pub insight_tokens: u32,
     /// The state block, in characters; 1,500.
     pub state_chars: usize,
     /// Whether prompts contain the state block; true.
@@ -187,7 +193,7 @@ pub struct SummarySettings {
     pub min_turns: u32,
     /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
-    /// Unsummarised tokens that force a summary; 6,000.
+    /// Unsummarised tokens that force a summary; 2,000.
     pub force_tokens: u32,
     /// Summaries retained per dialogue; 5.
     pub keep: usize,
@@ -217,7 +223,7 @@ impl SummarySettings {
 pub struct CurationSettings {
     /// Turns of a dialogue from one pass to the next; 0: no passes; 10.
     pub every_turns: u32,
-    /// Unread turns of a silent dialogue that get a pass; 4.
+    /// Unread turns of a silent dialogue that get a pass; 4. At the end of a dialogue, one is enough.
     pub min_turns: u32,
     /// Answers of the model in a pass; 4.
     pub max_steps: u32,
@@ -262,6 +268,8 @@ pub struct RetentionSettings {
     pub traces_d: u32,
     /// Verdicts about pairs of statements. A pair that recurs later is judged again; 90.
     pub verdicts_d: u32,
+    /// Usage by NPC; 400.
+    pub npc_usage_d: u32,
     /// Unsaid turns that no save contains, with everything learned from them; 30.
     pub unsaid_d: u32,
     /// Sessions without a turn, and answers to rewinds that changed nothing; 1.

@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use minijinja::context;
 use serde::Deserialize;
 
-pub use self::silence::{SilenceReport, queue_jobs_after_silence};
+pub use self::silence::{SilenceReport, last_mark_to_check, queue_jobs_after_silence};
 use super::{
     Services,
     game_time::WorldDays,

@@ -15,6 +15,8 @@ mod input;
 mod prompt_locks;
 mod speak;
 mod stopwatch;
+mod turn_trace;
+mod world_state;
 
 use std::time::Duration;
 
@@ -23,7 +25,8 @@ use tracing::{Instrument as _, debug_span};
 
 pub(super) use self::{
     commit::{StateBlockContext, new_state_changes, parse_state_block, state_rules_of},
-    speak::grapheme_prefix,
+    speak::{AUTHORED_GREETING, grapheme_prefix},
+    turn_trace::present_settings,
 };
 use self::{
     commit::{UncommittedTurn, commit_reply},
@@ -36,9 +39,15 @@ pub use self::{
     failure::event_error,
     input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
-use super::{Services, models::run_admitted};
+use super::{
+    Services,
+    models::{run_admitted, with_usage_owner},
+};
 use colloquy_memory::{trace::Timings, turn::TurnStatus};
-use colloquy_ports::ledger::priority::{with_interactive_priority, with_urgent_priority};
+use colloquy_ports::ledger::{
+    priority::{with_interactive_priority, with_urgent_priority},
+    usage::UsageOwner,
+};
 
 /// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
 ///
@@ -50,6 +59,20 @@ use colloquy_ports::ledger::priority::{with_interactive_priority, with_urgent_pr
 /// # Errors
 /// A [`TurnError`]. The time limit `turn.timeout_ms` covers the steps before the commit.
 pub async fn run_turn(
+    services: &Services,
+    input: TurnInput,
+    feed: &dyn TurnFeed,
+    cut: watch::Receiver<Option<Cut>>,
+) -> Result<CommittedTurn, TurnError> {
+    let owner = UsageOwner {
+        world: input.world.id.clone(),
+        npc: input.npc.id.clone(),
+    };
+    let services = services.tuned_by(&input.world.settings);
+    with_usage_owner(owner, Box::pin(run_turn_steps(&services, input, feed, cut))).await
+}
+
+async fn run_turn_steps(
     services: &Services,
     input: TurnInput,
     feed: &dyn TurnFeed,
@@ -75,13 +98,7 @@ pub async fn run_turn(
         let request = ReplyRequest::from_prompt(&prompt, gathered.counter, greeting);
         let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
-        // No model has seen the prompt of an authored greeting.
-        let unchanged_tokens = greeting.is_none().then(|| {
-            let sent = &services.memory_cache.sent_prompts;
-            sent.record_prompt(input.dialogue.id, &input.npc.id, &reply.call.model, &prompt)
-        });
-        let unchanged_tokens = unchanged_tokens.flatten();
-        Ok((gathered, prompt, unchanged_tokens, assemble_ms, reply))
+        Ok((gathered, prompt, assemble_ms, reply))
     };
     let outcome = tokio::time::timeout(limit, async {
         // An admitted turn may finish even if the tenant's budget runs out meanwhile.
@@ -89,7 +106,7 @@ pub async fn run_turn(
         run_admitted(reply_steps).await.map(|spoken| (reservation, spoken))
     });
     match outcome.await.unwrap_or(Err(TurnError::TimedOut)) {
-        Ok((reservation, (gathered, prompt, unchanged_tokens, assemble_ms, reply))) => {
+        Ok((reservation, (gathered, prompt, assemble_ms, reply))) => {
             let done_seq = feed.send_done(reply.to_reply_done(&input));
             let timings = build_timings(&input, &stopwatch, &gathered, assemble_ms, &reply);
             let is_cut = reply.status == TurnStatus::Interrupted;
@@ -101,7 +118,6 @@ pub async fn run_turn(
                 cuts,
                 gathered,
                 prompt,
-                unchanged_tokens,
                 reply,
                 done_seq,
                 timings,

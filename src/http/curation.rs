@@ -1,5 +1,7 @@
 //! Curation of a world: `/v1/worlds/{w}/curation`.
 
+use std::{sync::Arc, time::Duration};
+
 use actix_web::{HttpResponse, get, post, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
@@ -8,16 +10,29 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     AppState,
-    errors::Problem,
+    errors::{Code, Problem},
     extract::{Author, Authorized, Body, Path, QueryParams},
+    npcs,
     pagination::{self, Items},
     run_uncancelled,
     validate::one_line_label,
     worlds,
 };
-use colloquy_core::ids::{DialogueId, FindingId, PassId, WorldId};
+use colloquy_core::{
+    ids::{DialogueId, FindingId, PassId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_dialogue::{curate::make_dry_run, jobs::JobError};
 use colloquy_memory::curation::{CurationPass, Decision, Finding, FindingKind, MAX_REASON_CHARS, PassMethod};
-use colloquy_ports::ledger::curation::{FindingFilter, PersonDecision};
+use colloquy_ports::ledger::{
+    curation::{FindingFilter, PassCommit, PersonDecision},
+    dialogues::Dialogue,
+};
+
+/// How long a dry run may take.
+const DRY_RUN_LIMIT: Duration = Duration::from_mins(2);
+/// When a dry run begins no further call of the model.
+const LAST_CALL_OF_DRY_RUN: Duration = Duration::from_secs(40);
 
 /// A finding of a curation pass, with the decision that counts.
 #[derive(Debug, Serialize, ToSchema)]
@@ -191,6 +206,9 @@ pub struct CurationRunBody {
     /// A session or an NPC conversation of the world.
     #[schema(value_type = String)]
     dialogue_id: DialogueId,
+    /// True: the pass is made at once and returned, and nothing is stored but the usage of the model.
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// Whether a pass was queued.
@@ -200,14 +218,109 @@ pub struct CurationRunView {
     queued: bool,
 }
 
-/// Queues a curation pass over the turns of a dialogue that no pass has read.
+/// A dry run.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct CurationDryRunView {
+    /// `null`: the settings have no passes, or passes have read all turns that stand.
+    pass: Option<DryRunPassView>,
+}
+
+/// What a pass would store.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DryRunPassView {
+    /// The first and the last turn that the pass has read.
+    from_turn: u32,
+    to_turn: u32,
+    method: PassMethod,
+    /// The model's answers.
+    steps: u32,
+    /// The narrative memory of the dialogue after the pass.
+    narrative_memory: String,
+    /// New findings.
+    findings: Vec<DryRunFindingView>,
+    /// Decisions about findings of earlier passes.
+    decisions: Vec<DryRunDecisionView>,
+    /// New insights. Each NPC of the dialogue would get them.
+    insights: Vec<DryRunInsightView>,
+}
+
+/// A finding that a pass would store.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DryRunFindingView {
+    kind: FindingKind,
+    text: String,
+    /// The numbers of the turns that it is about.
+    turns: Vec<u32>,
+    decision: Decision,
+    reason: String,
+}
+
+/// A decision that a pass would store.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DryRunDecisionView {
+    #[schema(value_type = String)]
+    finding_id: FindingId,
+    decision: Decision,
+    reason: String,
+}
+
+/// An insight that a pass would store.
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
+pub struct DryRunInsightView {
+    /// `player:<id>`, or the name of an NPC, a place or another thing.
+    entity: String,
+    text: String,
+}
+
+impl From<PassCommit> for DryRunPassView {
+    fn from(made: PassCommit) -> Self {
+        let findings = made.findings.into_iter().map(|finding| DryRunFindingView {
+            kind: finding.kind,
+            text: finding.text,
+            turns: finding.turns,
+            decision: finding.decided.decision,
+            reason: finding.decided.reason,
+        });
+        let decisions = made.decisions.into_iter().map(|decided| DryRunDecisionView {
+            finding_id: decided.finding,
+            decision: decided.decision,
+            reason: decided.reason,
+        });
+        let insights = made.insights.into_iter().map(|insight| DryRunInsightView {
+            entity: insight.entity,
+            text: insight.text,
+        });
+        let mut view = Self {
+            from_turn: made.pass.from_turn,
+            to_turn: made.pass.to_turn,
+            method: made.pass.method,
+            steps: made.pass.steps,
+            narrative_memory: made.pass.memory,
+            findings: findings.collect(),
+            decisions: decisions.collect(),
+            insights: insights.collect(),
+        };
+        // The rows of several NPCs follow each other.
+        view.insights.dedup();
+        view
+    }
+}
+
+/// Queues a curation pass over the turns of a dialogue that no pass has read, or makes it as a dry run.
 ///
-/// The pass runs after the answer, within the budget of `curation` in the settings.
+/// A queued pass runs after the answer, within the budget of `curation` in the settings. A dry run is made within two
+/// minutes and returned. It stores nothing, and counts toward the same budgets.
 #[utoipa::path(
     tag = "world state",
     params(("world" = String, Path)),
     request_body = CurationRunBody,
-    responses((status = 202, body = CurationRunView), (status = 404, description = "No such dialogue in this world")),
+    responses(
+        (status = 200, body = CurationDryRunView, description = "The result of a dry run"),
+        (status = 202, body = CurationRunView, description = "Whether a pass was queued"),
+        (status = 404, description = "No such dialogue in this world"),
+        (status = 502, description = "In a dry run: the language model failed, or its answers could not be used"),
+        (status = 504, description = "In a dry run: the language model did not answer in time"),
+    ),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/worlds/{world}/curation:run")]
@@ -217,19 +330,60 @@ pub async fn run_curation(
     path: Path<WorldId>,
     body: Body<CurationRunBody>,
 ) -> Result<HttpResponse, Problem> {
+    let CurationRunBody { dialogue_id, dry_run } = body.value;
+    if dry_run {
+        // The client waits for the calls. If the client goes, they end.
+        let dialogue = find_dialogue(&state, &caller, &path.0, dialogue_id).await?;
+        let pass = Box::pin(run_dry(&state, &caller.scope, &dialogue)).await?;
+        let pass = pass.map(DryRunPassView::from);
+        return Ok(HttpResponse::Ok().json(CurationDryRunView { pass }));
+    }
     run_uncancelled(async move {
-        let world = worlds::find_world(&state, &caller, &path.0).await?;
-        let (services, id) = (&state.services, body.value.dialogue_id);
-        let dialogue = services.ledger.dialogues.load_dialogue(&caller.scope, id).await?;
-        dialogue
-            .filter(|dialogue| dialogue.world == world.id)
-            .ok_or_else(|| Problem::not_found("dialogue"))?;
+        let dialogue = find_dialogue(&state, &caller, &path.0, dialogue_id).await?;
+        let world = Arc::new(worlds::find_world(&state, &caller, &path.0).await?);
+        let world = match dialogue.npcs.first() {
+            Some(npc) => world.for_npc(&npcs::find_npc(&state, &caller, &path.0, npc).await?),
+            None => world,
+        };
+        let world = world.for_session(dialogue.options.settings.as_deref());
+        let services = state.services.tuned_by(&world.settings);
         let (job, now) = (services.ids.next_id(), services.clock.now());
         let curation = &services.ledger.curation;
-        let queued = services.settings.curation.is_on() && curation.queue_pass(&caller.scope, id, job, now).await?;
+        let queued =
+            services.settings.curation.is_on() && curation.queue_pass(&caller.scope, dialogue.id, job, now).await?;
         Ok(HttpResponse::Accepted().json(CurationRunView { queued }))
     })
     .await
+}
+
+/// Returns a dialogue of the world.
+async fn find_dialogue(
+    state: &AppState,
+    caller: &Authorized<Author>,
+    world: &WorldId,
+    id: DialogueId,
+) -> Result<Dialogue, Problem> {
+    let world = worlds::find_world(state, caller, world).await?;
+    let dialogue = state.services.ledger.dialogues.load_dialogue(&caller.scope, id).await?;
+    dialogue
+        .filter(|dialogue| dialogue.world == world.id)
+        .ok_or_else(|| Problem::not_found("dialogue"))
+}
+
+/// Makes a pass without a write, within the time limit.
+async fn run_dry(state: &AppState, scope: &TenantScope, dialogue: &Dialogue) -> Result<Option<PassCommit>, Problem> {
+    let making = make_dry_run(&state.services, scope, dialogue, LAST_CALL_OF_DRY_RUN);
+    let made = tokio::time::timeout(DRY_RUN_LIMIT, Box::pin(making)).await;
+    let made = made.map_err(|_| Problem::new(Code::ModelTimeout, "the dry run took too long"))?;
+    made.map_err(|error| match error {
+        JobError::Store(error) => error.into(),
+        JobError::Model(error) => error.into(),
+        JobError::Unusable(_) => Problem::new(Code::ModelFailed, "the language model's answers could not be used"),
+        JobError::OverCurationBudget { retry_after } => {
+            Problem::new(Code::BudgetSpent, error.to_string()).with_retry_after(retry_after)
+        }
+        JobError::Panicked | JobError::LeaseExpired => Problem::internal_error(&error),
+    })
 }
 
 /// A person's decision about a finding.

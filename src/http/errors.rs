@@ -80,11 +80,13 @@ codes! {
     NothingToResume = "nothing_to_resume", CONFLICT, "There is no cut reply to take up again";
     NothingToRegenerate = "nothing_to_regenerate", CONFLICT, "There is no reply to say anew";
     FactUnsaid = "fact_unsaid", CONFLICT, "What the fact was said in was taken back";
+    FactEnded = "fact_ended", CONFLICT, "The fact has ended";
     JobNotDead = "job_not_dead", CONFLICT, "The job has not been given up";
     TenantExists = "tenant_exists", CONFLICT, "There is such a tenant already";
     TooManyRevocations = "too_many_revocations", CONFLICT, "The tenant has revoked as many tokens as it may";
     TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
     TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has as many scenarios as it may";
+    TooManyDirectives = "too_many_directives", CONFLICT, "The world has as many directives as it may";
     TooManyLoreEntries = "too_many_lore_entries", CONFLICT, "The world has as many lore entries as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     Replaced = "replaced", CONFLICT, "A newer connection took the session over";

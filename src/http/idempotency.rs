@@ -33,6 +33,18 @@ pub struct IdempotentResponse {
 }
 
 impl IdempotentResponse {
+    /// 200 with the result.
+    ///
+    /// # Errors
+    /// As [`Self::created`].
+    pub fn done(body: &impl Serialize) -> Result<Self, Problem> {
+        Ok(Self {
+            status: StatusCode::OK,
+            body: serde_json::to_string(body).map_err(|error| Problem::internal_error(&error))?,
+            location: None,
+            kept: None,
+        })
+    }
     /// 201 with the new object and its location.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod bounds;
 mod context;
 mod curation;
 mod curator;
+mod directives;
 pub mod docs;
 mod episodes;
 pub mod errors;
@@ -25,6 +26,7 @@ pub mod fuzzing;
 mod health;
 mod idempotency;
 mod imports;
+mod insights;
 mod jobs;
 mod lore;
 pub mod metrics;
@@ -47,6 +49,7 @@ pub mod state;
 mod summaries;
 mod tenants;
 mod tickets;
+mod tiers;
 mod tokens;
 mod turns;
 mod unlocks;
@@ -125,6 +128,10 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(scenarios::delete_scenario)
         .service(imports::import_lorebook)
         .service(imports::export_lorebook)
+        .service(directives::list_directives)
+        .service(directives::put_directive)
+        .service(directives::get_directive)
+        .service(directives::delete_directive)
         .service(lore::list_lore)
         .service(lore::put_lore)
         .service(lore::lore_history)
@@ -144,6 +151,8 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(actions::refuse_action)
         .service(actions::get_action)
         .service(episodes::list_episodes)
+        .service(insights::list_insights)
+        .service(insights::delete_insight)
         .service(facts::list_facts)
         .service(facts::create_fact)
         // Verbs before the object routes, whose patterns also match.
@@ -152,6 +161,8 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(facts::edit_fact)
         .service(facts::remove_fact)
         .service(facts::fact_history)
+        .service(facts::list_flags)
+        .service(facts::decide_flag)
         .service(sessions::list_sessions)
         .service(sessions::create_session)
         .service(rewinds::interrupt_turn)
@@ -172,16 +183,29 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(npc_conversations::resume_conversation)
         .service(npc_conversations::join_conversation)
         .service(npc_conversations::list_lines)
+        .service(npc_conversations::get_line_trace)
         .service(npc_conversations::list_conversation_summaries)
         .service(npc_conversations::get_conversation)
         .service(npc_conversations::delete_conversation)
-        .service(jobs::list_jobs)
+        .service(socket::open_socket)
+        .configure(operation_routes);
+}
+
+/// The routes for settings, jobs and usage.
+fn operation_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_>) {
+    cfg.service(jobs::list_jobs)
         .service(jobs::retry_job)
         .service(curator::get_curator)
         .service(curator::get_tenant_curator)
+        .service(tiers::get_tenant_settings)
+        .service(tiers::put_tenant_settings)
+        .service(tiers::get_world_settings)
+        .service(tiers::get_npc_settings)
+        .service(tiers::get_session_settings)
         .service(usage::get_usage)
-        .service(audit::list_audit)
-        .service(socket::open_socket);
+        .service(usage::get_usage_of_worlds)
+        .service(usage::get_usage_of_npcs)
+        .service(audit::list_audit);
 }
 
 /// Answers a path or a method without a route.

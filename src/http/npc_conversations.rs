@@ -12,12 +12,12 @@ use super::{
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, InWorld, NoOptions, OptionalBody, Path, QueryParams, Talker},
     idempotency::{self, IdempotentResponse},
-    pagination::Items,
+    pagination::{self, Items},
     rewinds::{InterruptBody, InterruptView},
     run_uncancelled,
-    sessions::{NewSessionView, page_of_dialogues},
+    sessions::NewSessionView,
     summaries::respond_with_summaries,
-    turns::{self, TurnView, TurnsQuery},
+    turns::{self, TraceQuery, TraceView, TurnView, TurnsQuery},
     validate::visible_text,
 };
 use colloquy_actors::{DialogueError, NewConversation};
@@ -26,7 +26,7 @@ use colloquy_core::{
     scope::{Principal, Role},
 };
 use colloquy_dialogue::npc_conversation::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS};
-use colloquy_memory::summary::Summary;
+use colloquy_memory::{directive::KeyPattern, summary::Summary};
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Interrupters, NextSpeaker};
 
 /// A new conversation.
@@ -283,6 +283,9 @@ pub struct ConversationListQuery {
     /// A paused conversation counts as open.
     #[param(inline)]
     status: Option<DialogueStatus>,
+    /// A pattern of dialogue keys, as in directives: `world:vale:npc:guard-*`.
+    #[param(value_type = Option<String>)]
+    key: Option<KeyPattern>,
     /// 1–200; default 50.
     limit: Option<u32>,
     /// `next` of the previous page.
@@ -309,7 +312,7 @@ pub async fn list_conversations(
         return Ok(HttpResponse::Ok().json(Items::<ConversationView>::only_page([])));
     }
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == kind && may_reach(who, dialogue);
-    let page = page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
+    let page = pagination::page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
     let filter = DialogueFilter {
         kind: Some(kind),
         world: who.world.clone().or(query.0.world_id),
@@ -317,6 +320,7 @@ pub async fn list_conversations(
         heard_by: query.0.heard_by,
         status: query.0.status,
         player: None,
+        key: query.0.key,
     };
     let dialogues = &state.services.ledger.dialogues;
     let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
@@ -383,6 +387,25 @@ pub async fn list_conversation_summaries(
 ) -> Result<HttpResponse, Problem> {
     reachable_conversation(&state, &caller.principal, path.0).await?;
     respond_with_summaries(&state, &caller.scope, path.0).await
+}
+
+/// Explains a line: as the trace of a turn of a session.
+#[utoipa::path(
+    tag = "npc-conversations",
+    params(("conversation" = String, Path), ("turn" = u32, Path), TraceQuery),
+    responses((status = 200, body = TraceView), (status = 404, description = "No such line stands, or its trace was removed")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/npc-conversations/{conversation}/turns/{turn}/trace")]
+pub async fn get_line_trace(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<(DialogueId, u32)>,
+    query: QueryParams<TraceQuery>,
+) -> Result<HttpResponse, Problem> {
+    let (id, number) = path.0;
+    let dialogue = reachable_conversation(&state, &caller.principal, id).await?;
+    turns::respond_with_trace(&state, &caller.principal, &dialogue, number, &query.0).await
 }
 
 /// Generates the next line now, and returns the line. The body may be omitted.

@@ -92,7 +92,7 @@ impl NpcBody {
             language: self.language,
             factions: self.factions,
             model: self.model,
-            settings: self.settings.into_npc_settings()?,
+            settings: self.settings.into_tier_settings()?,
             has_scenarios: false,
             has_tells: false,
             version: 0,
@@ -132,6 +132,7 @@ pub async fn put_npc(
         let why = "is not one that the operator lets NPCs name";
         return Err(Problem::invalid_field("model", why));
     }
+    worlds::check_models(&state, &npc.settings)?;
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {

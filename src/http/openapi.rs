@@ -22,6 +22,8 @@ use super::errors::{Code, FieldError, ProblemBody};
         (name = "worlds", description = "Games, or save universes"),
         (name = "npcs", description = "Who lives in them"),
         (name = "scenarios", description = "What NPCs remember of their own past, and how far players have come with them"),
+        (name = "settings", description = "Settings of the tenant, its worlds, NPCs and sessions"),
+        (name = "directives", description = "What NPCs keep to in some dialogues"),
         (name = "lore", description = "What is known of a world"),
         (name = "sessions", description = "A player's dialogues with an NPC"),
         (name = "turns", description = "Lines and replies"),

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{AppState, errors::Problem};
-use colloquy_ports::{Page, PageRequest};
+use colloquy_core::{ids::DialogueId, scope::TenantScope};
+use colloquy_ports::{Page, PageRequest, ledger::dialogues::Dialogue};
 
 /// Maximum number of items of a page.
 pub const MAX_PAGE: u32 = 200;
@@ -78,4 +79,27 @@ pub fn parse_page<C: FromStr>(
 /// The error for an `after` that is no cursor of the list.
 pub fn invalid_cursor() -> Problem {
     Problem::invalid_field("after", "must be the `next` of the page before")
+}
+
+/// Parses the page of a list of dialogues. The list continues at the cursor's row, so the row must exist and be
+/// accessible to the caller. An inaccessible row gets the same error as a missing row.
+pub async fn page_of_dialogues(
+    state: &AppState,
+    scope: &TenantScope,
+    is_listed: impl Fn(&Dialogue) -> bool,
+    limit: Option<u32>,
+    after: Option<String>,
+) -> Result<PageRequest, Problem> {
+    let page = parse_page::<DialogueId>(state, limit, after)?;
+    let cursor = page
+        .after
+        .as_deref()
+        .and_then(|cursor| cursor.parse::<DialogueId>().ok());
+    if let Some(id) = cursor {
+        let found = state.services.ledger.dialogues.load_dialogue(scope, id).await?;
+        if !found.is_some_and(|found| is_listed(&found)) {
+            return Err(invalid_cursor());
+        }
+    }
+    Ok(page)
 }

@@ -17,6 +17,7 @@ use super::{
     run_uncancelled,
     turns::{TurnView, completed_turn},
     validate::visible_text,
+    worlds::{self, SettingsBody},
 };
 use colloquy_actors::{AcceptedLine, DialogueError, NewSession, handle::CreatedSession};
 use colloquy_core::{
@@ -24,11 +25,8 @@ use colloquy_core::{
     scope::{Principal, Role, TenantScope},
 };
 use colloquy_dialogue::{npc_conversation::MAX_NPCS, preview::Preview};
-use colloquy_memory::turn::Turn;
-use colloquy_ports::{
-    PageRequest,
-    ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback},
-};
+use colloquy_memory::{directive::KeyPattern, turn::Turn};
+use colloquy_ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback};
 
 /// How long the creation of a session waits for a greeting. Shorter than the minute in which a repeated request is not
 /// handled twice.
@@ -66,6 +64,11 @@ pub struct SessionBody {
     /// the model writes the greeting.
     #[serde(default)]
     pub greeting: bool,
+    /// Settings of this session, in place of those of its NPC, world and tenant. Only for backends.
+    #[serde(default)]
+    #[garde(dive)]
+    #[schema(inline)]
+    pub settings: Option<SettingsBody>,
 }
 
 /// A session as it is stored.
@@ -241,6 +244,10 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
     if who.role == Role::Player && !witnesses.is_empty() {
         return Err(Problem::new(Code::Forbidden, "only a backend may name witnesses").with_param("witnesses"));
     }
+    if who.role == Role::Player && body.settings.is_some() {
+        return Err(Problem::new(Code::Forbidden, "only a backend may set settings").with_param("settings"));
+    }
+    let settings = body.settings.map(SettingsBody::into_tier_settings).transpose()?;
     witnesses.sort();
     witnesses.dedup();
     witnesses.retain(|npc| !npcs.contains(npc));
@@ -252,6 +259,7 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
         factions: Vec::new(),
         cause: None,
         playback: body.playback,
+        settings: settings.map(Box::new),
     })
 }
 
@@ -306,6 +314,9 @@ pub async fn create_session(
     let raw = body.raw.clone();
     let greeting = body.value.greeting;
     let new = parse_new_session(&caller.principal, body.value)?;
+    new.settings
+        .iter()
+        .try_for_each(|settings| worlds::check_models(&state, settings))?;
     if greeting {
         caller.count_turn(&state, &new.player)?;
     }
@@ -353,33 +364,13 @@ pub struct SessionListQuery {
     player_id: Option<PlayerId>,
     #[param(inline)]
     status: Option<DialogueStatus>,
+    /// A pattern of dialogue keys, as in directives: `world:vale:npc:guard-*`.
+    #[param(value_type = Option<String>)]
+    key: Option<KeyPattern>,
     /// 1–200; default 50.
     limit: Option<u32>,
     /// `next` of the previous page.
     after: Option<String>,
-}
-
-/// Parses the page of a list of dialogues. The list continues at the cursor's row, so the row must exist and be
-/// accessible to the caller. An inaccessible row gets the same error as a missing row.
-pub async fn page_of_dialogues(
-    state: &AppState,
-    scope: &TenantScope,
-    is_listed: impl Fn(&Dialogue) -> bool,
-    limit: Option<u32>,
-    after: Option<String>,
-) -> Result<PageRequest, Problem> {
-    let page = pagination::parse_page::<DialogueId>(state, limit, after)?;
-    let cursor = page
-        .after
-        .as_deref()
-        .and_then(|cursor| cursor.parse::<DialogueId>().ok());
-    if let Some(id) = cursor {
-        let found = state.services.ledger.dialogues.load_dialogue(scope, id).await?;
-        if !found.is_some_and(|found| is_listed(&found)) {
-            return Err(pagination::invalid_cursor());
-        }
-    }
-    Ok(page)
 }
 
 /// Lists sessions, newest first.
@@ -399,7 +390,7 @@ pub async fn list_sessions(
 ) -> Result<HttpResponse, Problem> {
     let who = &caller.principal;
     let is_listed = |dialogue: &Dialogue| dialogue.id.kind() == DialogueKind::Session && may_reach(who, dialogue);
-    let page = page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
+    let page = pagination::page_of_dialogues(&state, &caller.scope, is_listed, query.0.limit, query.0.after).await?;
     // Objects out of a player's reach count as missing.
     let other_player = who.player.is_some() && query.0.player_id.is_some() && who.player != query.0.player_id;
     let other_world = who.world.is_some() && query.0.world_id.is_some() && who.world != query.0.world_id;
@@ -413,6 +404,7 @@ pub async fn list_sessions(
         player: who.player.clone().or(query.0.player_id),
         status: query.0.status,
         heard_by: None,
+        key: query.0.key,
     };
     let dialogues = &state.services.ledger.dialogues;
     let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;
@@ -532,6 +524,7 @@ mod tests {
             player_id: player.map(|id| id.parse().unwrap()),
             witnesses: witnesses.iter().map(|id| id.parse().unwrap()).collect(),
             playback: Playback::Immediate,
+            settings: None,
         }
     }
 

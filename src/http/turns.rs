@@ -10,7 +10,9 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     AppState,
-    errors::Problem,
+    actions::ActionView,
+    curation::FindingView,
+    errors::{Code, Problem},
     extract::{Author, Authorized, Body, Path, QueryParams, Talker},
     idempotency,
     pagination::{self, Items},
@@ -21,7 +23,7 @@ use colloquy_core::{
     ids::{DialogueId, NpcId, TurnId},
     scope::{Principal, Role},
 };
-use colloquy_dialogue::explain::{self, Explained};
+use colloquy_dialogue::explain::{self, Explained, TurnExplanation};
 use colloquy_memory::turn::{Turn, TurnStatus, Usage};
 use colloquy_ports::ledger::dialogues::Dialogue;
 
@@ -157,7 +159,7 @@ pub fn completed_turn<E>(
         Ok(Err(error)) => Err(Problem::from(&*error)),
         // The session's actor is gone. The actor was shut down, or panicked and is reloaded from the ledger.
         Err(_) => Err(Problem::new(
-            super::errors::Code::Overloaded,
+            Code::Overloaded,
             "the session ended before the turn did; repeat the line with the same key",
         )),
     }
@@ -223,11 +225,72 @@ pub async fn page_of_turns(
     }))
 }
 
+/// A turn's trace, with what became of the turn since.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TraceView {
+    #[serde(flatten)]
+    explained: Explained,
+    /// The actions that the reply asked for, as they are now. `notes` has the reasons of those that were refused at once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    requested_actions: Vec<ActionView>,
+    /// The findings of curation that name the turn, oldest first; at most 50.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    findings: Vec<FindingView>,
+}
+
+/// Whether the prompt is assembled again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+pub enum VerifyFlag {
+    #[serde(rename = "0")]
+    No,
+    #[serde(rename = "1")]
+    Yes,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TraceQuery {
+    /// `1`: the answer has `verification`. The prompt of the turn is assembled again from the ledger, and compared.
+    #[param(inline)]
+    verify: Option<VerifyFlag>,
+}
+
+/// Answers with the explanation of a turn.
+pub async fn respond_with_trace(
+    state: &AppState,
+    who: &Principal,
+    dialogue: &Dialogue,
+    number: u32,
+    query: &TraceQuery,
+) -> Result<HttpResponse, Problem> {
+    let verify = query.verify == Some(VerifyFlag::Yes);
+    let scope = who.scope();
+    match explain::explain_turn(&state.services, &scope, dialogue, number, verify).await? {
+        TurnExplanation::NoTurn => Err(Problem::not_found("standing turn")),
+        TurnExplanation::TraceRemoved => Err(Problem::new(
+            Code::NotFound,
+            "the turn stands, but its trace was removed after `retention.traces_d` days",
+        )),
+        TurnExplanation::Explained(explanation) => {
+            let now = state.services.clock.now();
+            let actions = explanation.requested_actions.into_iter();
+            Ok(HttpResponse::Ok().json(TraceView {
+                explained: explanation.explained,
+                requested_actions: actions.map(|action| ActionView::new(action, now)).collect(),
+                findings: explanation.findings.into_iter().map(FindingView::from).collect(),
+            }))
+        }
+    }
+}
+
 /// Explains a turn: the reasons for the reply, and the resources used by the turn and its jobs.
+///
+/// With `?verify=1`, also whether the prompt can be assembled again from the ledger. No model is called for this.
 #[utoipa::path(
     tag = "turns",
-    params(("session" = String, Path), ("turn" = u32, Path)),
-    responses((status = 200, body = Explained)),
+    params(("session" = String, Path), ("turn" = u32, Path), TraceQuery),
+    responses((status = 200, body = TraceView), (status = 404, description = "No such turn stands, or its trace was removed")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[get("/v1/sessions/{session}/turns/{turn}/trace")]
@@ -235,11 +298,9 @@ pub async fn get_trace(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     path: Path<(DialogueId, u32)>,
+    query: QueryParams<TraceQuery>,
 ) -> Result<HttpResponse, Problem> {
     let (id, number) = path.0;
-    sessions::reachable_session(&state, &caller.principal, id).await?;
-    let explained = explain::explain_turn(&state.services, &caller.scope, id, number)
-        .await?
-        .ok_or_else(|| Problem::not_found("turn"))?;
-    Ok(HttpResponse::Ok().json(explained))
+    let dialogue = sessions::reachable_session(&state, &caller.principal, id).await?;
+    respond_with_trace(&state, &caller.principal, &dialogue, number, &query.0).await
 }

@@ -13,7 +13,7 @@ use colloquy_memory::{
 
 /// A rule that raises a player's progress with an NPC. The rule applies while the condition is part of the world's
 /// state, and ends if a rewind takes the condition back.
-#[derive(Debug, Deserialize, Serialize, Validate, ToSchema)]
+#[derive(Debug, Clone, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct UnlockBody {
@@ -30,7 +30,7 @@ pub struct UnlockBody {
 
 /// The condition: one of `item`, `location`, `met`, or `relationship` with `at_least`. Names are compared without case,
 /// in the form of the world's state.
-#[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
+#[derive(Debug, Clone, Default, Deserialize, Serialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct WhenBody {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use actix_web::{HttpRequest, HttpResponse, delete, get, put, web};
 use chrono::{DateTime, Utc};
 use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::{
@@ -22,10 +22,10 @@ use colloquy_core::ids::WorldId;
 use colloquy_memory::{
     actions::ActionRule,
     attributes::AttributeRule,
-    authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldRecall, WorldSettings},
+    authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldSettings},
     game_clock::ClockSettings,
-    scoring::RecallPreset,
     state_block::MAX_NAME_CHARS,
+    tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, TenantTier, WorldRecall},
     vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
 };
 
@@ -56,8 +56,8 @@ pub struct WorldBody {
     settings: SettingsBody,
 }
 
-/// Settings of a world. An NPC can override settings of its world.
-#[derive(Debug, Default, Deserialize, Validate, ToSchema)]
+/// Settings of a tenant, a world, an NPC or a session. A lower tier overrides the tiers above.
+#[derive(Debug, Clone, Default, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
 pub struct SettingsBody {
@@ -66,9 +66,29 @@ pub struct SettingsBody {
     #[schema(minimum = 0, maximum = 10)]
     recency_lambda_per_day: Option<f64>,
     /// How memories are weighted and selected.
-    #[garde(dive)]
+    #[garde(custom(tier_group))]
     #[schema(inline)]
-    recall: Option<WorldRecallBody>,
+    recall: Option<WorldRecall>,
+    /// Budgets of prompts' sections, and the state block.
+    #[garde(custom(tier_group))]
+    #[schema(inline)]
+    prompt: Option<PromptTuning>,
+    /// When a summary is due.
+    #[garde(custom(tier_group))]
+    #[schema(inline)]
+    summaries: Option<SummaryTuning>,
+    /// Curation passes.
+    #[garde(custom(tier_group))]
+    #[schema(inline)]
+    curation: Option<CurationTuning>,
+    /// Models per task, from the operator's list.
+    #[garde(custom(tier_group))]
+    #[schema(inline)]
+    models: Option<TaskModels>,
+    /// How long NPCs remember what they learn.
+    #[garde(custom(tier_group))]
+    #[schema(inline)]
+    retention: Option<RetentionTuning>,
     /// True: private facts from one player may be used with other players. Default false.
     share_between_players: Option<bool>,
     /// True: NPCs tell every player about NPC conversations that are not open to the player. Default false.
@@ -151,28 +171,12 @@ pub struct SettingsBody {
     unlocks: Option<Vec<UnlockBody>>,
 }
 
-/// How a world's memories are weighted and selected.
-#[derive(Debug, Default, Deserialize, Serialize, Validate, ToSchema)]
-#[garde(allow_unvalidated)]
-#[serde(default, deny_unknown_fields)]
-pub struct WorldRecallBody {
-    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7, recency .2,
-    /// importance .1. Default: the server's configuration.
-    #[schema(inline)]
-    preset: Option<RecallPreset>,
-    /// How strongly a memory similar to a better memory is ranked behind different memories, 0 (not at all) to 1.
-    /// Default: the server's configuration.
-    #[garde(range(min = 0.0, max = 1.0))]
-    #[schema(minimum = 0, maximum = 1)]
-    diversity: Option<f64>,
-}
-
 impl SettingsBody {
-    /// Converts the settings of an NPC.
+    /// Converts the settings of a tenant, an NPC or a session.
     ///
     /// # Errors
     /// The settings contain a field that is only for worlds.
-    pub fn into_npc_settings(self) -> Result<WorldSettings, Problem> {
+    pub fn into_tier_settings(self) -> Result<WorldSettings, Problem> {
         if self.unlocks.is_some() {
             let told = "is of a world alone; its rules name the NPC they are for";
             return Err(Problem::invalid_field("settings.unlocks", told));
@@ -221,10 +225,57 @@ impl From<SettingsBody> for WorldSettings {
             clock: body.clock,
             actions: body.actions,
             unlocks: body.unlocks.map(|rules| rules.into_iter().map(Into::into).collect()),
-            recall: body.recall.map(|recall| WorldRecall {
-                preset: recall.preset,
-                diversity: recall.diversity,
-            }),
+            recall: body.recall,
+            prompt: body.prompt,
+            summaries: body.summaries,
+            curation: body.curation,
+            models: body.models,
+            retention: body.retention,
+        }
+    }
+}
+
+/// A group of settings with ranges.
+trait TierGroup {
+    fn fault(&self) -> Option<String>;
+}
+
+macro_rules! tier_groups {
+    ($($group:ty),+) => {$(
+        impl TierGroup for $group {
+            fn fault(&self) -> Option<String> {
+                self.find_fault()
+            }
+        }
+    )+};
+}
+tier_groups!(
+    WorldRecall,
+    PromptTuning,
+    SummaryTuning,
+    CurationTuning,
+    TaskModels,
+    RetentionTuning
+);
+
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+fn tier_group<T: TierGroup>(group: &Option<T>, (): &()) -> garde::Result {
+    let fault = group.as_ref().and_then(TierGroup::fault);
+    fault.map_or(Ok(()), |fault| Err(garde::Error::new(fault)))
+}
+
+/// Checks that the operator allows the models of these settings.
+///
+/// # Errors
+/// The first model that is not allowed.
+pub fn check_models(state: &AppState, settings: &WorldSettings) -> Result<(), Problem> {
+    let models = &state.services.models;
+    let mut named = settings.models.iter().flat_map(TaskModels::named);
+    match named.find(|(_, model)| !models.is_model_allowed(model)) {
+        None => Ok(()),
+        Some((task, _)) => {
+            let why = "is not one that the operator lets NPCs name";
+            Err(Problem::invalid_field(format!("settings.models.{task}"), why))
         }
     }
 }
@@ -293,6 +344,7 @@ impl WorldBody {
             rules: self.rules,
             settings: self.settings.into(),
             lore_version: 0,
+            tenant: TenantTier::default(),
             version: 0,
             updated_at: at,
         }
@@ -332,6 +384,7 @@ pub async fn put_world(
         let world = body.value.into_world(id.clone(), edit.at);
         check_synonyms(&world.settings)?;
         check_time_conditions(&world.settings)?;
+        check_models(&state, &world.settings)?;
         let version = wanted.expected_version();
         let outcome = store.put_world(&caller.scope, &world, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;

@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
-    actions::ActionRule, attributes::AttributeRule, game_clock::ClockSettings, keywords::normalise_text,
-    progress::UnlockRule, scoring::RecallPreset,
+    actions::ActionRule,
+    attributes::AttributeRule,
+    game_clock::ClockSettings,
+    keywords::normalise_text,
+    progress::UnlockRule,
+    tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, TenantTier, WorldRecall},
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
 
@@ -49,13 +53,16 @@ pub struct World {
     /// change it.
     #[serde(skip)]
     pub lore_version: u32,
+    /// The settings of the tenant. Read from the store; updates do not change them.
+    #[serde(skip)]
+    pub tenant: TenantTier,
     /// The `ETag`, without its quotes.
     pub version: u32,
     pub updated_at: DateTime<Utc>,
 }
 
-/// Settings of a world, or of an NPC in place of its world. Precedence: NPC, world, configuration. Unset values come
-/// from the next level.
+/// Settings of a tenant, a world, an NPC, or a session. Precedence: session, NPC, world, tenant, configuration. Unset
+/// values come from the next tier.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldSettings {
@@ -135,6 +142,26 @@ pub struct WorldSettings {
     /// Rules that raise a player's progress with an NPC; at most 50. Default: no rules. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlocks: Option<Vec<UnlockRule>>,
+    /// Budgets of prompts' sections, and the state block.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub prompt: Option<PromptTuning>,
+    /// When a summary is due.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub summaries: Option<SummaryTuning>,
+    /// Curation passes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub curation: Option<CurationTuning>,
+    /// Models per task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub models: Option<TaskModels>,
+    /// How long NPCs remember what they learn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub retention: Option<RetentionTuning>,
 }
 
 /// Who may hear what an NPC told one player about itself.
@@ -167,30 +194,31 @@ pub enum ReplyLanguage {
     Player,
 }
 
-/// How memories are weighed and chosen. Unset values come from the configuration.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct WorldRecall {
-    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7, recency .2,
-    /// importance .1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(inline)]
-    pub preset: Option<RecallPreset>,
-    /// How far a memory that resembles a better memory moves down: 0 (not at all) to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub diversity: Option<f64>,
-}
-
 impl World {
-    /// The world as `npc` sees it: the NPC's settings override the world's settings.
+    /// The world as `npc` sees it: the NPC's settings override the world's settings, and these the tenant's.
     #[must_use]
     pub fn for_npc(self: Arc<Self>, npc: &Npc) -> Arc<Self> {
-        if npc.settings == WorldSettings::default() {
+        let none = WorldSettings::default();
+        if npc.settings == none && self.tenant.settings == none {
             return self;
         }
-        let settings = self.settings.overridden_by(&npc.settings);
+        let settings = self
+            .settings
+            .with_defaults(&self.tenant.settings)
+            .overridden_by(&npc.settings);
         Arc::new(Self {
             settings,
+            ..Arc::unwrap_or_clone(self)
+        })
+    }
+    /// The world of [`Self::for_npc`] in a session: the session's settings override all others.
+    #[must_use]
+    pub fn for_session(self: Arc<Self>, session: Option<&WorldSettings>) -> Arc<Self> {
+        let Some(session) = session else {
+            return self;
+        };
+        Arc::new(Self {
+            settings: self.settings.overridden_by(session),
             ..Arc::unwrap_or_clone(self)
         })
     }
@@ -205,29 +233,61 @@ impl WorldSettings {
     /// These settings, overridden by `own`. Unlock rules, lists of words, items and places always come from the world.
     #[must_use]
     pub fn overridden_by(&self, own: &Self) -> Self {
+        Self::merge_tiers(self, own, self)
+    }
+
+    /// These settings of a world, with the tenant's settings where the world has none.
+    #[must_use]
+    pub fn with_defaults(&self, tenant: &Self) -> Self {
+        Self::merge_tiers(tenant, self, self)
+    }
+
+    /// `lower` overrides `upper`. The values that only worlds have come from `world`.
+    fn merge_tiers(upper: &Self, lower: &Self, world: &Self) -> Self {
         Self {
-            recency_lambda_per_day: own.recency_lambda_per_day.or(self.recency_lambda_per_day),
-            share_between_players: own.share_between_players.or(self.share_between_players),
-            gossip: own.gossip.or(self.gossip),
-            self_told: own.self_told.or(self.self_told),
-            max_relationship_delta: own.max_relationship_delta.or(self.max_relationship_delta),
-            max_hp_delta: own.max_hp_delta.or(self.max_hp_delta),
-            max_item_delta: own.max_item_delta.or(self.max_item_delta),
-            moods: self.moods.clone(),
-            relationship_kinds: self.relationship_kinds.clone(),
-            synonyms: self.synonyms.clone(),
-            items: self.items.clone(),
-            places: self.places.clone(),
-            adjacent: self.adjacent.clone(),
-            statuses: self.statuses.clone(),
-            ghosts_speak: self.ghosts_speak,
-            state: self.state.clone(),
-            clock: self.clock.clone(),
-            actions: self.actions.clone(),
-            recall: own.recall.or(self.recall),
-            greeting: own.greeting.or(self.greeting),
-            reply_language: own.reply_language.or(self.reply_language),
-            unlocks: self.unlocks.clone(),
+            recency_lambda_per_day: lower.recency_lambda_per_day.or(upper.recency_lambda_per_day),
+            share_between_players: lower.share_between_players.or(upper.share_between_players),
+            gossip: lower.gossip.or(upper.gossip),
+            self_told: lower.self_told.or(upper.self_told),
+            max_relationship_delta: lower.max_relationship_delta.or(upper.max_relationship_delta),
+            max_hp_delta: lower.max_hp_delta.or(upper.max_hp_delta),
+            max_item_delta: lower.max_item_delta.or(upper.max_item_delta),
+            greeting: lower.greeting.or(upper.greeting),
+            reply_language: lower.reply_language.or(upper.reply_language),
+            recall: merge_groups(upper.recall.as_ref(), lower.recall.as_ref(), WorldRecall::overridden_by),
+            prompt: merge_groups(
+                upper.prompt.as_ref(),
+                lower.prompt.as_ref(),
+                PromptTuning::overridden_by,
+            ),
+            summaries: merge_groups(
+                upper.summaries.as_ref(),
+                lower.summaries.as_ref(),
+                SummaryTuning::overridden_by,
+            ),
+            curation: merge_groups(
+                upper.curation.as_ref(),
+                lower.curation.as_ref(),
+                CurationTuning::overridden_by,
+            ),
+            models: merge_groups(upper.models.as_ref(), lower.models.as_ref(), TaskModels::overridden_by),
+            retention: merge_groups(
+                upper.retention.as_ref(),
+                lower.retention.as_ref(),
+                RetentionTuning::overridden_by,
+            ),
+            moods: world.moods.clone(),
+            relationship_kinds: world.relationship_kinds.clone(),
+            synonyms: world.synonyms.clone(),
+            items: world.items.clone(),
+            places: world.places.clone(),
+            adjacent: world.adjacent.clone(),
+            statuses: world.statuses.clone(),
+            ghosts_speak: world.ghosts_speak,
+            state: world.state.clone(),
+            clock: world.clock.clone(),
+            actions: world.actions.clone(),
+            unlocks: world.unlocks.clone(),
         }
     }
 
@@ -277,6 +337,13 @@ impl WorldSettings {
     #[must_use]
     pub fn unlock_rules(&self) -> &[UnlockRule] {
         self.unlocks.as_deref().unwrap_or_default()
+    }
+}
+
+fn merge_groups<T: Clone>(upper: Option<&T>, lower: Option<&T>, merge: fn(&T, &T) -> T) -> Option<T> {
+    match (upper, lower) {
+        (Some(upper), Some(lower)) => Some(merge(upper, lower)),
+        (upper, lower) => lower.or(upper).cloned(),
     }
 }
 

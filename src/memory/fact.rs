@@ -21,7 +21,20 @@ use colloquy_core::ids::{
 
 /// The subject area of a fact (docs/algorithms.md#facts).
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, EnumString, VariantArray,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    IntoStaticStr,
+    EnumString,
+    VariantArray,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case", const_into_str)]
@@ -112,6 +125,11 @@ impl Importance {
         } else {
             None
         }
+    }
+    /// Returns the factor of a recall score, 0.1 to 1.
+    #[must_use]
+    pub fn factor(self) -> f64 {
+        f64::from(self.0) / 10.0
     }
     /// Returns the nearest importance: models answer 0, 11 and 7.5.
     #[must_use]
@@ -460,7 +478,7 @@ pub struct Fact {
     pub view: FoldedFact,
     pub valid_at: DateTime<Utc>,
     pub invalid: Option<EffectiveInvalidation>,
-    /// The end of retention, if the kind has a retention period.
+    /// The end of retention, if the kind has a retention period. A pinned fact does not expire.
     pub expires_at: Option<DateTime<Utc>>,
     pub cause: Cause,
     /// The dialogue and turn number of the source, for human readers. Only `cause` decides.
@@ -471,6 +489,9 @@ pub struct Fact {
     pub pii: Vec<String>,
     /// Written by a person: flagged instead of invalidated automatically.
     pub authored: bool,
+    /// Set: a person corrected the statement or the dates of that fact, and this fact replaced it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects: Option<FactId>,
     /// Rises with every change of `view` or `invalid`; the `ETag` over REST.
     pub version: u32,
 }
@@ -481,7 +502,7 @@ impl Fact {
     pub fn is_valid_at(&self, at: DateTime<Utc>) -> bool {
         self.valid_at <= at
             && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
-            && self.expires_at.is_none_or(|end| end > at)
+            && self.expires_at.is_none_or(|end| end > at || self.view.pinned)
     }
     /// True if authors wrote the fact or the game reported it, for any stated speaker.
     #[must_use]

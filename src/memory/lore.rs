@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 pub use self::{
     activity::{Mentions, is_in_cooldown, is_sticky},
-    names::NameIndex,
+    names::{NameIndex, is_named_in},
     score::{LORE_CANDIDATES, LoreScore, LoreTies},
 };
 use super::{

@@ -9,7 +9,7 @@ use super::{calibration::Calibration, fact::Importance, trace::ScoreParts};
 use colloquy_core::ids::FactId;
 
 /// Weights of the four factors: each in [0, 1], with the sum 1.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecallWeights {
     pub recency: f64,
@@ -76,7 +76,7 @@ pub fn score_fact(
         0.0
     };
     let recency = clamp_to_unit((-lambda_per_day.max(0.0) * age_days.max(0.0)).exp());
-    let importance = f64::from(importance.get()) / 10.0;
+    let importance = importance.factor();
     let relevance = clamp_to_unit(calibration.relevance_of(cosine));
     let keyword = clamp_to_unit(keyword);
     let total = clamp_to_unit(

@@ -56,6 +56,7 @@ impl Meeting {
 /// A summary of the lines of an NPC and a player in one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeetingRecap {
+    pub summary: SummaryId,
     pub text: String,
     /// When the session began.
     pub since: DateTime<Utc>,

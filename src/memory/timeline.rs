@@ -515,10 +515,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     }
 }
 
-/// The turn that stated a fact; `None`: a person wrote the fact.
+/// The turn that stated a fact; `None`: a person wrote or corrected the fact.
 fn turn_that_said(fact: &Fact) -> Option<TurnId> {
     match fact.cause {
-        super::fact::Cause::Turn(turn) => Some(turn),
+        super::fact::Cause::Turn(turn) if fact.corrects.is_none() => Some(turn),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{
+    directive::DirectiveTrace,
     fact::Importance,
     locks::DisclosureLocks,
     lore::{LoreLayer, LoreScore},
@@ -14,7 +15,20 @@ use super::{
     secrecy::Secrecy,
     turn::{Intent, Usage},
 };
-use colloquy_core::ids::{DialogueId, FactId, LoreId, ScenarioId, TurnId};
+use colloquy_core::ids::{ActionId, DialogueId, FactId, InsightId, LoreId, ScenarioId, SummaryId, TurnId};
+
+/// How closely a found fact must match the line of a turn (docs/algorithms.md#recall).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TopicGate {
+    /// No check. The line has no informative word (a greeting, a line between NPCs), or asks for all known facts ("what
+    /// do you know of me?").
+    Open,
+    /// The line asks for memories, so a weak relation suffices.
+    Asked,
+    /// All other lines, including small talk.
+    Strict,
+}
 
 /// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -42,9 +56,10 @@ pub enum CandidateFate {
     BeyondTopK,
     /// Did not fit the token budget.
     OverBudget,
-    /// The total is below `recall.min_score`.
+    /// The total is below `recall.min_score`; with the gate `asked` or `strict`, also if relevance and keyword alone are.
     TooWeak,
-    /// The line was small talk, and the fact does not match the line: the fact is only important or recent.
+    /// The fact does not match the line as closely as the gate of the turn (`topic_gate`) requires: the fact is only
+    /// important or recent.
     OffTopic,
     /// Already in the prompt as a pinned fact.
     Pinned,
@@ -217,15 +232,149 @@ pub struct EpisodeTrace {
     pub shown: Option<String>,
 }
 
+/// The outcome for an insight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InsightFate {
+    /// In the prompt.
+    Used,
+    /// The prompt has the lines that the insight is from.
+    InHistory,
+    /// A newer insight says the same.
+    Repeated,
+    /// Did not fit the token budget.
+    OverBudget,
+}
+
+/// One considered insight of the NPC.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InsightTrace {
+    #[schema(value_type = String)]
+    pub insight: InsightId,
+    /// `player:<id>`, or the name of an NPC, a place or another thing.
+    pub entity: String,
+    #[schema(value_type = String)]
+    pub dialogue_id: DialogueId,
+    /// The number of the last turn that the insight rests on.
+    pub turn: u32,
+    /// When this turn was committed.
+    pub at: DateTime<Utc>,
+    pub fate: InsightFate,
+    /// The text in the prompt, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+}
+
 /// Size of one prompt section.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SectionTrace {
     pub name: String,
     pub tokens: u32,
     pub budget: u32,
+    /// True if the section uses at least four fifths of its budget: a warning before content is left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub near_budget: bool,
     /// Content left out to stay within the budget, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
+    /// The first 8 hexadecimal digits of the SHA-256 of the section's content. Empty without content, and in traces of
+    /// earlier builds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hash: String,
+}
+
+/// The actions in the prompt of a turn.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ActionsTrace {
+    /// The names of the actions that the prompt offers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<String>,
+    /// The earlier actions whose outcome the prompt tells.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outcomes: Vec<OutcomeTrace>,
+    /// Offers and outcomes that did not fit.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u32,
+}
+
+impl ActionsTrace {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An earlier action of the NPC, as the prompt tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OutcomeTrace {
+    #[schema(value_type = String)]
+    pub action: ActionId,
+    pub name: String,
+    /// The status at the start of the turn: `requested`, `done`, `refused` or `expired`.
+    pub status: String,
+}
+
+/// What a prompt was assembled from, beside the rest of its trace. `?verify=1` reads the same rows again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PromptSources {
+    /// The versions of the world and of the NPC (their `ETag`).
+    pub world_version: u32,
+    pub npc_version: u32,
+    /// The first 8 hexadecimal digits of the SHA-256 of the prompt templates, and of the settings of prompts with the
+    /// token counter of the model.
+    pub templates: String,
+    pub settings: String,
+    /// The position of the world's state: the `seq` of the last change, and the number of rewinds that moved changes.
+    pub state_seq: i64,
+    pub state_generation: i64,
+    /// The number of the first turn that was read for the history.
+    pub history_from: u32,
+    /// The summaries of the dialogue in the prompt, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub summaries: Vec<SummaryId>,
+    /// The last meeting with the player in another session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meeting: Option<MeetingTrace>,
+    /// The lines of another dialogue that the NPC heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overheard: Option<OverheardTrace>,
+    /// Facts removed from memory whose content was cut from summaries and episodes of the prompt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub redacted: Vec<FactId>,
+    /// The Unicode scalar values of the reply that were said before a cut, and that the prompt repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continued_chars: Option<u32>,
+}
+
+/// The NPC's last meeting with the player in another session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MeetingTrace {
+    /// When the last turn of the meeting was committed, and when its session began.
+    pub at: DateTime<Utc>,
+    pub since: DateTime<Utc>,
+    /// The newest summary of their sessions, and when the session of the summary began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub summary: Option<SummaryId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary_since: Option<DateTime<Utc>>,
+}
+
+/// Lines of another dialogue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OverheardTrace {
+    #[schema(value_type = String)]
+    pub dialogue: DialogueId,
+    /// The numbers of the first and the last line.
+    pub from: u32,
+    pub to: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// One model or embedder call.
@@ -323,11 +472,21 @@ pub struct LockedWords {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnTrace {
     pub at: DateTime<Utc>,
+    /// The key of the NPC in the dialogue: `world:<world>:npc:<npc>:session:<id>`, or `…:conversation:<id>`. Empty in
+    /// traces of earlier builds.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub key: String,
     pub intent: Intent,
     /// `model`, or the reason why the classifier's answer was not used.
     pub intent_source: String,
     pub query: String,
+    /// How closely a found fact must match the line. Absent in traces of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_gate: Option<TopicGate>,
     pub candidates: Vec<CandidateTrace>,
+    /// Further found facts, which `candidates` does not list. None of them is in the prompt: better facts filled the places.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unlisted_facts: u32,
     /// The scenarios of the NPC, if the turn searched for scenarios; best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<ScenarioTrace>,
@@ -337,6 +496,15 @@ pub struct TurnTrace {
     /// The considered episodes: first those to use, then the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub episodes: Vec<EpisodeTrace>,
+    /// The directives for the dialogue, best first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directives: Vec<DirectiveTrace>,
+    /// The considered insights, newest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub insights: Vec<InsightTrace>,
+    /// The actions in the prompt.
+    #[serde(default, skip_serializing_if = "ActionsTrace::is_empty")]
+    pub actions: ActionsTrace,
     /// Where the player was before the turn, or else the NPC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
@@ -377,6 +545,9 @@ pub struct TurnTrace {
     pub unchanged_tokens: Option<u32>,
     /// SHA-256 of the assembled prompt, hexadecimal.
     pub prompt_hash: String,
+    /// What the prompt was assembled from. Absent in traces of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<PromptSources>,
     pub calls: Vec<CallTrace>,
     pub timings: Timings,
     /// Anomalies in words: a state block that did not parse, recall without vectors, …

@@ -47,6 +47,11 @@ histories! {
     "0024_scenario_secrets"
     "0025_open_actions"
     "0026_curation"
+    "0027_directives"
+    "0028_flag_decisions"
+    "0029_insights"
+    "0030_npc_usage"
+    "0031_tenant_settings"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

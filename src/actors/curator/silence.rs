@@ -7,12 +7,13 @@ use std::{
 };
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use chrono::{DateTime, Utc};
 use futures_util::FutureExt;
 
 use super::Curator;
 use crate::node::Node;
 use colloquy_core::scope::TenantScope;
-use colloquy_dialogue::summarise::queue_jobs_after_silence;
+use colloquy_dialogue::summarise::{last_mark_to_check, queue_jobs_after_silence};
 use colloquy_ports::{StoreResult, ledger::priority::in_background};
 
 /// The longest pause between two looks of a curator.
@@ -42,18 +43,19 @@ impl SilenceWatch {
     }
 }
 
-/// Returns the silence after which a summary is due, unless the tenant's jobs have to wait: a summary calls a model.
-fn watched_silence(node: &Node, scope: &TenantScope) -> Option<Duration> {
-    let after = node.ports.settings.summaries.rules().after_silence;
-    after.filter(|_| !node.is_disabled(scope) && !node.is_over_job_budget(scope))
+/// Returns the last mark that a look checks, unless the tenant's jobs have to wait: summaries and passes call a model.
+fn last_watched_mark(node: &Node, scope: &TenantScope) -> Option<DateTime<Utc>> {
+    let settings = &node.ports.settings;
+    let (rules, now) = (settings.summaries.rules(), node.ports.clock.now());
+    let until = last_mark_to_check(&rules, &settings.curation, now);
+    until.filter(|_| !node.is_disabled(scope) && !node.is_over_job_budget(scope))
 }
 
 /// True if a curator would find a dialogue to check.
 pub(crate) async fn has_silent_dialogues(node: &Node, scope: &TenantScope) -> StoreResult<bool> {
-    let Some(after) = watched_silence(node, scope) else {
+    let Some(until) = last_watched_mark(node, scope) else {
         return Ok(false);
     };
-    let until = node.ports.clock.now() - after;
     let found = node.ports.ledger.curator.list_silence_checks(scope, until, 1).await?;
     Ok(!found.is_empty())
 }
@@ -62,9 +64,9 @@ impl Curator {
     /// Looks for dialogues that were silent for long enough, if a look is due. Their summaries and curation passes become jobs.
     pub(super) fn look_for_silence(&mut self, ctx: &mut Context<Self>) {
         let now = self.node.ports.clock.monotonic_now();
-        let Some(after) = watched_silence(&self.node, &self.scope) else {
+        if last_watched_mark(&self.node, &self.scope).is_none() {
             return;
-        };
+        }
         if self.draining.is_some() || self.silence.is_looking() || !self.silence.wait_from(now).is_zero() {
             return;
         }
@@ -84,7 +86,8 @@ impl Curator {
         ctx.spawn(look.into_actor(self).map(move |looked, curator, ctx| {
             let now = curator.node.ports.clock.monotonic_now();
             let tenant = curator.scope.tenant();
-            let mut pause = LONGEST_LOOK_PAUSE.min(after);
+            let after = curator.node.ports.settings.summaries.rules().after_silence;
+            let mut pause = LONGEST_LOOK_PAUSE.min(after.unwrap_or(LONGEST_LOOK_PAUSE));
             match looked {
                 Ok(Ok(report)) => {
                     if report.more {

@@ -30,8 +30,11 @@ pub(crate) fn next_turn_input(
     TurnInput {
         scope: scope.clone(),
         node: node.id,
-        world: Arc::clone(&authored.world),
+        world: authored
+            .world_of(&npc.id)
+            .for_session(loaded.dialogue.options.settings.as_deref()),
         npc,
+        directives: Arc::clone(&authored.directives),
         dialogue: Arc::clone(&loaded.dialogue),
         player: loaded.player.clone(),
         scene,

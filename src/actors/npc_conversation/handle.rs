@@ -87,6 +87,7 @@ impl NpcConversations {
                 watchers: new.watchers,
                 open: new.open,
                 interrupters: new.interrupters,
+                settings: None,
             },
             cause: None,
             created_at: now,
@@ -237,6 +238,7 @@ impl NpcConversations {
             witnesses,
             factions: point.dialogue.options.factions.clone(),
             playback: point.dialogue.options.playback,
+            settings: None,
             cause: point.head.map(Cause::Turn),
         };
         match self.0.create_session_with_id(scope, session, new).await {

@@ -286,6 +286,8 @@ async fn usage_is_written_periodically_and_at_shutdown() {
             ..Usage::default()
         };
         let delta = UsageDelta {
+            owner: None,
+            unchanged_tokens: 0,
             day,
             task: "reply",
             model: "m".into(),

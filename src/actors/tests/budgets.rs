@@ -46,6 +46,8 @@ impl TestWorld {
     async fn exhaust_budget(&self) {
         let ports = &self.ports;
         let elsewhere = UsageDelta {
+            owner: None,
+            unchanged_tokens: 0,
             day: ports.clock.now().date_naive(),
             task: "reply",
             model: "m".to_owned(),

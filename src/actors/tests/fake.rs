@@ -32,7 +32,7 @@ use colloquy_dialogue::{
 };
 use colloquy_memory::{
     authored::World,
-    trace::{Timings, TurnTrace},
+    trace::{ActionsTrace, Timings, TurnTrace},
     turn::{Intent, Turn, TurnSeqs, TurnStatus, Usage},
 };
 use colloquy_ports::{
@@ -99,13 +99,19 @@ pub struct FakeUseCases {
 fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
     TurnTrace {
         at,
+        key: String::new(),
         intent: Intent::Chat,
         intent_source: "test".into(),
         query: String::new(),
+        topic_gate: None,
         candidates: Vec::new(),
+        unlisted_facts: 0,
         scenarios: vec![],
         lore: vec![],
         episodes: vec![],
+        directives: vec![],
+        insights: vec![],
+        actions: ActionsTrace::default(),
         place: None,
         progress: None,
         told_in: vec![],
@@ -117,6 +123,7 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
         prompt_tokens: 0,
         unchanged_tokens: None,
         prompt_hash: String::new(),
+        sources: None,
         calls: Vec::new(),
         timings: Timings::default(),
         notes: Vec::new(),
@@ -420,6 +427,8 @@ impl UseCases for FakeUseCases {
             scenarios: vec![],
             lore: vec![],
             episodes: vec![],
+            directives: vec![],
+            insights: vec![],
             messages: Vec::new(),
             sections: Vec::new(),
             prompt_tokens: input.number,

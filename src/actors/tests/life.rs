@@ -306,6 +306,7 @@ async fn unknown_npcs_leave_no_actor_behind() {
             factions: Vec::new(),
             cause: None,
             playback: colloquy_ports::ledger::dialogues::Playback::Immediate,
+            settings: None,
         };
         let refused = world.sessions.create_session(&world.scope, new).await.unwrap_err();
         assert!(matches!(refused, DialogueError::NoNpc(_)), "{refused:?}");

@@ -66,6 +66,15 @@ pub fn test_actor_settings() -> ActorSettings {
     }
 }
 
+fn unpaced_conversations() -> colloquy_dialogue::settings::ConversationSettings {
+    colloquy_dialogue::settings::ConversationSettings {
+        max_turns: 20,
+        pause_ms: 0,
+        reading_ms_per_char: 0,
+        longest_pause_ms: 0,
+    }
+}
+
 pub fn test_dialogue_settings() -> DialogueSettings {
     DialogueSettings {
         turn: TurnSettings {
@@ -87,6 +96,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
             episode_tokens: 300,
+            insight_tokens: 200,
             lore_tokens: 800,
             lore_item_tokens: 250,
             memory_tokens: 1_200,
@@ -146,6 +156,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             done_jobs_d: 90,
             traces_d: 90,
             verdicts_d: 90,
+            npc_usage_d: 400,
             unsaid_d: 30,
             unchanged_d: 1,
         },
@@ -159,12 +170,8 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             poll_s: 0,
             judge_tokens: 800,
         },
-        conversation: colloquy_dialogue::settings::ConversationSettings {
-            max_turns: 20,
-            pause_ms: 0,
-            reading_ms_per_char: 0,
-            longest_pause_ms: 0,
-        },
+        conversation: unpaced_conversations(),
+        models: colloquy_memory::tiers::TaskModels::default(),
     }
 }
 
@@ -288,6 +295,7 @@ impl TestWorld {
             factions: Vec::new(),
             cause: None,
             playback,
+            settings: None,
         };
         let created = self.sessions.create_session(&self.scope, new).await.unwrap();
         (created.dialogue.id, created.resume_token)
@@ -422,6 +430,7 @@ pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
         rules: Vec::new(),
         settings: WorldSettings::default(),
         lore_version: 0,
+        tenant: colloquy_memory::tiers::TenantTier::default(),
         version: 1,
         updated_at: now,
     };

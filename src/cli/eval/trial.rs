@@ -130,6 +130,7 @@ impl EvalTrial {
             rules: Vec::new(),
             settings: WorldSettings::default(),
             lore_version: 0,
+            tenant: colloquy_memory::tiers::TenantTier::default(),
             version: 0,
             updated_at: now,
         };

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{MAX_EDITS, material::PassMaterial};
+use super::{MAX_EDITS, insights::NewInsight, material::PassMaterial};
 use crate::{Services, prompt::escape_untrusted};
 use colloquy_core::ids::{DialogueId, WorldId};
 use colloquy_memory::{
@@ -11,6 +11,9 @@ use colloquy_memory::{
         Decision, EditRefusal, Finding, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS,
         MemoryEdit, NarrativeMemory, StandingDecision,
     },
+    episode::clip_line,
+    insight::{MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS, Participants},
+    party::subject_key,
     summary::without_content,
 };
 use colloquy_ports::ledger::curation::ModelDecision;
@@ -46,6 +49,26 @@ struct EditAnswer {
 }
 
 #[derive(Deserialize)]
+struct InsightAnswer {
+    entity: String,
+    text: String,
+}
+
+/// The parts of an answer.
+#[derive(Default)]
+pub(super) struct StepParts {
+    pub findings: Vec<Value>,
+    pub edits: Vec<Value>,
+    pub insights: Vec<Value>,
+}
+
+impl StepParts {
+    pub(super) fn is_empty(&self) -> bool {
+        self.findings.is_empty() && self.edits.is_empty() && self.insights.is_empty()
+    }
+}
+
+#[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum EditName {
     Append,
@@ -55,7 +78,7 @@ enum EditName {
 
 /// What became of a part of an answer.
 pub(super) struct EditOutcome {
-    /// `finding` or `edit`.
+    /// `finding`, `edit` or `insight`.
     pub what: &'static str,
     /// From 1.
     pub number: usize,
@@ -88,6 +111,8 @@ pub(super) struct PassDraft {
     memory: NarrativeMemory,
     findings: Vec<NewFinding>,
     decisions: Vec<ModelDecision>,
+    participants: Participants,
+    insights: Vec<NewInsight>,
     steps: u32,
     /// The parts of answers that were used, and that were not.
     used: usize,
@@ -102,6 +127,8 @@ impl PassDraft {
             memory: NarrativeMemory::new(material.memory.clone(), memory_chars),
             findings: Vec::new(),
             decisions: Vec::new(),
+            participants: material.participants.clone(),
+            insights: Vec::new(),
             steps: 0,
             used: 0,
             refused: 0,
@@ -118,7 +145,12 @@ impl PassDraft {
     }
 
     /// Takes what is usable of an answer, and returns what became of each part.
-    pub(super) fn apply_step(&mut self, findings: Vec<Value>, edits: Vec<Value>) -> Vec<EditOutcome> {
+    pub(super) fn apply_step(&mut self, parts: StepParts) -> Vec<EditOutcome> {
+        let StepParts {
+            findings,
+            edits,
+            insights,
+        } = parts;
         self.steps += 1;
         let mut outcomes = Vec::new();
         for (number, finding) in (1..).zip(findings) {
@@ -141,6 +173,15 @@ impl PassDraft {
                 number,
                 fault,
                 by,
+            });
+        }
+        for (number, insight) in (1..).zip(insights) {
+            let fault = self.note_insight(insight).err();
+            outcomes.push(EditOutcome {
+                what: "insight",
+                number,
+                fault,
+                by: 0,
             });
         }
         let used = outcomes.iter().filter(|outcome| outcome.fault.is_none()).count();
@@ -191,6 +232,29 @@ impl PassDraft {
             reason,
         });
         Ok(())
+    }
+
+    /// Notes an insight. A later one of the pass about the same entity replaces it.
+    fn note_insight(&mut self, answer: Value) -> Result<(), &'static str> {
+        let InsightAnswer { entity, text } = serde_json::from_value(answer).map_err(|_| "unreadable")?;
+        let text = clip_line(&text, MAX_INSIGHT_CHARS);
+        if text.is_empty() || entity.trim().is_empty() {
+            return Err("empty");
+        }
+        let entity = self.participants.bind_entity(&entity).ok_or("no_player")?;
+        let key = subject_key(&entity);
+        let known = self.insights.iter().position(|known| subject_key(&known.entity) == key);
+        match known {
+            Some(at) => self.insights[at].text = text,
+            None if self.insights.len() == MAX_INSIGHTS_PER_PASS => return Err("too_many"),
+            None => self.insights.push(NewInsight { entity, text }),
+        }
+        Ok(())
+    }
+
+    /// Returns the insights of the pass, and leaves none.
+    pub(super) fn take_insights(&mut self) -> Vec<NewInsight> {
+        std::mem::take(&mut self.insights)
     }
 
     /// Decides about an earlier finding. Only an open one is decided, and only once.

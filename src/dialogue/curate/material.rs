@@ -17,6 +17,7 @@ use crate::{
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     curation::Finding,
+    insight::Participants,
     party::{self, PLAYER},
     state::StatePart,
     summary::without_content,
@@ -43,6 +44,8 @@ pub(super) struct PassMaterial {
     pub memory: String,
     /// What the player asked to forget.
     pub forgotten: Vec<String>,
+    /// Those who take part, by name.
+    pub participants: Participants,
     /// The values of the prompt that stay the same in all calls.
     pub values: Value,
 }
@@ -110,12 +113,17 @@ pub(super) async fn load_material(
         calendar => days.calendar_text(),
         turns => shown,
     };
+    let participants = Participants {
+        player: last.player.clone(),
+        npc_names: cast.iter().map(|(member, _)| member.name.clone()).collect(),
+    };
     Ok(Some(PassMaterial {
         from,
         last,
         findings,
         memory,
         forgotten,
+        participants,
         values,
     }))
 }

@@ -34,7 +34,7 @@ pub(crate) async fn ask_json_or_salvage<T: DeserializeOwned>(
         task,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(schema),
-        model: None,
+        model: services.named_model(task),
         more_room: false,
     };
     let mut fault = String::new();

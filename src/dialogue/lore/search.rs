@@ -329,7 +329,7 @@ impl<'a> LoreSearch<'a> {
         hits.truncate(MAX_CONSIDERED);
         for hit in &mut hits {
             if hit.trace.fate == LoreFate::Used && hit.secrecy == Secrecy::Open {
-                hit.now = self.state_now(self.entry(hit.at));
+                hit.now = state_now(self.input, self.state, self.entry(hit.at));
             }
         }
         hits
@@ -350,43 +350,43 @@ impl<'a> LoreSearch<'a> {
             related: Self::is_about_any(entry, &self.related),
         }
     }
+}
 
-    /// Returns what the state of the world says of the entry's characters and items. Other players stay unnamed. The NPC
-    /// itself is in the lines about the world.
-    fn state_now(&self, entry: &LoreEntry) -> Vec<LoreNow> {
-        let own = self.input.player.as_ref().map(party::player_key);
-        let is_stranger = |name: &str| party::is_player(name) && Some(name) != own.as_deref();
-        let characters = entry.text.characters.iter().filter_map(|name| {
-            let wanted = normalise_text(name.trim());
-            if wanted == normalise_text(&self.input.npc.name) {
-                return None;
-            }
-            let mut all = self.state.characters.iter();
-            let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
-            // The dead are nowhere, as in the lines about the world.
-            let is_there = !character.is_dead() || self.input.world.settings.lets_ghosts_speak();
-            let place = character.location.clone().filter(|_| is_there);
-            let status = character.status.clone();
-            let is_known = place.is_some() || status.is_some();
-            (is_known && !is_stranger(known)).then(|| LoreNow::Character {
-                name: name.clone(),
-                place,
-                status,
-            })
+/// Returns what the state of the world says of an entry's characters and items. Other players stay unnamed. The NPC itself
+/// is in the lines about the world.
+pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry) -> Vec<LoreNow> {
+    let own = input.player.as_ref().map(party::player_key);
+    let is_stranger = |name: &str| party::is_player(name) && Some(name) != own.as_deref();
+    let characters = entry.text.characters.iter().filter_map(|name| {
+        let wanted = normalise_text(name.trim());
+        if wanted == normalise_text(&input.npc.name) {
+            return None;
+        }
+        let mut all = state.characters.iter();
+        let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
+        // The dead are nowhere, as in the lines about the world.
+        let is_there = !character.is_dead() || input.world.settings.lets_ghosts_speak();
+        let place = character.location.clone().filter(|_| is_there);
+        let status = character.status.clone();
+        let is_known = place.is_some() || status.is_some();
+        (is_known && !is_stranger(known)).then(|| LoreNow::Character {
+            name: name.clone(),
+            place,
+            status,
+        })
+    });
+    let items = entry.text.items.iter().flat_map(|item| {
+        let wanted = normalise_text(item.trim());
+        let all = state.characters.iter();
+        let has_it = all.filter(move |(name, character)| {
+            !is_stranger(name) && character.items.keys().any(|held| normalise_text(held) == wanted)
         });
-        let items = entry.text.items.iter().flat_map(|item| {
-            let wanted = normalise_text(item.trim());
-            let all = self.state.characters.iter();
-            let has_it = all.filter(move |(name, character)| {
-                !is_stranger(name) && character.items.keys().any(|held| normalise_text(held) == wanted)
-            });
-            has_it.map(|(name, _)| LoreNow::Item {
-                item: item.clone(),
-                holder: name.clone(),
-            })
-        });
-        characters.chain(items).take(MAX_SHOWN_NOW).collect()
-    }
+        has_it.map(|(name, _)| LoreNow::Item {
+            item: item.clone(),
+            holder: name.clone(),
+        })
+    });
+    characters.chain(items).take(MAX_SHOWN_NOW).collect()
 }
 
 /// Returns the relevance of a cosine; 0 up to the calibration's floor.

@@ -35,7 +35,7 @@ impl TaskDefaults {
             Task::Judge => (400, 15, 0.0),
             Task::Summary => (700, 30, 0.2),
             // Ten findings of two sentences as JSON, and edits.
-            Task::Curation => (1_500, 60, 0.2),
+            Task::Curation => (1_800, 60, 0.2),
         };
         Self {
             max_output_tokens,

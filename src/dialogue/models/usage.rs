@@ -11,27 +11,35 @@ use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
-use super::{Budgets, HeldPermits, ModelMetrics, tally};
+use super::{Budgets, HeldPermits, ModelMetrics, owner, tally};
 use colloquy_core::{ids::TenantId, scope::TenantScope};
 use colloquy_memory::{tokens::TokenCounter, turn::Usage};
 use colloquy_ports::{
     clock::Clock,
-    ledger::usage::UsageDelta,
+    ledger::usage::{UsageDelta, UsageOwner},
     llm::{ChatMessage, Chunk, LlmError},
 };
 
-/// Usage sums by tenant, day, task and model.
+/// Usage sums by tenant, day, NPC, task and model.
 pub(super) struct UsageBook {
     clock: Arc<dyn Clock>,
     meters: Arc<ModelMetrics>,
     budgets: Arc<Budgets>,
-    sums: Mutex<HashMap<UsageKey, (u32, Usage)>>,
+    sums: Mutex<HashMap<UsageKey, UsageSum>>,
+}
+
+#[derive(Default)]
+struct UsageSum {
+    calls: u32,
+    usage: Usage,
+    unchanged_tokens: u64,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 struct UsageKey {
     tenant: TenantId,
     day: NaiveDate,
+    owner: Option<UsageOwner>,
     task: &'static str,
     model: String,
 }
@@ -45,33 +53,62 @@ impl UsageBook {
             sums: Mutex::default(),
         }
     }
+    /// Counts a call for the surrounding work's NPC.
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
+        self.record_usage_of(owner::current_owner(), tenant, task, model, usage);
+    }
+    fn record_usage_of(
+        &self,
+        owner: Option<UsageOwner>,
+        tenant: &TenantId,
+        task: &'static str,
+        model: &str,
+        usage: Usage,
+    ) {
         self.meters.record_usage(tenant, task, model, usage);
         tally::tally_call(task, usage);
         let day = self.clock.now().date_naive();
         self.budgets.record_spending(tenant, day, model, usage);
+        self.add_to_sum(owner, tenant, task, model, |sum| {
+            sum.calls = sum.calls.saturating_add(1);
+            sum.usage += usage;
+        });
+    }
+    pub(super) fn record_unchanged(&self, tenant: &TenantId, task: &'static str, model: &str, tokens: u32) {
+        self.add_to_sum(owner::current_owner(), tenant, task, model, |sum| {
+            sum.unchanged_tokens = sum.unchanged_tokens.saturating_add(tokens.into());
+        });
+    }
+    fn add_to_sum(
+        &self,
+        owner: Option<UsageOwner>,
+        tenant: &TenantId,
+        task: &'static str,
+        model: &str,
+        add: impl FnOnce(&mut UsageSum),
+    ) {
         let account = UsageKey {
             tenant: tenant.clone(),
-            day,
+            day: self.clock.now().date_naive(),
+            owner,
             task,
             model: model.to_owned(),
         };
-        let mut sums = self.sums.lock();
-        let (calls, sum) = sums.entry(account).or_default();
-        *calls = calls.saturating_add(1);
-        *sum += usage;
+        add(self.sums.lock().entry(account).or_default());
     }
     /// Returns and clears the sums.
     pub(super) fn take_sums(&self) -> Vec<(TenantScope, UsageDelta)> {
         let sums = std::mem::take(&mut *self.sums.lock());
         sums.into_iter()
-            .map(|(account, (calls, usage))| {
+            .map(|(account, sum)| {
                 let delta = UsageDelta {
                     day: account.day,
+                    owner: account.owner,
                     task: account.task,
                     model: account.model,
-                    calls,
-                    usage,
+                    calls: sum.calls,
+                    usage: sum.usage,
+                    unchanged_tokens: sum.unchanged_tokens,
                 };
                 (TenantScope::new(account.tenant), delta)
             })
@@ -139,6 +176,8 @@ pub(super) struct MeteredStream {
 
 struct StreamMeter {
     book: Arc<UsageBook>,
+    /// The owner when the stream began: the stream may end elsewhere.
+    owner: Option<UsageOwner>,
     tenant: TenantId,
     task: &'static str,
     model: String,
@@ -170,6 +209,7 @@ impl MeteredStream {
             rest,
             meter: StreamMeter {
                 book,
+                owner: owner::current_owner(),
                 tenant: payer.tenant.clone(),
                 task: payer.task,
                 model: payer.model.to_owned(),
@@ -193,8 +233,9 @@ impl StreamMeter {
 
 impl Drop for StreamMeter {
     fn drop(&mut self) {
+        let usage = self.usage();
         self.book
-            .record_usage(&self.tenant, self.task, &self.model, self.usage());
+            .record_usage_of(self.owner.take(), &self.tenant, self.task, &self.model, usage);
     }
 }
 

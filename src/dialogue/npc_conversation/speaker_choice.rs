@@ -84,7 +84,7 @@ async fn ask_next_speaker(
         task: Task::Intent,
         messages: vec![ChatMessage::new(ChatRole::User, prompt)],
         json_schema: Some(speaker_schema(others)),
-        model: None,
+        model: services.named_model(Task::Intent),
         more_room: false,
     };
     match services.models.request_completion(scope, ask).await.0 {

@@ -7,6 +7,7 @@ use minijinja::{Value, context};
 use super::{
     ages::AgeFormatter,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    content_hash::ContentHash,
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
@@ -18,6 +19,8 @@ use colloquy_ports::ledger::actions::Action;
 const MAX_OFFER_CHARS: usize = 3_000;
 /// The maximum length of all lines about settled actions, in characters.
 const MAX_OUTCOMES_CHARS: usize = 1_200;
+/// The maximum length of both.
+pub(super) const MAX_ACTION_CHARS: usize = MAX_OFFER_CHARS + MAX_OUTCOMES_CHARS;
 /// The most characters of an action's arguments beside its outcome.
 const MAX_OUTCOME_CHARS: usize = 120;
 
@@ -128,6 +131,14 @@ impl ShownActions {
     }
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
+    }
+    pub(super) fn add_content(&self, hash: &mut ContentHash) {
+        for lines in [&self.offers, &self.outcomes] {
+            hash.add_number(u32::from(lines.is_empty()));
+            for (_, line, _) in lines {
+                hash.add_text(line);
+            }
+        }
     }
     pub(super) fn template_values(&self) -> Value {
         let texts = |lines: &[ShownLine]| lines.iter().map(|line| Value::from(&*line.1)).collect::<Vec<_>>();

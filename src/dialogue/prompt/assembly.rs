@@ -15,7 +15,7 @@ use super::{
     attribution::{PromptReader, attribute_statement},
     history::{self, HistoryWindow},
     scenarios::ShownScenarios,
-    selection::{PromptSelection, StandingContext},
+    selection::{FixedParts, PromptSelection, StandingContext},
     templates::{Template, Templates, system_values},
     untrusted::escape_untrusted,
 };
@@ -24,23 +24,28 @@ use crate::{
     lore::FoundLore,
     npc_conversation::{END_MARK, Scene},
     overheard::OverheardLine,
-    recall::{self, MAX_TRACED, RecallHit, TopicGate},
+    recall::{self, MAX_TRACED, RecallHit},
     scenarios::NpcPast,
     settings::{DialogueSettings, PromptSettings},
     turn::TurnError,
 };
-use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId};
+use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId, SummaryId};
 use colloquy_memory::{
     authored::{Language, Npc, World},
+    directive::{DirectiveTrace, SelectedDirectives},
     fact::Fact,
     game_clock::GameClock,
+    insight::Insight,
     packing::{PackingBudget, pack_texts},
     scoring::diversify_order,
     secrecy::Secrecy,
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
-    trace::{CandidateFate, CandidateTrace, EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
+    trace::{
+        CandidateFate, CandidateTrace, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace, ScoreParts, SectionTrace,
+        TopicGate,
+    },
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -63,6 +68,7 @@ const ROUND_TOKENS: u32 = 256;
 pub(crate) struct PromptMaterial<'a> {
     pub world: &'a World,
     pub npc: &'a Npc,
+    pub directives: &'a SelectedDirectives,
     pub dialogue: DialogueId,
     /// The player in the dialogue; `None` in an NPC conversation.
     pub player: Option<&'a PlayerId>,
@@ -78,6 +84,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub lore: Option<&'a FoundLore>,
     /// The episodes that the prompt may have, in no particular order.
     pub episodes: &'a [EpisodeHit],
+    /// The insights that the prompt may have, newest first.
+    pub insights: &'a [Insight],
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
@@ -133,6 +141,8 @@ pub(crate) struct Prompt {
     pub hash: String,
     /// The fates of all considered facts, best first, at most [`MAX_TRACED`].
     pub candidates: Vec<CandidateTrace>,
+    /// The number of found facts in `candidates`.
+    pub listed_hits: usize,
     /// The fates of all considered scenarios, best first.
     pub scenarios: Vec<ScenarioTrace>,
     /// The fates of all considered entries of the lore, best first.
@@ -140,8 +150,16 @@ pub(crate) struct Prompt {
     /// The positions of the shown [`ActionLines::offers`] and [`ActionLines::outcomes`].
     pub offers: Vec<usize>,
     pub outcomes: Vec<usize>,
+    /// The lines about actions that did not fit.
+    pub actions_left_out: usize,
+    /// The summaries of the dialogue in the prompt, oldest first.
+    pub summaries: Vec<SummaryId>,
     /// The considered episodes; first those to use.
     pub episodes: Vec<EpisodeTrace>,
+    /// The directives for the dialogue, best first.
+    pub directives: Vec<DirectiveTrace>,
+    /// The considered insights, newest first.
+    pub insights: Vec<InsightTrace>,
     pub notes: Vec<String>,
 }
 
@@ -166,7 +184,7 @@ pub(crate) fn assemble_prompt(
     let language = material.npc.language;
     let count = |text: &str| templates.count_tokens(material.counter, text);
     let system = match material.scene {
-        None => templates.render_system(material.world, material.npc, budgets.ask_for_state)?,
+        None => templates.render_system(material.world, material.npc, material.directives, budgets.ask_for_state)?,
         Some(scene) => render_scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
     };
     let line = render_line(templates, material)?;
@@ -199,32 +217,12 @@ pub(crate) fn assemble_prompt(
     left = left.saturating_sub(window.tokens());
 
     let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
-    let packable = diversify_hits(material, packable, settings.recall.diversity);
-    let texts = attribute_hits(templates, material, &packable)?;
-    let packing = pack_texts(
-        &texts.iter().map(String::as_str).collect::<Vec<_>>(),
-        PackingBudget {
-            top_k: settings.recall.top_k,
-            total_tokens: budgets
-                .memory_tokens
-                .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS)),
-            item_tokens: budgets.memory_item_tokens,
-        },
-        ITEM_TOKENS,
-        &material.counter,
-    );
-    for (&at, &fate) in packable.iter().zip(&packing.fates) {
-        fates[at] = fate;
-    }
-    left = left.saturating_sub(packing.tokens);
-    let memories = packing
-        .items
-        .iter()
-        .map(|item| (packable[item.index], item.text.to_owned()))
-        .collect();
+    let (memories, memory_tokens) = pack_hits(templates, material, settings, left, (packable, &mut fates))?;
+    left = left.saturating_sub(memory_tokens);
 
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
     selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count);
+    selection.add_insights(material, budgets, left, &count);
     selection.add_lore(templates, material, budgets, left, &count)?;
     let (messages, message_tokens, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
@@ -242,21 +240,34 @@ pub(crate) fn assemble_prompt(
             });
         }
     };
-    let sections = selection.trace_sections(budgets, system_tokens, line_tokens, &count);
+    let fixed_parts = FixedParts {
+        system: &system,
+        line: &line,
+        goes_on: &goes_on,
+        system_tokens,
+        line_tokens,
+    };
+    let sections = selection.trace_sections(material, budgets, &fixed_parts, &count);
     let notes = selection.collect_notes();
     let (offers, outcomes) = selection.shown_actions();
+    let (candidates, listed_hits) = trace_candidates(material, &selection, &fates);
     Ok(Prompt {
         hash: hash_messages(&messages),
         messages,
         message_tokens,
         sections,
         tokens,
-        candidates: trace_candidates(material, &selection, &fates),
+        candidates,
+        listed_hits,
         scenarios: selection.trace_past(material),
         lore: selection.trace_lore(material),
         offers,
         outcomes,
+        actions_left_out: selection.dropped_actions(),
+        summaries: selection.shown_summaries(),
         episodes: selection.trace_episodes(material),
+        directives: material.directives.traces.clone(),
+        insights: selection.trace_insights(material),
         notes,
     })
 }
@@ -271,6 +282,32 @@ fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<A
         Some(before) => material.ages().mark_gap(templates, (before, None), line)?,
         None => line,
     })
+}
+
+/// Packs hits into their budget, and sets their fates. Returns position and text of those that fit, and their tokens.
+fn pack_hits(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    settings: &DialogueSettings,
+    left: u32,
+    (packable, fates): (Vec<usize>, &mut [CandidateFate]),
+) -> Result<(Vec<(usize, String)>, u32), TurnError> {
+    let packable = diversify_hits(material, packable, settings.recall.diversity);
+    let texts = attribute_hits(templates, material, &packable)?;
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let left = left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS);
+    let budget = PackingBudget {
+        top_k: settings.recall.top_k,
+        total_tokens: settings.prompt.memory_tokens.min(left),
+        item_tokens: settings.prompt.memory_item_tokens,
+    };
+    let packing = pack_texts(&texts, budget, ITEM_TOKENS, &material.counter);
+    for (&at, &fate) in packable.iter().zip(&packing.fates) {
+        fates[at] = fate;
+    }
+    let items = packing.items.iter();
+    let memories = items.map(|item| (packable[item.index], item.text.to_owned()));
+    Ok((memories.collect(), packing.tokens))
 }
 
 /// Returns the texts of hits, each with its speaker.
@@ -331,7 +368,7 @@ fn render_scene_system(
         topic,
         end_mark => END_MARK,
         several => true,
-        ..system_values(material.world, material.npc, ask_for_state, others)
+        ..system_values(material.world, material.npc, material.directives, ask_for_state, others)
     };
     Ok(templates.render(language, template, values)?)
 }
@@ -417,12 +454,12 @@ fn hash_messages(messages: &[ChatMessage]) -> String {
     to_hexadecimal(&hash.finalize())
 }
 
-/// Returns the trace of every hit and of the standing facts in the prompt.
+/// Returns the trace of the standing facts in the prompt, and of hits; and the number of these hits.
 fn trace_candidates(
     material: &PromptMaterial<'_>,
     selection: &PromptSelection,
     fates: &[CandidateFate],
-) -> Vec<CandidateTrace> {
+) -> (Vec<CandidateTrace>, usize) {
     let scored: HashSet<FactId> = material.hits.iter().map(|hit| hit.body.id).collect();
     let standing = material
         .standing
@@ -434,7 +471,10 @@ fn trace_candidates(
                 subject: fact.statement.subject.clone(),
                 speaker: material.reader().speaker_of(fact).to_owned(),
                 content: fact.view.content.clone(),
-                score: super::UNSCORED,
+                score: ScoreParts {
+                    importance: fact.view.importance.factor(),
+                    ..super::UNSCORED
+                },
                 fate: selection.standing_fate(fact.id)?,
                 promise: fact.statement.kind.is_open_promise(fact.statement.tense),
             })
@@ -450,7 +490,8 @@ fn trace_candidates(
     });
     // Candidates in the prompt are always traced; of the others, only the best.
     let mut traced: Vec<CandidateTrace> = standing.collect();
-    let mut others = MAX_TRACED.saturating_sub(traced.len());
+    let unscored = traced.len();
+    let mut others = MAX_TRACED.saturating_sub(unscored);
     for candidate in hits {
         let in_prompt = matches!(
             candidate.fate,
@@ -461,5 +502,6 @@ fn trace_candidates(
             traced.push(candidate);
         }
     }
-    traced
+    let listed = traced.len() - unscored;
+    (traced, listed)
 }

@@ -6,6 +6,7 @@ use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    content_hash::ContentHash,
     history::HistoryWindow,
     templates::Templates,
     untrusted::escape_untrusted,
@@ -131,20 +132,32 @@ impl ShownEpisodes {
         last.is_some()
     }
 
+    /// Returns the entries in the order of time, each with its episode.
+    fn entries_in_order<'a>(&'a self, material: &PromptMaterial<'a>) -> Vec<(&'a Episode, &'a ShownEpisode)> {
+        let entries = self.entries.iter();
+        let mut entries: Vec<_> = entries
+            .map(|entry| (&material.episodes[entry.at].episode, entry))
+            .collect();
+        entries.sort_by_key(|(episode, _)| (episode.at, episode.turn));
+        entries
+    }
+
+    pub(super) fn add_content(&self, material: &PromptMaterial<'_>, hash: &mut ContentHash) {
+        for (episode, entry) in self.entries_in_order(material) {
+            hash.add_time(episode.at);
+            hash.add_text(entry.place.as_deref().unwrap_or_default());
+            hash.add_text(&entry.text);
+        }
+    }
+
     /// Returns the lines in the order of time.
     pub(super) fn template_values(
         &self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
     ) -> Result<Vec<Value>, TurnError> {
-        let mut entries: Vec<(&Episode, &ShownEpisode)> = self
-            .entries
-            .iter()
-            .map(|entry| (&material.episodes[entry.at].episode, entry))
-            .collect();
-        entries.sort_by_key(|(episode, _)| (episode.at, episode.turn));
         let ages = material.ages();
-        let values = entries.into_iter().map(|(episode, entry)| {
+        let values = self.entries_in_order(material).into_iter().map(|(episode, entry)| {
             let turn = (episode.dialogue == material.dialogue).then_some(episode.number);
             let ago = ages.describe_age(templates, episode.at)?;
             Ok(context! { ago, turn, place => entry.place.as_deref(), text => entry.text.as_str() })

@@ -4,6 +4,7 @@ use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    content_hash::ContentHash,
     templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
@@ -103,6 +104,13 @@ impl ShownLore {
     pub(super) fn shown_texts(&self, tells: bool) -> Vec<Value> {
         let some = self.entries.iter().filter(|entry| entry.is_tell == tells);
         some.map(|entry| entry.text.as_str().into()).collect()
+    }
+
+    pub(super) fn add_content(&self, hash: &mut ContentHash) {
+        for entry in &self.entries {
+            hash.add_number(u32::from(entry.is_tell));
+            hash.add_text(&entry.text);
+        }
     }
 
     /// Returns the trace of every considered entry.

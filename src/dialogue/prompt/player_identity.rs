@@ -8,6 +8,7 @@ use super::{
     ages::AgeFormatter,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     attribution::{Attribution, PromptReader, attribute_to},
+    content_hash::ContentHash,
     templates::Templates,
     untrusted::escape_untrusted,
 };
@@ -119,6 +120,18 @@ impl PlayerIdentity {
         let shrunk = self.summary.take().is_some() || self.met.take().is_some() || self.name.take().is_some();
         self.dropped += usize::from(shrunk);
         shrunk
+    }
+
+    pub(super) fn add_content(&self, hash: &mut ContentHash) {
+        if let Some((_, name, _)) = &self.name {
+            hash.add_text(name);
+        }
+        for at in [self.met.map(|met| met.0), self.summed_up_before].into_iter().flatten() {
+            hash.add_time(at);
+        }
+        if let Some((summary, _)) = &self.summary {
+            hash.add_text(summary);
+        }
     }
 
     pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter<'_>) -> Result<Value, TurnError> {

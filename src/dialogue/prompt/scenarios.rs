@@ -4,6 +4,7 @@ use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    content_hash::ContentHash,
     untrusted::escape_untrusted,
 };
 use crate::settings::DialogueSettings;
@@ -121,6 +122,17 @@ impl ShownScenarios {
         }
         let told: Vec<Value> = self.items.iter().map(|(_, text, _)| text.as_str().into()).collect();
         context! { told }
+    }
+
+    pub(super) fn add_content(&self, hash: &mut ContentHash) {
+        hash.add_number(u32::from(self.is_there));
+        for (_, text, _) in &self.items {
+            hash.add_text(text);
+        }
+        hash.add_number(u32::from(!self.tells.is_empty()));
+        for (text, _) in &self.tells {
+            hash.add_text(text);
+        }
     }
 
     /// Returns the tells.

@@ -1,15 +1,19 @@
 //! The content of a prompt besides persona and line, and the order in which content is dropped.
 
+mod sections;
+
 use std::cell::LazyCell;
 
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
+pub(super) use self::sections::FixedParts;
 use super::{
     actions::ShownActions,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     episodes::{self, ShownEpisodes},
     history::HistoryWindow,
+    insights::ShownInsights,
     lore::ShownLore,
     player_identity::PlayerIdentity,
     scenarios::ShownScenarios,
@@ -21,10 +25,10 @@ use crate::{
     settings::{EpisodeSettings, PromptSettings},
     turn::TurnError,
 };
-use colloquy_core::ids::FactId;
+use colloquy_core::ids::{FactId, SummaryId};
 use colloquy_memory::{
     authored::Language,
-    trace::{CandidateFate, EpisodeTrace, LoreTrace, ScenarioTrace, SectionTrace},
+    trace::{CandidateFate, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace},
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
@@ -34,6 +38,7 @@ const MAX_WORLD_CHARS: usize = 600;
 const MAX_HEADINGS: u32 = 7;
 
 struct SummaryItem {
+    id: SummaryId,
     from: u32,
     to: u32,
     at: DateTime<Utc>,
@@ -154,7 +159,17 @@ pub(super) struct PromptSelection {
     summaries_dropped: usize,
     memories_dropped: usize,
     episodes: ShownEpisodes,
+    insights: ShownInsights,
     lore: ShownLore,
+}
+
+/// Returns the tokens of a list with its heading; 0 for an empty list.
+const fn with_heading(tokens: u32) -> u32 {
+    if tokens > 0 {
+        tokens + HEADING_TOKENS + FRAME_TOKENS
+    } else {
+        0
+    }
 }
 
 impl PromptSelection {
@@ -182,6 +197,7 @@ impl PromptSelection {
             }
             room -= tokens;
             summaries.push(SummaryItem {
+                id: summary.id,
                 from: summary.from_turn,
                 to: summary.to_turn,
                 at: summary.created_at,
@@ -198,6 +214,7 @@ impl PromptSelection {
             memories,
             summaries,
             episodes: ShownEpisodes::default(),
+            insights: ShownInsights::default(),
             lore: ShownLore::default(),
         }
     }
@@ -225,11 +242,27 @@ impl PromptSelection {
 
     /// Returns the tokens of the summaries with their heading.
     fn summary_tokens(&self) -> u32 {
-        let tokens: u32 = self.summaries.iter().map(|item| item.tokens).sum();
-        tokens + if tokens > 0 { HEADING_TOKENS + FRAME_TOKENS } else { 0 }
+        with_heading(self.summaries.iter().map(|item| item.tokens).sum())
     }
 
-    /// Selects the lore within the rest of the `left` tokens after the summaries and the episodes.
+    /// Returns the tokens of the summaries and the episodes, with their headings.
+    fn tokens_of_past(&self) -> u32 {
+        self.summary_tokens() + with_heading(self.episodes.tokens())
+    }
+
+    /// Selects the insights within the rest of the `left` tokens after the summaries and the episodes.
+    pub(super) fn add_insights(
+        &mut self,
+        material: &PromptMaterial<'_>,
+        budgets: &PromptSettings,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) {
+        let left = left.saturating_sub(self.tokens_of_past());
+        self.insights = ShownInsights::select_fitting(material, budgets, &self.history, left, count);
+    }
+
+    /// Selects the lore within the rest of the `left` tokens after the summaries, the episodes and the insights.
     pub(super) fn add_lore(
         &mut self,
         templates: &Templates,
@@ -238,20 +271,15 @@ impl PromptSelection {
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<(), TurnError> {
-        let headed = if self.episodes.is_empty() {
-            0
-        } else {
-            HEADING_TOKENS + FRAME_TOKENS
-        };
-        let left = left.saturating_sub(self.summary_tokens() + self.episodes.tokens() + headed);
+        let left = left.saturating_sub(self.tokens_of_past() + with_heading(self.insights.tokens()));
         self.lore = ShownLore::select_fitting(templates, material, budgets, left, count)?;
         Ok(())
     }
 
-    /// Drops the least important remaining part. Lore goes first, then summaries, episodes, memories and raw turns;
-    /// state and pinned facts go last. Returns `false` if only persona and line are left.
+    /// Drops the least important remaining part. Lore goes first, then insights, summaries, episodes, memories and raw
+    /// turns; state and pinned facts go last. Returns `false` if only persona and line are left.
     pub(super) fn drop_least_important(&mut self, fates: &mut [CandidateFate]) -> bool {
-        if self.lore.drop_last() {
+        if self.lore.drop_last() || self.insights.drop_last() {
             // The condition has already dropped an entry.
         } else if !self.summaries.is_empty() {
             self.summaries.remove(0);
@@ -311,6 +339,18 @@ impl PromptSelection {
         Ok(messages)
     }
 
+    /// Returns the memories in the order of time, so that the newer of two conflicting facts is recognisable. Facts of
+    /// the same turn keep the order of their ids.
+    fn memories_in_order(&self, material: &PromptMaterial<'_>) -> Vec<(DateTime<Utc>, FactId, &str)> {
+        let dated = self.memories.iter().map(|(at, text)| {
+            let body = &material.hits[*at].body;
+            (body.valid_at, body.id, text.as_str())
+        });
+        let mut memories: Vec<_> = dated.collect();
+        memories.sort_by_key(|(at, fact, _)| (*at, *fact));
+        memories
+    }
+
     fn render_context(
         &self,
         templates: &Templates,
@@ -318,24 +358,15 @@ impl PromptSelection {
         material: &PromptMaterial<'_>,
     ) -> Result<String, TurnError> {
         let ages = material.ages();
-        let mut memories: Vec<(DateTime<Utc>, FactId, &str)> = self
-            .memories
-            .iter()
-            .map(|(at, text)| {
-                let body = &material.hits[*at].body;
-                (body.valid_at, body.id, text.as_str())
-            })
-            .collect();
-        // In order of time, so that the newer of two conflicting facts is recognisable. Facts of the same turn keep
-        // the order of their ids.
-        memories.sort_by_key(|(at, fact, _)| (*at, *fact));
-        let facts = memories
+        let facts = self
+            .memories_in_order(material)
             .into_iter()
             .map(|(at, _, text)| Ok(context! { text, ago => ages.describe_age(templates, at)? }));
         let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
         let is_dated = material.clock.is_some()
             || !facts.is_empty()
             || !self.episodes.is_empty()
+            || !self.insights.is_empty()
             || !self.summaries.is_empty()
             || self.standing.facts.is_dated()
             || self.standing.who.is_dated();
@@ -360,8 +391,9 @@ impl PromptSelection {
             .chain(self.lore.shown_texts(true))
             .collect();
         let episodes = self.episodes.template_values(templates, material)?;
+        let insights = self.insights.template_values(templates, material)?;
         let values = context! {
-            today, facts, world_state, overheard, past, lore, tells, episodes,
+            today, facts, world_state, overheard, past, lore, tells, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;
@@ -371,6 +403,16 @@ impl PromptSelection {
     /// Returns the positions of the shown offers of actions, and of the shown outcomes.
     pub(super) fn shown_actions(&self) -> (Vec<usize>, Vec<usize>) {
         self.standing.actions.shown()
+    }
+
+    /// Returns the number of lines about actions that did not fit.
+    pub(super) const fn dropped_actions(&self) -> usize {
+        self.standing.actions.dropped_count()
+    }
+
+    /// Returns the summaries in the prompt, oldest first.
+    pub(super) fn shown_summaries(&self) -> Vec<SummaryId> {
+        self.summaries.iter().map(|item| item.id).collect()
     }
 
     /// Returns the trace of the NPC's past.
@@ -388,6 +430,11 @@ impl PromptSelection {
         self.episodes.trace_episodes(material)
     }
 
+    /// Returns the trace of the insights.
+    pub(super) fn trace_insights(&self, material: &PromptMaterial<'_>) -> Vec<InsightTrace> {
+        self.insights.trace_insights(material)
+    }
+
     /// Returns how a standing fact is included; `None` if the fact is not included.
     pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
         if self.standing.facts.pinned_ids.contains(&fact) {
@@ -397,91 +444,6 @@ impl PromptSelection {
         } else {
             None
         }
-    }
-
-    /// Returns sizes and dropped content per section.
-    pub(super) fn trace_sections(
-        &self,
-        budgets: &PromptSettings,
-        system_tokens: u32,
-        line_tokens: u32,
-        count: &dyn Fn(&str) -> u32,
-    ) -> Vec<SectionTrace> {
-        let section = |name: &str, tokens, budget, dropped: Vec<String>| SectionTrace {
-            name: name.to_owned(),
-            tokens,
-            budget,
-            dropped,
-        };
-        let some = |count: usize, what: &str| (count > 0).then(|| format!("{count} {what}")).into_iter().collect();
-        let history_dropped = self
-            .history
-            .dropped_turns()
-            .map(|(from, to)| format!("turns {from} to {to}"));
-        let state_budget = u32::try_from(budgets.state_chars / 3).unwrap_or(u32::MAX);
-        let memories: u32 = self.memories.iter().map(|item| count(&item.1) + ITEM_TOKENS).sum();
-        let mut sections = vec![
-            section("system", system_tokens, budgets.total_tokens, vec![]),
-            section(
-                "pinned",
-                self.standing.facts.pinned_tokens(),
-                budgets.pinned_tokens,
-                some(self.standing.facts.pinned_dropped, "pinned facts"),
-            ),
-            section(
-                "summaries",
-                self.summaries.iter().map(|item| item.tokens).sum(),
-                budgets.summary_tokens,
-                some(self.summaries_dropped, "older summaries"),
-            ),
-            section(
-                "history",
-                self.history.tokens(),
-                budgets.history_tokens,
-                history_dropped.into_iter().collect(),
-            ),
-            section(
-                "state",
-                self.standing.state_tokens(),
-                state_budget,
-                some(self.standing.facts.state_dropped, "less important entries"),
-            ),
-            section(
-                "memory",
-                memories,
-                budgets.memory_tokens,
-                some(self.memories_dropped, "memories, to stay within the whole"),
-            ),
-            section("line", line_tokens, budgets.total_tokens, vec![]),
-        ];
-        if !self.standing.overheard.is_empty() || self.standing.overheard_dropped > 0 {
-            let dropped = some(self.standing.overheard_dropped, "earlier lines");
-            let tokens = self.standing.overheard_tokens();
-            sections.insert(6, section("overheard", tokens, budgets.overheard_tokens, dropped));
-        }
-        let who = &self.standing.who;
-        if !who.is_empty() || who.dropped_count() > 0 {
-            let dropped = some(who.dropped_count(), "lines about who the player is");
-            let section = section("acquaintance", who.tokens(), budgets.acquaintance_tokens, dropped);
-            sections.insert(1, section);
-        }
-        let past = &self.standing.past;
-        if !past.is_empty() || past.dropped_count() > 0 {
-            let dropped = some(past.dropped_count(), "scenarios");
-            sections.insert(6, section("scenarios", past.tokens(), budgets.scenario_tokens, dropped));
-        }
-        if !self.episodes.is_empty() || self.episodes.dropped_count() > 0 {
-            let dropped = some(self.episodes.dropped_count(), "episodes");
-            sections.insert(
-                6,
-                section("episodes", self.episodes.tokens(), budgets.episode_tokens, dropped),
-            );
-        }
-        if !self.lore.is_empty() || self.lore.dropped_count() > 0 {
-            let dropped = some(self.lore.dropped_count(), "entries of the lore");
-            sections.insert(6, section("lore", self.lore.tokens(), budgets.lore_tokens, dropped));
-        }
-        sections
     }
 
     /// Returns notes for a person who asks why content is missing.

@@ -73,11 +73,16 @@ mod tests {
             tokens: 0,
             hash: String::new(),
             candidates: vec![],
+            listed_hits: 0,
             scenarios: vec![],
             lore: vec![],
             offers: vec![],
             outcomes: vec![],
+            actions_left_out: 0,
+            summaries: vec![],
             episodes: vec![],
+            directives: vec![],
+            insights: vec![],
             notes: vec![],
         }
     }

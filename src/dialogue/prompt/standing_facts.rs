@@ -12,6 +12,7 @@ use super::{
     ages::AgeFormatter,
     assembly::{ITEM_TOKENS, PromptMaterial},
     attribution::{Attribution, attribute_to, render_statement},
+    content_hash::ContentHash,
     templates::Templates,
 };
 use crate::{settings::PromptSettings, turn::TurnError};
@@ -210,6 +211,25 @@ impl StandingFacts {
     pub(super) fn pinned_values(&self) -> Vec<Value> {
         let texts = self.pinned.iter().map(|item| item.text.as_str());
         texts.map(|text| context! { text }).collect()
+    }
+
+    /// Adds the pinned facts to a hash.
+    pub(super) fn add_pinned(&self, hash: &mut ContentHash) {
+        for item in &self.pinned {
+            hash.add_text(&item.text);
+        }
+    }
+    /// Adds the state entries to a hash, in the order of the template.
+    pub(super) fn add_state(&self, hash: &mut ContentHash) {
+        let mut entries: Vec<&StateEntry> = self.state.iter().collect();
+        entries.sort_by_key(|entry| (entry.block as u32, entry.said_at, entry.fact));
+        for entry in entries {
+            hash.add_number(entry.block as u32);
+            hash.add_text(&entry.text);
+            if let Some(at) = entry.said_at {
+                hash.add_time(at);
+            }
+        }
     }
 
     /// Returns the sections for the template, each with its newest entry last.

@@ -4,12 +4,13 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use super::{untrusted::escape_untrusted, world::CachedWorldLines};
+use super::{content_hash::ContentHash, untrusted::escape_untrusted, world::CachedWorldLines};
 use colloquy_core::ids::{NpcId, PlayerId, TenantId, WorldId};
 use colloquy_memory::{
     actions::{ActionRule, no_arguments},
     attributes::{AttributeAuthor, AttributeRule},
     authored::{Language, Npc, ReplyLanguage, World},
+    directive::SelectedDirectives,
     keywords::with_particle,
     state_block::StateRules,
     summary::ToldContent,
@@ -129,6 +130,8 @@ pub struct Templates {
     /// The words of summaries and episodes, which recur in later turns.
     told: moka::sync::Cache<String, Arc<ToldContent>>,
     hasher: std::hash::RandomState,
+    /// The hash of the texts of all templates.
+    source_hash: String,
 }
 
 impl Templates {
@@ -141,6 +144,7 @@ impl Templates {
         let mut env = Environment::new();
         env.set_undefined_behavior(UndefinedBehavior::Strict);
         env.add_filter("with_particle", with_particle);
+        let mut sources = ContentHash::default();
         for language in [Language::En, Language::Ko] {
             for &(template, file, en, ko) in SHIPPED {
                 let shipped = match language {
@@ -157,6 +161,7 @@ impl Templates {
                     }
                     None => (shipped.to_owned(), template.file_name(language)),
                 };
+                sources.add_text(&source);
                 env.add_template_owned(template.file_name(language), source)
                     .map_err(|error| anyhow::anyhow!("the prompt template {origin} does not parse: {error:#}"))?;
             }
@@ -170,9 +175,15 @@ impl Templates {
             world_lines: moka::sync::Cache::new(MAX_CACHED_WORLD_LINES),
             told: moka::sync::Cache::new(MAX_CACHED_TOLD),
             hasher: std::hash::RandomState::new(),
+            source_hash: sources.finish(),
         };
         templates.try_render_all()?;
         Ok(templates)
+    }
+
+    /// Returns the first 8 hexadecimal digits of the SHA-256 of the templates' texts.
+    pub(crate) fn source_hash(&self) -> &str {
+        &self.source_hash
     }
 
     /// Renders `template`. Text of players or models among the values must have passed
@@ -242,20 +253,22 @@ impl Templates {
         &self,
         world: &World,
         npc: &Npc,
+        directives: &SelectedDirectives,
         ask_for_state: bool,
     ) -> Result<Arc<str>, TemplateError> {
         // Tenants may use equal names, and rows are edited. The cached text is valid only for identical rows.
         let key = (world.id.clone(), npc.id.clone());
         if let Some(kept) = self.systems.get(&key)
-            && kept.is_rendered_from(world, npc, ask_for_state)
+            && kept.is_rendered_from(world, npc, directives, ask_for_state)
         {
             return Ok(kept.text.clone());
         }
-        let values = system_values(world, npc, ask_for_state, Vec::new());
+        let values = system_values(world, npc, directives, ask_for_state, Vec::new());
         let text: Arc<str> = self.render(npc.language, Template::ReplySystem, values)?.into();
         let kept = CachedSystemPrompt {
             world: world.clone(),
             npc: npc.clone(),
+            directives: directives.clone(),
             ask_for_state,
             text: text.clone(),
         };
@@ -294,6 +307,7 @@ impl Templates {
             let values = context! {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
+                directives => context! { texts => list(), instructions => list(), fails_if => list() },
                 ask_for_state => !texts.is_empty(), can_ask_actions => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
                 who => each(context! { name => "x", ago => "x", summary => "x", before => "x" }).pop(),
                 pinned => each(context! { text => "x" }),
@@ -309,6 +323,7 @@ impl Templates {
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,
+                max_insights => 1, max_insight => 1,
                 memory => list(), size => 1, cast => each(context! { name => "x", description => "x" }),
                 state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
                 findings => each(context! { id => "F1", kind => "event", decision => "open", decided => false, text => "x", reason => "x" }),
@@ -327,6 +342,7 @@ impl Templates {
                 past => each(context! { told => list() }).pop(),
                 lore => list(), tells => list(), content => "x",
                 episodes => each(context! { ago => "x", turn => 1, place => "x", text => "x" }),
+                insights => each(context! { ago => "x", text => "x" }),
                 now => each(context! { who => "x", place => "x", status => "x", item => "x" }),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",
@@ -352,18 +368,28 @@ impl Templates {
 struct CachedSystemPrompt {
     world: World,
     npc: Npc,
+    directives: SelectedDirectives,
     ask_for_state: bool,
     text: Arc<str>,
 }
 
 impl CachedSystemPrompt {
-    fn is_rendered_from(&self, world: &World, npc: &Npc, ask_for_state: bool) -> bool {
-        self.ask_for_state == ask_for_state && self.world == *world && self.npc == *npc
+    fn is_rendered_from(&self, world: &World, npc: &Npc, directives: &SelectedDirectives, ask_for_state: bool) -> bool {
+        self.ask_for_state == ask_for_state
+            && self.directives == *directives
+            && self.world == *world
+            && self.npc == *npc
     }
 }
 
 /// Returns the values of the first section. `others` are the names of the other NPCs present.
-pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, others: Vec<String>) -> Value {
+pub(super) fn system_values(
+    world: &World,
+    npc: &Npc,
+    directives: &SelectedDirectives,
+    ask_for_state: bool,
+    others: Vec<String>,
+) -> Value {
     let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
     // If replies follow the player's language, NPCs among themselves use the world's language.
     let spoken = if players_language { world.language } else { npc.language };
@@ -379,6 +405,10 @@ pub(super) fn system_values(world: &World, npc: &Npc, ask_for_state: bool, other
             speech_style => npc.persona.speech_style.as_str(),
             boundaries => npc.persona.boundaries.clone(),
             cues => npc.persona.cues.clone(),
+        },
+        directives => context! {
+            texts => directives.texts.clone(), instructions => directives.instructions.clone(),
+            fails_if => directives.fails_if.clone(),
         },
         ask_for_state,
         can_ask_actions => world.settings.action_rules().iter().any(|rule| rule.is_for(npc)),
@@ -485,6 +515,7 @@ mod tests {
             rules: vec![],
             settings: colloquy_memory::authored::WorldSettings::default(),
             lore_version: 0,
+            tenant: colloquy_memory::tiers::TenantTier::default(),
             version: 1,
             updated_at: now,
         };
@@ -502,9 +533,10 @@ mod tests {
             version: 1,
             updated_at: now,
         };
-        let first = templates.render_system(&world, &mira, false).unwrap();
+        let none = SelectedDirectives::default();
+        let first = templates.render_system(&world, &mira, &none, false).unwrap();
         assert!(first.contains("You are Mira"));
-        assert_eq!(templates.render_system(&world, &mira, false).unwrap(), first);
+        assert_eq!(templates.render_system(&world, &mira, &none, false).unwrap(), first);
         // Another tenant's NPC of the same name, or an edit without a new version.
         let other = Npc {
             name: "Mara".to_owned(),
@@ -512,7 +544,7 @@ mod tests {
         };
         assert!(
             templates
-                .render_system(&world, &other, false)
+                .render_system(&world, &other, &none, false)
                 .unwrap()
                 .contains("You are Mara")
         );
@@ -520,9 +552,14 @@ mod tests {
             premise: "A dark valley.".to_owned(),
             ..world.clone()
         };
-        assert!(templates.render_system(&dark, &mira, false).unwrap().contains("dark"));
-        assert_ne!(templates.render_system(&world, &mira, true).unwrap(), first);
-        assert_eq!(templates.render_system(&world, &mira, false).unwrap(), first);
+        assert!(
+            templates
+                .render_system(&dark, &mira, &none, false)
+                .unwrap()
+                .contains("dark")
+        );
+        assert_ne!(templates.render_system(&world, &mira, &none, true).unwrap(), first);
+        assert_eq!(templates.render_system(&world, &mira, &none, false).unwrap(), first);
 
         for _ in 0..2 {
             let line = |language| templates.render_line(language, "hi <b>").unwrap();

@@ -6,6 +6,7 @@ mod budgets;
 mod claims;
 mod diversity;
 mod episodes;
+mod insights;
 mod past;
 mod reach;
 mod settings;
@@ -20,7 +21,7 @@ use super::{ActionLines, Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
     episodes::EpisodeHit,
     npc_conversation::Scene,
-    recall::{RecallHit, TopicGate, TopicRelevance},
+    recall::{RecallHit, TopicRelevance},
     scenarios::NpcPast,
     settings::DialogueSettings,
     turn::TurnError,
@@ -29,11 +30,13 @@ use colloquy_core::ids::{DialogueId, DialogueKind, FactId, PlayerId, SummaryId, 
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     calibration::Calibration,
+    directive::SelectedDirectives,
     fact::{Audience, Cause, Fact, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
+    insight::Insight,
     scoring::RecallWeights,
     summary::{Meeting, MeetingRecap, Summary},
     tokens::TokenCounter,
-    trace::{CandidateFate, ScoreParts},
+    trace::{CandidateFate, ScoreParts, TopicGate},
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -60,6 +63,7 @@ fn world(language: Language) -> World {
         rules: vec![rule.to_owned()],
         settings: WorldSettings::default(),
         lore_version: 0,
+        tenant: colloquy_memory::tiers::TenantTier::default(),
         version: 1,
         updated_at: at(0),
     }
@@ -149,6 +153,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
         derived_from: vec![],
         pii: vec![],
         authored: false,
+        corrects: None,
         version: 1,
     }
 }
@@ -202,6 +207,7 @@ fn dialogue() -> DialogueId {
 struct PromptCase {
     world: World,
     npc: Npc,
+    directives: SelectedDirectives,
     line: String,
     history: Vec<BufferedTurn>,
     summaries: Vec<Summary>,
@@ -210,6 +216,7 @@ struct PromptCase {
     action_lines: ActionLines,
     hits: Vec<RecallHit>,
     episodes: Vec<EpisodeHit>,
+    insights: Vec<Insight>,
     past: Option<NpcPast>,
     meeting: Option<Meeting>,
     gate: TopicGate,
@@ -223,6 +230,7 @@ impl PromptCase {
         Self {
             world: world(language),
             npc: npc(language),
+            directives: SelectedDirectives::default(),
             line: line.to_owned(),
             history: vec![],
             summaries: vec![],
@@ -231,6 +239,7 @@ impl PromptCase {
             action_lines: ActionLines::default(),
             hits: vec![],
             episodes: vec![],
+            insights: vec![],
             past: None,
             meeting: None,
             gate: TopicGate::Open,
@@ -243,6 +252,7 @@ impl PromptCase {
         let material = PromptMaterial {
             world: &self.world,
             npc: &self.npc,
+            directives: &self.directives,
             dialogue: dialogue(),
             player: self.player.as_ref(),
             scene: self.scene.as_ref(),
@@ -251,6 +261,7 @@ impl PromptCase {
             tells: &[],
             lore: None,
             episodes: &self.episodes,
+            insights: &self.insights,
             overheard: &[],
             line: &self.line,
             history: &self.history,

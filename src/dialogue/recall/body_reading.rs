@@ -6,14 +6,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{
-    RankedCandidate, RecallHit, RecallRequest, TopicGate, TopicRelevance, best_first, rank_body, recall_weights, topic,
-};
+use super::{RankedCandidate, RecallHit, RecallRequest, TopicRelevance, best_first, rank_body, recall_weights, topic};
 use crate::{Services, settings::RecallSettings};
 use colloquy_core::ids::{DialogueKind, FactId};
 use colloquy_memory::{
     agreement::{self, ComparedStatement},
     scoring::dot_product,
+    trace::TopicGate,
 };
 use colloquy_ports::{
     StoreError,

@@ -73,6 +73,15 @@ impl LatestWrites {
     }
 }
 
+/// Which changes a folded state of a world has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StatePosition {
+    /// The highest `seq` of a change in the state; 0: no change.
+    pub seq: i64,
+    /// As in [`StateChanges`](colloquy_ports::ledger::state::StateChanges).
+    pub generation: i64,
+}
+
 /// A world's state, as far as it was read.
 #[derive(Default)]
 struct FoldedState {
@@ -176,6 +185,16 @@ impl MemoryCache {
         scope: &TenantScope,
         world: &WorldId,
     ) -> Result<Arc<WorldState>, StoreError> {
+        Ok(self.positioned_state(services, scope, world).await?.0)
+    }
+
+    /// Returns the state of a world as [`Self::world_state`] does, with its position.
+    pub(crate) async fn positioned_state(
+        &self,
+        services: &Services,
+        scope: &TenantScope,
+        world: &WorldId,
+    ) -> Result<(Arc<WorldState>, StatePosition), StoreError> {
         let entry = self
             .worlds
             .get_with((scope.tenant().clone(), world.clone()), Arc::default);
@@ -191,7 +210,11 @@ impl MemoryCache {
         }
         folded.generation = Some(fresh.generation);
         folded.fold_changes(&fresh.changes);
-        Ok(folded.state.clone())
+        let position = StatePosition {
+            seq: folded.seq,
+            generation: fresh.generation,
+        };
+        Ok((folded.state.clone(), position))
     }
 }
 

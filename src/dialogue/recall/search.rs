@@ -213,7 +213,8 @@ async fn read_valid_facts(
     Ok(facts)
 }
 
-fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
+/// Returns the body of a fact as it is now.
+pub(crate) fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
     RecallBody {
         id: fact.id,
         version: fact.version,

@@ -1,31 +1,22 @@
 //! Decides whether a found fact is about the line at all. Importance or newness alone does not count.
 
 use crate::{intent::ClassifiedIntent, turn::TurnInput};
-use colloquy_memory::{calibration::Calibration, scoring::RecallWeights, trace::ScoreParts, turn::Intent};
+use colloquy_memory::{
+    calibration::Calibration,
+    scoring::RecallWeights,
+    trace::{ScoreParts, TopicGate},
+    turn::Intent,
+};
 
-/// The strictness of the topic check for a turn's memories.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TopicGate {
-    /// No check. The line has no informative word (a greeting, a line between NPCs), or asks for all known facts ("what
-    /// do you know of me?").
-    Open,
-    /// The line asks for memories, so a weak relation suffices.
-    Asked,
-    /// All other lines, including small talk.
-    Strict,
-}
-
-impl TopicGate {
-    /// Returns the gate for a turn. `says_nothing`: the line has no word to search by.
-    pub(crate) fn for_turn(input: &TurnInput, classified: &ClassifiedIntent, says_nothing: bool) -> Self {
-        if input.player.is_none() || input.is_greeting() {
-            return Self::Open;
-        }
-        match classified.intent {
-            Intent::Memory | Intent::Overheard if says_nothing => Self::Open,
-            Intent::Memory | Intent::Overheard => Self::Asked,
-            Intent::Chat | Intent::Scenario | Intent::World => Self::Strict,
-        }
+/// Returns the gate for a turn. `says_nothing`: the line has no word to search by.
+pub(crate) fn gate_for_turn(input: &TurnInput, classified: &ClassifiedIntent, says_nothing: bool) -> TopicGate {
+    if input.player.is_none() || input.is_greeting() {
+        return TopicGate::Open;
+    }
+    match classified.intent {
+        Intent::Memory | Intent::Overheard if says_nothing => TopicGate::Open,
+        Intent::Memory | Intent::Overheard => TopicGate::Asked,
+        Intent::Chat | Intent::Scenario | Intent::World => TopicGate::Strict,
     }
 }
 

@@ -1,27 +1,16 @@
-//! Manual edits: facts that people write and correct over REST.
+//! Facts that people write over REST.
 
 use super::{reconciliation::AudienceMemory, timeline_reading::NeighbourQuery};
 use crate::{Services, jobs::outbox::relay_or_log};
-use colloquy_core::{
-    ids::{FactId, WorldId},
-    scope::TenantScope,
-};
+use colloquy_core::{ids::WorldId, scope::TenantScope};
 use colloquy_memory::{
     agreement,
-    fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement, embedded_text},
+    fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement},
     locks::DisclosureLocks,
     party::AUTHOR,
     timeline,
 };
-use colloquy_ports::{
-    StoreError,
-    ledger::{
-        audit::Edit,
-        facts::{FactEditOutcome, FactHistoryEntry, FactPatch},
-    },
-    llm::LlmError,
-    vectors::MemoryScope,
-};
+use colloquy_ports::{StoreError, ledger::audit::Edit, llm::LlmError, vectors::MemoryScope};
 
 /// A manual fact, written by a person.
 #[derive(Debug, Clone)]
@@ -39,15 +28,6 @@ pub struct ManualFact {
     pub valid_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// A person's correction of a fact. Unset fields stay unchanged.
-#[derive(Debug, Clone, Default)]
-pub struct FactCorrection {
-    pub content: Option<String>,
-    pub keywords: Option<Vec<String>>,
-    pub importance: Option<Importance>,
-    pub pinned: Option<bool>,
-}
-
 /// The reason why a manual fact was not stored.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ManualEditError {
@@ -57,9 +37,6 @@ pub enum ManualEditError {
     #[error("the embedder failed: {0}")]
     Embedder(#[from] LlmError),
 }
-
-/// The maximum number of reads for one correction, while others write to the fact.
-const MAX_CORRECTION_READS: usize = 8;
 
 /// Embeds, writes and indexes a manual fact.
 pub async fn write_manual_fact(
@@ -132,88 +109,11 @@ async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFa
     Ok(bodies.iter().any(|body| body.speaker != AUTHOR))
 }
 
-/// Corrects a fact, and embeds it again if its text changes. Without `if_version`, concurrent edits stay, and the
-/// correction applies on top of them.
-pub async fn correct_fact(
+pub(super) async fn embed_text(
     services: &Services,
     scope: &TenantScope,
-    id: FactId,
-    correction: FactCorrection,
-    if_version: Option<u32>,
-    edit: &Edit,
-) -> Result<FactEditOutcome, ManualEditError> {
-    for _ in 1..MAX_CORRECTION_READS {
-        let outcome = correct_once(services, scope, id, &correction, if_version, edit).await?;
-        let overtaken = if_version.is_none() && matches!(outcome, FactEditOutcome::VersionMismatch { .. });
-        if !overtaken {
-            return Ok(outcome);
-        }
-    }
-    correct_once(services, scope, id, &correction, if_version, edit).await
-}
-
-/// Corrects a fact, unless another writer changes the fact between the read and the write.
-async fn correct_once(
-    services: &Services,
-    scope: &TenantScope,
-    id: FactId,
-    correction: &FactCorrection,
-    if_version: Option<u32>,
-    edit: &Edit,
-) -> Result<FactEditOutcome, ManualEditError> {
-    let facts = &services.ledger.facts;
-    let mut patch = FactPatch {
-        content: correction.content.clone(),
-        keywords: correction.keywords.clone(),
-        importance: correction.importance,
-        pinned: correction.pinned,
-        embedding: None,
-    };
-    let mut expected = if_version;
-    if correction.content.is_some() || correction.keywords.is_some() {
-        let Some(fact) = facts.load_fact(scope, id).await? else {
-            return Ok(FactEditOutcome::NotFound);
-        };
-        let own = own_text_of(services, scope, &fact).await?;
-        let content = correction.content.as_ref().unwrap_or(&own.0);
-        let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
-        if (content, keywords) != (&own.0, &own.1) {
-            patch.embedding = Some(embed_text(services, scope, embedded_text(content, keywords)).await?);
-        }
-        // The embedding decision belongs to the text as read. If another writer changes the text, the ledger must
-        // refuse.
-        expected.get_or_insert(fact.version);
-    }
-    let outcome = facts.edit_fact(scope, id, &patch, expected, edit).await?;
-    if matches!(outcome, FactEditOutcome::Done(_)) {
-        relay_or_log(services).await;
-    }
-    Ok(outcome)
-}
-
-/// Returns the fact's own sentence and keywords: from its statement, or from a person's edits. Texts merged from
-/// duplicates do not count, because a duplicate may be unsaid while the vector stays.
-async fn own_text_of(
-    services: &Services,
-    scope: &TenantScope,
-    fact: &Fact,
-) -> Result<(String, Vec<String>), StoreError> {
-    let history = services.ledger.facts.load_history(scope, fact.id).await?;
-    let edited = |field: &str| {
-        history.iter().rev().find_map(|entry| match entry {
-            FactHistoryEntry::Edited { patch, .. } => patch.get(field).cloned(),
-            _ => None,
-        })
-    };
-    let content = edited("content").and_then(|value| serde_json::from_value(value).ok());
-    let keywords = edited("keywords").and_then(|value| serde_json::from_value(value).ok());
-    Ok((
-        content.unwrap_or_else(|| fact.statement.content.clone()),
-        keywords.unwrap_or_else(|| fact.statement.keywords.clone()),
-    ))
-}
-
-async fn embed_text(services: &Services, scope: &TenantScope, text: String) -> Result<Vec<f32>, ManualEditError> {
+    text: String,
+) -> Result<Vec<f32>, ManualEditError> {
     let mut vectors = services.embed_passages(scope, &[text]).await?;
     vectors
         .pop()

@@ -403,6 +403,7 @@ fn as_fact(new: &NewFact) -> Fact {
         derived_from: new.derived_from.clone(),
         pii: new.pii.clone(),
         authored: new.authored,
+        corrects: None,
         version: 1,
     }
 }

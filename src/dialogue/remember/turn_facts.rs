@@ -1,5 +1,7 @@
 //! Writes the episode and the facts of one turn: facts private to the player, facts for all hearers, and the NPC's facts about itself.
 
+use chrono::{DateTime, Days, Utc};
+
 use super::{
     InjectedMemory,
     extraction::{FreshEpisode, FreshFact, LearnedFacts},
@@ -20,7 +22,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     episode::Episode,
-    fact::{Audience, Cause, NewFact},
+    fact::{Audience, Cause, NewFact, Statement},
     timeline::{FlaggedFact, JudgeBudgetShare, KnownFact, TimelineResolution},
 };
 use colloquy_ports::{
@@ -174,6 +176,13 @@ fn new_episode(
     })
 }
 
+/// Returns the end of retention of a new fact, by its kind. Pinned facts, among them limits of safety, do not expire.
+fn expiry_of(said: &JobInput, statement: &Statement) -> Option<DateTime<Utc>> {
+    let retention = said.world.settings.retention.as_ref().filter(|_| !statement.pinned)?;
+    let days = retention.days_of(statement.kind)?;
+    said.turn.committed_at.checked_add_days(Days::new(days.into()))
+}
+
 fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fresh: &FreshFact) -> NewFact {
     NewFact {
         id: fresh.id,
@@ -183,7 +192,7 @@ fn new_fact(said: &JobInput, audience: &Audience, injected: &InjectedMemory, fre
         statement: fresh.statement.clone(),
         // The time of the line, not the time of the job.
         valid_at: said.turn.committed_at,
-        expires_at: None,
+        expires_at: expiry_of(said, &fresh.statement),
         cause: Cause::Turn(said.turn.id),
         source: Some((said.turn.dialogue, said.turn.number)),
         derived_from: Vec::new(),

@@ -1,4 +1,5 @@
-//! Summaries and curation passes after a silence: the curator looks for dialogues in which nothing was said for a while.
+//! Summaries and curation passes after a silence: the curator looks for dialogues in which nothing was said for a while,
+//! or that have ended.
 //!
 //! Turns, cuts and rewinds mark their dialogue in the ledger, so a look needs no actor of the dialogue. A look takes the
 //! mark away, or moves the mark to the last turn. Of several nodes, only one can do that to a mark, and queues the job.
@@ -31,7 +32,19 @@ pub struct SilenceReport {
     pub more: bool,
 }
 
-/// Queues the summaries and curation passes that a silence has made due.
+/// Returns the last mark that a look checks. `None`: there is nothing to look for. Without summaries after a silence, only
+/// the ends of dialogues are looked for, which have the earliest mark.
+#[must_use]
+pub fn last_mark_to_check(
+    rules: &SummaryRules,
+    curation: &CurationSettings,
+    now: DateTime<Utc>,
+) -> Option<DateTime<Utc>> {
+    let ends = curation.is_on().then_some(DateTime::UNIX_EPOCH);
+    rules.after_silence.map(|after| now - after).or(ends)
+}
+
+/// Queues the summaries and curation passes that a silence, or the end of a dialogue, has made due.
 ///
 /// # Errors
 /// The store's. Dialogues without a check stay marked for the next look.
@@ -42,13 +55,10 @@ pub async fn queue_jobs_after_silence(
     scope: &TenantScope,
     now: DateTime<Utc>,
 ) -> StoreResult<SilenceReport> {
-    let Some(after) = rules.after_silence else {
+    let Some(until) = last_mark_to_check(rules, curation, now) else {
         return Ok(SilenceReport::default());
     };
-    let checks = ledger
-        .curator
-        .list_silence_checks(scope, now - after, MAX_CHECKS)
-        .await?;
+    let checks = ledger.curator.list_silence_checks(scope, until, MAX_CHECKS).await?;
     let is_full = checks.len() == MAX_CHECKS as usize;
     let mut report = SilenceReport::default();
     for check in checks {
@@ -85,7 +95,9 @@ fn check_silence(
     let unsummarised = head.number.saturating_sub(check.summarised_through);
     let summarise = check.is_read_again && summary::is_due_after_silence(rules, unsummarised, silence);
     let unread = head.number.saturating_sub(check.curated_through);
-    let curate = curation.is_on() && unread >= curation.min_turns;
+    // No later turn of an ended dialogue makes a pass due.
+    let worth_a_pass = if check.is_closed { 1 } else { curation.min_turns };
+    let curate = curation.is_on() && unread >= worth_a_pass;
     if summarise || curate {
         SilenceOutcome::Queue {
             summary: summarise.then(|| ids.next_id()),

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply};
+use super::{
+    CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply,
+    turn_trace::trace_of_turn,
+};
 use crate::{
     Services, actions, episodes,
     jobs::new_jobs,
@@ -28,7 +31,7 @@ use colloquy_memory::{
     state_block::{self, StateBlock, StateBlockError, StateRules},
     summary,
     tokens::TokenCounter,
-    trace::{Timings, TurnTrace},
+    trace::Timings,
     turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
     vocabulary::Vocabulary,
 };
@@ -49,8 +52,6 @@ pub(super) struct UncommittedTurn {
     pub cuts: Vec<Requester>,
     pub gathered: GatheredContext,
     pub prompt: Prompt,
-    /// As in [`TurnTrace::unchanged_tokens`].
-    pub unchanged_tokens: Option<u32>,
     pub reply: Reply,
     pub done_seq: u64,
     pub timings: Timings,
@@ -97,7 +98,7 @@ pub(super) async fn commit_reply(
         sealed_reply: uncut.map(|text| (text, turn.committed_at + seal)),
         cuts,
         checkpoint: checkpoint.clone(),
-        trace: trace_of(services, input, &turn, spoken, notes, &checkpoint),
+        trace: trace_of_turn(services, input, &turn, spoken, notes, &checkpoint),
         state,
         actions,
         episode,
@@ -481,70 +482,6 @@ fn jobs_of(
 /// reply that ended with the server or the session does wait.
 fn needs_playback_ack(playback: Playback, cut: bool) -> bool {
     playback == Playback::Ack && !cut
-}
-
-fn trace_of(
-    services: &Services,
-    input: &TurnInput,
-    turn: &Turn,
-    spoken: UncommittedTurn,
-    state_notes: Vec<String>,
-    checkpoint: &Checkpoint,
-) -> TurnTrace {
-    let told_locks = checkpoint.told_locks.clone();
-    let told = told_locks.clone().unwrap_or_default();
-    let locked = prompt_locks::undisclosed_words(input, &spoken.gathered, &spoken.prompt, &told);
-    let UncommittedTurn {
-        gathered,
-        prompt,
-        unchanged_tokens,
-        reply,
-        timings,
-        ..
-    } = spoken;
-    let mut calls = gathered.calls;
-    calls.push(reply.call);
-    let mut notes = gathered.notes;
-    if input.continuation.is_some() {
-        notes.push("a reply that was cut was taken up again".to_owned());
-    }
-    notes.extend(prompt.notes);
-    notes.extend(reply.notes);
-    notes.extend(state_notes);
-    if turn.status == TurnStatus::Interrupted {
-        notes.push("the player cut the reply".to_owned());
-    }
-    if services.models.is_offline() {
-        notes.push("scripted: no language model was asked".to_owned());
-    }
-    if services.embedder.info().offline {
-        notes.push("offline embedder: relevance is lexical".to_owned());
-    }
-    TurnTrace {
-        at: turn.committed_at,
-        intent: gathered.intent.intent,
-        intent_source: gathered.intent.source,
-        query: gathered.query,
-        candidates: prompt.candidates,
-        scenarios: prompt.scenarios,
-        lore: prompt.lore,
-        episodes: prompt.episodes,
-        place: gathered.place,
-        progress: gathered.past.map(|past| past.progress),
-        told_in: input.checkpoint.turns_told_in(),
-        locks: checkpoint.locks.clone().unwrap_or_default(),
-        told_locks,
-        locked,
-        confided: checkpoint.confided.clone(),
-        sections: prompt.sections,
-        prompt_tokens: prompt.tokens,
-        unchanged_tokens,
-        prompt_hash: prompt.hash,
-        calls,
-        timings,
-        notes,
-        state_block: reply.began_block,
-    }
 }
 
 /// Appends the turn to the buffer. The buffer is a copy: an error here costs a rebuild from the ledger, not the turn.

@@ -2,36 +2,38 @@
 
 use std::sync::Arc;
 
-use tokio::sync::OnceCell;
 use tracing::{Instrument as _, debug_span};
 
-use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch};
+use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch, world_state::StateOfTurn};
 use crate::{
     Services, acquaintance,
     actions::{self, TurnActions},
-    episodes::{self, EpisodeHit},
+    episodes::{self, EpisodeHit, ReadEpisodes},
+    insights,
     intent::{self, ClassifiedIntent},
     locks,
     lore::{self, FoundLore, LoreOfTurn},
     overheard,
     prompt::{self, Prompt, PromptMaterial, PromptReader},
-    recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, TopicGate},
+    recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, StatePosition},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast},
     scene::Scene,
 };
+use colloquy_core::ids::FactId;
 use colloquy_memory::{
     aliases::SpeakerAndListener,
-    authored::Greeting,
+    authored::{Greeting, Npc},
     fact::Fact,
     game_clock::GameClock,
+    insight::Insight,
     keywords::TermWeights,
     locks::DisclosureLocks,
     party,
     state::WorldState,
     summary::{Meeting, Summary},
     tokens::TokenCounter,
-    trace::{CallTrace, Timings},
+    trace::{CallTrace, Timings, TopicGate},
     turn::Intent,
 };
 use colloquy_ports::{
@@ -79,17 +81,22 @@ pub(crate) struct GatheredContext {
     pub intent: ClassifiedIntent,
     pub query: String,
     pub hits: Vec<RecallHit>,
+    /// The number of found facts, of which `hits` may have only the best.
+    pub found_facts: usize,
     /// How closely the hits must match the line.
     pub gate: TopicGate,
     pub standing: Vec<Fact>,
     pub world_lines: Vec<String>,
     /// The state of the world, which has its clock.
     pub state: Arc<WorldState>,
+    pub state_position: StatePosition,
     pub actions: TurnActions,
     /// The NPC's last talk with the player in another session.
     pub meeting: Option<Meeting>,
     /// The summaries of turns before the history, in the form that the NPC may tell.
     pub summaries: Vec<Summary>,
+    /// The facts that were removed from memory, if the removal changed a summary or an episode.
+    pub redacted: Vec<FactId>,
     /// The lines that NPCs said to each other, if the turn needs them.
     pub overheard: overheard::OverheardLines,
     /// The locked content that earlier prompts of the dialogue had: content that some players may not hear.
@@ -102,6 +109,8 @@ pub(crate) struct GatheredContext {
     pub lore: Option<FoundLore>,
     /// The episodes that the prompt may have.
     pub episodes: Vec<EpisodeHit>,
+    /// The insights that the prompt may have, newest first.
+    pub insights: Vec<Insight>,
     /// Where the player is, or else the NPC.
     pub place: Option<String>,
     pub counter: TokenCounter,
@@ -134,6 +143,7 @@ impl GatheredContext {
         let material = PromptMaterial {
             world: &input.world,
             npc: &input.npc,
+            directives: &input.selected_directives(),
             dialogue: input.dialogue.id,
             player: input.player.as_ref(),
             scene: self.scene.as_ref(),
@@ -142,6 +152,7 @@ impl GatheredContext {
             tells: &self.tells,
             lore: self.lore.as_ref(),
             episodes: &self.episodes,
+            insights: &self.insights,
             line: &input.line,
             continued_text: input
                 .continuation
@@ -203,7 +214,7 @@ pub(super) async fn gather_timed(
     };
     let around = read_surroundings(services, input, &state);
     let meeting = acquaintance::last_meeting(services, input);
-    let reading = episodes::read_episodes(services, input);
+    let reading = read_past_talks(services, input);
     let (recalled, sorted, meeting, read, around) =
         if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
             let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
@@ -224,16 +235,15 @@ pub(super) async fn gather_timed(
     let mut recalled = recalled?;
     let (known, (mut classified, intent_ms)) = sorted?;
     let (lines, actions) = around?;
-    let gate = TopicGate::for_turn(input, &classified, recalled.query.says_nothing);
+    let gate = recall::gate_for_turn(input, &classified, recalled.query.says_nothing);
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
     recalled.notes.extend(classified.note_of_failure(classify));
-    let StandingMemory {
-        facts, taken_out: gone, ..
-    } = std::mem::take(&mut recalled.standing);
+    let StandingMemory { facts, taken_out, .. } = std::mem::take(&mut recalled.standing);
+    let gone = taken_out;
     let standing = locks::filter_open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
-        recalled.hits.retain(|hit| can_be_greeted_with(&hit.body));
+        recalled.keep_facts_for_greeting();
     }
     let lore = recalled.lore.take();
     let lore = lore.map(|prepared| prepared.find(classified.is_about_something()));
@@ -241,33 +251,40 @@ pub(super) async fn gather_timed(
     let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();
     let compared = embedding.filter(|_| classified.is_about_something());
-    let (overheard, locks_before, past, tells, episodes) = tokio::try_join!(
+    let (read_episodes, read_insights) = read?;
+    let (overheard, locks_before, past, tells, episodes, insights) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
         scenarios::find_tells(services, input, &world, progress),
-        episodes::find_candidates(services, input, read?, compared, &gone),
+        episodes::find_candidates(services, input, read_episodes, compared, &gone),
+        insights::find_usable(services, input, read_insights, &gone),
     )?;
+    let told = redaction::redact_texts(&gone, input.dialogue.created_at, &input.summaries, meeting?.as_ref());
     Ok(GatheredContext {
         scene,
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,
+        found_facts: recalled.found,
+        redacted: told.redacting_facts(&gone, &episodes),
         gate,
         standing,
         world_lines: lines,
         state: world,
+        state_position: state.position().await?,
         actions,
-        meeting: meeting?.map(|meeting| redaction::redact_meeting(&gone, meeting)),
-        summaries: redaction::redact_summaries(&gone, input.dialogue.created_at, &input.summaries),
+        meeting: told.meeting,
+        summaries: told.summaries,
         overheard,
         locks_before,
         past,
         tells,
         lore,
         episodes,
+        insights,
         place,
-        counter: reply_counter(services, input),
+        counter: reply_counter(services, &input.npc),
         calls,
         notes: recalled.notes,
         timings: Timings {
@@ -279,40 +296,19 @@ pub(super) async fn gather_timed(
     })
 }
 
+/// Reads the episodes and the insights of earlier talks.
+async fn read_past_talks(services: &Services, input: &TurnInput) -> StoreResult<(ReadEpisodes, Vec<Insight>)> {
+    tokio::try_join!(
+        episodes::read_episodes(services, input),
+        insights::read_insights(services, input)
+    )
+}
+
 /// Returns the token counter of the model that answers.
-fn reply_counter(services: &Services, input: &TurnInput) -> TokenCounter {
-    match services.models.allowed_npc_model(&input.npc) {
-        Some(model) => services.models.counter_for_model(model),
+pub(crate) fn reply_counter(services: &Services, npc: &Npc) -> TokenCounter {
+    match services.reply_model(npc) {
+        Some(model) => services.models.counter_for_model(&model),
         None => services.models.counter_for_task(Task::Reply),
-    }
-}
-
-/// The state of the world, read once for a turn, by the first step that needs it.
-struct StateOfTurn<'a> {
-    services: &'a Services,
-    input: &'a TurnInput,
-    state: OnceCell<Arc<WorldState>>,
-}
-
-impl<'a> StateOfTurn<'a> {
-    fn new(services: &'a Services, input: &'a TurnInput) -> Self {
-        let state = OnceCell::new();
-        Self { services, input, state }
-    }
-
-    async fn load(&self) -> StoreResult<&Arc<WorldState>> {
-        let (cache, input) = (&self.services.memory_cache, self.input);
-        let read = || cache.world_state(self.services, &input.scope, &input.world.id);
-        self.state.get_or_try_init(read).await
-    }
-
-    /// Returns the world's clock, if the world has one. A world without a clock needs no state.
-    async fn clock(&self) -> StoreResult<Option<GameClock<'_>>> {
-        let settings = &self.input.world.settings;
-        if settings.clock.is_none() {
-            return Ok(None);
-        }
-        Ok(GameClock::new(settings, self.load().await?))
     }
 }
 
@@ -331,7 +327,7 @@ async fn read_surroundings(
 ///
 /// # Errors
 /// The NPC is dead, or all other NPCs of an NPC conversation are.
-fn scene_of_the_living(input: &TurnInput, world: &WorldState) -> Result<Option<Scene>, TurnError> {
+pub(crate) fn scene_of_the_living(input: &TurnInput, world: &WorldState) -> Result<Option<Scene>, TurnError> {
     let mut scene = input.scene.as_deref().cloned();
     if !input.world.settings.lets_ghosts_speak() {
         if world.is_npc_dead(&input.npc.name, &input.npc.id) {
@@ -425,6 +421,8 @@ struct LineRecall<'a> {
     /// The query's embedding. `None`: the line was empty, the search was not needed, or the embedder failed.
     embedding: Option<Vec<f32>>,
     hits: Vec<RecallHit>,
+    /// The number of found facts.
+    found: usize,
     lore: Option<LoreOfTurn<'a>>,
     /// The embedder call, if the embedder was asked.
     call: Option<CallTrace>,
@@ -440,6 +438,17 @@ impl LineRecall<'_> {
             &self.query.terms
         } else {
             &self.query.words
+        }
+    }
+
+    fn keep_facts_for_greeting(&mut self) {
+        let before = self.hits.len();
+        self.hits.retain(|hit| can_be_greeted_with(&hit.body));
+        let left_out = before - self.hits.len();
+        self.found -= left_out;
+        if left_out > 0 {
+            let note = format!("a greeting has no hearsay and no locked facts: {left_out} facts were left out");
+            self.notes.push(note);
         }
     }
 }
@@ -478,6 +487,7 @@ async fn recall_for_line<'a>(
         standing: StandingMemory::default(),
         embedding: None,
         hits: Vec::new(),
+        found: 0,
         lore: None,
         call: None,
         notes: Vec::new(),
@@ -562,15 +572,19 @@ impl LineRecall<'_> {
             clock: None,
         };
         let searching = recall::recall_facts(services, sought, state.clock()).instrument(debug_span!("turn.recall"));
-        let (found, recall_ms) = watch.time_work(searching).await;
-        let RecallResult { facts, without_index } = found?;
+        let (result, recall_ms) = watch.time_work(searching).await;
+        let RecallResult {
+            facts,
+            found,
+            without_index,
+        } = result?;
         if let Some(error) = without_index {
             let note = format!("recall by words alone, in the ledger: the index did not answer: {error}");
             if !self.notes.contains(&note) {
                 self.notes.push(note);
             }
         }
-        self.hits = facts;
+        (self.hits, self.found) = (facts, found);
         self.recall_ms += recall_ms;
         Ok(())
     }

@@ -13,6 +13,7 @@ use colloquy_core::{
 use colloquy_memory::{
     authored::{Npc, World},
     condition::ConditionContext,
+    directive::{DialogueKey, Directive, SelectedDirectives},
     fact::Viewpoint,
     state::{StateChange, WorldState},
     summary::Summary,
@@ -32,6 +33,8 @@ pub struct TurnInput {
     pub node: NodeId,
     pub world: Arc<World>,
     pub npc: Arc<Npc>,
+    /// All directives of the world.
+    pub directives: Arc<[Directive]>,
     pub dialogue: Arc<Dialogue>,
     /// The player who speaks with the NPC. `None` in an NPC conversation.
     pub player: Option<PlayerId>,
@@ -92,6 +95,20 @@ impl TurnInput {
     pub fn condition_context<'a>(&'a self, state: &'a WorldState) -> ConditionContext<'a> {
         let settings = &self.world.settings;
         ConditionContext::new(state, settings, &self.npc, self.player.as_ref(), self.started_at)
+    }
+    /// Returns the key of the NPC in the dialogue.
+    #[must_use]
+    pub fn dialogue_key(&self) -> DialogueKey {
+        DialogueKey {
+            world: self.world.id.clone(),
+            npc: self.npc.id.clone(),
+            dialogue: self.dialogue.id,
+        }
+    }
+    /// Returns the directives for the turn's prompt.
+    #[must_use]
+    pub fn selected_directives(&self) -> SelectedDirectives {
+        SelectedDirectives::select_for(&self.directives, &self.dialogue_key())
     }
     /// Returns the viewpoint of this turn's searches: the NPC, and the player if the dialogue has a player.
     #[must_use]

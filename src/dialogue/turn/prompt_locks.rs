@@ -9,15 +9,16 @@ use crate::{
     locks::{silent_terms, words_of},
     prompt::Prompt,
 };
-use colloquy_core::ids::{FactId, LoreId, TurnId};
+use colloquy_core::ids::{FactId, InsightId, LoreId, TurnId};
 use colloquy_memory::{
     episode::Episode,
+    insight::Insight,
     locks::{DisclosureLock, DisclosureLocks},
     private_terms::PrivateTerms,
     scenario::Scenario,
     secrecy::Secrecy,
     summary::Summary,
-    trace::{EpisodeFate, LockedWords},
+    trace::{EpisodeFate, InsightFate, LockedWords},
 };
 use colloquy_ports::{PageRequest, StoreResult};
 
@@ -130,8 +131,8 @@ pub(crate) fn undisclosed_words(
     texts
 }
 
-/// Returns the words of the locked memories and episodes in a prompt, and of the last meeting's summary if locked. The speakers'
-/// names are in every text, and words of promising in many. These words identify no text and are left out.
+/// Returns the words of the locked memories, episodes and insights in a prompt, and of the last meeting's summary if locked.
+/// The speakers' names are in every text, and words of promising in many. These words identify no text and are left out.
 fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> Vec<LockedWords> {
     let of_standing = gathered
         .standing
@@ -152,6 +153,8 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     let texts = texts.chain(summary.map(|recap| (&recap.text, &recap.locks)));
     let of_episodes = shown_episodes(gathered, prompt).filter(|episode| !episode.locks.is_empty());
     let texts = texts.chain(of_episodes.map(|episode| (&episode.text, &episode.locks)));
+    let of_insights = shown_insights(gathered, prompt).filter(|insight| !insight.locks.is_empty());
+    let texts = texts.chain(of_insights.map(|insight| (&insight.text, &insight.locks)));
     let texts: Vec<(&String, &DisclosureLocks)> = texts.collect();
     if texts.is_empty() {
         return Vec::new();
@@ -177,8 +180,18 @@ fn shown_episodes<'a>(gathered: &'a GatheredContext, prompt: &Prompt) -> impl It
     hits.filter(move |episode| used.contains(&episode.turn))
 }
 
-/// Returns the private content of this turn's prompt: facts, episodes, new summaries since the previous turn, and the last
-/// meeting's summary. Includes the content of a continued reply, but not the player's own lines. `None`: the content is
+/// Returns the insights in the prompt.
+fn shown_insights<'a>(gathered: &'a GatheredContext, prompt: &Prompt) -> impl Iterator<Item = &'a Insight> {
+    let used = prompt.insights.iter().filter(|traced| traced.fate == InsightFate::Used);
+    let used: HashSet<InsightId> = used.map(|traced| traced.insight).collect();
+    gathered
+        .insights
+        .iter()
+        .filter(move |insight| used.contains(&insight.id))
+}
+
+/// Returns the private content of this turn's prompt: facts, episodes, insights from sessions with the player, new summaries
+/// since the previous turn, and the last meeting's summary. Includes the content of a continued reply, but not the player's own lines. `None`: the content is
 /// unknown.
 pub(crate) fn confided_in_prompt(
     input: &TurnInput,
@@ -203,6 +216,9 @@ pub(crate) fn confided_in_prompt(
     }
     for episode in shown_episodes(gathered, prompt) {
         confided.add_text(&episode.text);
+    }
+    for insight in shown_insights(gathered, prompt).filter(|insight| insight.player.is_some()) {
+        confided.add_text(&insight.text);
     }
     let is_new = |summary: &&Summary| summary.to_turn > input.checkpoint.summarised_through;
     for summary in input.summaries.iter().filter(is_new) {

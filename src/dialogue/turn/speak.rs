@@ -96,7 +96,7 @@ pub(super) async fn speak_reply(
             task: Task::Reply,
             messages: question.messages,
             json_schema: None,
-            model: services.models.allowed_npc_model(&input.npc).map(str::to_owned),
+            model: services.reply_model(&input.npc),
             more_room: false,
         };
         let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, ask));
@@ -171,11 +171,14 @@ pub(super) async fn speak_reply(
     })
 }
 
+/// Stands for a model in the trace of an authored greeting.
+pub(crate) const AUTHORED_GREETING: &str = "persona.greeting";
+
 /// Returns a stream of the persona's own greeting. The greeting needs no model and costs nothing.
 fn authored_stream(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
     let call = CallTrace {
         task: Task::Reply.as_str().to_owned(),
-        model: "persona.greeting".to_owned(),
+        model: AUTHORED_GREETING.to_owned(),
         offline: true,
         attempts: 0,
         millis: 0.0,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use actix_web::{HttpRequest, HttpResponse, delete, http::header, patch, post, web};
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, SubsecRound as _, Utc};
 use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ use colloquy_dialogue::{
     remember::{self, FactCorrection, ManualFact},
 };
 use colloquy_memory::{
-    fact::{Audience, FactKind, Importance, Knower},
+    fact::{Audience, Fact, FactKind, Importance, Knower},
     party,
 };
 use colloquy_ports::ledger::{audit::Edit, facts::FactEditOutcome};
@@ -167,7 +167,7 @@ impl FactBody {
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(default, deny_unknown_fields)]
-#[derive(Default)]
+#[derive(Default, PartialEq)]
 pub struct FactPatchBody {
     #[garde(inner(length(chars, max = 2000), custom(visible_text)))]
     #[schema(min_length = 1, max_length = 2000)]
@@ -179,14 +179,74 @@ pub struct FactPatchBody {
     #[schema(minimum = 1, maximum = 10)]
     importance: Option<u8>,
     pinned: Option<bool>,
+    /// The person or thing that the fact is about, as in a new fact.
+    #[garde(inner(length(chars, max = 200), custom(display_name)))]
+    #[schema(min_length = 1, max_length = 200)]
+    subject: Option<String>,
+    #[garde(inner(length(chars, max = 200), custom(one_line_label)))]
+    #[schema(min_length = 1, max_length = 200)]
+    predicate: Option<String>,
+    #[garde(inner(length(chars, max = 500), custom(display_name_with_emoji)))]
+    #[schema(min_length = 1, max_length = 500)]
+    object: Option<String>,
+    #[schema(inline)]
+    kind: Option<FactKind>,
+    /// Since when the fact holds.
+    valid_at: Option<DateTime<Utc>>,
+    /// Until when the fact held: later than `valid_at`, and not in the future.
+    invalid_at: Option<DateTime<Utc>>,
+}
+
+impl FactPatchBody {
+    /// True if no field is set.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The correction of `fact` at `now`.
+    ///
+    /// # Errors
+    /// The fact would end before it begins, or in the future.
+    pub(super) fn into_correction(self, fact: &Fact, now: DateTime<Utc>) -> Result<FactCorrection, FieldError> {
+        // The ledger stores microseconds.
+        let stored = |at: DateTime<Utc>| at.trunc_subsecs(6);
+        let (valid_at, invalid_at) = (self.valid_at.map(stored), self.invalid_at.map(stored));
+        let fault = |detail: &str| FieldError {
+            param: "invalid_at".to_owned(),
+            detail: detail.to_owned(),
+        };
+        if let Some(end) = invalid_at {
+            if end <= valid_at.unwrap_or(fact.valid_at) {
+                return Err(fault("must be later than valid_at"));
+            }
+            if end > now {
+                return Err(fault("must not be in the future"));
+            }
+        }
+        Ok(FactCorrection {
+            content: self.content,
+            keywords: self.keywords,
+            importance: self.importance.and_then(Importance::new),
+            pinned: self.pinned,
+            subject: self.subject,
+            predicate: self.predicate,
+            object: self.object,
+            kind: self.kind,
+            valid_at,
+            invalid_at,
+        })
+    }
 }
 
 /// Corrects a fact.
+///
+/// A correction of the subject, the predicate, the object, the kind or the dates is a new fact, because a statement never
+/// changes. The answer is the new fact, with another id. The corrected fact ends as `superseded`.
 #[utoipa::path(
     tag = "facts",
     params(("fact" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
     request_body = FactPatchBody,
-    responses((status = 200, body = FactView), (status = 409, description = "The turn it came from was taken back (`fact_unsaid`)"), (status = 412, description = "Another version is stored")),
+    responses((status = 200, body = FactView), (status = 409, description = "The turn it came from was taken back (`fact_unsaid`), or the fact has ended and cannot be replaced (`fact_ended`)"), (status = 412, description = "Another version is stored")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[patch("/v1/facts/{fact}")]
@@ -200,15 +260,11 @@ pub async fn edit_fact(
     let wanted = IfMatch::from_request(&request)?;
     let body = body.value;
     run_uncancelled(async move {
-        find_fact(&state, &caller, path.0).await?;
+        let fact = find_fact(&state, &caller, path.0).await?;
         let edit = caller.new_edit(&state, "fact.edit", path.0);
-        let correction = FactCorrection {
-            content: body.content,
-            keywords: body.keywords,
-            importance: body.importance.and_then(Importance::new),
-            pinned: body.pinned,
-        };
         let services = &state.services;
+        let correction = body.into_correction(&fact, services.clock.now());
+        let correction = correction.map_err(|fault| Problem::invalid_fields(vec![fault]))?;
         let outcome = remember::correct_fact(
             services,
             &caller.scope,
@@ -298,14 +354,29 @@ async fn apply_fact_action(
     .await
 }
 
+/// The error for a fact whose turn was taken back.
+pub(super) fn unsaid_error() -> Problem {
+    Problem::new(
+        Code::FactUnsaid,
+        "the turn this fact came from was taken back; the fact is valid again when that turn stands again",
+    )
+}
+
+/// The error for a fact that has ended; `by`: the fact that ended it.
+pub(super) fn ended_error(by: Option<FactId>) -> Problem {
+    let detail = by.map_or_else(
+        || "the fact has ended; restore it first".to_owned(),
+        |by| format!("the fact was replaced by {by}; change that fact"),
+    );
+    Problem::new(Code::FactEnded, detail)
+}
+
 async fn respond_to_edit(state: &AppState, outcome: FactEditOutcome) -> Result<HttpResponse, Problem> {
     match outcome {
         FactEditOutcome::NotFound => Err(Problem::not_found("fact")),
         FactEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
-        FactEditOutcome::Unsaid => Err(Problem::new(
-            Code::FactUnsaid,
-            "the turn this fact came from was taken back; the fact is valid again when that turn stands again",
-        )),
+        FactEditOutcome::Unsaid => Err(unsaid_error()),
+        FactEditOutcome::Ended { by } => Err(ended_error(by)),
         FactEditOutcome::Done(fact) => {
             // The index would follow by itself a little later. Relaying now lets a designer's next search find the
             // updated fact.

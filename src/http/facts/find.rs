@@ -48,6 +48,7 @@ pub struct FactsQuery {
     /// Also include facts that are no longer valid.
     include_invalid: Option<bool>,
     /// Only pinned or manually written facts that a valid fact contradicts, each with the contradicting facts.
+    /// Contradictions with a decision of a person are left out (`GET /v1/worlds/{world}/flags`).
     flagged: Option<bool>,
     /// The NPC's view in a dialogue with this player; unset: facts of all players.
     #[param(value_type = Option<String>)]
@@ -108,11 +109,13 @@ pub async fn list_facts(
         }
         let world = Arc::new(world.clone()).for_npc(&npc);
         let limit = usize::try_from(page.limit).unwrap_or(usize::MAX);
-        let (hits, _) =
-            recall::search_facts(&state.services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
-        let views = hits
-            .into_iter()
-            .map(|hit| FactView::from(hit.fact).with_score(hit.score).with_game_time(&days));
+        let services = state.services.tuned_by(&world.settings);
+        let (hits, _) = recall::search_facts(&services, &caller.scope, &world, &viewpoint, text, at, limit).await?;
+        let views = hits.into_iter().map(|hit| {
+            FactView::new_at(hit.fact, at)
+                .with_score(hit.score)
+                .with_game_time(&days)
+        });
         return Ok(HttpResponse::Ok().json(Items::only_page(views)));
     }
     let filter = FactFilter {
@@ -139,7 +142,7 @@ pub async fn list_facts(
     }
     Ok(HttpResponse::Ok().json(Items::from_page(found, |fact| {
         let by = contradicted.remove(&fact.id).unwrap_or_default();
-        FactView::from(fact).with_contradictions(by).with_game_time(&days)
+        FactView::new_at(fact, at).with_contradictions(by).with_game_time(&days)
     })))
 }
 
@@ -207,7 +210,11 @@ pub async fn get_fact(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let fact = find_fact(&state, &caller, path.0).await?;
-    Ok(etag::respond_found(&request, fact.version, &FactView::from(fact)))
+    Ok(etag::respond_found(
+        &request,
+        fact.version,
+        &FactView::new_at(fact, state.services.clock.now()),
+    ))
 }
 
 /// Lists the history of a fact, oldest entry first.

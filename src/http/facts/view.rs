@@ -76,9 +76,13 @@ pub struct FactView {
     pii: Vec<String>,
     /// Written by a person: contradictions flag the fact and do not invalidate it.
     authored: bool,
+    /// Set: a person corrected the statement or the dates of that fact, and this fact replaced it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    corrects: Option<FactId>,
     /// The `ETag`, without its quotes.
     version: u32,
-    /// Only with `?flagged=true`: the contradicting facts, oldest first.
+    /// Only with `?flagged=true`: the contradicting facts about which no person has decided, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     contradicted_by: Vec<ContradictionView>,
     /// Only with `?q=`.
@@ -176,6 +180,7 @@ impl From<Fact> for FactView {
             derived_from: fact.derived_from,
             pii: fact.pii,
             authored: fact.authored,
+            corrects: fact.corrects,
             version: fact.version,
             contradicted_by: Vec::new(),
             score: None,
@@ -184,6 +189,16 @@ impl From<Fact> for FactView {
 }
 
 impl FactView {
+    /// The view at a moment: a fact whose retention has ended by then is invalid with the reason `expired`.
+    pub fn new_at(fact: Fact, now: DateTime<Utc>) -> Self {
+        let expired_at = fact.expires_at.filter(|end| *end <= now && !fact.view.pinned);
+        let mut view = Self::from(fact);
+        if let Some(end) = expired_at.filter(|end| view.invalid_at.is_none_or(|at| at > *end)) {
+            view.invalid_at = Some(end);
+            view.invalid_reason = Some(InvalidReason::Expired);
+        }
+        view
+    }
     /// Adds the contradicting facts.
     pub fn with_contradictions(mut self, by: Vec<Contradiction>) -> Self {
         let view = |by: Contradiction| ContradictionView {
@@ -252,7 +267,7 @@ impl HistoryView {
     /// the fact a little later.
     pub fn creation_entry(fact: &Fact) -> Self {
         let at = match fact.cause {
-            Cause::Turn(_) => fact.valid_at,
+            Cause::Turn(_) if fact.corrects.is_none() => fact.valid_at,
             _ => fact.id.made_at(),
         };
         Self {

@@ -48,6 +48,7 @@ impl SocketState {
                 witnesses: message.witnesses,
                 playback: message.playback,
                 greeting: message.greeting,
+                settings: None,
             },
         )?;
         if message.greeting {

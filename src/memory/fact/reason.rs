@@ -22,6 +22,8 @@ pub enum InvalidReason {
     Echo,
     /// A person removed the fact over REST.
     Removed,
+    /// A person wrote over REST until when the fact was true.
+    Ended,
     /// The only premise is gone.
     PremiseGone,
     /// The retention period passed.

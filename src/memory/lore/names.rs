@@ -56,6 +56,14 @@ impl NameIndex {
     }
 }
 
+/// True if the text has the name, as [`NameIndex`] finds it.
+#[must_use]
+pub fn is_named_in(text: &str, name: &str) -> bool {
+    let (text, name) = (normalise_text(text), normalise_text(name.trim()));
+    let mut places = text.match_indices(&name);
+    !name.is_empty() && places.any(|(start, found)| is_whole_name(&text, start, start + found.len()))
+}
+
 /// True if no word begins before the name, and only an ending or particles follow. A name in other letters may have
 /// Korean particles too.
 fn is_whole_name(text: &str, start: usize, end: usize) -> bool {

@@ -33,7 +33,7 @@ impl KnownFact {
     /// True if the fact held at `at`, not counting ends by turns since `since`.
     pub(super) fn may_hold(&self, since: DateTime<Utc>, at: DateTime<Utc>) -> bool {
         self.begins_at() <= at
-            && self.fact.expires_at.is_none_or(|end| end > at)
+            && self.fact.expires_at.is_none_or(|end| end > at || self.fact.view.pinned)
             && self
                 .ends
                 .iter()

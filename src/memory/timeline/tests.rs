@@ -85,6 +85,7 @@ impl TimelineCase {
             derived_from: Vec::new(),
             pii: Vec::new(),
             authored: false,
+            corrects: None,
             version: 1,
         };
         self.timeline.known.push(KnownFact {

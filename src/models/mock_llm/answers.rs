@@ -220,8 +220,9 @@ pub(super) fn answer_text<'a>(
             r#"{"summary":"The player and the character talked about the road and the lanterns.","importance":5}"#
                 .into()
         }
+        Task::Curation if !settings.curation.is_empty() => settings.curation.as_str().into(),
         Task::Curation => {
-            r#"{"findings":[],"edits":[{"edit":"append","text":"They talked about the road.","by":""}],"done":true}"#
+            r#"{"findings":[],"edits":[{"edit":"append","text":"They talked about the road.","by":""}],"insights":[],"done":true}"#
                 .into()
         }
     }

@@ -40,6 +40,9 @@ pub struct MockOptions {
     /// The answer of the judge: same, contradicts or independent.
     #[arg(long, default_value = "independent")]
     pub verdict: String,
+    /// The answer of the curation model, as JSON. Empty: a note, and no finding.
+    #[arg(long, default_value = "")]
+    pub curation: String,
     /// The id of the NPC that speaks next in a conversation. Empty: no NPC is named.
     #[arg(long, default_value = "")]
     pub next_speaker: String,

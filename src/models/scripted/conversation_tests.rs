@@ -17,6 +17,15 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     let source = std::fs::read_to_string(path).unwrap();
     let mut env = Environment::new();
     env.add_filter("with_particle", colloquy_memory::keywords::with_particle);
+    let none = Vec::<String>::new;
+    // Prompts without directives and insights, unless a test has some.
+    let values = context! {
+        ..values,
+        ..context! {
+            directives => context! { texts => none(), instructions => none(), fails_if => none() },
+            insights => none(),
+        }
+    };
     env.render_str(&source, values).unwrap()
 }
 

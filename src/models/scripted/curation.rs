@@ -1,4 +1,5 @@
-//! The curation task: contradictions among what was said and the world's state, and a note for each stretch.
+//! The curation task: contradictions among what was said and the world's state, a note for each stretch, and an insight
+//! about whom the last claim is about.
 
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ regex!(
 /// The most characters of a line in a note.
 const MAX_NOTED_CHARS: usize = 80;
 
-/// Returns the findings of a stretch and a note about it, in the format of the curation prompt. The oldest open
+/// Returns the findings of a stretch, a note about it, and an insight of its last claim, in the format of the curation prompt. The oldest open
 /// contradiction counts as settled.
 pub(super) fn curate_turns(prompt: &str) -> Value {
     let instructions = prompt.split("<world>").next().unwrap_or_default();
@@ -89,7 +90,12 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
         })
         .into_iter()
         .collect();
-    json!({ "findings": findings, "edits": edits, "done": true })
+    let claim = told.last().map(|(_, claim)| claim);
+    let insights: Vec<Value> = claim
+        .map(|claim| json!({ "entity": claim.subject_name, "text": claim.content }))
+        .into_iter()
+        .collect();
+    json!({ "findings": findings, "edits": edits, "insights": insights, "done": true })
 }
 
 fn parse_number(found: &regex::Captures<'_>, name: &str) -> u32 {
@@ -130,5 +136,7 @@ mod tests {
         assert_eq!(findings[1]["turns"], json!([3, 4]), "{answer}");
         assert_eq!(findings[2]["text"], "Bert is dead, and speaks.");
         assert_eq!(answer["edits"][0]["text"], "Turn 3: the player said “I like apples.”.");
+        let insights = json!([{ "entity": "player", "text": "The player does not like apples." }]);
+        assert_eq!(answer["insights"], insights);
     }
 }

@@ -11,6 +11,15 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     let mut env = Environment::new();
     env.set_undefined_behavior(UndefinedBehavior::Strict);
     env.add_filter("with_particle", colloquy_memory::keywords::with_particle);
+    let none = Vec::<String>::new;
+    // Prompts without directives and insights, unless a test has some.
+    let values = context! {
+        ..values,
+        ..context! {
+            directives => context! { texts => none(), instructions => none(), fails_if => none() },
+            insights => none(),
+        }
+    };
     env.render_str(&source, values).unwrap()
 }
 

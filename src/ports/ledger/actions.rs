@@ -141,6 +141,8 @@ pub trait ActionStore: Send + Sync {
     async fn load_action(&self, scope: &TenantScope, id: ActionId) -> StoreResult<Option<Action>>;
     /// Returns actions by their ids, whether they stand or not, in the order of `seq`. Unknown ids are left out.
     async fn load_actions(&self, scope: &TenantScope, ids: &[ActionId]) -> StoreResult<Vec<Action>>;
+    /// Returns the actions that a turn asked for, whether they stand or not, in the order of `seq`.
+    async fn load_actions_of_turn(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<Vec<Action>>;
     /// Lists the actions of a world, oldest first. The cursor is an action's id.
     async fn list_actions(
         &self,

@@ -8,7 +8,10 @@ use colloquy_core::{
     ids::{NpcId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::authored::{Npc, World};
+use colloquy_memory::{
+    authored::{Npc, World, WorldSettings},
+    tiers::TenantTier,
+};
 
 /// The id and the name of an NPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,6 +72,16 @@ pub trait AuthoredStore: Send + Sync {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome>;
+
+    /// Returns the tenant's settings for all its worlds; the default without settings.
+    async fn load_tenant_tier(&self, scope: &TenantScope) -> StoreResult<TenantTier>;
+    async fn put_tenant_settings(
+        &self,
+        scope: &TenantScope,
+        settings: &WorldSettings,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome>;
 
     async fn put_npc(
         &self,

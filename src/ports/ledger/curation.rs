@@ -11,6 +11,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind},
+    insight::Insight,
     trace::TaskUsage,
 };
 
@@ -44,6 +45,8 @@ pub struct PassCommit {
     /// New findings, each with the model's decision.
     pub findings: Vec<Finding>,
     pub decisions: Vec<ModelDecision>,
+    /// New insights, one for each NPC of the dialogue and each entity.
+    pub insights: Vec<Insight>,
 }
 
 /// Which findings a list has.
@@ -62,8 +65,8 @@ pub struct PersonDecision<'a> {
     pub reason: &'a str,
 }
 
-/// Curation. The last turn that a pass read is its cause. A rewind of this turn takes the pass back, with its findings and
-/// decisions, and they stand again with the turn. Decisions of persons are edits, which no rewind takes back.
+/// Curation. The last turn that a pass read is its cause. A rewind of this turn takes the pass back, with its findings,
+/// decisions and insights, and they stand again with the turn. Decisions of persons are edits, which no rewind takes back.
 #[async_trait]
 pub trait CurationStore: Send + Sync {
     /// Returns the last pass of a dialogue, and at most `limit` of its findings.
@@ -73,7 +76,7 @@ pub trait CurationStore: Send + Sync {
         dialogue: DialogueId,
         limit: u32,
     ) -> StoreResult<DialogueCuration>;
-    /// Stores a pass with its findings and decisions, and ends the job. Returns `false` if the fence is closed, or if a
+    /// Stores a pass with its findings, decisions and insights, and ends the job. Returns `false` if the fence is closed, or if a
     /// standing pass has read a turn of the new pass. The job then ends without another write.
     ///
     /// A decision is not stored if a person, or another pass, has decided meanwhile.
@@ -105,6 +108,14 @@ pub trait CurationStore: Send + Sync {
         filter: FindingFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Finding>>;
+    /// Returns at most `limit` findings of a dialogue that stand and name the turn with this number, oldest first.
+    async fn list_findings_of_turn(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        number: u32,
+        limit: u32,
+    ) -> StoreResult<Vec<Finding>>;
     /// Returns a world's passes that stand, newest first. The cursor is the id of a pass.
     async fn list_passes(
         &self,

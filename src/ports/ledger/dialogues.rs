@@ -11,7 +11,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::Npc,
+    authored::{Npc, WorldSettings},
+    directive::KeyPattern,
     episode::Episode,
     fact::{Cause, Viewpoint, Watchers},
     private_terms::PrivateTerms,
@@ -81,7 +82,7 @@ impl Interrupters {
 }
 
 /// Lasting options of a dialogue, set when it is opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DialogueOptions {
     /// The topic for NPCs.
@@ -109,6 +110,9 @@ pub struct DialogueOptions {
     pub open: bool,
     #[serde(skip_serializing_if = "Interrupters::is_watchers")]
     pub interrupters: Interrupters,
+    /// Settings of a session, in place of those of its NPC, world and tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<Box<WorldSettings>>,
 }
 
 impl DialogueOptions {
@@ -283,6 +287,8 @@ pub struct DialogueFilter {
     pub status: Option<DialogueStatus>,
     /// An NPC that takes part or is a named witness.
     pub heard_by: Option<NpcId>,
+    /// A pattern of the keys of the NPCs that take part.
+    pub key: Option<KeyPattern>,
 }
 
 /// Commits turns. Apart from [`DialogueStore`], so that commits can be measured or changed without its other methods.

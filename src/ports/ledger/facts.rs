@@ -1,11 +1,14 @@
 //! Facts, their invalidations and their outbox.
 
+mod edits;
+
 use std::{collections::HashMap, sync::Arc};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, episodes::EmbeddedEpisode, jobs::JobFence, rewinds::DirtyMemory};
+pub use self::edits::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact};
+use super::{episodes::EmbeddedEpisode, flags::FlagStore, jobs::JobFence, rewinds::DirtyMemory};
 use crate::{Page, PageRequest, StoreResult, vectors::IndexPoint};
 use colloquy_core::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
@@ -120,6 +123,7 @@ pub struct StandingMemory {
 /// A fact's statement which a player asked to forget or a person removed, and the time of the removal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemovedStatement {
+    pub fact: FactId,
     pub content: String,
     pub at: DateTime<Utc>,
 }
@@ -334,29 +338,6 @@ pub struct Contradiction {
     pub at: DateTime<Utc>,
 }
 
-/// A person's correction of a fact. Unset fields stay.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct FactPatch {
-    pub content: Option<String>,
-    pub keywords: Option<Vec<String>>,
-    pub importance: Option<Importance>,
-    pub pinned: Option<bool>,
-    /// The unit vector of the new embedded text. Required if content or keywords change.
-    pub embedding: Option<Vec<f32>>,
-}
-
-/// The outcome of an edit.
-#[derive(Debug, Clone, PartialEq)]
-pub enum FactEditOutcome {
-    Done(Box<Fact>),
-    VersionMismatch {
-        stored: u32,
-    },
-    /// The fact's source turn is unsaid, so a correction or restoration is impossible.
-    Unsaid,
-    NotFound,
-}
-
 /// One entry of a fact's history. Histories are sorted oldest first.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FactHistoryEntry {
@@ -397,7 +378,7 @@ pub struct EmbeddingModelCount {
 
 /// Long-term memory.
 pub trait FactStore:
-    RecallStore + ReconciliationStore + FactEditStore + FactListStore + OutboxStore + EmbeddingStore
+    RecallStore + ReconciliationStore + FactEditStore + FactListStore + FlagStore + OutboxStore + EmbeddingStore
 {
 }
 
@@ -494,41 +475,6 @@ pub trait ReconciliationStore: Send + Sync {
         scope: &TenantScope,
         result: &Reconciliation,
     ) -> StoreResult<ReconcileOutcome>;
-}
-
-/// Changes by people.
-#[async_trait]
-pub trait FactEditStore: Send + Sync {
-    /// Writes one manual fact (cause: the edit). `settles` marks the fact's memory for reconciliation from `valid_at`
-    /// on.
-    async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()>;
-    /// Corrects a fact. Unsaid facts are refused.
-    async fn edit_fact(
-        &self,
-        scope: &TenantScope,
-        id: FactId,
-        patch: &FactPatch,
-        if_version: Option<u32>,
-        edit: &Edit,
-    ) -> StoreResult<FactEditOutcome>;
-    /// Adds an invalidation with reason `removed`. An invalid fact stays as it is. An unsaid fact stays removed even if
-    /// its turn stands again.
-    async fn remove_fact(
-        &self,
-        scope: &TenantScope,
-        id: FactId,
-        if_version: Option<u32>,
-        edit: &Edit,
-    ) -> StoreResult<FactEditOutcome>;
-    /// Lifts every standing invalidation, but not of unsaid facts. For a valid fact, stores a person's confirmation,
-    /// which protects the fact against earlier statements that may still end it. A repeated confirmation writes no row.
-    async fn restore_fact(
-        &self,
-        scope: &TenantScope,
-        id: FactId,
-        if_version: Option<u32>,
-        edit: &Edit,
-    ) -> StoreResult<FactEditOutcome>;
 }
 
 /// Facts for display to people.

@@ -30,7 +30,7 @@ pub enum JobKind {
     ExtractState,
     /// Summarises the oldest unsummarised turns.
     Summarise,
-    /// Reads the turns since the last curation pass: contradictions, foreshadowing, and the narrative memory.
+    /// Reads the turns since the last curation pass: contradictions, foreshadowing, the narrative memory, and insights.
     Curate,
 }
 

@@ -9,9 +9,12 @@ pub mod authored;
 pub mod curation;
 pub mod curator;
 pub mod dialogues;
+pub mod directives;
 pub mod episodes;
 pub mod facts;
+pub mod flags;
 pub mod idempotency;
+pub mod insights;
 pub mod jobs;
 pub mod lore;
 pub mod metrics;
@@ -41,6 +44,7 @@ pub struct Ledger {
     pub authored: Arc<dyn authored::AuthoredStore>,
     pub lore: Arc<dyn lore::LoreStore>,
     pub scenarios: Arc<dyn scenarios::ScenarioStore>,
+    pub directives: Arc<dyn directives::DirectiveStore>,
     pub dialogues: Arc<dyn dialogues::DialogueStore>,
     pub turns: Arc<dyn dialogues::TurnStore>,
     pub episodes: Arc<dyn episodes::EpisodeStore>,
@@ -51,6 +55,7 @@ pub struct Ledger {
     pub jobs: Arc<dyn jobs::JobStore>,
     pub curator: Arc<dyn curator::CuratorStore>,
     pub curation: Arc<dyn curation::CurationStore>,
+    pub insights: Arc<dyn insights::InsightStore>,
     pub rewinds: Arc<dyn rewinds::RewindStore>,
     pub saves: Arc<dyn saves::SaveStore>,
     pub audit: Arc<dyn audit::AuditStore>,
@@ -76,6 +81,8 @@ pub struct PruneBefore {
     /// For sessions without a turn, in no save and not in a node's memory, by creation. Also for records of rewind
     /// requests that changed no turn.
     pub unchanged: Option<DateTime<Utc>>,
+    /// For the usage of NPCs, by its day.
+    pub npc_usage: Option<DateTime<Utc>>,
     /// For revocations, by the time of their expiry.
     pub revocations: Option<DateTime<Utc>>,
 }

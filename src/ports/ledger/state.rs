@@ -51,6 +51,15 @@ pub trait StateStore: Send + Sync {
     /// Returns a world's standing changes with a `seq` above `after`; 0: all. Later writes have a higher `seq` than
     /// every change in the result.
     async fn load_changes_since(&self, scope: &TenantScope, world: &WorldId, after: i64) -> StoreResult<StateChanges>;
+    /// Returns a world's standing changes with a `seq` of at most `seq`, in order of their events. With `lifted_after`, also
+    /// the changes that were taken back later than this moment.
+    async fn load_changes_until(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        seq: i64,
+        lifted_after: Option<DateTime<Utc>>,
+    ) -> StoreResult<Vec<StoredStateChange>>;
     /// Returns changes by their `seq`, whether they stand or were taken back, in the order of `seq`. Changes of other
     /// tenants are left out.
     async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>>;

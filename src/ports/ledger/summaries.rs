@@ -28,6 +28,8 @@ pub struct SummaryCommit {
 pub trait SummaryStore: Send + Sync {
     /// Returns the kept summaries of a dialogue, in time order.
     async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>>;
+    /// Returns summaries by their ids, kept or not and whether they stand or not, in time order. Unknown ids are left out.
+    async fn load_summaries_by_id(&self, scope: &TenantScope, ids: &[SummaryId]) -> StoreResult<Vec<Summary>>;
     /// Stores a summary and ends the job. Returns `false` if the fence is closed, or if a standing summary (kept or
     /// evicted) already covers a turn of the new summary. The job then ends without another write.
     async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool>;

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 
 use crate::StoreResult;
 use colloquy_core::{
-    ids::{PlayerId, TenantId},
+    ids::{NpcId, PlayerId, TenantId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::turn::Usage;
@@ -24,17 +24,44 @@ pub struct UsageRow {
     pub calls: u64,
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
+    /// Prompt tokens of replies that the NPC's previous prompt in the dialogue shares.
+    pub unchanged_tokens: u64,
     pub completion_tokens: u64,
+}
+
+/// The NPC for whose dialogues models are called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UsageOwner {
+    pub world: WorldId,
+    pub npc: NpcId,
 }
 
 /// An increment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UsageDelta {
     pub day: NaiveDate,
+    /// `None`: the calls were for no single NPC.
+    pub owner: Option<UsageOwner>,
     pub task: &'static str,
     pub model: String,
     pub calls: u32,
     pub usage: Usage,
+    /// As in [`UsageRow::unchanged_tokens`].
+    pub unchanged_tokens: u64,
+}
+
+/// The sums of several days for a world, or for an NPC.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnerUsageRow {
+    /// A [`WorldId`], or an [`NpcId`].
+    pub owner: String,
+    pub task: String,
+    pub model: String,
+    pub calls: u64,
+    pub prompt_tokens: u64,
+    pub cached_tokens: u64,
+    pub unchanged_tokens: u64,
+    pub completion_tokens: u64,
 }
 
 /// The quantity that a budget limits.
@@ -123,6 +150,23 @@ pub trait UsageStore: Send + Sync {
         from: NaiveDate,
         to: NaiveDate,
     ) -> StoreResult<Vec<UsageRow>>;
+    /// Returns the usage of the tenant's worlds from `from` to `to`, by world, task and model.
+    async fn sum_usage_of_worlds(
+        &self,
+        scope: &TenantScope,
+        from: NaiveDate,
+        to: NaiveDate,
+    ) -> StoreResult<Vec<OwnerUsageRow>>;
+    /// Returns the usage of `limit` NPCs of a world from `from` to `to`, by NPC, task and model: the NPCs with the first
+    /// ids after `after`.
+    async fn sum_usage_of_npcs(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        (from, to): (NaiveDate, NaiveDate),
+        after: Option<&str>,
+        limit: u32,
+    ) -> StoreResult<Vec<OwnerUsageRow>>;
     /// Returns every tenant's usage on `day`, by model.
     async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>>;
     /// Counts the stored dialogues and turns of a tenant. A count stops at its value in `at_most`.

@@ -202,7 +202,7 @@ macro_rules! batch_with_rows {
         concat!("WITH ", $first $(, ",\n", $with)*, "\n", $answer $(, " UNION ALL ", $from)*)
     };
     ([$($silent:expr),* $(,)?] [$($answering:expr),+ $(,)?]) => {
-        batch_with_rows!(@ [] [] ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k" "l" "m" "n"] [$($silent),*] [$($answering),+])
+        batch_with_rows!(@ [] [] ["a" "b" "c" "d" "e" "f" "g" "h" "i" "j" "k" "l" "m" "n" "o" "p"] [$($silent),*] [$($answering),+])
     };
 }
 

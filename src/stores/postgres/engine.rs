@@ -315,6 +315,7 @@ pub(super) async fn acquire_lock(
         all.execute(&mut *connection).await.map_err(store_error)?;
     }
     let query = match lock {
+        LedgerLock::TenantSettings => named("tenant_settings", ""),
         LedgerLock::Authored(world) => named("authored", world.as_str()),
         LedgerLock::Memory(world) => named("memory", world.as_str()),
         LedgerLock::MemoryOf(world, npcs) => {

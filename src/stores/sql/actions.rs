@@ -62,6 +62,8 @@ const ACTIONS_BY_ID: &str = select_actions!(
     in_json_list!("$2"),
     " ORDER BY a.seq"
 );
+const ACTIONS_OF_TURN: &str =
+    select_actions!("actions a WHERE a.tenant = $1 AND a.cause_id = $2 AND a.cause_kind = 'turn' ORDER BY a.seq");
 const ACTIONS_SINCE: &str =
     select_actions!("actions a WHERE a.tenant = $1 AND a.world = $2 AND a.seq > $3 ORDER BY a.seq");
 const STANDING_ACTIONS: &str = "SELECT seq, id FROM actions
@@ -170,6 +172,10 @@ impl ActionStore for SqlActionStore {
         let query = bind!(ACTIONS_BY_ID; scope.tenant(), json_list(ids));
         self.0.fetch_all(scope, query, read_action).await
     }
+    async fn load_actions_of_turn(&self, scope: &TenantScope, turn: TurnId) -> StoreResult<Vec<Action>> {
+        let query = bind!(ACTIONS_OF_TURN; scope.tenant(), turn);
+        self.0.fetch_all(scope, query, read_action).await
+    }
     async fn list_actions(
         &self,
         scope: &TenantScope,
@@ -270,6 +276,7 @@ sqlite_plan_tests! {
         async fn actions_are_found_by_index() {
             assert_searches(ACTION_BY_ID, &["actions_by_id"]).await;
             assert_searches(ACTIONS_BY_ID, &["actions_by_id"]).await;
+            assert_searches(ACTIONS_OF_TURN, &["actions_by_cause"]).await;
             assert_searches(ACTIONS_SINCE, &["actions_of_world"]).await;
             assert_searches(LIST_ACTIONS, &["actions_of_world"]).await;
             assert_searches(STANDING_ACTIONS, &["actions_of_world"]).await;

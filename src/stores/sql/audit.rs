@@ -43,7 +43,11 @@ const LIST: &str = "SELECT id, at, subject, role, player, action, object FROM au
 
 const ROLES: [Role; 5] = [Role::Operator, Role::Admin, Role::Backend, Role::Viewer, Role::Player];
 
-fn role_name(role: Role) -> &'static str {
+pub(super) fn read_role(columns: &mut Columns<'_>) -> StoreResult<Role> {
+    columns.named(ROLES, role_name)
+}
+
+pub(super) fn role_name(role: Role) -> &'static str {
     match role {
         Role::Operator => "operator",
         Role::Admin => "admin",
@@ -82,7 +86,7 @@ fn read_audit_row(columns: &mut Columns<'_>) -> StoreResult<AuditRow> {
         id: columns.id()?,
         at: columns.time()?,
         subject: columns.next()?,
-        role: columns.named(ROLES, role_name)?,
+        role: read_role(columns)?,
         player: columns.maybe_id()?,
         action: columns.next()?,
         object: columns.next()?,

@@ -9,13 +9,16 @@ use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     state,
-    statements::{execute, fetch_optional},
+    statements::{ReadRow, execute, fetch_optional},
 };
 use colloquy_core::{
     ids::{NpcId, TenantId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::authored::{Language, Npc, World};
+use colloquy_memory::{
+    authored::{Language, Npc, World, WorldSettings},
+    tiers::TenantTier,
+};
 use colloquy_ports::{
     Page, PageRequest, StoreResult,
     ledger::{
@@ -29,7 +32,10 @@ pub(super) struct SqlAuthoredStore(pub(super) Arc<Engine>);
 /// The columns of [`read_world`], for the table alias `w`.
 macro_rules! world_columns {
     () => {
-        "w.id, w.lore_version, w.version, w.updated_at, w.name, w.premise, w.language, w.rules, w.settings"
+        "w.id, w.lore_version, w.version, w.updated_at,
+            COALESCE((SELECT x.version FROM tenant_settings x WHERE x.tenant = w.tenant), 0),
+            w.name, w.premise, w.language, w.rules, w.settings,
+            (SELECT x.settings FROM tenant_settings x WHERE x.tenant = w.tenant)"
     };
 }
 /// The columns of [`read_npc`], for the table alias `n`.
@@ -45,6 +51,11 @@ macro_rules! npc_columns {
 }
 pub(super) use {npc_columns, world_columns};
 
+const TENANT_SETTINGS: &str = "SELECT version, settings FROM tenant_settings WHERE tenant = $1";
+const UPSERT_TENANT_SETTINGS: &str = "INSERT INTO tenant_settings (tenant, settings, version, updated_at)
+    VALUES ($1, $2, $3, $4)
+    ON CONFLICT (tenant) DO UPDATE SET settings = excluded.settings, version = excluded.version,
+        updated_at = excluded.updated_at";
 const WORLD_VERSION: &str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language, rules, settings, version, updated_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -67,6 +78,7 @@ const HIDE_SCENARIOS: &str = "UPDATE scenarios SET deleted_at = $3
     WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const HIDE_LORE: &str = "UPDATE lore SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const RAISE_LORE_VERSION: &str = "UPDATE worlds SET lore_version = lore_version + 1 WHERE tenant = $1 AND id = $2";
+const DELETE_DIRECTIVES: &str = "DELETE FROM directives WHERE tenant = $1 AND world = $2";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const CLOSE_DIALOGUES_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
     WHERE tenant = $1 AND world = $2 AND status = 'open'";
@@ -115,7 +127,7 @@ pub(super) type KnownWorlds = moka::sync::Cache<(TenantId, WorldId), Arc<World>>
 /// The number of worlds that this node remembers for its jobs.
 pub(super) const MAX_KNOWN_WORLDS: u64 = 1_000;
 /// The columns of a world after its versions.
-const WORLD_BODY_COLUMNS: usize = 5;
+const WORLD_BODY_COLUMNS: usize = 6;
 
 pub(super) fn read_world(columns: &mut Columns<'_>) -> StoreResult<World> {
     let head = WorldHead::read(columns)?;
@@ -145,6 +157,7 @@ struct WorldHead {
     lore_version: u32,
     version: u32,
     updated_at: DateTime<Utc>,
+    tenant_version: u32,
 }
 
 impl WorldHead {
@@ -154,11 +167,18 @@ impl WorldHead {
             lore_version: columns.number()?,
             version: columns.number()?,
             updated_at: columns.time()?,
+            tenant_version: columns.number()?,
         })
     }
 
     fn is_of(&self, world: &World) -> bool {
-        (self.lore_version, self.version, self.updated_at) == (world.lore_version, world.version, world.updated_at)
+        (self.lore_version, self.version, self.updated_at, self.tenant_version)
+            == (
+                world.lore_version,
+                world.version,
+                world.updated_at,
+                world.tenant.version,
+            )
     }
 
     fn read_body(self, columns: &mut Columns<'_>) -> StoreResult<World> {
@@ -169,6 +189,10 @@ impl WorldHead {
             language: read_language(columns)?,
             rules: columns.json()?,
             settings: columns.json()?,
+            tenant: TenantTier {
+                settings: columns.maybe_json()?.unwrap_or_default(),
+                version: self.tenant_version,
+            },
             lore_version: self.lore_version,
             version: self.version,
             updated_at: self.updated_at,
@@ -311,9 +335,47 @@ impl AuthoredStore for SqlAuthoredStore {
             ] {
                 execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
             }
+            execute!(connection, DELETE_DIRECTIVES; tenant, world).await?;
             raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(DeleteOutcome::Deleted)
+        })
+        .await
+    }
+
+    async fn load_tenant_tier(&self, scope: &TenantScope) -> StoreResult<TenantTier> {
+        let query = bind!(TENANT_SETTINGS; scope.tenant());
+        let read: ReadRow<TenantTier> = |columns| {
+            Ok(TenantTier {
+                version: columns.number()?,
+                settings: columns.json()?,
+            })
+        };
+        Ok(self.0.fetch_optional(scope, query, read).await?.unwrap_or_default())
+    }
+    async fn put_tenant_settings(
+        &self,
+        scope: &TenantScope,
+        settings: &WorldSettings,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, edit, settings) = (scope.tenant().clone(), edit.clone(), to_json(settings)?);
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
+            let row = fetch_optional!(connection, TENANT_SETTINGS; tenant).await?;
+            let stored: Option<i64> = row.map(|row| Columns::new(&row).next()).transpose()?;
+            let version = match next_version(stored, if_version) {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            execute!(
+                connection, UPSERT_TENANT_SETTINGS;
+                tenant, settings, i64::from(version), to_micros(edit.at)
+            )
+            .await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(put_outcome(version))
         })
         .await
     }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit, jobs,
+    Connection, Engine, LedgerLock, acquire_lock, audit, insights, jobs,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
@@ -59,6 +59,10 @@ const LIST_FINDINGS: &str = select_findings!(
     "AND f.world = $2 AND f.id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND f.dialogue = COALESCE($4, f.dialogue)
         AND f.kind = COALESCE($5, f.kind) AND d.decision = COALESCE($6, d.decision)
      ORDER BY f.id DESC LIMIT $7"
+);
+/// `turns` is a JSON array of numbers without spaces.
+const FINDINGS_OF_TURN: &str = select_findings!(
+    "AND f.dialogue = $2 AND replace(replace(f.turns, '[', ','), ']', ',') LIKE $3 ORDER BY f.id LIMIT $4"
 );
 const LIST_PASSES: &str = select_passes!(
     "AND world = $2 AND id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND dialogue = COALESCE($4, dialogue)
@@ -154,7 +158,7 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
         )
         .await?;
     }
-    Ok(())
+    insights::insert_insights(connection, tenant, cause, &commit.insights).await
 }
 
 #[async_trait]
@@ -247,6 +251,17 @@ impl CurationStore for SqlCurationStore {
         })
         .await
     }
+    async fn list_findings_of_turn(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        number: u32,
+        limit: u32,
+    ) -> StoreResult<Vec<Finding>> {
+        let named = format!("%,{number},%");
+        let query = bind!(FINDINGS_OF_TURN; scope.tenant(), dialogue, named, i64::from(limit));
+        self.0.fetch_all(scope, query, read_finding).await
+    }
     async fn list_passes(
         &self,
         scope: &TenantScope,
@@ -273,6 +288,7 @@ sqlite_plan_tests! {
             for (statement, index) in [
                 (LAST_PASS, "curation_passes_of_dialogue ("),
                 (LATEST_FINDINGS, "curation_findings_of_dialogue ("),
+                (FINDINGS_OF_TURN, "curation_findings_of_dialogue ("),
                 (LIST_FINDINGS, "curation_findings_of_world ("),
                 (LIST_PASSES, "curation_passes_of_world ("),
             ] {

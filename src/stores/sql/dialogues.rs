@@ -17,6 +17,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    directive::KeyPattern,
     fact::Cause,
     private_terms::PrivateTerms,
     summary::Meeting,
@@ -123,6 +124,42 @@ pub(super) fn parse_checkpoint(body: Option<&str>) -> StoreResult<Checkpoint> {
     )
 }
 
+fn push_kind(query: &mut QueryBuilder<Db>, kind: DialogueKind) {
+    // Ids begin with their kind, and `_` sorts before every letter that could follow the prefix.
+    let (from, below) = match kind {
+        DialogueKind::Session => ("ses_", "ses`"),
+        DialogueKind::NpcConversation => ("con_", "con`"),
+    };
+    query.push(" AND id >= ").push_bind(from);
+    query.push(" AND id < ").push_bind(below);
+}
+
+fn push_key_pattern(query: &mut QueryBuilder<Db>, tenant: &str, pattern: &KeyPattern) {
+    const ESCAPED: &str = " ESCAPE '\\'";
+    query
+        .push(" AND world LIKE ")
+        .push_bind(to_like_pattern(&pattern.world))
+        .push(ESCAPED);
+    if let Some(npc) = &pattern.npc {
+        query
+            .push(" AND id IN (SELECT dialogue FROM participants WHERE part = 'speaker' AND tenant = ")
+            .push_bind(tenant.to_owned())
+            .push(" AND npc LIKE ")
+            .push_bind(to_like_pattern(npc))
+            .push(ESCAPED)
+            .push(")");
+    }
+    if let Some((kind, id)) = &pattern.dialogue {
+        push_kind(query, *kind);
+        query.push(" AND id LIKE ").push_bind(to_like_pattern(id)).push(ESCAPED);
+    }
+}
+
+/// Returns the pattern of `LIKE` for a part of a key pattern.
+fn to_like_pattern(part: &str) -> String {
+    part.replace('_', "\\_").replace('*', "%").replace('?', "_")
+}
+
 fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) -> QueryBuilder<Db> {
     let tenant = scope.tenant().as_str();
     let mut query = QueryBuilder::new(concat!(
@@ -141,13 +178,7 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
         query.push(" AND status = ").push_bind(status_name(status));
     }
     if let Some(kind) = filter.kind {
-        // Ids begin with their kind, and `_` sorts before every letter that could follow the prefix.
-        let (from, below) = match kind {
-            DialogueKind::Session => ("ses_", "ses`"),
-            DialogueKind::NpcConversation => ("con_", "con`"),
-        };
-        query.push(" AND id >= ").push_bind(from);
-        query.push(" AND id < ").push_bind(below);
+        push_kind(&mut query, kind);
     }
     let parts = [
         (
@@ -170,6 +201,9 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
             query.push(" AND world = ").push_bind(world.as_str().to_owned());
         }
         query.push(")");
+    }
+    if let Some(pattern) = &filter.key {
+        push_key_pattern(&mut query, tenant, pattern);
     }
     if let Some(after) = &page.after {
         query

@@ -362,7 +362,7 @@ sqlite_plan_tests! {
             }
             assert_searches(
                 SPOKEN_FOR_JOB,
-                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)"],
+                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)", "SEARCH x USING INDEX sqlite_autoindex_tenant_settings_1 (tenant=?)"],
             )
             .await;
             for statement in [STORE_ANSWER, FINISH_JOB, FINISH_UNSAID_JOB, FAIL_JOB, RETRY_JOB, JOB_BY_ID] {

@@ -2,7 +2,7 @@
 
 use super::{Engine, rows::Columns, statements::fetch_all};
 use colloquy_core::{
-    ids::{DialogueId, NpcId, PlayerId, WorldId},
+    ids::{DialogueId, NpcId, PlayerId, SummaryId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -27,7 +27,7 @@ macro_rules! summary_locks {
 /// `$7` is true, only an unlocked summary counts, judged by the checkpoint of the summary's last turn. A summary with
 /// unknown locks counts only if the NPC has no locked scenario.
 const LAST_MEETINGS: &str = concat!(
-    "SELECT m.committed_at, m.begun_at, s.text, s.created_at, ",
+    "SELECT m.committed_at, m.begun_at, m.summary, s.text, s.created_at, ",
     summary_locks!(),
     "
     FROM (SELECT d.id AS dialogue, d.created_at AS begun_at, t.committed_at AS committed_at,
@@ -76,6 +76,7 @@ pub(super) async fn load_last_meeting(
     for row in &rows {
         let mut columns = Columns::new(row);
         let (at, since) = (columns.time()?, columns.time()?);
+        let summary: Option<SummaryId> = columns.maybe_id()?;
         let (text, made_at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
         let meeting = meeting.get_or_insert(Meeting {
             at,
@@ -83,10 +84,17 @@ pub(super) async fn load_last_meeting(
             summary: None,
         });
         let locks: Option<DisclosureLocks> = columns.maybe_id()?;
-        if let (Some(text), Some(at)) = (text, made_at) {
+        if let (Some(summary), Some(text), Some(at)) = (summary, text, made_at) {
             // The query returns unknown locks only if the NPC has no locked scenario.
             let locks = locks.unwrap_or_default();
-            meeting.summary = Some(MeetingRecap { text, since, at, locks });
+            let recap = MeetingRecap {
+                summary,
+                text,
+                since,
+                at,
+                locks,
+            };
+            meeting.summary = Some(recap);
             break;
         }
     }

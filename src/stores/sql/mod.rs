@@ -45,9 +45,11 @@ mod backlog;
 mod curation;
 mod curator;
 mod dialogues;
+mod directives;
 mod episodes;
 mod facts;
 mod idempotency;
+mod insights;
 mod job_calls;
 mod jobs;
 mod leases;
@@ -111,6 +113,8 @@ impl<'a> From<&'a TenantScope> for RowScope<'a> {
 #[derive(Debug, Clone, Copy)]
 #[allow(dead_code, reason = "SQLite has one writer and asks of none of them what it is")]
 pub(super) enum LedgerLock<'a> {
+    /// The settings of the tenant.
+    TenantSettings,
     /// The authored content of a world: the world's row and the rows of its NPCs.
     Authored(&'a WorldId),
     /// All memories of a world, and which turns of the world stand.
@@ -141,6 +145,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         authored: Arc::new(authored::SqlAuthoredStore(engine.clone())),
         lore: Arc::new(lore::SqlLoreStore(engine.clone())),
         scenarios: Arc::new(scenarios::SqlScenarioStore(engine.clone())),
+        directives: Arc::new(directives::SqlDirectiveStore(engine.clone())),
         dialogues: Arc::new(dialogues::SqlDialogueStore(engine.clone())),
         turns: Arc::new(turns::SqlTurnStore(engine.clone())),
         episodes: Arc::new(episodes::SqlEpisodeStore(engine.clone())),
@@ -151,6 +156,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         jobs: Arc::new(jobs::SqlJobStore::new(engine.clone())),
         curator: Arc::new(curator::SqlCuratorStore(engine.clone())),
         curation: Arc::new(curation::SqlCurationStore(engine.clone())),
+        insights: Arc::new(insights::SqlInsightStore(engine.clone())),
         rewinds: Arc::new(rewinds::SqlRewindStore(engine.clone())),
         saves: Arc::new(saves::SqlSaveStore(engine.clone())),
         audit: Arc::new(audit::SqlAuditStore(engine.clone())),

@@ -45,7 +45,7 @@ macro_rules! select_points {
             $model,
             "
              WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2)
-               AND (f.expires_at IS NULL OR f.expires_at > $2)"
+               AND (f.expires_at IS NULL OR f.expires_at > $2 OR f.view_pinned = TRUE)"
         )
     };
 }

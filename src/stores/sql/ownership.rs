@@ -20,9 +20,10 @@ use colloquy_ports::{
     ledger::dialogues::{OpenDialogue, OwnerWriteOutcome, OwnershipClaim, OwnershipStore},
 };
 
-/// The next session may begin at once, so the curator looks for a due summary without waiting for an hour of silence.
+/// The next session may begin at once, so the curator looks for a due summary and a due curation pass without waiting for
+/// an hour of silence. A look before the end may have left a few turns to a later one.
 const CLOSE_DIALOGUE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3,
-        silence_check_from = CASE WHEN silence_check_from IS NULL THEN NULL ELSE 0 END
+        silence_check_from = CASE WHEN silence_check_from IS NULL AND head_turn_id IS NULL THEN NULL ELSE 0 END
     WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4";
 const SET_PAUSED: &str = concat!(
     "UPDATE dialogues SET options = ",

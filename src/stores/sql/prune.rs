@@ -8,7 +8,7 @@ mod unsaid;
 use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
-use super::{Connection, Engine, rows::to_micros, statements::execute};
+use super::{Connection, Engine, rows::to_micros, statements::execute, usage::DELETE_OLD_NPC_USAGE};
 use colloquy_core::ids::{GeneratedId, JobId, TenantId, TurnId};
 use colloquy_ports::{StoreResult, ledger::PruneBefore};
 
@@ -96,6 +96,9 @@ async fn delete_expired_rows(
     }
     if let Some(at) = before.revocations {
         deleted += execute!(connection, DELETE_EXPIRED_REVOCATIONS; tenant, to_micros(at), limit).await?;
+    }
+    if let Some(at) = before.npc_usage {
+        deleted += execute!(connection, DELETE_OLD_NPC_USAGE; tenant, at.date_naive().to_string()).await?;
     }
     Ok(deleted)
 }

@@ -54,6 +54,11 @@ const STATE_SINCE: &str = "SELECT w.generation, w.last_action, e.id, e.seq, e.ch
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation,
         COALESCE((SELECT MAX(seq) FROM actions WHERE tenant = $1 AND world = $2), 0) AS last_action) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
+const STATE_UNTIL: &str = "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+    WHERE e.tenant = $1 AND e.world = $2 AND e.seq <= $3 AND e.lifted_at IS NULL";
+/// No index has the changes that were taken back: this reads all changes of the tenant.
+const STATE_LIFTED_AFTER: &str = "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+    WHERE e.tenant = $1 AND e.world = $2 AND e.seq <= $3 AND e.lifted_at > $4";
 macro_rules! state_up_to {
     ($dialogue:literal) => {
         concat!(
@@ -272,6 +277,23 @@ impl StateStore for SqlStateStore {
         since.changes.sort_by_key(|change| (change.at, change.seq));
         Ok(since)
     }
+    async fn load_changes_until(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        seq: i64,
+        lifted_after: Option<DateTime<Utc>>,
+    ) -> StoreResult<Vec<StoredStateChange>> {
+        let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
+        let query = bind!(STATE_UNTIL; scope.tenant(), world, seq);
+        let mut changes = self.0.fetch_all(scope, query, read).await?;
+        if let Some(moment) = lifted_after {
+            let query = bind!(STATE_LIFTED_AFTER; scope.tenant(), world, seq, to_micros(moment));
+            changes.extend(self.0.fetch_all(scope, query, read).await?);
+        }
+        changes.sort_by_key(|change| (change.at, change.seq));
+        Ok(changes)
+    }
     async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>> {
         let list = json!(seqs.iter().map(|seq| [seq]).collect::<Vec<_>>()).to_string();
         let query = bind!(STATE_BY_SEQ; scope.tenant(), list);
@@ -343,6 +365,9 @@ sqlite_plan_tests! {
             let since = "state_events_since (tenant=? AND world=? AND seq>?)";
             let plan = plan(STATE_SINCE).await;
             assert!(plan.contains("sqlite_autoindex_worlds_1") && plan.contains(since), "{plan}");
+            let until = "state_events_since (tenant=? AND world=? AND seq<?)";
+            let plan = crate::sqlite::plans::plan(STATE_UNTIL).await;
+            assert!(plan.contains(until), "{plan}");
             let plan = crate::sqlite::plans::plan(CLOCK_CHANGES).await;
             assert!(plan.contains("state_events_of_clock (tenant=? AND world=?)"), "{plan}");
             let plan = crate::sqlite::plans::plan(STATE_BY_SEQ).await;

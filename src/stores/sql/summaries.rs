@@ -6,10 +6,13 @@ use async_trait::async_trait;
 
 use super::{
     Engine, LedgerLock, acquire_lock, jobs,
-    rows::{Columns, to_micros, without_nul},
+    rows::{Columns, json_list, to_micros, without_nul},
     statements::{execute, fetch_scalar},
 };
-use colloquy_core::{ids::DialogueId, scope::TenantScope};
+use colloquy_core::{
+    ids::{DialogueId, SummaryId},
+    scope::TenantScope,
+};
 use colloquy_memory::{fact::Importance, summary::Summary};
 use colloquy_ports::{
     StoreResult,
@@ -18,15 +21,25 @@ use colloquy_ports::{
 
 pub(super) struct SqlSummaryStore(pub(super) Arc<Engine>);
 
-const LIVE_SUMMARIES: &str = "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
-        s.importance - (SELECT COUNT(*) FROM summary_changes c
-            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'fade' AND c.lifted_at IS NULL),
-        s.created_at
-    FROM summaries s
-    WHERE s.tenant = $1 AND s.dialogue = $2 AND s.lifted_at IS NULL
+macro_rules! select_summaries {
+    ($($rest:expr),+) => {
+        concat!(
+            "SELECT s.id, s.dialogue, s.from_turn, s.to_turn, s.text,
+                s.importance - (SELECT COUNT(*) FROM summary_changes c
+                    WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'fade' AND c.lifted_at IS NULL),
+                s.created_at
+            FROM summaries s WHERE s.tenant = $1 AND ",
+            $($rest,)+
+            " ORDER BY s.from_turn, s.created_at, s.id"
+        )
+    };
+}
+const LIVE_SUMMARIES: &str = select_summaries!(
+    "s.dialogue = $2 AND s.lifted_at IS NULL
       AND NOT EXISTS (SELECT 1 FROM summary_changes c
-            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)
-    ORDER BY s.from_turn, s.created_at, s.id";
+            WHERE c.tenant = s.tenant AND c.summary = s.id AND c.change = 'evict' AND c.lifted_at IS NULL)"
+);
+const SUMMARIES_BY_ID: &str = select_summaries!("s.id ", in_json_list!("$2"));
 // Evicted summaries count too, because they already cover their turns.
 const IS_RANGE_COVERED: &str = "SELECT EXISTS (SELECT 1 FROM summaries
     WHERE tenant = $1 AND dialogue = $2 AND lifted_at IS NULL AND from_turn <= $4 AND to_turn >= $3)";
@@ -54,6 +67,13 @@ fn read_summary(columns: &mut Columns<'_>) -> StoreResult<Summary> {
 impl SummaryStore for SqlSummaryStore {
     async fn load_summaries(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Vec<Summary>> {
         let query = bind!(LIVE_SUMMARIES; scope.tenant(), dialogue);
+        self.0.fetch_all(scope, query, read_summary).await
+    }
+    async fn load_summaries_by_id(&self, scope: &TenantScope, ids: &[SummaryId]) -> StoreResult<Vec<Summary>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let query = bind!(SUMMARIES_BY_ID; scope.tenant(), json_list(ids));
         self.0.fetch_all(scope, query, read_summary).await
     }
     async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
@@ -99,6 +119,7 @@ sqlite_plan_tests! {
         #[tokio::test]
         async fn summaries_are_found_by_dialogue() {
             assert_searches(LIVE_SUMMARIES, &["summaries_of_dialogue"]).await;
+            assert_searches(SUMMARIES_BY_ID, &["sqlite_autoindex_summaries_1 (tenant=? AND id=?)"]).await;
             assert_searches(IS_RANGE_COVERED, &["summaries_of_dialogue"]).await;
             assert_searches(INSERT_SUMMARY_CHANGE, &[]).await;
         }

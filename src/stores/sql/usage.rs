@@ -8,24 +8,27 @@ use serde_json::json;
 
 use super::{
     Engine, RowScope,
-    rows::Columns,
+    rows::{Columns, without_nul},
     statements::{ReadRow, execute},
     turns::to_signed,
 };
-use colloquy_core::{ids::PlayerId, scope::TenantScope};
+use colloquy_core::{
+    ids::{PlayerId, WorldId},
+    scope::TenantScope,
+};
 use colloquy_memory::turn::Usage;
 use colloquy_ports::{
     StoreResult,
-    ledger::usage::{DailyModelUsage, StoredAmounts, UsageDelta, UsageRow, UsageStore},
+    ledger::usage::{DailyModelUsage, OwnerUsageRow, StoredAmounts, UsageDelta, UsageOwner, UsageRow, UsageStore},
 };
 
 pub(super) struct SqlUsageStore(pub(super) Arc<Engine>);
 
 const ADD_USAGE: &str = concat!(
     "INSERT INTO model_usage
-        (tenant, day, task, model, calls, prompt_tokens, cached_tokens, completion_tokens)
+        (tenant, day, task, model, calls, prompt_tokens, cached_tokens, unchanged_tokens, completion_tokens)
      SELECT $1, value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BIGINT), CAST(value ->> 4 AS BIGINT),
-        CAST(value ->> 5 AS BIGINT), CAST(value ->> 6 AS BIGINT)
+        CAST(value ->> 5 AS BIGINT), CAST(value ->> 6 AS BIGINT), CAST(value ->> 7 AS BIGINT)
      FROM ",
     json_arrays_table!("$2"),
     " v WHERE TRUE ORDER BY key
@@ -33,14 +36,55 @@ const ADD_USAGE: &str = concat!(
         calls = model_usage.calls + excluded.calls,
         prompt_tokens = model_usage.prompt_tokens + excluded.prompt_tokens,
         cached_tokens = model_usage.cached_tokens + excluded.cached_tokens,
+        unchanged_tokens = model_usage.unchanged_tokens + excluded.unchanged_tokens,
         completion_tokens = model_usage.completion_tokens + excluded.completion_tokens"
 );
-const USAGE_BETWEEN: &str = "SELECT day, task, model, calls, prompt_tokens, cached_tokens, completion_tokens
+const ADD_NPC_USAGE: &str = concat!(
+    "INSERT INTO npc_usage (tenant, day, task, model, calls, prompt_tokens, cached_tokens, unchanged_tokens,
+        completion_tokens, world, npc)
+     SELECT $1, value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BIGINT), CAST(value ->> 4 AS BIGINT),
+        CAST(value ->> 5 AS BIGINT), CAST(value ->> 6 AS BIGINT), CAST(value ->> 7 AS BIGINT), value ->> 8, value ->> 9
+     FROM ",
+    json_arrays_table!("$2"),
+    " v WHERE TRUE ORDER BY key
+    ON CONFLICT (tenant, world, npc, day, task, model) DO UPDATE SET
+        calls = npc_usage.calls + excluded.calls,
+        prompt_tokens = npc_usage.prompt_tokens + excluded.prompt_tokens,
+        cached_tokens = npc_usage.cached_tokens + excluded.cached_tokens,
+        unchanged_tokens = npc_usage.unchanged_tokens + excluded.unchanged_tokens,
+        completion_tokens = npc_usage.completion_tokens + excluded.completion_tokens"
+);
+/// The sums of [`read_owner_usage`].
+macro_rules! usage_sums {
+    () => {
+        "task, model, CAST(SUM(calls) AS BIGINT), CAST(SUM(prompt_tokens) AS BIGINT), CAST(SUM(cached_tokens) AS BIGINT),
+            CAST(SUM(unchanged_tokens) AS BIGINT), CAST(SUM(completion_tokens) AS BIGINT)"
+    };
+}
+const USAGE_OF_WORLDS: &str = concat!(
+    "SELECT world, ",
+    usage_sums!(),
+    " FROM npc_usage WHERE tenant = $1 AND day BETWEEN $2 AND $3
+      GROUP BY world, task, model ORDER BY world, task, model"
+);
+const USAGE_OF_NPCS: &str = concat!(
+    "SELECT npc, ",
+    usage_sums!(),
+    " FROM npc_usage WHERE tenant = $1 AND world = $2 AND day BETWEEN $3 AND $4 AND npc IN (
+        SELECT DISTINCT npc FROM npc_usage
+        WHERE tenant = $1 AND world = $2 AND day BETWEEN $3 AND $4 AND ($5 IS NULL OR npc > $5) ORDER BY npc LIMIT $6)
+      GROUP BY npc, task, model ORDER BY npc, task, model"
+);
+const USAGE_BETWEEN: &str =
+    "SELECT day, task, model, calls, prompt_tokens, cached_tokens, unchanged_tokens, completion_tokens
     FROM model_usage WHERE tenant = $1 AND day BETWEEN $2 AND $3 ORDER BY day, task, model";
 const USAGE_OF_DAY: &str =
     "SELECT tenant, model, CAST(SUM(prompt_tokens) AS BIGINT), CAST(SUM(cached_tokens) AS BIGINT),
         CAST(SUM(completion_tokens) AS BIGINT)
     FROM model_usage WHERE day = $1 GROUP BY tenant, model";
+/// Deletes the oldest day, if the day is before `$2`.
+pub(super) const DELETE_OLD_NPC_USAGE: &str = "DELETE FROM npc_usage WHERE tenant = $1 AND day < $2
+    AND day = (SELECT MIN(day) FROM npc_usage WHERE tenant = $1)";
 /// Counts only up to the given limits, because the tables may have millions of rows.
 const COUNT_STORED: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 LIMIT $2) d),
     (SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE tenant = $1 LIMIT $3) t)";
@@ -56,6 +100,20 @@ fn read_usage(columns: &mut Columns<'_>) -> StoreResult<UsageRow> {
         calls: columns.number()?,
         prompt_tokens: columns.number()?,
         cached_tokens: columns.number()?,
+        unchanged_tokens: columns.number()?,
+        completion_tokens: columns.number()?,
+    })
+}
+
+fn read_owner_usage(columns: &mut Columns<'_>) -> StoreResult<OwnerUsageRow> {
+    Ok(OwnerUsageRow {
+        owner: columns.next()?,
+        task: columns.next()?,
+        model: columns.next()?,
+        calls: columns.number()?,
+        prompt_tokens: columns.number()?,
+        cached_tokens: columns.number()?,
+        unchanged_tokens: columns.number()?,
         completion_tokens: columns.number()?,
     })
 }
@@ -70,6 +128,39 @@ fn read_daily_usage(columns: &mut Columns<'_>) -> StoreResult<DailyModelUsage> {
     })
 }
 
+/// Returns the sums of the deltas as a JSON array of rows, each by its owner, day, task and model.
+fn sum_rows<'a>(
+    deltas: impl Iterator<Item = &'a UsageDelta>,
+    owner: impl Fn(&'a UsageDelta) -> Option<&'a UsageOwner>,
+) -> String {
+    // Each counter appears once, and all writers use the same order.
+    let mut sums = BTreeMap::<_, (u32, Usage, u64)>::new();
+    for delta in deltas {
+        let key = (owner(delta), delta.day, delta.task, delta.model.as_str());
+        let (calls, usage, unchanged) = sums.entry(key).or_default();
+        *calls = calls.saturating_add(delta.calls);
+        *usage += delta.usage;
+        *unchanged = unchanged.saturating_add(delta.unchanged_tokens);
+    }
+    let rows = sums
+        .into_iter()
+        .map(|((owner, day, task, model), (calls, usage, unchanged))| {
+            json!([
+                day.to_string(),
+                task,
+                model,
+                calls,
+                usage.prompt_tokens,
+                usage.cached_tokens,
+                unchanged,
+                usage.completion_tokens,
+                owner.map(|owner| &owner.world),
+                owner.map(|owner| &owner.npc),
+            ])
+        });
+    rows.collect::<serde_json::Value>().to_string()
+}
+
 #[async_trait]
 impl UsageStore for SqlUsageStore {
     async fn add_usage(&self, scope: &TenantScope, deltas: &[UsageDelta]) -> StoreResult<()> {
@@ -77,30 +168,13 @@ impl UsageStore for SqlUsageStore {
             return Ok(());
         }
         let tenant = scope.tenant().clone();
-        // Each counter appears once, and all writers use the same order.
-        let mut sums = BTreeMap::<_, (u32, Usage)>::new();
-        for delta in deltas {
-            let (calls, usage) = sums.entry((delta.day, delta.task, delta.model.as_str())).or_default();
-            *calls = calls.saturating_add(delta.calls);
-            *usage += delta.usage;
-        }
-        let rows = sums
-            .into_iter()
-            .map(|((day, task, model), (calls, usage))| {
-                json!([
-                    day.to_string(),
-                    task,
-                    model,
-                    calls,
-                    usage.prompt_tokens,
-                    usage.cached_tokens,
-                    usage.completion_tokens,
-                ])
-            })
-            .collect::<serde_json::Value>()
-            .to_string();
+        let all = sum_rows(deltas.iter(), |_| None);
+        let of_npcs = sum_rows(deltas.iter().filter(|delta| delta.owner.is_some()), |delta| {
+            delta.owner.as_ref()
+        });
         write_transaction!(self.0, scope, |connection| {
-            execute!(connection, ADD_USAGE; tenant, rows).await.map(drop)
+            execute!(connection, ADD_USAGE; tenant, all).await?;
+            execute!(connection, ADD_NPC_USAGE; tenant, of_npcs).await.map(drop)
         })
         .await
     }
@@ -112,6 +186,29 @@ impl UsageStore for SqlUsageStore {
     ) -> StoreResult<Vec<UsageRow>> {
         let query = bind!(USAGE_BETWEEN; scope.tenant(), from.to_string(), to.to_string());
         self.0.fetch_all(scope, query, read_usage).await
+    }
+    async fn sum_usage_of_worlds(
+        &self,
+        scope: &TenantScope,
+        from: NaiveDate,
+        to: NaiveDate,
+    ) -> StoreResult<Vec<OwnerUsageRow>> {
+        let query = bind!(USAGE_OF_WORLDS; scope.tenant(), from.to_string(), to.to_string());
+        self.0.fetch_all(scope, query, read_owner_usage).await
+    }
+    async fn sum_usage_of_npcs(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        (from, to): (NaiveDate, NaiveDate),
+        after: Option<&str>,
+        limit: u32,
+    ) -> StoreResult<Vec<OwnerUsageRow>> {
+        let query = bind!(
+            USAGE_OF_NPCS;
+            scope.tenant(), world, from.to_string(), to.to_string(), after.map(without_nul), i64::from(limit)
+        );
+        self.0.fetch_all(scope, query, read_owner_usage).await
     }
     async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>> {
         let query = bind!(USAGE_OF_DAY; day.to_string());
@@ -141,6 +238,10 @@ sqlite_plan_tests! {
 
         #[tokio::test]
         async fn usage_and_stored_rows_are_found_without_reading_the_rest() {
+            assert_searches(USAGE_OF_WORLDS, &["npc_usage_of_day (tenant=? AND day>? AND day<?)"]).await;
+            let of_npcs = plan(USAGE_OF_NPCS).await;
+            assert!(of_npcs.contains("(tenant=? AND world=? AND npc") && !of_npcs.contains("SCAN npc_usage"), "{of_npcs}");
+            assert_searches(DELETE_OLD_NPC_USAGE, &["npc_usage_of_day (tenant=? AND day=?)", "npc_usage_of_day (tenant=?)"]).await;
             assert_searches(USAGE_OF_DAY, &["model_usage_of_day (day=?)"]).await;
             assert_searches(COUNT_SESSIONS_OF_PLAYER, &["dialogues_of_player (tenant=? AND player=?)"]).await;
             let stored = plan(COUNT_STORED).await;

@@ -9,9 +9,10 @@ use colloquy::{
         remember::{self, FactCorrection, ManualFact},
     },
     memory::{
-        authored::{WorldRecall, WorldSettings},
+        authored::WorldSettings,
         fact::{Audience, Fact, FactKind, Importance, InvalidReason, Knower},
         scoring::RecallPreset,
+        tiers::WorldRecall,
         trace::CandidateFate,
     },
     ports::{
@@ -534,7 +535,7 @@ fn world_sets_its_memory_weights() {
         let settings = WorldSettings {
             recall: Some(WorldRecall {
                 preset: Some(RecallPreset::Rag),
-                diversity: None,
+                ..WorldRecall::default()
             }),
             ..WorldSettings::default()
         };

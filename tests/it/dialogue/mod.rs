@@ -9,6 +9,7 @@ mod faults;
 mod forgetting;
 mod index;
 mod indexing_races;
+mod insights;
 mod learning;
 mod locked_lore;
 mod locked_past;
@@ -20,6 +21,7 @@ mod player_inventions;
 mod recall;
 mod reconciliation;
 mod rejecting_index;
+mod retention;
 mod silence;
 mod speculative_recall;
 mod turns;
@@ -41,7 +43,7 @@ use colloquy::{
     dialogue::{
         Services,
         events::ReplyDone,
-        explain::{self, Explained},
+        explain::{self, Explained, TurnExplanation},
         heard::HeardLength,
         jobs::{self, JobReport},
         models::{ModelLimits, ModelRouter, RouteTable, with_usage_tally},
@@ -192,6 +194,7 @@ impl Stage {
                 rules: vec![],
                 settings: world_settings,
                 lore_version: 0,
+                tenant: colloquy::memory::tiers::TenantTier::default(),
                 version: 1,
                 updated_at: clock.now(),
             },
@@ -486,6 +489,7 @@ impl TestDialogue<'_> {
             node: stage.node,
             world: Arc::new(stage.world.clone()),
             npc: Arc::new(stage.npc.clone()),
+            directives: Arc::from([]),
             dialogue: Arc::new(self.open.dialogue.clone()),
             player: Some(self.player.clone()),
             scene: None,
@@ -575,8 +579,12 @@ impl TestDialogue<'_> {
     }
     pub async fn explain_turn(&self, number: u32) -> Explained {
         let stage = self.stage;
-        let explained = explain::explain_turn(&stage.services, &stage.scope, self.open.dialogue.id, number).await;
-        explained.unwrap().unwrap()
+        let dialogue = &self.open.dialogue;
+        let explained = explain::explain_turn(&stage.services, &stage.scope, dialogue, number, false).await;
+        match explained.unwrap() {
+            TurnExplanation::Explained(explanation) => explanation.explained,
+            other => panic!("{other:?}"),
+        }
     }
     pub async fn trace(&self, number: u32) -> TurnTrace {
         let dialogues = &self.stage.services.ledger.dialogues;

@@ -46,14 +46,16 @@ const REWIND_ROWS: [RowTemplate; 9] = [
     ("audit", "TRUE", &["id"]),
 ];
 /// Tables that may be empty, filled with arbitrary rows.
-const OTHER_TABLES: [&str; 7] = [
+const OTHER_TABLES: [&str; 9] = [
     "outbox",
     "fact_flags",
     "fact_edits",
+    "flag_decisions",
     "verdicts",
     "unsettled",
     "summary_changes",
     "actions",
+    "insights",
 ];
 /// The number of rows per table.
 const ROWS: u32 = 10_000;
@@ -486,6 +488,28 @@ async fn run_restores(stack: &RecordedStack, session: &str, conversation: &str) 
     assert!(status.is_success(), "{gone}");
 }
 
+/// Flags two facts for personal data, and decides about one of them.
+async fn run_flag_decisions(stack: &RecordedStack) {
+    let mut flagged = Vec::new();
+    for number in ["010-1234-5678", "010-2345-6789"] {
+        let fact = json!({"subject": "The smith", "predicate": "have", "object": "a telephone", "kind": "profile",
+            "content": format!("The smith can be called at {number}.")});
+        let made = stack.request_and_settle("/v1/worlds/vale/npcs/mira/facts", fact).await;
+        flagged.push(made["id"].as_str().unwrap().to_owned());
+    }
+    let decide = |flag: &str| format!("/v1/worlds/vale/flags/{}/{flag}:decide", flagged[0]);
+    stack
+        .request_and_settle(&decide("pii"), json!({"decision": "accepted"}))
+        .await;
+    let correction = json!({"object": "a horn", "content": "The smith has a horn."});
+    let body = json!({"decision": "corrected", "correction": correction});
+    stack.request_and_settle(&decide("pii"), body.clone()).await;
+    for flag in ["contradicted", "over_merged"] {
+        let (status, answer) = stack.rest.call(Method::POST, &decide(flag), Some(&body)).await;
+        assert_eq!(status, 404, "{answer}");
+    }
+}
+
 /// Reads all lists with all filters.
 async fn run_lists(stack: &RecordedStack, session: &str, conversation: &str) {
     let mut lists: Vec<String> = [
@@ -533,6 +557,11 @@ async fn run_lists(stack: &RecordedStack, session: &str, conversation: &str) {
     for dialogue in [session, conversation] {
         lists.push(format!("{dialogue}/turns?"));
     }
+    run_flag_decisions(stack).await;
+    for by in ["", "npc_id=mira&", "state=decided&", "state=decided&npc_id=mira&"] {
+        lists.push(format!("/v1/worlds/vale/flags?{by}"));
+    }
+    lists.push("/v1/worlds/vale/npcs/mira/facts?flagged=true&".to_owned());
     for list in &lists {
         stack.read_two_pages(list).await;
     }
@@ -578,6 +607,9 @@ fn rewind_restore_and_list_statements_all_stay_on_their_indexes() {
             "AND (created_at, id) < (SELECT created_at, id FROM dialogues",
             "(created_at, id) < (SELECT created_at, id FROM saves",
             "FROM audit ",
+            "FROM flag_decisions",
+            "FROM fact_flags g",
+            "UPDATE facts SET corrects",
         ];
         assert_statements_contain(&statements, &parts);
         // The running server would fail on rows without valid references.

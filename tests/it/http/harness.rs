@@ -114,7 +114,7 @@ fn dialogue_settings() -> DialogueSettings {
     serde_json::from_value(json!({
         "turn": {"max_line_chars": 2000, "max_queued": 4, "wait_for_memory_ms": 300, "timeout_ms": 120_000, "intent_turns": 3,
             "seal_s": 30, "playback_timeout_s": 60},
-        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "lore_tokens": 800, "lore_item_tokens": 250,
+        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "insight_tokens": 200, "lore_tokens": 800, "lore_item_tokens": 250,
             "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false},
         "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
             "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
@@ -126,7 +126,7 @@ fn dialogue_settings() -> DialogueSettings {
         "curation": {"every_turns": 10, "min_turns": 4, "max_steps": 4, "max_turn_tokens": 12000, "memory_chars": 4000,
             "calls_per_day": 0, "tokens_per_day": 0},
         "saves": {"max_per_world": 100},
-        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "unsaid_d": 30, "unchanged_d": 1},
+        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "npc_usage_d": 400, "unsaid_d": 30, "unchanged_d": 1},
         "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5, "judge_tokens": 800},
         "conversation": {"max_turns": 20, "pause_ms": 0, "reading_ms_per_char": 0, "longest_pause_ms": 0},
     }))

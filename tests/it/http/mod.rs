@@ -6,6 +6,7 @@
 mod attacks;
 mod budgets;
 mod curator;
+mod directives;
 mod docs;
 mod fakes;
 mod harness;
@@ -18,5 +19,6 @@ mod saves;
 mod scenarios;
 mod sessions;
 mod socket;
+mod tiers;
 mod token_bounds;
 mod wire_edge_cases;

@@ -31,10 +31,12 @@ pub(super) fn sample_body(path: &str) -> Value {
         "/v1/worlds/{world}/players/{player}/progress/{npc}" => json!({"progress": 1}),
         "/v1/worlds/{world}/lore:import" => json!({"spec": "lorebook_v3", "data": {"entries": []}}),
         "/v1/worlds/{world}/npcs/{npc}:import" => json!({"name": "Wolf", "first_mes": "Hello, grandmother."}),
+        "/v1/worlds/{world}/directives/{directive}" => json!({"keys": ["world:*"], "instructions": ["Whisper."]}),
         "/v1/worlds/{world}/lore/{lore}" => json!({"name": "Well", "content": "It is dry."}),
         "/v1/worlds/{world}/events" => json!({"events": [{"type": "location", "who": "mira", "to": "the mill"}]}),
         "/v1/worlds/{world}/curation:run" => json!({"dialogue_id": "ses_00000000000000000000000000"}),
         "/v1/worlds/{world}/curation/{finding}:decide" => json!({"decision": "intended"}),
+        "/v1/worlds/{world}/flags/{fact}/{flag}:decide" => json!({"decision": "dismissed"}),
         "/v1/sessions/{session}:rewind" => json!({"turn": 1}),
         "/v1/sessions/{session}/turns" | "/v1/sessions/{session}/context" => json!({"text": "hello"}),
         "/v1/worlds/{world}/npcs/{npc}/facts" => json!({
@@ -79,6 +81,8 @@ async fn operations_admit_exactly_their_stated_roles() {
 
     let lore = sample_body("/v1/worlds/{world}/lore/{lore}");
     backend.put("/v1/worlds/vale/lore/well", &lore).await;
+    let directive = sample_body("/v1/worlds/{world}/directives/{directive}");
+    backend.put("/v1/worlds/vale/directives/well", &directive).await;
 
     let mut walked = 0;
     for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
@@ -111,13 +115,16 @@ async fn operations_admit_exactly_their_stated_roles() {
                 .replace("{tenant}", "rival")
                 .replace("{scenario}", "well")
                 .replace("{lore}", "well")
+                .replace("{directive}", "well")
                 .replace("{player}", "p7")
                 .replace("{session}", session)
                 .replace("{fact}", &fact)
+                .replace("{flag}", "pii")
                 .replace("{save}", &save)
                 .replace("{job}", "job_00000000000000000000000000")
                 .replace("{action}", "act_00000000000000000000000000")
                 .replace("{finding}", "find_00000000000000000000000000")
+                .replace("{insight}", "ins_00000000000000000000000000")
                 .replace("{turn}", "1");
             let stated: Vec<&str> = operation["x-roles"]
                 .as_array()
@@ -139,7 +146,14 @@ async fn operations_admit_exactly_their_stated_roles() {
                     // The body is JSON and no picture.
                     let nothing = nothing || is_picture_missing(path, status, &answer);
                     // These name nothing that exists.
-                    let unknown = ["{job}", "{action}", "{finding}", "curation:run"];
+                    let unknown = [
+                        "{job}",
+                        "{action}",
+                        "{finding}",
+                        "{flag}",
+                        "curation:run",
+                        "{conversation}/turns/{turn}",
+                    ];
                     let is_unknown = method == Method::DELETE || unknown.iter().any(|part| path.contains(part));
                     assert!(nothing || status.is_success() || status == 404 && is_unknown, "{what}");
                 } else {

@@ -39,6 +39,8 @@ impl WorldObjects {
         let save = id(backend.post("/v1/worlds/vale/saves", &json!({})).await);
         let lore = sample_body("/v1/worlds/{world}/lore/{lore}");
         backend.put("/v1/worlds/vale/lore/well", &lore).await;
+        let directive = sample_body("/v1/worlds/{world}/directives/{directive}");
+        backend.put("/v1/worlds/vale/directives/well", &directive).await;
         let scenario = "/v1/worlds/{world}/npcs/{npc}/scenarios/{scenario}";
         backend
             .put("/v1/worlds/vale/npcs/ergen/scenarios/well", &sample_body(scenario))
@@ -50,6 +52,7 @@ impl WorldObjects {
             ("/episodes", "/episodes?player_id=p7".to_owned()),
             ("{scenario}", "well".to_owned()),
             ("{lore}", "well".to_owned()),
+            ("{directive}", "well".to_owned()),
             ("{player}", "p7".to_owned()),
             ("{turn}", "1".to_owned()),
             ("{session}", session),
@@ -59,8 +62,11 @@ impl WorldObjects {
             ("{job}", job),
             // No NPC of this server asks for an action (see `e2e::actions`).
             ("{action}", "act_00000000000000000000000000".to_owned()),
+            // The fact has no flag (see `e2e::flags`).
+            ("{flag}", "pii".to_owned()),
             // No pass has run (see `e2e::curation`).
             ("{finding}", "find_00000000000000000000000000".to_owned()),
+            ("{insight}", "ins_00000000000000000000000000".to_owned()),
         ];
         (Self(named), backend)
     }
@@ -134,9 +140,15 @@ async fn world_token_is_rejected_outside_its_world() {
                     let (status, answer) = inside.call(verb.clone(), &concrete, body.as_ref()).await;
                     let what = format!("{verb} {concrete} as a {name} of vale: {status} {answer}");
                     let told = ["job_not_dead", "nothing_to_resume"].map(Value::from);
-                    if ["{action}", "{finding}", "curation:run"]
-                        .iter()
-                        .any(|part| path.contains(part))
+                    if [
+                        "{action}",
+                        "{finding}",
+                        "{flag}",
+                        "curation:run",
+                        "{conversation}/turns/{turn}",
+                    ]
+                    .iter()
+                    .any(|part| path.contains(part))
                     {
                         assert_eq!(status, 404, "{what}");
                     } else if path.contains('{') || keeps {

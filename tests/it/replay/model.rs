@@ -173,7 +173,8 @@ impl ReplayModel {
     }
 }
 
-/// Returns a finding about the last turn, a decision about the oldest open finding, and edits of the notes.
+/// Returns a finding about the last turn, a decision about the oldest open finding, edits of the notes, and insights. Insights
+/// of several passes and dialogues are about the same entities.
 fn curation(text: &str) -> Value {
     let inside = |text: &str, open: &str, close: &str| {
         let (_, rest) = text.split_once(open)?;
@@ -208,7 +209,17 @@ fn curation(text: &str) -> Value {
     {
         edits.push(json!({ "edit": "remove", "text": oldest, "by": "" }));
     }
-    json!({ "findings": findings, "edits": edits, "done": true })
+    let entity = match number % 3 {
+        0 if last.contains("<player>") => "the player",
+        1 => "Mira",
+        _ => Fruit::find_in(&said).map_or("Hanna", Fruit::name),
+    };
+    let name = ReplayModel::name_in(&said).unwrap_or_default();
+    let insights = json!([
+        { "entity": entity, "text": format!("Seen in turn {number} of {name}.") },
+        { "entity": "Ergen", "text": format!("Also seen in {name}.") },
+    ]);
+    json!({ "findings": findings, "edits": edits, "insights": insights, "done": true })
 }
 
 /// Returns the episode of a line: the first fact in other words. Some lines have none, and some are small talk.

@@ -25,9 +25,9 @@ fn diversity_setting_of_a_world_prefers_different_memories() {
     assert_eq!(used(&case, &settings), [1, 2]);
     settings.recall.diversity = 0.5;
     assert_eq!(used(&case, &settings), [1, 3]);
-    case.world.settings.recall = Some(colloquy_memory::authored::WorldRecall {
-        preset: None,
+    case.world.settings.recall = Some(colloquy_memory::tiers::WorldRecall {
         diversity: Some(0.0),
+        ..colloquy_memory::tiers::WorldRecall::default()
     });
     assert_eq!(used(&case, &settings), [1, 2], "the world's own goes before");
 }

@@ -27,6 +27,7 @@ fn hit(n: u32, importance: u8, text: &str) -> EpisodeHit {
         },
         similarity: None,
         vector: [].into(),
+        redacted: false,
     }
 }
 

@@ -27,6 +27,7 @@ pub(super) fn settings() -> DialogueSettings {
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
             episode_tokens: 300,
+            insight_tokens: 200,
             lore_tokens: 800,
             lore_item_tokens: 250,
             memory_tokens: 1_200,
@@ -82,6 +83,7 @@ pub(super) fn settings() -> DialogueSettings {
             done_jobs_d: 90,
             traces_d: 90,
             verdicts_d: 90,
+            npc_usage_d: 400,
             unsaid_d: 30,
             unchanged_d: 1,
         },
@@ -101,5 +103,6 @@ pub(super) fn settings() -> DialogueSettings {
             reading_ms_per_char: 0,
             longest_pause_ms: 0,
         },
+        models: colloquy_memory::tiers::TaskModels::default(),
     }
 }

@@ -5,6 +5,7 @@ use colloquy_memory::locks::DisclosureLocks;
 
 fn recap(text: &str) -> MeetingRecap {
     MeetingRecap {
+        summary: SummaryId::from_u128(1),
         locks: DisclosureLocks::default(),
         text: text.to_owned(),
         since: at(0),

@@ -14,6 +14,7 @@ use super::{
     SqlFactStore, fold,
     lists::load_fact,
     reconciliation::{RAISE_MEMORY, insert_fact, npcs_of},
+    replacement::insert_replacement,
 };
 use colloquy_core::{
     ids::{FactId, InvalidationId, TenantId, WorldId},
@@ -25,7 +26,7 @@ use colloquy_ports::{
     clock::Clock,
     ledger::{
         audit::Edit,
-        facts::{FactEditOutcome, FactEditStore, FactPatch},
+        facts::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact},
     },
 };
 
@@ -35,6 +36,7 @@ const INSERT_EDIT: &str = "INSERT INTO fact_edits (tenant, fact, edit, at, patch
     FROM (SELECT 1 AS one) o LEFT JOIN fact_embeddings e ON $6 AND e.tenant = $1 AND e.fact = $2";
 const MARK_PINNED_ONCE: &str =
     "UPDATE facts SET pinned_once = TRUE WHERE tenant = $1 AND id = $2 AND pinned_once = FALSE";
+const UPDATE_PII: &str = "UPDATE facts SET pii = $3 WHERE tenant = $1 AND id = $2";
 const UPSERT_EMBEDDING: &str = batch!(
     "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $3, $4)
      ON CONFLICT (tenant, fact) DO UPDATE SET model = excluded.model, vector = excluded.vector",
@@ -64,13 +66,13 @@ const FIND_SAME_EDIT: &str = "SELECT e.edit FROM fact_edits e
 /// An edit that gets its time under the memory lock. Before the lock, another writer may still add a statement that was
 /// compared with the memory without the edit.
 #[derive(Clone)]
-struct UndatedEdit {
+pub(super) struct UndatedEdit {
     edit: Edit,
     clock: Arc<dyn Clock>,
 }
 
 impl UndatedEdit {
-    fn new(engine: &Engine, edit: &Edit) -> Self {
+    pub(super) fn new(engine: &Engine, edit: &Edit) -> Self {
         let (edit, clock) = (edit.clone(), engine.clock.clone());
         Self { edit, clock }
     }
@@ -81,7 +83,7 @@ impl UndatedEdit {
     }
 
     /// Locks the memory of a fact. Returns the fact as of then and the edit, or the reason for refusing the change.
-    async fn begin(
+    pub(super) async fn begin(
         self,
         connection: &mut Connection,
         tenant: &TenantId,
@@ -150,11 +152,34 @@ impl FactEditStore for SqlFactStore {
             if patch == FactPatch::default() {
                 return Ok(FactEditOutcome::Done(Box::new(fact)));
             }
-            write_patch(connection, &tenant, id, &patch, &edit).await?;
-            if let Some(embedding) = &patch.embedding {
-                execute!(connection, UPSERT_EMBEDDING; tenant, id, model, vector_to_bytes(embedding)).await?;
+            write_patch(connection, &tenant, &model, id, &patch, &edit).await?;
+            finish_edit(connection, &tenant, &fact, id, BTreeSet::from([id]), &edit).await
+        })
+        .await
+    }
+    async fn replace_fact(
+        &self,
+        scope: &TenantScope,
+        id: FactId,
+        replacement: &ReplacementFact,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<FactEditOutcome> {
+        let (tenant, replacement) = (scope.tenant().clone(), replacement.clone());
+        let (model, edit) = (self.0.embedding_model.clone(), UndatedEdit::new(&self.0, edit));
+        write_transaction!(self.0, scope, |connection| {
+            let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
+                Ok(begun) => begun,
+                Err(refused) => return Ok(refused),
+            };
+            if is_unsaid(connection, &tenant, id).await? {
+                return Ok(FactEditOutcome::Unsaid);
             }
-            finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            if let Some(ended) = &fact.invalid {
+                return Ok(FactEditOutcome::Ended { by: ended.by });
+            }
+            let touched = insert_replacement(connection, &tenant, &model, id, &replacement, &edit).await?;
+            finish_edit(connection, &tenant, &fact, replacement.fact.id, touched, &edit).await
         })
         .await
     }
@@ -183,7 +208,7 @@ impl FactEditStore for SqlFactStore {
             if removed == 0 {
                 return Ok(FactEditOutcome::Done(Box::new(fact)));
             }
-            finish_edit(connection, &tenant, &fact, BTreeSet::from([id]), &edit).await
+            finish_edit(connection, &tenant, &fact, id, BTreeSet::from([id]), &edit).await
         })
         .await
     }
@@ -219,33 +244,45 @@ impl FactEditStore for SqlFactStore {
             // Facts that had absorbed the restored fact lose it again.
             let absorbing: Vec<Option<FactId>> = Columns::read_rows(&lifted, |columns| columns.maybe_id())?;
             let touched = absorbing.into_iter().flatten().chain([id]).collect();
-            finish_edit(connection, &tenant, &fact, touched, &edit).await
+            finish_edit(connection, &tenant, &fact, id, touched, &edit).await
         })
         .await
     }
 }
 
-async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
+pub(super) async fn is_unsaid(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<bool> {
     fetch_optional!(connection, FIND_UNSAID; tenant, id)
         .await
         .map(|row| row.is_some())
 }
 
-/// Completes a person's change: refreshes the cached results, raises the memory's sequence, and writes the audit row.
+/// Completes a person's change. Returns the fact `changed`.
 async fn finish_edit(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    fact: &Fact,
+    changed: FactId,
+    touched: BTreeSet<FactId>,
+    edit: &Edit,
+) -> StoreResult<FactEditOutcome> {
+    complete_change(connection, tenant, fact, touched, edit).await?;
+    load_fact(connection, tenant, changed)
+        .await?
+        .map(|fact| FactEditOutcome::Done(Box::new(fact)))
+        .ok_or_else(|| StoreError::Corrupt(format!("{changed} vanished while it was edited")))
+}
+
+/// Refreshes the cached results, raises the memory's sequence, and writes the audit row.
+pub(super) async fn complete_change(
     connection: &mut Connection,
     tenant: &TenantId,
     fact: &Fact,
     touched: BTreeSet<FactId>,
     edit: &Edit,
-) -> StoreResult<FactEditOutcome> {
+) -> StoreResult<()> {
     fold::refresh_views(connection, tenant, touched).await?;
     raise_memory(connection, tenant, &fact.world, &fact.audience).await?;
-    audit::record_audit(connection, tenant, edit).await?;
-    load_fact(connection, tenant, fact.id)
-        .await?
-        .map(|fact| FactEditOutcome::Done(Box::new(fact)))
-        .ok_or_else(|| StoreError::Corrupt(format!("{} vanished while it was edited", fact.id)))
+    audit::record_audit(connection, tenant, edit).await
 }
 
 /// Raises the memory's sequence, which rejects plans made from the old state.
@@ -260,9 +297,11 @@ async fn raise_memory(
         .map(drop)
 }
 
-async fn write_patch(
+/// Writes a person's correction of the view.
+pub(super) async fn write_patch(
     connection: &mut Connection,
     tenant: &TenantId,
+    model: &Arc<str>,
     id: FactId,
     patch: &FactPatch,
     edit: &Edit,
@@ -281,7 +320,14 @@ async fn write_patch(
         execute!(connection, MARK_PINNED_ONCE; tenant, id).await?;
     }
     let reworded = patch.embedding.is_some();
-    record_edit(connection, tenant, id, &fields.into(), reworded, edit).await
+    record_edit(connection, tenant, id, &fields.into(), reworded, edit).await?;
+    if let Some(kinds) = &patch.pii {
+        execute!(connection, UPDATE_PII; tenant, id, to_json(kinds)?).await?;
+    }
+    if let Some(embedding) = &patch.embedding {
+        execute!(connection, UPSERT_EMBEDDING; tenant, id, model, vector_to_bytes(embedding)).await?;
+    }
+    Ok(())
 }
 
 async fn record_edit(

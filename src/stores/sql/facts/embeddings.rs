@@ -38,7 +38,8 @@ const UPSERT_EMBEDDING: &str = batch!(
 );
 const COUNT_BY_MODEL: &str = "SELECT e.model, COUNT(*)
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id
-    WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) AND (f.expires_at IS NULL OR f.expires_at > $2)
+    WHERE f.tenant = $1 AND (f.invalid_at IS NULL OR f.invalid_at > $2) 
+      AND (f.expires_at IS NULL OR f.expires_at > $2 OR f.view_pinned = TRUE)
     GROUP BY e.model ORDER BY e.model";
 
 /// Reads a fact in its own words, as said or as corrected. Words of folded duplicates are left out, because the

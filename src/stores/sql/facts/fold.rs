@@ -218,7 +218,12 @@ async fn refresh_views_once(
         if !view_changed && invalid == material.cached_invalid {
             continue;
         }
-        changed.push(view_row(*id, view, invalid.as_ref(), material.expires_at)?);
+        changed.push(view_row(
+            *id,
+            view,
+            invalid.as_ref(),
+            material.expires_at.filter(|_| !view.pinned),
+        )?);
         if view_changed {
             reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
         }

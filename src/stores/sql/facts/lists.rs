@@ -35,8 +35,20 @@ const FACTS_BY_ID: &str = concat!(
     in_json_list!("$2")
 );
 
-// The flagging fact is looked up as a value: in a join, Postgres would read all facts.
-const LIST_FACTS: &str =
+/// A condition for contradictions `g` without a decision: neither about the statement, nor a dismissal of the same words
+/// by the same speaker. Facts are looked up as values: in a join, Postgres would read all facts.
+macro_rules! is_undecided {
+    () => {
+        "NOT EXISTS (SELECT 1 FROM flag_decisions d
+            WHERE d.tenant = $1 AND d.fact = g.fact AND d.flag = 'contradicted'
+              AND (d.statement = g.by_fact OR d.decision = 'dismissed'
+                   AND (SELECT s.speaker || ' ' || s.content FROM facts s
+                        WHERE s.tenant = $1 AND s.id = d.statement AND s.invalid_reason IS DISTINCT FROM 'unsaid')
+                     = (SELECT n.speaker || ' ' || n.content FROM facts n WHERE n.tenant = $1 AND n.id = g.by_fact)))"
+    };
+}
+// The flagging fact is looked up as a value, too.
+const LIST_FACTS: &str = concat!(
     "SELECT k.valid_at, k.fact FROM fact_knowers k JOIN facts f ON f.tenant = k.tenant AND f.id = k.fact
     WHERE k.tenant = $1 AND k.world = $2 AND k.knower = $3
       AND ($4 OR k.private_to = '' OR k.private_to = $5)
@@ -47,13 +59,20 @@ const LIST_FACTS: &str =
       AND (NOT $14 OR EXISTS (SELECT 1 FROM fact_flags g
                               WHERE g.tenant = $1 AND g.fact = k.fact AND g.lifted_at IS NULL
                                 AND (SELECT b.invalid_at IS NULL OR b.invalid_at > $9 FROM facts b
-                                     WHERE b.tenant = $1 AND b.id = g.by_fact)))
-    ORDER BY k.valid_at DESC, k.fact DESC LIMIT $13";
+                                     WHERE b.tenant = $1 AND b.id = g.by_fact) AND ",
+    is_undecided!(),
+    "))
+    ORDER BY k.valid_at DESC, k.fact DESC LIMIT $13"
+);
 const CONTRADICTIONS: &str = concat!(
-    "SELECT g.fact, g.by_fact, b.view_content, g.at FROM fact_flags g CROSS JOIN facts b
-     WHERE g.tenant = $1 AND g.lifted_at IS NULL AND b.tenant = $1 AND b.id = g.by_fact
-       AND (b.invalid_at IS NULL OR b.invalid_at > $3) AND g.fact ",
+    "SELECT g.fact, g.by_fact, (SELECT b.view_content FROM facts b WHERE b.tenant = $1 AND b.id = g.by_fact), g.at
+     FROM fact_flags g
+     WHERE g.tenant = $1 AND g.lifted_at IS NULL
+       AND (SELECT b.invalid_at IS NULL OR b.invalid_at > $3 FROM facts b WHERE b.tenant = $1 AND b.id = g.by_fact)
+       AND g.fact ",
     in_json_list!("$2"),
+    " AND ",
+    is_undecided!(),
     " ORDER BY g.at, g.by_fact"
 );
 
@@ -78,6 +97,17 @@ const FLAGS_OF: &str = "SELECT by_fact, at FROM fact_flags WHERE tenant = $1 AND
 pub(super) async fn load_fact(connection: &mut Connection, tenant: &TenantId, id: FactId) -> StoreResult<Option<Fact>> {
     let row = fetch_optional!(connection, FACT_BY_ID; tenant, id).await?;
     row.map(|row| read_fact(&mut Columns::new(&row))).transpose()
+}
+
+/// Returns the facts among `ids`.
+pub(super) async fn load_facts(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    ids: impl IntoIterator<Item = &FactId>,
+) -> StoreResult<HashMap<FactId, Fact>> {
+    let rows = fetch_all!(connection, FACTS_BY_ID; tenant, json_list(ids)).await?;
+    let facts = Columns::read_rows(&rows, read_fact)?;
+    Ok(facts.into_iter().map(|fact| (fact.id, fact)).collect())
 }
 
 fn read_contradiction(columns: &mut Columns<'_>) -> StoreResult<Contradiction> {
@@ -152,10 +182,8 @@ impl FactListStore for SqlFactStore {
         found.sort_unstable_by(|a, b| b.cmp(a));
         found.dedup();
         let page = into_page(found, page, |(_, fact)| fact.to_string());
-        let listed = json_list(page.items.iter().map(|(_, fact)| fact));
-        let rows = fetch_all!(connection, FACTS_BY_ID; tenant, listed).await?;
-        let facts = Columns::read_rows(&rows, read_fact)?;
-        let mut facts: HashMap<FactId, Fact> = facts.into_iter().map(|fact| (fact.id, fact)).collect();
+        let listed = page.items.iter().map(|(_, fact)| fact);
+        let mut facts = load_facts(&mut connection, tenant, listed).await?;
         Ok(Page {
             items: page.items.iter().filter_map(|(_, fact)| facts.remove(fact)).collect(),
             next: page.next,

@@ -1,17 +1,21 @@
 //! Facts. This file maps rows to values. A file implements each part of the port:
 //! - `recall` reads for a turn, and `confirm` decides which facts recall may use;
 //! - `timeline` reads for reconciliation; `reconciliation`, `verdicts` and `fact_replacements` write its results;
-//! - `edit` has people's changes, `lists` what people see, and `fold` recomputes the cached results;
+//! - `edit` and `replacement` have people's changes, `lists` what people see, `flags` what people should check, and
+//!   `fold` recomputes the cached results;
 //! - `embeddings` finds vectors of other models.
 
 mod confirm;
 mod edit;
 mod embeddings;
 mod fact_replacements;
+mod flag_entries;
+mod flags;
 pub(super) mod fold;
 mod lists;
 mod recall;
 pub(super) mod reconciliation;
+mod replacement;
 mod timeline;
 mod verdicts;
 
@@ -32,7 +36,7 @@ macro_rules! fact_columns {
          f.speaker,
          f.kind, f.importance, f.polarity, f.tense, f.pinned, f.view_content, f.view_keywords, f.view_importance,
          f.view_pinned, f.valid_at, f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.cause_kind,
-         f.cause_id, f.source_dialogue, f.source_turn, f.derived_from, f.pii, f.authored, f.version"
+         f.cause_id, f.source_dialogue, f.source_turn, f.derived_from, f.pii, f.authored, f.corrects, f.version"
     };
 }
 use fact_columns;
@@ -136,6 +140,7 @@ fn read_fact(columns: &mut Columns<'_>) -> StoreResult<Fact> {
         derived_from: columns.json()?,
         pii: columns.json()?,
         authored: columns.next()?,
+        corrects: columns.maybe_id()?,
         version: columns.number()?,
     })
 }

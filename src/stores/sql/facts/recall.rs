@@ -304,6 +304,7 @@ impl RecallStore for SqlFactStore {
         let taken_out = gone.into_iter().filter_map(|fact| {
             let at = fact.invalid?.at;
             Some(RemovedStatement {
+                fact: fact.id,
                 content: fact.view.content,
                 at,
             })

@@ -72,16 +72,23 @@ macro_rules! delete_caused {
 }
 /// Deletes the rows of the turns' facts. Ends of other facts caused by these facts were lifted when the facts became
 /// unsaid. An end not lifted yet stays until then.
-const DELETE_ROWS_OF_FACTS: [&str; 7] = [
+const DELETE_ROWS_OF_FACTS: [&str; 9] = [
     delete_listed!("fact_knowers", "fact"),
     delete_listed!("fact_embeddings", "fact"),
     delete_listed!("fact_edits", "fact"),
     delete_listed!("fact_flags", "fact"),
+    delete_listed!("flag_decisions", "fact"),
+    concat!(
+        "DELETE FROM flag_decisions",
+        by_index!("flag_decisions_of_statement"),
+        " WHERE tenant = $1 AND statement ",
+        in_json_list!("$2")
+    ),
     delete_listed!("invalidations", "fact"),
     concat!(delete_listed!("invalidations", "by_fact"), " AND lifted_at IS NOT NULL"),
     delete_listed!("facts", "id"),
 ];
-const DELETE_ROWS_OF_TURNS: [&str; 18] = [
+const DELETE_ROWS_OF_TURNS: [&str; 19] = [
     delete_listed!("checkpoints", "turn"),
     delete_listed!("traces", "turn"),
     delete_listed!("extractions", "turn"),
@@ -108,6 +115,7 @@ const DELETE_ROWS_OF_TURNS: [&str; 18] = [
     ),
     delete_caused!("curation_findings"),
     delete_caused!("curation_passes"),
+    delete_caused!("insights"),
     delete_caused!("state_events"),
     concat!(
         "DELETE FROM state_events WHERE tenant = $1 AND cause_id ",

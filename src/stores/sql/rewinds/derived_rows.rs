@@ -67,6 +67,16 @@ macro_rules! reinstate_rows_of_turns {
         )
     };
 }
+/// Membership in the facts of the turns.
+macro_rules! facts_of_turns {
+    () => {
+        in_subquery!(concat!(
+            "SELECT f.id FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+            in_json_list!("$2"),
+            " AND f.cause_kind = 'turn'"
+        ))
+    };
+}
 /// Selects the facts that absorbed the turns' facts, and the turns that asked to forget or ended a promise, with the
 /// hearers.
 macro_rules! affected_rows {
@@ -99,6 +109,7 @@ const UNSAY_TURNS: &str = batch_with_rows!(
         lift_rows_of_turns!("curation_passes"),
         lift_rows_of_turns!("curation_findings"),
         lift_rows_of_turns!("curation_decisions"),
+        lift_rows_of_turns!("insights"),
     ]
     [
         concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
@@ -109,6 +120,15 @@ const UNSAY_TURNS: &str = batch_with_rows!(
              WHERE tenant = $1 AND cause_id ",
             in_json_list!("$2"),
             " AND cause_kind = 'turn' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
+        ),
+        // A person decided for a statement of the turns.
+        concat!(
+            "UPDATE invalidations",
+            by_index!("invalidations_by_fact"),
+            " SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
+             WHERE tenant = $1 AND by_fact ",
+            facts_of_turns!(),
+            " AND cause_kind || '' = 'edit' AND lifted_at IS NULL RETURNING 'end', fact, by_fact"
         ),
         concat!(
             "INSERT INTO invalidations (tenant, id, fact, reason, cause_kind, cause_id, at)
@@ -133,14 +153,11 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
         reinstate_rows_of_turns!("curation_passes"),
         reinstate_rows_of_turns!("curation_findings"),
         reinstate_rows_of_turns!("curation_decisions"),
+        reinstate_rows_of_turns!("insights"),
         concat!(
             "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
              WHERE tenant = $1 AND fact ",
-            in_subquery!(concat!(
-                "SELECT f.id FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
-                in_json_list!("$2"),
-                " AND f.cause_kind = 'turn'"
-            )),
+            facts_of_turns!(),
             " AND reason = 'unsaid' AND lifted_at IS NULL"
         ),
     ]
@@ -152,6 +169,14 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
              WHERE tenant = $1 AND cause_id ",
             in_json_list!("$2"),
             " AND cause_kind = 'turn' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
+        ),
+        concat!(
+            "UPDATE invalidations",
+            by_index!("invalidations_by_fact"),
+            " SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
+             WHERE tenant = $1 AND by_fact ",
+            facts_of_turns!(),
+            " AND cause_kind || '' = 'edit' AND lifted_by_kind = 'rewind' RETURNING 'end', fact, by_fact"
         ),
         concat!(
             "SELECT 'fact', f.id, NULL FROM facts f WHERE f.tenant = $1 AND f.cause_id ",

@@ -259,6 +259,13 @@ pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixtur
     let mut told = dialogue_with_turns(f, 1).await;
     let expiring = ask(f, &mut told, 2).await;
     let done = ask(f, &mut told, 3).await;
+    let actions = &f.ledger().actions;
+    let asked = actions.load_actions_of_turn(&f.scope, done.turn).await.unwrap();
+    assert_eq!(
+        asked.iter().map(|action| action.asked.id).collect::<Vec<_>>(),
+        [done.id]
+    );
+    assert_eq!(actions.load_actions_of_turn(&f.other, done.turn).await.unwrap(), []);
     let latest = async |until| {
         let actions = &f.ledger().actions;
         let found = actions

@@ -1,8 +1,12 @@
 use colloquy::{
-    memory::authored::{Npc, World},
+    memory::{
+        authored::{Npc, World, WorldSettings},
+        tiers::{PromptTuning, TenantTier},
+    },
     ports::ledger::{
         authored::{DeleteOutcome, PutOutcome},
         dialogues::DialogueStatus,
+        jobs::{Job, JobKind},
     },
 };
 
@@ -294,5 +298,64 @@ pub async fn authored_content_of_another_tenant_is_not_found<S: LedgerSubject>(f
     assert_eq!(
         authored.load_world(&f.scope, &world.id).await.unwrap().unwrap().version,
         1
+    );
+}
+
+pub async fn tenant_settings_are_versioned_and_read_with_each_world<S: LedgerSubject>(f: &Fixture<S>) {
+    let authored = &f.ledger().authored;
+    let settings = |gossip| WorldSettings {
+        gossip: Some(gossip),
+        prompt: Some(PromptTuning {
+            lore_tokens: Some(7),
+            ..PromptTuning::default()
+        }),
+        ..WorldSettings::default()
+    };
+    let put = async |gossip, version| {
+        let edit = f.audit_edit("settings.put");
+        let settings = settings(gossip);
+        let put = authored.put_tenant_settings(&f.scope, &settings, version, &edit).await;
+        put.unwrap()
+    };
+    f.put_world("vale").await;
+    let tenant_of = async |scope| {
+        let world = authored.load_world(scope, &"vale".parse().unwrap()).await.unwrap();
+        world.unwrap().tenant
+    };
+    assert_eq!(tenant_of(&f.scope).await, TenantTier::default());
+    assert_eq!(put(true, Some(2)).await, PutOutcome::VersionMismatch { stored: 0 });
+    assert_eq!(put(true, Some(0)).await, PutOutcome::Created);
+    assert_eq!(put(true, Some(0)).await, PutOutcome::VersionMismatch { stored: 1 });
+    let first = TenantTier {
+        settings: settings(true),
+        version: 1,
+    };
+    assert_eq!(tenant_of(&f.scope).await, first);
+    assert_eq!(authored.load_tenant_tier(&f.scope).await.unwrap(), first);
+    // Jobs remember worlds, but not with old settings of the tenant.
+    let npc = f.sample_npc("vale", "mira");
+    authored
+        .put_npc(&f.scope, &npc, None, &f.audit_edit("npc.put"))
+        .await
+        .unwrap();
+    let open = f.open_dialogue().await;
+    let mut commit = f.sample_commit(&open, 1, None);
+    commit.jobs = vec![f.sample_job(&commit, JobKind::ExtractFacts)];
+    f.commit_turn(&commit).await;
+    let job = Job::from(&commit.jobs[0]);
+    let of_job = async || {
+        let input = f.ledger().jobs.load_job_input(&f.scope, &job).await.unwrap();
+        input.unwrap().world.tenant.clone()
+    };
+    assert_eq!(of_job().await, first);
+    assert_eq!(put(false, Some(1)).await, PutOutcome::Updated { version: 2 });
+    let second = TenantTier {
+        settings: settings(false),
+        version: 2,
+    };
+    assert_eq!(of_job().await, second);
+    assert_eq!(
+        authored.load_tenant_tier(&f.other).await.unwrap(),
+        TenantTier::default()
     );
 }

@@ -42,7 +42,7 @@ fn sample_finding<S: LedgerSubject>(
 }
 
 /// Returns a pass over these turns, by the extraction job of the last turn.
-fn sample_pass<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, turns: (u32, u32)) -> PassCommit {
+pub(super) fn sample_pass<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, turns: (u32, u32)) -> PassCommit {
     let at = turns.1 as usize - 1;
     let (turn, job) = (&told.turns[at], &told.extractions[at]);
     PassCommit {
@@ -66,6 +66,7 @@ fn sample_pass<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, turns: (u
         },
         findings: vec![],
         decisions: vec![],
+        insights: vec![],
     }
 }
 
@@ -87,7 +88,7 @@ fn pass_with<S: LedgerSubject>(
 }
 
 impl<S: LedgerSubject> Fixture<S> {
-    async fn commit_pass(&self, commit: &PassCommit) -> bool {
+    pub(super) async fn commit_pass(&self, commit: &PassCommit) -> bool {
         self.ledger().curation.commit_pass(&self.scope, commit).await.unwrap()
     }
     async fn curation_of(&self, told: &RewindFixture) -> DialogueCuration {
@@ -118,6 +119,19 @@ pub async fn pass_is_stored_once_with_its_findings<S: LedgerSubject>(f: &Fixture
         findings: first.findings.clone(),
     };
     assert_eq!(f.curation_of(&told).await, stored);
+
+    let named = async |scope, number| {
+        let curation = &f.ledger().curation;
+        curation
+            .list_findings_of_turn(scope, told.id(), number, 9)
+            .await
+            .unwrap()
+    };
+    assert_eq!(named(&f.scope, 1).await, &first.findings[..1]);
+    assert_eq!(named(&f.scope, 2).await, &first.findings[1..]);
+    for (scope, number) in [(&f.scope, 3), (&f.scope, 12), (&f.other, 1)] {
+        assert_eq!(named(scope, number).await, [], "{number}");
+    }
 
     assert!(!f.commit_pass(&first).await, "its job is done");
     let overlapping = sample_pass(f, &told, (2, 3));

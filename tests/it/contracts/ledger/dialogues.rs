@@ -200,6 +200,50 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
     assert_eq!(matching(open).await, wanted(&|dialogue| dialogue.id != all[0].id));
 }
 
+pub async fn dialogues_are_filtered_by_key_pattern<S: LedgerSubject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let (mira, ergen) = (f.sample_dialogue(), {
+        let mut dialogue = f.sample_dialogue();
+        dialogue.world = "elsewhere".parse().unwrap();
+        dialogue.npcs = vec!["er_gen".parse().unwrap()];
+        dialogue
+    });
+    let mut talk = f.sample_dialogue();
+    talk.id = f.ids.next_dialogue_id(DialogueKind::NpcConversation);
+    talk.player = None;
+    let [mira, ergen, talk] = [mira, ergen, talk].map(|mut dialogue| {
+        f.advance_clock();
+        dialogue.created_at = f.now();
+        dialogue
+    });
+    for dialogue in [&mira, &ergen, &talk] {
+        dialogues.create_dialogue(&f.scope, dialogue).await.unwrap();
+    }
+    let of_mira = format!("world:*:npc:{}:session:{}", f.npc, mira.id);
+    for (key, expected) in [
+        ("world:*", vec![talk.id, ergen.id, mira.id]),
+        ("world:else?here", vec![ergen.id]),
+        ("world:*:npc:er_*", vec![ergen.id]),
+        ("world:*:npc:*:conversation:con_*", vec![talk.id]),
+        ("world:*:npc:*:session:con_*", vec![]),
+        (of_mira.as_str(), vec![mira.id]),
+        // Only `*` and `?` stand for other characters.
+        ("world:*:npc:e__gen", vec![]),
+        ("world:else_here", vec![]),
+    ] {
+        let filter = DialogueFilter {
+            key: Some(key.parse().unwrap()),
+            ..DialogueFilter::default()
+        };
+        let found = dialogues
+            .list_dialogues(&f.scope, &filter, &page(9, None))
+            .await
+            .unwrap();
+        let found: Vec<DialogueId> = found.items.iter().map(|dialogue| dialogue.id).collect();
+        assert_eq!(found, expected, "{key}");
+    }
+}
+
 pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) {
     let (mira, ergen): (NpcId, NpcId) = ("mira".parse().unwrap(), "ergen".parse().unwrap());
     let dialogues = &f.ledger().dialogues;

@@ -31,6 +31,7 @@ pub async fn edit_changes_the_view_and_not_the_statement<S: LedgerSubject>(f: &F
         importance: Some(importance(9)),
         pinned: Some(true),
         embedding: Some(vec![1.0, 0.0, 0.0]),
+        pii: Some(vec!["email".to_owned()]),
     };
     let edit = f.audit_edit("fact.edit");
     let after = edited_fact(
@@ -44,7 +45,7 @@ pub async fn edit_changes_the_view_and_not_the_statement<S: LedgerSubject>(f: &F
         after.view,
         super::fixture::sample_view("the player likes \"red\" grapes", &["grape", "red"], 9, true)
     );
-    assert_eq!(after.version, 2);
+    assert_eq!((after.version, &after.pii), (2, &vec!["email".to_owned()]));
     assert_eq!(f.fact(before.id).await, after);
     assert_eq!(standing_ids(f, &f.viewpoint(), 9).await, [before.id]);
 

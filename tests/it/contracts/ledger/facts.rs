@@ -58,6 +58,7 @@ pub async fn created_fact_round_trips_whole<S: LedgerSubject>(f: &Fixture<S>) {
         derived_from: new.derived_from,
         pii: new.pii,
         authored: true,
+        corrects: None,
         version: 1,
     };
     assert_eq!(f.fact(id).await, wanted);

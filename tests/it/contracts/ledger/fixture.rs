@@ -11,7 +11,7 @@ use colloquy::{
             Audience, Cause, Fact, FactKind, FoldedFact, Importance, InvalidReason, Knower, NewFact, NewInvalidation,
             Polarity, Statement, Tense, Viewpoint,
         },
-        trace::{Timings, TurnTrace},
+        trace::{ActionsTrace, Timings, TurnTrace},
         turn::{Checkpoint, Intent, Turn, TurnSeqs, TurnStatus, Usage},
     },
     ports::{
@@ -109,6 +109,7 @@ impl<S: LedgerSubject> Fixture<S> {
                 ..WorldSettings::default()
             },
             lore_version: 0,
+            tenant: colloquy::memory::tiers::TenantTier::default(),
             version: 0,
             updated_at: self.now(),
         }
@@ -445,13 +446,19 @@ pub fn sample_view(content: &str, keywords: &[&str], weight: u8, pinned: bool) -
 pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
     TurnTrace {
         at,
+        key: String::new(),
         intent: Intent::Chat,
         intent_source: "model".to_owned(),
         query: query.to_owned(),
+        topic_gate: None,
         candidates: Vec::new(),
+        unlisted_facts: 0,
         scenarios: vec![],
         lore: vec![],
         episodes: vec![],
+        directives: vec![],
+        insights: vec![],
+        actions: ActionsTrace::default(),
         place: None,
         progress: None,
         told_in: vec![],
@@ -463,6 +470,7 @@ pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         prompt_tokens: 321,
         unchanged_tokens: Some(210),
         prompt_hash: "00ff".to_owned(),
+        sources: None,
         calls: Vec::new(),
         timings: Timings::default(),
         notes: vec!["nothing unusual".to_owned()],

@@ -9,14 +9,17 @@ mod curation;
 mod curator;
 mod cuts;
 mod dialogues;
+mod directives;
 mod durability;
 mod edits;
 mod episodes;
 mod facts;
 mod fixture;
+mod flags;
 mod folding;
 mod idempotency;
 mod index;
+mod insights;
 mod jobs;
 mod locks;
 mod lore;
@@ -75,17 +78,19 @@ macro_rules! ledger_contract {
                 authored: worlds_are_created_read_listed_and_versioned, npcs_require_their_world,
                     world_deletion_hides_it_and_ends_its_dialogues,
                     npc_deletion_ends_the_dialogues_it_speaks_in,
-                    authored_content_of_another_tenant_is_not_found;
+                    authored_content_of_another_tenant_is_not_found,
+                    tenant_settings_are_versioned_and_read_with_each_world;
                 lore: lore_is_created_read_listed_versioned_and_hidden, lore_is_imported_whole,
                     lore_of_another_embedder_is_embedded_again;
                 scenarios: scenarios_are_created_read_listed_and_versioned, locked_scenarios_are_not_read,
                     scenarios_are_deleted_with_their_npc_and_their_world, scenarios_of_an_npc_are_limited,
                     scenarios_are_reembedded, scenarios_of_another_tenant_are_not_found,
                     backend_reports_of_a_world_are_in_order;
+                directives: directives_are_created_read_listed_versioned_and_deleted, directives_of_a_world_are_limited;
                 meetings: returning_player_has_a_last_meeting, meeting_summary_that_rests_on_a_lock_is_hidden,
                     earlier_session_summary_replaces_a_locked_one;
                 dialogues: dialogue_round_trips_and_closes_once, conversation_can_be_paused_only_while_open,
-                    dialogue_is_paused_and_closed_only_by_its_owner, dialogues_are_listed_newest_first_and_filtered,
+                    dialogue_is_paused_and_closed_only_by_its_owner, dialogues_are_listed_newest_first_and_filtered, dialogues_are_filtered_by_key_pattern,
                     conversation_heard_last_is_found,
                     conversation_counts_as_heard_by_its_allowed_listeners,
                     claim_holds_ownership_until_it_expires, claim_reads_the_state_to_continue_from,
@@ -104,6 +109,12 @@ macro_rules! ledger_contract {
                 names: names_are_read_by_permitted_viewpoints_only, name_counts_while_its_fact_is_valid;
                 edits: edit_changes_the_view_and_not_the_statement, edit_checks_the_version,
                     removal_and_reinstatement_are_recorded_in_history;
+                flags: dismissed_contradiction_stays_decided, accepted_contradiction_ends_the_fact_while_it_is_said,
+                    corrected_fact_is_replaced_and_unsaid_with_its_turn, corrected_dates_are_kept_and_past_facts_end,
+                    personal_data_is_flagged_until_known, merged_statements_are_flagged_until_decided,
+                    statements_of_two_objects_are_flagged_while_said, flags_are_listed_in_pages,
+                    concurrent_decisions_leave_one_end, flags_of_another_tenant_or_world_are_not_found,
+                    decisions_about_unsaid_turns_are_pruned;
                 folding: duplicate_is_folded_into_the_newer_fact, duplicate_reinstated_is_unfolded,
                     protected_fact_absorbs_the_newer_duplicate, pinned_fact_keeps_its_words,
                     late_duplicate_does_not_override_with_older_words, folds_reach_through_chains_of_duplicates,
@@ -135,6 +146,9 @@ macro_rules! ledger_contract {
                     pass_is_unsaid_and_stands_again_with_its_turn, pass_is_queued_for_the_last_turn,
                     findings_and_passes_are_listed_in_pages, curation_of_unsaid_turns_is_pruned,
                     curation_of_another_tenant_or_world_is_not_found;
+                insights: newest_insight_of_an_entity_and_day_counts, newest_fifty_insights_of_a_player_count,
+                    insights_are_listed_in_pages_by_entity_and_player, insight_is_deleted_with_those_that_it_replaced,
+                    insights_of_unsaid_turns_are_pruned, insights_of_another_npc_tenant_or_player_are_not_found;
                 jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,
                     dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,
@@ -177,7 +191,7 @@ macro_rules! ledger_contract {
                 nodes: node_lives_as_long_as_its_heartbeat_says, dialogues_of_a_dead_node_may_be_claimed_by_any_node,
                     dialogues_of_a_living_node_stay_its_own,
                     dialogues_of_a_departed_node_may_be_claimed_at_once, dead_node_is_removed_once;
-                usage: usage_is_summed_by_day_task_and_model, usage_of_all_tenants_is_summed_by_day_and_model,
+                usage: usage_is_summed_by_day_task_and_model, usage_of_all_tenants_is_summed_by_day_and_model, usage_of_dialogues_is_summed_by_world_and_npc,
                     stored_rows_are_counted_up_to_the_requested_limit;
                 index: keyword_search_returns_only_permitted_facts, facts_are_reembedded_in_their_own_words, outbox_names_every_changed_fact, index_points_exist_only_for_valid_facts,
                     index_points_are_paged_by_id, knower_gets_only_permitted_points,

@@ -128,6 +128,17 @@ pub async fn state_is_read_on_from_the_last_position<S: LedgerSubject>(f: &Fixtu
             .changes
             .is_empty()
     );
+    // Changes that were written later do not count.
+    let ids_until = async |scope, seq| {
+        let changes = state.load_changes_until(scope, &f.world, seq, None).await.unwrap();
+        changes.iter().map(|row| row.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids_until(&f.scope, seen).await, [later[0].id, later[1].id]);
+    assert_eq!(
+        ids_until(&f.scope, fresh[0].seq).await,
+        [early.id, later[0].id, later[1].id]
+    );
+    assert_eq!(ids_until(&f.other, fresh[0].seq).await, []);
     // This change happened before the others but was written after them.
     let standing = state.load_changes_since(&f.scope, &f.world, 0).await.unwrap().changes;
     assert_eq!(

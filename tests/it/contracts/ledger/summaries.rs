@@ -68,7 +68,13 @@ pub async fn summaries_are_stored_faded_and_evicted<S: LedgerSubject>(f: &Fixtur
     let kept = summaries.load_summaries(&f.scope, dialogue).await.unwrap();
     let mut faded = later.summary.clone();
     faded.importance = importance(5);
-    assert_eq!(kept, [faded, newest.summary]);
+    assert_eq!(kept, [faded.clone(), newest.summary]);
+
+    // By id, also those that are not kept.
+    let ids = [later.summary.id, f.id(), earlier.summary.id];
+    let named = summaries.load_summaries_by_id(&f.scope, &ids).await.unwrap();
+    assert_eq!(named, [earlier.summary, faded]);
+    assert_eq!(summaries.load_summaries_by_id(&f.other, &ids).await.unwrap(), []);
 }
 
 pub async fn summary_of_a_finished_job_is_fenced<S: LedgerSubject>(f: &Fixture<S>) {

@@ -3,8 +3,9 @@ use colloquy::{
     ids::TenantId,
     memory::turn::Usage,
     ports::ledger::{
+        PruneBefore,
         jobs::JobKind,
-        usage::{DailyModelUsage, StoredAmounts, UsageDelta, UsageRow},
+        usage::{DailyModelUsage, OwnerUsageRow, StoredAmounts, UsageDelta, UsageOwner, UsageRow},
     },
 };
 
@@ -13,6 +14,8 @@ use super::{LedgerSubject, fixture::Fixture};
 pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture<S>) {
     let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
     let delta = |number, task, calls, prompt_tokens| UsageDelta {
+        owner: None,
+        unchanged_tokens: 0,
         day: day(number),
         task,
         model: "m".to_owned(),
@@ -41,6 +44,7 @@ pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture
         calls,
         prompt_tokens,
         cached_tokens,
+        unchanged_tokens: 0,
         completion_tokens,
     };
     let (fourth, fifth) = (row(4, "reply", 3, 40, 3, 6), row(5, "judge", 3, 7, 1, 2));
@@ -59,6 +63,8 @@ pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture
 pub async fn usage_of_all_tenants_is_summed_by_day_and_model<S: LedgerSubject>(f: &Fixture<S>) {
     let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
     let delta = |number, task, model: &str, prompt_tokens| UsageDelta {
+        owner: None,
+        unchanged_tokens: 0,
         day: day(number),
         task,
         model: model.to_owned(),
@@ -97,6 +103,96 @@ pub async fn usage_of_all_tenants_is_summed_by_day_and_model<S: LedgerSubject>(f
         ]
     );
     assert!(usage.list_usage_of_day(day(6)).await.unwrap().is_empty());
+}
+
+pub async fn usage_of_dialogues_is_summed_by_world_and_npc<S: LedgerSubject>(f: &Fixture<S>) {
+    let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
+    let delta = |number, world: &str, npc: &str, task, prompt_tokens| UsageDelta {
+        day: day(number),
+        owner: Some(UsageOwner {
+            world: world.parse().unwrap(),
+            npc: npc.parse().unwrap(),
+        }),
+        task,
+        model: "m".to_owned(),
+        calls: 1,
+        usage: Usage {
+            prompt_tokens,
+            cached_tokens: 1,
+            completion_tokens: 2,
+        },
+        unchanged_tokens: 5,
+    };
+    let of_nobody = UsageDelta {
+        owner: None,
+        ..delta(4, "vale", "mira", "embedding", 100)
+    };
+    let deltas = [
+        delta(4, "vale", "mira", "reply", 10),
+        delta(5, "vale", "mira", "reply", 20),
+        delta(5, "vale", "tom", "judge", 3),
+        delta(5, "vale", "ann", "reply", 4),
+        delta(9, "vale", "tom", "reply", 50),
+        delta(4, "dale", "mira", "reply", 7),
+        of_nobody,
+    ];
+    let usage = &f.ledger().usage;
+    usage.add_usage(&f.scope, &deltas).await.unwrap();
+    usage.add_usage(&f.scope, &deltas[..1]).await.unwrap();
+    usage.add_usage(&f.other, &deltas[..1]).await.unwrap();
+    // The sums of the tenant have all.
+    let all = usage.list_usage_between(&f.scope, day(4), day(4)).await.unwrap();
+    let all: Vec<_> = all
+        .iter()
+        .map(|row| (row.task.as_str(), row.prompt_tokens, row.unchanged_tokens))
+        .collect();
+    assert_eq!(all, [("embedding", 100, 5), ("reply", 27, 15)]);
+    let row = |owner: &str, task: &str, calls, prompt_tokens| OwnerUsageRow {
+        owner: owner.to_owned(),
+        task: task.to_owned(),
+        model: "m".to_owned(),
+        calls,
+        prompt_tokens,
+        cached_tokens: calls,
+        unchanged_tokens: 5 * calls,
+        completion_tokens: 2 * calls,
+    };
+    let worlds = usage.sum_usage_of_worlds(&f.scope, day(4), day(5)).await.unwrap();
+    let expected = [
+        row("dale", "reply", 1, 7),
+        row("vale", "judge", 1, 3),
+        row("vale", "reply", 4, 44),
+    ];
+    assert_eq!(worlds, expected);
+    let vale = "vale".parse().unwrap();
+    let npcs = async |scope, after, limit| {
+        let span = (day(4), day(5));
+        usage.sum_usage_of_npcs(scope, &vale, span, after, limit).await.unwrap()
+    };
+    let (ann, mira, tom) = (
+        row("ann", "reply", 1, 4),
+        row("mira", "reply", 3, 40),
+        row("tom", "judge", 1, 3),
+    );
+    assert_eq!(npcs(&f.scope, None, 2).await, [ann, mira.clone()]);
+    assert_eq!(npcs(&f.scope, Some("ann"), 9).await, [mira, tom.clone()]);
+    assert_eq!(npcs(&f.scope, Some("mira"), 1).await, [tom]);
+    assert_eq!(npcs(&f.other, None, 9).await, [row("mira", "reply", 1, 10)]);
+    // The oldest days are deleted, and the sums of the tenant stay.
+    let before = PruneBefore {
+        npc_usage: Some("2031-05-06T12:00:00Z".parse().unwrap()),
+        ..PruneBefore::default()
+    };
+    let maintenance = &f.ledger().maintenance;
+    for expected in [2, 3, 0] {
+        assert_eq!(maintenance.prune_expired(&f.scope, &before, 9).await.unwrap(), expected);
+    }
+    let left = usage.sum_usage_of_worlds(&f.scope, day(1), day(30)).await.unwrap();
+    assert_eq!(left, [row("vale", "reply", 1, 50)]);
+    assert_eq!(
+        usage.list_usage_between(&f.scope, day(4), day(4)).await.unwrap().len(),
+        2
+    );
 }
 
 pub async fn stored_rows_are_counted_up_to_the_requested_limit<S: LedgerSubject>(f: &Fixture<S>) {

@@ -282,6 +282,7 @@ fn without_volatile_fields(value: &Value) -> Value {
                     "by",
                     "object",
                     "invalid_by",
+                    "insight",
                     "timings",
                     "version",
                     "hash",

@@ -17,18 +17,24 @@ mod curation;
 #[cfg(feature = "failpoints")]
 #[path = "../deaths/mod.rs"]
 mod deaths;
+#[path = "../directives.rs"]
+mod directives;
 #[path = "../disabled_tenant.rs"]
 mod disabled_tenant;
 #[path = "../drain.rs"]
 mod drain;
 #[path = "../episodes.rs"]
 mod episodes;
+#[path = "../flags.rs"]
+mod flags;
 #[path = "../game_time.rs"]
 mod game_time;
 #[path = "../greeting.rs"]
 mod greeting;
 #[path = "../in_flight.rs"]
 mod in_flight;
+#[path = "../insights.rs"]
+mod insights;
 #[path = "../interrupting_lines.rs"]
 mod interrupting_lines;
 #[path = "../lines_in_flight.rs"]
@@ -47,6 +53,8 @@ mod npc_self_facts;
 pub(in crate::e2e) mod outages;
 #[path = "../overheard_talk.rs"]
 mod overheard_talk;
+#[path = "../prompt_verification.rs"]
+mod prompt_verification;
 #[path = "../quoted_unsaid_text.rs"]
 mod quoted_unsaid_text;
 #[path = "../rewinds.rs"]

@@ -9,7 +9,10 @@ use colloquy::{
     ports::{
         PageRequest,
         clock::Clock as _,
-        ledger::{actions::Action, dialogues::DialogueStatus, episodes::EpisodePair, facts::FactHistoryEntry},
+        ledger::{
+            actions::Action, dialogues::DialogueStatus, episodes::EpisodePair, facts::FactHistoryEntry,
+            insights::InsightFilter,
+        },
     },
 };
 
@@ -32,6 +35,8 @@ pub struct Observation {
     summaries: Vec<String>,
     /// The curation passes and findings that stand, with their decisions.
     curation: Vec<String>,
+    /// The insights that count, newest first.
+    insights: Vec<String>,
     state: Vec<String>,
     /// The changes of the world's clock.
     clock: Vec<String>,
@@ -61,7 +66,7 @@ type ObservationPart = fn(&Observation) -> &[String];
 
 impl Observation {
     /// The compared parts, the most telling first.
-    pub const PARTS: [(&'static str, ObservationPart); 18] = [
+    pub const PARTS: [(&'static str, ObservationPart); 19] = [
         ("transcripts", |seen| &seen.transcripts),
         ("facts", |seen| &seen.facts),
         ("strays", |seen| &seen.strays),
@@ -70,6 +75,7 @@ impl Observation {
         ("replaced facts", |seen| &seen.replaced),
         ("summaries", |seen| &seen.summaries),
         ("curation", |seen| &seen.curation),
+        ("insights", |seen| &seen.insights),
         ("states", |seen| &seen.state),
         ("clocks", |seen| &seen.clock),
         ("actions", |seen| &seen.actions),
@@ -133,6 +139,7 @@ impl ReplayWorld {
         actions.sort_unstable();
         seen.actions = actions;
         self.observe_episodes(&mut seen).await;
+        self.observe_insights(&mut seen).await;
         let indexed = self.services.index.count_points(&self.scope).await.unwrap();
         let wanted = jobs::expected_points(&self.services, &self.scope).await.unwrap();
         if indexed != wanted {
@@ -277,6 +284,26 @@ impl ReplayWorld {
                 lines.sort();
                 seen.episodes.extend(lines);
             }
+        }
+    }
+
+    async fn observe_insights(&self, seen: &mut Observation) {
+        for npc in self.npcs.keys() {
+            let page = PageRequest {
+                limit: 200,
+                after: None,
+            };
+            let (store, filter) = (&self.services.ledger.insights, InsightFilter::default());
+            let found = store
+                .list_insights(&self.scope, &self.authored.id, npc, filter, &page)
+                .await
+                .unwrap();
+            seen.insights.extend(found.items.iter().map(|insight| {
+                let talk = self.talks.iter().position(|talk| *talk == insight.dialogue);
+                let (player, number, at, day) = (&insight.player, insight.number, insight.at, insight.day);
+                let (entity, text, locks) = (&insight.entity, &insight.text, &insight.locks);
+                format!("{npc} {player:?} {talk:?} {number} {at} {day} {entity}: {text} {locks}")
+            }));
         }
     }
 

@@ -239,6 +239,7 @@ impl ReplayWorld {
             node: self.node,
             world: Arc::new(self.authored.clone()),
             npc: Arc::new(self.npcs[&speaker].clone()),
+            directives: Arc::from([]),
             player: open.dialogue.player.clone(),
             scene,
             epoch: open.epoch,

@@ -1,0 +1,64 @@
+//! A pass that is made and shown, and stored nowhere.
+
+use std::time::Duration;
+
+use super::make_pass;
+use crate::{
+    Services,
+    jobs::JobError,
+    models::{with_usage_owner, with_usage_tally},
+};
+use colloquy_core::scope::TenantScope;
+use colloquy_ports::ledger::{
+    curation::PassCommit,
+    dialogues::Dialogue,
+    jobs::{Job, JobKind},
+    usage::UsageOwner,
+};
+
+/// Makes the next pass over a dialogue, as a job would, and returns it without a write. Its calls count for the tenant's
+/// usage and budgets. No call begins later than `last_call_in` from now. `None`: no turn is unread, or the settings have no
+/// passes.
+///
+/// # Errors
+/// As for a job. [`JobError::OverCurationBudget`] has the time until the next day.
+pub async fn make_dry_run(
+    services: &Services,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    last_call_in: Duration,
+) -> Result<Option<PassCommit>, JobError> {
+    let (dialogues, head) = (&services.ledger.dialogues, dialogue.head_turn);
+    let turns = dialogues.load_turns(scope, dialogue.id, head, head).await?;
+    let Some(turn) = turns.last() else {
+        return Ok(None);
+    };
+    let now = services.clock.now();
+    // A job that is in no table: it is read for the turn, and never finished.
+    let job = Job {
+        id: services.ids.next_id(),
+        kind: JobKind::Curate,
+        dialogue: dialogue.id,
+        turn: turn.id,
+        text_version: turn.text_version,
+        attempts: 0,
+        useless: 0,
+        created_at: now,
+        since: now,
+        answer: None,
+        leased_until: now,
+    };
+    let Some(mut said) = services.ledger.jobs.load_job_input(scope, &job).await? else {
+        return Ok(None);
+    };
+    let session = said.dialogue.options.settings.as_deref();
+    said.world = said.world.for_npc(&said.npc).for_session(session);
+    let services = &*services.tuned_by(&said.world.settings);
+    let owner = UsageOwner {
+        world: said.world.id.clone(),
+        npc: said.npc.id.clone(),
+    };
+    let last_call_at = services.clock.monotonic_now() + last_call_in;
+    let pass = with_usage_owner(owner, make_pass(services, scope, &job, &said, last_call_at));
+    with_usage_tally(pass).await
+}

@@ -1,0 +1,73 @@
+//! The insights of a pass: each NPC of the dialogue gets its own row, with the locks of the dialogue.
+
+use super::material::PassMaterial;
+use crate::{Services, jobs::JobInput, locks::LocksByWords};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{insight::Insight, locks::DisclosureLocks, summary::without_content};
+use colloquy_ports::StoreResult;
+
+/// An insight of a pass before the write.
+pub(super) struct NewInsight {
+    /// The stored name of the entity.
+    pub entity: String,
+    pub text: String,
+}
+
+/// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget.
+///
+/// An insight has the locks of what the dialogue may have told by its last turn, as private facts do. What came up among
+/// NPCs has all locks of the conversation, and is known only to the players who could listen. Without the trace of the last
+/// turn, the locks are unknown, and nothing is stored.
+pub(super) async fn insights_for_npcs(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    material: &PassMaterial,
+    new: Vec<NewInsight>,
+) -> StoreResult<Vec<Insight>> {
+    let (last, dialogue) = (&material.last, &said.dialogue);
+    if new.is_empty() {
+        return Ok(Vec::new());
+    }
+    let Some(trace) = services
+        .ledger
+        .dialogues
+        .load_trace(scope, dialogue.id, last.number)
+        .await?
+    else {
+        return Ok(Vec::new());
+    };
+    let locks = if last.player.is_some() {
+        let told = trace.told_locks.as_ref().unwrap_or(&trace.locks);
+        let mut locks = LocksByWords::load(services, scope, &said.world, told, &said.npc.name).await?;
+        locks.by_words.extend(trace.locked.iter().cloned());
+        locks
+    } else {
+        let hearers: DisclosureLocks = dialogue.options.watchers().hearers_lock().into_iter().collect();
+        let mut locks = trace.locks;
+        locks.extend_with(&hearers);
+        LocksByWords::of_every_text(locks)
+    };
+    let mut insights = Vec::new();
+    for NewInsight { entity, text } in new {
+        let Some(text) = without_content(&text, &material.forgotten) else {
+            continue;
+        };
+        let locks = locks.locks_of(&[&text, &entity]);
+        insights.extend(dialogue.npcs.iter().map(|npc| Insight {
+            id: services.ids.next_id(),
+            world: dialogue.world.clone(),
+            npc: npc.clone(),
+            player: last.player.clone(),
+            dialogue: dialogue.id,
+            number: last.number,
+            entity: entity.clone(),
+            // As all times of a pass: those of the turn, not those of the write.
+            day: last.committed_at.date_naive(),
+            text: text.clone(),
+            locks: locks.clone(),
+            at: last.committed_at,
+        }));
+    }
+    Ok(insights)
+}

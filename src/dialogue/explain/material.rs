@@ -1,0 +1,572 @@
+//! What the prompt of a turn was assembled from, read again from the ledger as it was for the turn.
+//!
+//! Nothing is searched for again: the trace names the rows. Rows that keep no earlier form (persona, world, directives,
+//! lore, scenarios) are read as they are now. Of facts, summaries, episodes, actions and changes of the state, later ones
+//! do not count.
+
+use std::{cmp::Reverse, sync::Arc};
+
+use chrono::{DateTime, Utc};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+
+use crate::{
+    Services,
+    actions::TurnActions,
+    episodes,
+    intent::ClassifiedIntent,
+    lore::FoundLore,
+    overheard::{self, OverheardLines},
+    prompt::{Onlooker, world_lines},
+    recall::{RecallHit, StatePosition, TopicRelevance, body_of},
+    redaction,
+    scenarios::{NpcPast, ScenarioHit},
+    scene::{Scene, SceneMember},
+    settings::DialogueSettings,
+    turn::{
+        PartialReply, TurnError, TurnInput,
+        gather::{self, GatheredContext},
+    },
+};
+use colloquy_core::{
+    ids::{FactId, NodeId, NpcId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::{Npc, World},
+    directive::Directive,
+    fact::Fact,
+    insight::Insight,
+    locks::DisclosureLocks,
+    scenario::Scenario,
+    scoring::RecallWeights,
+    secrecy::Secrecy,
+    state::{WorldState, fold_changes},
+    summary::{Meeting, MeetingRecap, Summary},
+    trace::{
+        CandidateFate, CandidateTrace, LoreFate, LoreTrace, PromptSources, ScenarioTrace, Timings, TopicGate, TurnTrace,
+    },
+    turn::{Checkpoint, Intent, Turn},
+};
+use colloquy_ports::{
+    StoreResult,
+    buffer::BufferedTurn,
+    ledger::{
+        dialogues::Dialogue,
+        facts::{FactHistoryEntry, RemovedStatement},
+        scenarios::ScenarioTell,
+    },
+};
+
+/// The number of rows read in parallel.
+const CONCURRENT_READS: usize = 8;
+
+/// A turn's input and gathered context, as far as its prompt depends on them.
+pub(super) struct RereadTurn {
+    pub input: TurnInput,
+    pub gathered: GatheredContext,
+}
+
+/// A turn with its dialogue and its trace.
+type TracedTurn<'a> = (&'a Dialogue, &'a Turn, &'a TurnTrace, &'a PromptSources);
+
+/// Reads what the prompt was assembled from. `None`: the world or the NPC is gone, or the NPC could not speak. `reasons` gets
+/// what has changed since the turn.
+///
+/// # Errors
+/// The store's, or a template that cannot be rendered any more.
+pub(super) async fn reread_turn(
+    services: &Services,
+    scope: &TenantScope,
+    traced: TracedTurn<'_>,
+    reasons: &mut Vec<String>,
+) -> Result<Option<RereadTurn>, TurnError> {
+    let (dialogue, turn, trace, sources) = traced;
+    let Some((world, npcs)) = read_authored(services, scope, dialogue, turn, reasons).await? else {
+        return Ok(None);
+    };
+    let Some(npc) = npcs.iter().find(|npc| npc.id == turn.npc).cloned() else {
+        reasons.push(format!("the NPC `{}` was deleted", turn.npc));
+        return Ok(None);
+    };
+    let services = &*services.tuned_by(&world.settings);
+    let reader = Reader {
+        services,
+        scope,
+        trace,
+        sources,
+        at: turn.started_at,
+    };
+    let state = reader.read_state(&world, reasons).await?;
+    let input = TurnInput {
+        scope: scope.clone(),
+        node: NodeId::from_u128(0),
+        directives: reader.read_directives(&world, reasons).await?,
+        npc,
+        dialogue: Arc::new(dialogue.clone()),
+        player: turn.player.clone(),
+        scene: scene_of(&services.settings, dialogue, turn, &npcs),
+        epoch: 0,
+        id: turn.id,
+        number: turn.number,
+        previous: None,
+        replacing: None,
+        line: turn.player_text.clone(),
+        key: None,
+        continuation: continued_reply(turn, sources, reasons),
+        history: Arc::new(reader.read_history(dialogue, turn, reasons).await?),
+        summaries: Arc::new(reader.read_summaries(reasons).await?),
+        checkpoint: Checkpoint::default(),
+        accepted_at: services.clock.monotonic_now(),
+        started_at: turn.started_at,
+        queue_ms: 0.0,
+        memory_wait_ms: 0.0,
+        started_seq: 0,
+        world,
+    };
+    let scene = match gather::scene_of_the_living(&input, &state) {
+        Ok(scene) => scene,
+        Err(error) => {
+            reasons.push(format!("the turn could not be spoken any more: {error}"));
+            return Ok(None);
+        }
+    };
+    let gathered = reader.read_context(&input, scene, state, reasons).await?;
+    Ok(Some(RereadTurn { input, gathered }))
+}
+
+/// Reads the world, with the settings of the speaker, and the NPCs of the dialogue. `None`: the world was deleted.
+async fn read_authored(
+    services: &Services,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+    turn: &Turn,
+    reasons: &mut Vec<String>,
+) -> StoreResult<Option<(Arc<World>, Vec<Arc<Npc>>)>> {
+    let authored = &services.ledger.authored;
+    let Some(world) = authored.load_world(scope, &dialogue.world).await? else {
+        reasons.push(format!("the world `{}` was deleted", dialogue.world));
+        return Ok(None);
+    };
+    let mut npcs = Vec::with_capacity(dialogue.npcs.len());
+    for id in &dialogue.npcs {
+        match authored.load_npc(scope, &dialogue.world, id).await? {
+            Some(npc) => {
+                if npc.id != turn.npc && npc.updated_at > turn.started_at {
+                    reasons.push(format!("the NPC `{id}`, who is present, was edited"));
+                }
+                npcs.push(Arc::new(npc));
+            }
+            None if *id == turn.npc => {}
+            None => reasons.push(format!("the NPC `{id}`, who is present, was deleted")),
+        }
+    }
+    let world = match npcs.iter().find(|npc| npc.id == turn.npc) {
+        Some(speaker) => Arc::new(world).for_npc(speaker),
+        None => Arc::new(world),
+    };
+    let world = world.for_session(dialogue.options.settings.as_deref());
+    Ok(Some((world, npcs)))
+}
+
+/// Returns the scene of a dialogue with several NPCs.
+fn scene_of(settings: &DialogueSettings, dialogue: &Dialogue, turn: &Turn, npcs: &[Arc<Npc>]) -> Option<Arc<Scene>> {
+    if dialogue.npcs.len() < 2 {
+        return None;
+    }
+    let member = |npc: &Arc<Npc>| SceneMember {
+        id: npc.id.clone(),
+        name: npc.name.clone(),
+    };
+    let is_conversation = turn.player.is_none();
+    let most = crate::npc_conversation::max_turns(&dialogue.options, &settings.conversation);
+    Some(Arc::new(Scene {
+        cast: npcs.iter().map(member).collect(),
+        topic: dialogue.options.topic.clone().filter(|_| is_conversation),
+        last: is_conversation && turn.number >= most,
+        ..Scene::default()
+    }))
+}
+
+/// Returns the beginning of a reply that was cut and taken up again.
+fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<String>) -> Option<Arc<PartialReply>> {
+    let wanted = usize::try_from(sources.continued_chars?).unwrap_or(usize::MAX);
+    let beginning: String = turn.reply_text.chars().take(wanted).collect();
+    if beginning.chars().count() < wanted {
+        reasons.push("the reply was cut to less than the part that it took up again".to_owned());
+    }
+    Some(Arc::new(PartialReply {
+        of: turn.clone(),
+        key: None,
+        // After a space, no word counts as cut in two.
+        text: format!("{beginning} "),
+        until: turn.started_at,
+        locks: None,
+        told_locks: None,
+        confided: None,
+    }))
+}
+
+/// Reads the rows that one trace names.
+struct Reader<'a> {
+    services: &'a Services,
+    scope: &'a TenantScope,
+    trace: &'a TurnTrace,
+    sources: &'a PromptSources,
+    /// The start of the turn.
+    at: DateTime<Utc>,
+}
+
+impl Reader<'_> {
+    /// Reads the state of the world at the recorded position.
+    async fn read_state(&self, world: &World, reasons: &mut Vec<String>) -> StoreResult<Arc<WorldState>> {
+        let store = &self.services.ledger.state;
+        let now = store.load_changes_since(self.scope, &world.id, i64::MAX).await?;
+        let is_moved = now.generation != self.sources.state_generation;
+        let lifted_after = is_moved.then_some(self.at);
+        let changes = store
+            .load_changes_until(self.scope, &world.id, self.sources.state_seq, lifted_after)
+            .await?;
+        if is_moved {
+            reasons.push("changes of the world's state were taken back, or stand again, after the turn".to_owned());
+        }
+        Ok(Arc::new(fold_changes(
+            changes.iter().map(|stored| (&stored.change, stored.at)),
+        )))
+    }
+
+    /// Reads the directives of the trace. Later directives do not count.
+    async fn read_directives(&self, world: &World, reasons: &mut Vec<String>) -> StoreResult<Arc<[Directive]>> {
+        if self.trace.directives.is_empty() {
+            return Ok(Arc::new([]));
+        }
+        let store = &self.services.ledger.directives;
+        let mut all = store.load_all_directives(self.scope, &world.id).await?;
+        for traced in &self.trace.directives {
+            match all.iter().find(|directive| directive.id == traced.directive) {
+                None => reasons.push(format!("the directive `{}` was deleted", traced.directive)),
+                Some(found) if found.updated_at > self.at => {
+                    reasons.push(format!("the directive `{}` was edited", traced.directive));
+                }
+                Some(_) => {}
+            }
+        }
+        all.retain(|directive| {
+            let mut traced = self.trace.directives.iter();
+            traced.any(|traced| traced.directive == directive.id)
+        });
+        Ok(all.into())
+    }
+
+    /// Reads the turns of the dialogue before the turn, from the first one that the turn read.
+    async fn read_history(
+        &self,
+        dialogue: &Dialogue,
+        turn: &Turn,
+        reasons: &mut Vec<String>,
+    ) -> StoreResult<Vec<BufferedTurn>> {
+        let (from, number) = (self.sources.history_from, turn.number);
+        if from >= number {
+            return Ok(Vec::new());
+        }
+        let store = &self.services.ledger.dialogues;
+        let turns = store.load_turns(self.scope, dialogue.id, from, number - 1).await?;
+        if u32::try_from(turns.len()).ok() != Some(number - from) {
+            reasons.push(format!("some of the turns {from} to {} are gone", number - 1));
+        }
+        Ok(turns.iter().map(BufferedTurn::from).collect())
+    }
+
+    /// Reads the summaries of the dialogue that the prompt has.
+    async fn read_summaries(&self, reasons: &mut Vec<String>) -> StoreResult<Vec<Summary>> {
+        let (store, ids) = (&self.services.ledger.summaries, &self.sources.summaries);
+        let found = store.load_summaries_by_id(self.scope, ids).await?;
+        if found.len() < ids.len() {
+            reasons.push("a summary of the dialogue is gone".to_owned());
+        }
+        Ok(found)
+    }
+
+    /// Reads the statements that had been removed from memory, latest first.
+    async fn read_removed_statements(&self) -> StoreResult<Vec<RemovedStatement>> {
+        let facts = self.load_facts(&self.sources.redacted).await?;
+        let removed = facts.into_iter().map(|fact| RemovedStatement {
+            fact: fact.id,
+            content: fact.view.content,
+            // A fact that was restored since had been removed before the turn.
+            at: fact.invalid.map_or(self.at, |invalid| invalid.at),
+        });
+        Ok(removed.collect())
+    }
+
+    /// Returns facts in the order of their ids in `ids`. Unknown ids are left out.
+    async fn load_facts(&self, ids: &[FactId]) -> StoreResult<Vec<Fact>> {
+        let store = &self.services.ledger.facts;
+        let read = ids.iter().map(|id| store.load_fact(self.scope, *id));
+        let found = stream::iter(read).buffered(CONCURRENT_READS);
+        found.try_filter_map(|fact| async move { Ok(fact) }).try_collect().await
+    }
+
+    /// Reads a fact of the prompt. A later statement that only reworded the fact does not count; an edit by a person does.
+    async fn read_fact(&self, traced: &CandidateTrace, reasons: &mut Vec<String>) -> StoreResult<Option<Fact>> {
+        let (store, id) = (&self.services.ledger.facts, traced.fact);
+        let Some(mut fact) = store.load_fact(self.scope, id).await? else {
+            reasons.push(format!("the fact {id} is gone"));
+            return Ok(None);
+        };
+        if fact.view.content != traced.content {
+            let history = store.load_history(self.scope, id).await?;
+            let is_later =
+                |entry: &FactHistoryEntry| matches!(entry, FactHistoryEntry::Edited { at, .. } if *at > self.at);
+            if history.iter().any(is_later) {
+                reasons.push(format!("the fact {id} was edited"));
+            } else {
+                fact.view.content.clone_from(&traced.content);
+            }
+        }
+        fact.view.pinned = traced.fate == CandidateFate::Pinned;
+        Ok(Some(fact))
+    }
+
+    /// Reads the facts of the prompt: the standing ones, most important first, and the found ones, best first.
+    async fn read_facts(&self, reasons: &mut Vec<String>) -> StoreResult<(Vec<Fact>, Vec<RecallHit>)> {
+        let calibration = self.services.embedder.info().calibration;
+        let (mut standing, mut hits) = (Vec::new(), Vec::new());
+        for traced in self.trace.candidates.iter().filter(|traced| traced.fate.is_in_prompt()) {
+            let Some(fact) = self.read_fact(traced, reasons).await? else {
+                continue;
+            };
+            if traced.fate != CandidateFate::Used {
+                standing.push((traced.score.importance, fact));
+                continue;
+            }
+            hits.push(RecallHit {
+                body: Arc::new(body_of(&fact, [].into())),
+                score: traced.score,
+                topic: TopicRelevance::from_score(&calibration, &RecallWeights::FOUR_FACTOR, &traced.score, None),
+            });
+        }
+        standing.sort_by(|(a, one), (b, other)| {
+            let later = (Reverse(one.valid_at), one.id).cmp(&(Reverse(other.valid_at), other.id));
+            b.total_cmp(a).then(later)
+        });
+        Ok((standing.into_iter().map(|(_, fact)| fact).collect(), hits))
+    }
+
+    /// Reads the last meeting with its summary, as stored.
+    async fn read_meeting(&self, reasons: &mut Vec<String>) -> StoreResult<Option<Meeting>> {
+        let Some(met) = &self.sources.meeting else {
+            return Ok(None);
+        };
+        let store = &self.services.ledger.summaries;
+        let ids: Vec<_> = met.summary.into_iter().collect();
+        let found = store.load_summaries_by_id(self.scope, &ids).await?.pop();
+        if found.is_none() && met.summary.is_some() {
+            reasons.push("the summary of the last meeting is gone".to_owned());
+        }
+        let recap = found.map(|summary| MeetingRecap {
+            summary: summary.id,
+            text: summary.text,
+            since: met.summary_since.unwrap_or(met.since),
+            at: summary.created_at,
+            locks: DisclosureLocks::default(),
+        });
+        Ok(Some(Meeting {
+            at: met.at,
+            since: met.since,
+            summary: recap,
+        }))
+    }
+
+    /// Reads a scenario of the trace.
+    async fn read_scenario(
+        &self,
+        world: &World,
+        npc: &NpcId,
+        traced: &ScenarioTrace,
+        reasons: &mut Vec<String>,
+    ) -> StoreResult<Option<Scenario>> {
+        let store = &self.services.ledger.scenarios;
+        let found = store
+            .load_scenario(self.scope, &world.id, npc, &traced.scenario)
+            .await?;
+        match &found {
+            None => reasons.push(format!("the scenario `{}` was deleted", traced.scenario)),
+            Some(scenario) if scenario.updated_at > self.at => {
+                reasons.push(format!("the scenario `{}` was edited", traced.scenario));
+            }
+            Some(_) => {}
+        }
+        Ok(found)
+    }
+
+    /// Reads the NPC's past in the prompt: what the NPC may tell, and what it shows of the rest.
+    async fn read_past(
+        &self,
+        input: &TurnInput,
+        reasons: &mut Vec<String>,
+    ) -> StoreResult<(Option<NpcPast>, Vec<ScenarioTell>)> {
+        let (mut hits, mut tells) = (Vec::new(), Vec::new());
+        for traced in self
+            .trace
+            .scenarios
+            .iter()
+            .filter(|traced| traced.fate == CandidateFate::Used)
+        {
+            let read = self.read_scenario(&input.world, &input.npc.id, traced, reasons);
+            let Some(scenario) = read.await? else { continue };
+            if traced.secrecy == Secrecy::Open {
+                hits.push(ScenarioHit {
+                    scenario,
+                    score: traced.score,
+                    recent: traced.recent,
+                    fate: CandidateFate::BeyondTopK,
+                });
+            } else if let Some(tell) = scenario.tell {
+                tells.push(ScenarioTell {
+                    id: scenario.id,
+                    title: scenario.title,
+                    keywords: scenario.keywords,
+                    synonyms: scenario.synonyms,
+                    required_progress: scenario.required_progress,
+                    when: scenario.when,
+                    tell,
+                });
+            }
+        }
+        let past = self.trace.progress.map(|progress| NpcPast {
+            progress,
+            asked: self.trace.intent == Intent::Scenario,
+            hits,
+        });
+        Ok((past, tells))
+    }
+
+    /// Reads the lore of the prompt.
+    async fn read_lore(
+        &self,
+        input: &TurnInput,
+        state: &WorldState,
+        reasons: &mut Vec<String>,
+    ) -> StoreResult<Option<FoundLore>> {
+        let is_used = |traced: &&LoreTrace| traced.fate == LoreFate::Used;
+        if !self.trace.lore.iter().any(|traced| is_used(&traced)) {
+            return Ok(None);
+        }
+        let lore = FoundLore::reread(self.services, input, state, &self.trace.lore).await?;
+        for traced in self.trace.lore.iter().filter(is_used) {
+            let found = lore.hits.iter().find(|hit| hit.trace.entry == traced.entry);
+            match found.map(|hit| lore.entry(hit)) {
+                None => reasons.push(format!("the entry `{}` of the lore was deleted", traced.entry)),
+                Some(entry) if entry.updated_at > self.at => {
+                    reasons.push(format!("the entry `{}` of the lore was edited", traced.entry));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(Some(lore))
+    }
+
+    /// Reads the lines that the NPC overheard.
+    async fn read_overheard(&self, input: &TurnInput, reasons: &mut Vec<String>) -> StoreResult<OverheardLines> {
+        let Some(source) = self.sources.overheard else {
+            return Ok(OverheardLines::default());
+        };
+        let heard = overheard::reread_overheard_lines(self.services, input, source).await?;
+        let dialogues = &self.services.ledger.dialogues;
+        let talk = dialogues.load_dialogue(self.scope, source.dialogue).await?;
+        if talk.is_none_or(|talk| talk.head_turn < source.to) || heard.source != Some(source) {
+            reasons.push(format!("lines of {} were taken back", source.dialogue));
+        }
+        Ok(heard)
+    }
+
+    /// Returns the insights of the prompt, newest first. The trace has their whole text.
+    fn shown_insights(&self, input: &TurnInput) -> Vec<Insight> {
+        let shown = self.trace.insights.iter().filter_map(|traced| {
+            Some(Insight {
+                id: traced.insight,
+                world: input.world.id.clone(),
+                npc: input.npc.id.clone(),
+                player: input.player.clone(),
+                dialogue: traced.dialogue_id,
+                number: traced.turn,
+                entity: traced.entity.clone(),
+                day: traced.at.date_naive(),
+                text: traced.shown.clone()?,
+                locks: DisclosureLocks::default(),
+                at: traced.at,
+            })
+        });
+        shown.collect()
+    }
+
+    /// Reads the rest of the turn's context.
+    async fn read_context(
+        &self,
+        input: &TurnInput,
+        scene: Option<Scene>,
+        state: Arc<WorldState>,
+        reasons: &mut Vec<String>,
+    ) -> Result<GatheredContext, TurnError> {
+        let (services, trace) = (self.services, self.trace);
+        let gone = self.read_removed_statements().await?;
+        let meeting = self.read_meeting(reasons).await?;
+        let told = redaction::redact_texts(&gone, input.dialogue.created_at, &input.summaries, meeting.as_ref());
+        let episodes = episodes::reread_episodes(services, input, &trace.episodes, &gone).await?;
+        for traced in trace.episodes.iter().filter(|traced| traced.shown.is_some()) {
+            if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {
+                reasons.push(format!(
+                    "the episode of turn {} of {} was taken back",
+                    traced.turn, traced.dialogue_id
+                ));
+            }
+        }
+        let asked: Vec<_> = trace.actions.outcomes.iter().map(|outcome| outcome.action).collect();
+        let rows = if asked.is_empty() {
+            Vec::new()
+        } else {
+            services.ledger.actions.load_actions(self.scope, &asked).await?
+        };
+        if rows.len() < asked.len() {
+            reasons.push("an earlier action of the NPC is gone".to_owned());
+        }
+        let actions = TurnActions::replay(services, input, &state, (&trace.actions, rows));
+        let lines = world_lines(&services.prompts, &state, &Onlooker::of_turn(input));
+        let (standing, hits) = self.read_facts(reasons).await?;
+        let (past, tells) = self.read_past(input, reasons).await?;
+        Ok(GatheredContext {
+            scene,
+            intent: ClassifiedIntent {
+                intent: trace.intent,
+                source: trace.intent_source.clone(),
+                in_full: false,
+                call: None,
+            },
+            query: trace.query.clone(),
+            hits,
+            found_facts: 0,
+            // The facts of the prompt passed the gate of the turn.
+            gate: TopicGate::Open,
+            standing,
+            world_lines: lines?,
+            lore: self.read_lore(input, &state, reasons).await?,
+            state_position: StatePosition::default(),
+            actions: actions?,
+            meeting: told.meeting,
+            summaries: told.summaries,
+            redacted: Vec::new(),
+            overheard: self.read_overheard(input, reasons).await?,
+            locks_before: DisclosureLocks::default(),
+            past,
+            tells,
+            episodes,
+            insights: self.shown_insights(input),
+            place: trace.place.clone(),
+            counter: gather::reply_counter(services, &input.npc),
+            calls: Vec::new(),
+            notes: Vec::new(),
+            timings: Timings::default(),
+            state,
+        })
+    }
+}

@@ -1,0 +1,40 @@
+//! Insights: what an NPC has learned from earlier dialogues, by curation passes. A turn gets those about its speakers and
+//! about what the line names (docs/algorithms.md#insights).
+
+use super::{Services, locks, redaction, turn::TurnInput};
+use colloquy_memory::insight::{Insight, TurnSubjects};
+use colloquy_ports::{StoreResult, ledger::facts::RemovedStatement};
+
+/// Reads the NPC's insights from its sessions with the player and from NPC conversations, newest first.
+pub(crate) async fn read_insights(services: &Services, input: &TurnInput) -> StoreResult<Vec<Insight>> {
+    if services.settings.prompt.insight_tokens == 0 {
+        return Ok(Vec::new());
+    }
+    let (store, player) = (&services.ledger.insights, input.player.as_ref());
+    store
+        .load_insights(&input.scope, &input.world.id, &input.npc.id, player)
+        .await
+}
+
+/// Returns the insights that the prompt of a turn may have, newest first: those about the turn that are open to its
+/// hearers. `gone` was taken out of memory.
+pub(crate) async fn find_usable(
+    services: &Services,
+    input: &TurnInput,
+    read: Vec<Insight>,
+    gone: &[RemovedStatement],
+) -> StoreResult<Vec<Insight>> {
+    let line = input.heard_text();
+    let subjects = TurnSubjects::new(input.player.as_ref(), (&input.npc.id, input.npc.name.as_str()), &line);
+    // As for episodes, a greeting has no locked insight.
+    let is_usable = |insight: &Insight| {
+        subjects.include_entity(&insight.entity) && (insight.locks.is_empty() || !input.is_greeting())
+    };
+    let locked = read.into_iter().filter(is_usable).map(|insight| {
+        let locks = insight.locks.clone();
+        (insight, locks)
+    });
+    let locked: Vec<_> = locked.collect();
+    let open = locks::filter_open(services, &input.scope, &input.world, &input.viewpoint(), locked).await?;
+    Ok(redaction::redact_insights(gone, open))
+}

@@ -1,0 +1,129 @@
+//! Insights in a prompt, newest first, within a separate budget.
+
+use std::collections::HashSet;
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    content_hash::ContentHash,
+    history::HistoryWindow,
+    templates::Templates,
+    untrusted::escape_untrusted,
+};
+use crate::{settings::PromptSettings, turn::TurnError};
+use colloquy_memory::{
+    insight::MAX_INSIGHT_LINES,
+    keywords::sentence_key,
+    trace::{InsightFate, InsightTrace},
+};
+
+struct ShownInsight {
+    /// The position in the material.
+    at: usize,
+    text: String,
+    tokens: u32,
+}
+
+/// The selected insights.
+#[derive(Default)]
+pub(super) struct ShownInsights {
+    /// Newest first.
+    entries: Vec<ShownInsight>,
+    /// The outcome for the first insights of the material.
+    fates: Vec<InsightFate>,
+}
+
+impl ShownInsights {
+    /// Selects the newest insights that fit, of the first [`MAX_INSIGHT_LINES`].
+    pub(super) fn select_fitting(
+        material: &PromptMaterial<'_>,
+        budgets: &PromptSettings,
+        history: &HistoryWindow,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Self {
+        let mut room = budgets
+            .insight_tokens
+            .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        let mut shown = Self::default();
+        let mut said = HashSet::new();
+        for (at, insight) in material.insights.iter().take(MAX_INSIGHT_LINES).enumerate() {
+            let text = escape_untrusted(&insight.text);
+            let tokens = count(&text) + ITEM_TOKENS;
+            let fate = if insight.dialogue == material.dialogue && history.has_turn(insight.number) {
+                InsightFate::InHistory
+            } else if !said.insert(sentence_key(&insight.text)) {
+                InsightFate::Repeated
+            } else if tokens > room {
+                InsightFate::OverBudget
+            } else {
+                room -= tokens;
+                shown.entries.push(ShownInsight { at, text, tokens });
+                InsightFate::Used
+            };
+            shown.fates.push(fate);
+        }
+        shown
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        self.entries.iter().map(|entry| entry.tokens).sum()
+    }
+    pub(super) const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    pub(super) fn dropped_count(&self) -> usize {
+        let over = self.fates.iter().filter(|fate| **fate == InsightFate::OverBudget);
+        over.count()
+    }
+    /// Drops the oldest. Returns `false` if there is none.
+    pub(super) fn drop_last(&mut self) -> bool {
+        let last = self.entries.pop();
+        if let Some(entry) = &last {
+            self.fates[entry.at] = InsightFate::OverBudget;
+        }
+        last.is_some()
+    }
+
+    /// Returns the lines, newest first.
+    pub(super) fn template_values(
+        &self,
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+    ) -> Result<Vec<Value>, TurnError> {
+        let ages = material.ages();
+        let values = self.entries.iter().map(|entry| {
+            let ago = ages.describe_age(templates, material.insights[entry.at].at)?;
+            Ok(context! { ago, text => entry.text.as_str() })
+        });
+        values.collect()
+    }
+
+    /// Adds the shown lines.
+    pub(super) fn add_content(&self, material: &PromptMaterial<'_>, hash: &mut ContentHash) {
+        for entry in &self.entries {
+            hash.add_time(material.insights[entry.at].at);
+            hash.add_text(&entry.text);
+        }
+    }
+
+    /// Returns the trace of the considered insights.
+    pub(super) fn trace_insights(&self, material: &PromptMaterial<'_>) -> Vec<InsightTrace> {
+        let considered = material.insights.iter().zip(&self.fates).enumerate();
+        let traced = considered.map(|(at, (insight, &fate))| InsightTrace {
+            insight: insight.id,
+            entity: insight.entity.clone(),
+            dialogue_id: insight.dialogue,
+            turn: insight.number,
+            at: insight.at,
+            fate,
+            shown: self
+                .entries
+                .iter()
+                .find(|entry| entry.at == at)
+                .map(|entry| entry.text.clone()),
+        });
+        traced.collect()
+    }
+}

@@ -1,0 +1,135 @@
+//! The settings of a dialogue's tiers in place of the configuration.
+
+use std::{borrow::Cow, sync::Arc};
+
+use serde_json::{Value, json};
+
+use super::{Services, settings::DialogueSettings};
+use colloquy_memory::authored::{Npc, WorldSettings};
+use colloquy_ports::llm::Task;
+
+impl Services {
+    /// Returns the services with the settings of a world's tiers, already merged
+    /// ([`World::for_npc`](colloquy_memory::authored::World::for_npc)).
+    #[must_use]
+    pub fn tuned_by(&self, settings: &WorldSettings) -> Cow<'_, Self> {
+        match self.settings.tuned_by(settings) {
+            None => Cow::Borrowed(self),
+            Some(tuned) => Cow::Owned(Self {
+                settings: Arc::new(tuned),
+                ..self.clone()
+            }),
+        }
+    }
+
+    /// Returns the NPC's own model, or else the model that the tiers name, if the operator allows the model.
+    #[must_use]
+    pub fn reply_model(&self, npc: &Npc) -> Option<String> {
+        let own = self.models.allowed_npc_model(npc).map(str::to_owned);
+        own.or_else(|| self.named_model(Task::Reply))
+    }
+
+    /// Returns the model that the tiers name for a task, if the operator allows the model.
+    #[must_use]
+    pub fn named_model(&self, task: Task) -> Option<String> {
+        let named = self.settings.models.model_for(task.as_str());
+        named
+            .filter(|model| self.models.is_model_allowed(model))
+            .map(str::to_owned)
+    }
+}
+
+impl DialogueSettings {
+    /// Returns these settings with the values of `settings`. `None`: `settings` has no such value.
+    fn tuned_by(&self, settings: &WorldSettings) -> Option<Self> {
+        let WorldSettings {
+            recall,
+            prompt,
+            summaries,
+            curation,
+            models,
+            ..
+        } = settings;
+        if recall.is_none() && prompt.is_none() && summaries.is_none() && curation.is_none() && models.is_none() {
+            return None;
+        }
+        let mut tuned = self.clone();
+        if let Some(recall) = recall {
+            let to = &mut tuned.recall;
+            if let Some(weights) = recall.weights {
+                (to.preset, to.weights) = (None, weights);
+            }
+            to.preset = recall.preset.or(to.preset);
+            replace(&mut to.diversity, recall.diversity);
+            replace(&mut to.min_score, recall.min_score);
+            replace(&mut to.top_k, recall.top_k.and_then(|top| usize::try_from(top).ok()));
+        }
+        if let Some(prompt) = prompt {
+            let to = &mut tuned.prompt;
+            replace(&mut to.pinned_tokens, prompt.pinned_tokens);
+            replace(&mut to.summary_tokens, prompt.summary_tokens);
+            replace(&mut to.history_tokens, prompt.history_tokens);
+            replace(&mut to.overheard_tokens, prompt.overheard_tokens);
+            replace(&mut to.scenario_tokens, prompt.scenario_tokens);
+            replace(&mut to.lore_tokens, prompt.lore_tokens);
+            replace(&mut to.memory_tokens, prompt.memory_tokens);
+            replace(&mut to.episode_tokens, prompt.episode_tokens);
+            replace(&mut to.insight_tokens, prompt.insight_tokens);
+            replace(&mut to.state_block, prompt.state_block);
+            replace(&mut to.ask_for_state, prompt.ask_for_state);
+        }
+        if let Some(summaries) = summaries {
+            let to = &mut tuned.summaries;
+            replace(&mut to.first_after_turns, summaries.first_after_turns);
+            replace(&mut to.then_every_turns, summaries.then_every_turns);
+            replace(&mut to.force_turns, summaries.force_turns);
+            // Turns that stay raw anyway need no summary.
+            to.force_turns = to.force_turns.max(to.buffer_min_turns.saturating_add(1));
+            replace(&mut to.force_tokens, summaries.force_tokens);
+        }
+        // Otherwise turns would leave the prompt before a summary has them.
+        tuned.summaries.force_tokens = tuned.summaries.force_tokens.min(tuned.prompt.history_tokens);
+        if let Some(curation) = curation {
+            replace(&mut tuned.curation.every_turns, curation.every_turns);
+        }
+        if let Some(models) = models {
+            tuned.models = models.clone();
+        }
+        Some(tuned)
+    }
+
+    /// Returns the values of the configuration that tiers can override, in the form of a tier's settings.
+    #[must_use]
+    pub fn tier_defaults(&self) -> Value {
+        let (prompt, recall, summaries) = (&self.prompt, &self.recall, &self.summaries);
+        let mut weights = json!({
+            "diversity": recall.diversity, "top_k": recall.top_k, "min_score": recall.min_score,
+        });
+        match recall.preset {
+            Some(preset) => weights["preset"] = json!(preset),
+            None => weights["weights"] = json!(recall.weights),
+        }
+        json!({
+            "recency_lambda_per_day": recall.recency_lambda_per_day,
+            "recall": weights,
+            "prompt": {
+                "pinned_tokens": prompt.pinned_tokens, "summary_tokens": prompt.summary_tokens,
+                "history_tokens": prompt.history_tokens, "overheard_tokens": prompt.overheard_tokens,
+                "scenario_tokens": prompt.scenario_tokens, "lore_tokens": prompt.lore_tokens,
+                "memory_tokens": prompt.memory_tokens, "episode_tokens": prompt.episode_tokens, "insight_tokens": prompt.insight_tokens,
+                "state_block": prompt.state_block, "ask_for_state": prompt.ask_for_state,
+            },
+            "summaries": {
+                "first_after_turns": summaries.first_after_turns, "then_every_turns": summaries.then_every_turns,
+                "force_turns": summaries.force_turns, "force_tokens": summaries.force_tokens,
+            },
+            "curation": {"every_turns": self.curation.every_turns},
+        })
+    }
+}
+
+fn replace<T>(value: &mut T, by: Option<T>) {
+    if let Some(by) = by {
+        *value = by;
+    }
+}

@@ -1,0 +1,154 @@
+//! The trace of a finished turn: the reasons for the reply, and what its prompt was assembled from.
+
+use super::{
+    TurnInput,
+    commit::UncommittedTurn,
+    gather::{self, GatheredContext},
+    prompt_locks,
+};
+use crate::{
+    Services,
+    prompt::{ContentHash, Prompt},
+};
+use colloquy_memory::{
+    authored::{Npc, World},
+    tokens::TokenCounter,
+    trace::{MeetingTrace, PromptSources, TurnTrace},
+    turn::{Checkpoint, Turn, TurnStatus},
+};
+
+/// Returns the trace of a turn. `state_notes` are about its state block.
+pub(super) fn trace_of_turn(
+    services: &Services,
+    input: &TurnInput,
+    turn: &Turn,
+    spoken: UncommittedTurn,
+    state_notes: Vec<String>,
+    checkpoint: &Checkpoint,
+) -> TurnTrace {
+    let told_locks = checkpoint.told_locks.clone();
+    let told = told_locks.clone().unwrap_or_default();
+    let locked = prompt_locks::undisclosed_words(input, &spoken.gathered, &spoken.prompt, &told);
+    let sources = sources_of_turn(services, input, &spoken.gathered, &spoken.prompt);
+    let unlisted = spoken.gathered.found_facts.saturating_sub(spoken.prompt.listed_hits);
+    let actions = spoken.gathered.actions.trace(&spoken.prompt);
+    let UncommittedTurn {
+        gathered,
+        prompt,
+        reply,
+        timings,
+        ..
+    } = spoken;
+    // No model has seen the prompt of an authored greeting.
+    let unchanged_tokens = gathered.greeting_words(input).is_none().then(|| {
+        let sent = &services.memory_cache.sent_prompts;
+        sent.record_prompt(input.dialogue.id, &input.npc.id, &reply.call.model, &prompt)
+    });
+    let unchanged_tokens = unchanged_tokens.flatten();
+    if let Some(tokens) = unchanged_tokens {
+        let models = &services.models;
+        models.record_unchanged(&input.scope, &reply.call.model, tokens);
+    }
+    let mut calls = gathered.calls;
+    calls.push(reply.call);
+    let mut notes = gathered.notes;
+    if input.continuation.is_some() {
+        notes.push("a reply that was cut was taken up again".to_owned());
+    }
+    notes.extend(prompt.notes);
+    notes.extend(reply.notes);
+    notes.extend(state_notes);
+    if turn.status == TurnStatus::Interrupted {
+        notes.push("the player cut the reply".to_owned());
+    }
+    if services.models.is_offline() {
+        notes.push("scripted: no language model was asked".to_owned());
+    }
+    if services.embedder.info().offline {
+        notes.push("offline embedder: relevance is lexical".to_owned());
+    }
+    TurnTrace {
+        at: turn.committed_at,
+        key: input.dialogue_key().to_string(),
+        intent: gathered.intent.intent,
+        intent_source: gathered.intent.source,
+        query: gathered.query,
+        topic_gate: Some(gathered.gate),
+        candidates: prompt.candidates,
+        unlisted_facts: u32::try_from(unlisted).unwrap_or(u32::MAX),
+        scenarios: prompt.scenarios,
+        lore: prompt.lore,
+        episodes: prompt.episodes,
+        directives: prompt.directives,
+        insights: prompt.insights,
+        actions,
+        place: gathered.place,
+        progress: gathered.past.map(|past| past.progress),
+        told_in: input.checkpoint.turns_told_in(),
+        locks: checkpoint.locks.clone().unwrap_or_default(),
+        told_locks,
+        locked,
+        confided: checkpoint.confided.clone(),
+        sections: prompt.sections,
+        prompt_tokens: prompt.tokens,
+        unchanged_tokens,
+        prompt_hash: prompt.hash,
+        sources: Some(sources),
+        calls,
+        timings,
+        notes,
+        state_block: reply.began_block,
+    }
+}
+
+/// Returns what the prompt of a turn was assembled from.
+fn sources_of_turn(
+    services: &Services,
+    input: &TurnInput,
+    gathered: &GatheredContext,
+    prompt: &Prompt,
+) -> PromptSources {
+    let meeting = gathered.meeting.as_ref().map(|meeting| MeetingTrace {
+        at: meeting.at,
+        since: meeting.since,
+        summary: meeting.summary.as_ref().map(|recap| recap.summary),
+        summary_since: meeting.summary.as_ref().map(|recap| recap.since),
+    });
+    let continued = input.continuation.as_ref();
+    let continued = continued.map(|unfinished| unfinished.beginning().text.chars().count());
+    PromptSources {
+        world_version: input.world.version,
+        npc_version: input.npc.version,
+        templates: services.prompts.source_hash().to_owned(),
+        settings: hash_of_settings(services, &input.world, gathered.counter),
+        state_seq: gathered.state_position.seq,
+        state_generation: gathered.state_position.generation,
+        history_from: input.history.first().map_or(input.number, |turn| turn.number),
+        summaries: prompt.summaries.clone(),
+        meeting,
+        overheard: gathered.overheard.source,
+        redacted: gathered.redacted.clone(),
+        continued_chars: continued.map(|chars| u32::try_from(chars).unwrap_or(u32::MAX)),
+    }
+}
+
+/// Returns the hash of the settings that change what a prompt has, with the token counter.
+fn hash_of_settings(services: &Services, world: &World, counter: TokenCounter) -> String {
+    let settings = &services.settings;
+    let mut prompt = settings.prompt.clone();
+    // The hash of the templates stands for them.
+    prompt.templates_dir = None;
+    let mut hash = ContentHash::default();
+    hash.add_json(&prompt);
+    hash.add_json(&settings.recall);
+    hash.add_json(&world.settings);
+    hash.add_json(&settings.episodes);
+    hash.add_json(&settings.scenarios);
+    hash.add_text(&format!("{counter:?}"));
+    hash.finish()
+}
+
+/// Returns the hash of the present settings for an NPC, as in [`PromptSources::settings`].
+pub(crate) fn present_settings(services: &Services, world: &World, npc: &Npc) -> String {
+    hash_of_settings(services, world, gather::reply_counter(services, npc))
+}

@@ -1,0 +1,229 @@
+//! The settings of tiers: of the tenant, and how the settings of all tiers come together.
+
+use std::collections::BTreeMap;
+
+use actix_web::{HttpRequest, HttpResponse, get, put, web};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use super::{
+    AppState,
+    errors::Problem,
+    etag::{self, IfMatch},
+    extract::{Author, Authorized, Body, Path, QueryParams},
+    npcs, run_uncancelled,
+    sessions::reachable_session,
+    worlds::{self, SettingsBody},
+};
+use colloquy_core::{
+    ids::{DialogueId, NpcId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::{Npc, World, WorldSettings},
+    tiers::{EffectiveValue, TenantTier, Tier, effective_values},
+};
+use colloquy_ports::{PageRequest, StoreResult};
+
+/// The settings of a tier.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TierView {
+    tier: Tier,
+    /// The settings of this tier alone.
+    #[schema(inline)]
+    settings: WorldSettings,
+    /// With `?effective=true`: each value by its name, such as `recall.top_k`, with the tier that sets the value. Values
+    /// that no tier sets and the configuration does not have are left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    effective: Option<BTreeMap<String, EffectiveValue>>,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TierQuery {
+    /// True: also the values in effect, with their tiers. Default false.
+    #[serde(default)]
+    effective: bool,
+}
+
+/// The settings of a tenant as an author writes them.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[serde(transparent)]
+#[garde(transparent)]
+pub struct TenantSettingsBody(#[garde(dive)] SettingsBody);
+
+/// Builds the view of the lowest of `tiers`, which are from the uppermost to the lowest.
+fn view_of(state: &AppState, query: &TierQuery, tiers: &[(Tier, &WorldSettings)]) -> Result<TierView, Problem> {
+    let Some(&(tier, settings)) = tiers.last() else {
+        return Err(Problem::not_found("settings"));
+    };
+    let effective = query.effective.then(|| {
+        let defaults = (Tier::Configuration, state.services.settings.tier_defaults());
+        let values = tiers
+            .iter()
+            .map(|(tier, settings)| Ok((*tier, serde_json::to_value(settings)?)));
+        let all: Result<Vec<(Tier, Value)>, serde_json::Error> = std::iter::once(Ok(defaults)).chain(values).collect();
+        all.map(|all| effective_values(&all))
+    });
+    Ok(TierView {
+        tier,
+        settings: settings.clone(),
+        effective: effective.transpose().map_err(|error| Problem::internal_error(&error))?,
+    })
+}
+
+/// The tiers down to an NPC.
+fn tiers_of<'a>(world: &'a World, npc: Option<&'a Npc>) -> Vec<(Tier, &'a WorldSettings)> {
+    let upper = [(Tier::Tenant, &world.tenant.settings), (Tier::World, &world.settings)];
+    let npc = npc.map(|npc| (Tier::Npc, &npc.settings));
+    upper.into_iter().chain(npc).collect()
+}
+
+/// Replaces the settings of the tenant, which hold for all its worlds unless a world, an NPC or a session overrides them.
+///
+/// They take effect at once. Settings that only worlds have are refused.
+#[utoipa::path(
+    tag = "settings",
+    params(("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    request_body = TenantSettingsBody,
+    responses((status = 200, body = TierView, description = "Replaced"), (status = 201, body = TierView, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[put("/v1/settings")]
+pub async fn put_tenant_settings(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    request: HttpRequest,
+    body: Body<TenantSettingsBody>,
+) -> Result<HttpResponse, Problem> {
+    let wanted = IfMatch::from_put_request(&request)?;
+    let settings = body.value.0.into_tier_settings()?;
+    worlds::check_models(&state, &settings)?;
+    run_uncancelled(async move {
+        let store = &state.services.ledger.authored;
+        if wanted == IfMatch::MustExist && store.load_tenant_tier(&caller.scope).await?.version == 0 {
+            return Err(etag::version_mismatch_error(0));
+        }
+        let edit = caller.new_edit(&state, "settings.put", caller.scope.tenant());
+        let version = wanted.expected_version();
+        let outcome = store
+            .put_tenant_settings(&caller.scope, &settings, version, &edit)
+            .await?;
+        let created = etag::created_by_put(outcome, wanted, "tenant")?;
+        if let Err(error) = forget_all_worlds(&state, &caller.scope).await {
+            tracing::warn!(%error, "not every NPC in use has the new settings; those that do not read them within an hour");
+        }
+        let stored = store.load_tenant_tier(&caller.scope).await?;
+        let query = TierQuery { effective: false };
+        let view = view_of(&state, &query, &[(Tier::Tenant, &stored.settings)])?;
+        Ok(etag::respond_stored(created, "/v1/settings", stored.version, &view))
+    })
+    .await
+}
+
+/// Makes all nodes read the tenant's NPCs again.
+async fn forget_all_worlds(state: &AppState, scope: &TenantScope) -> StoreResult<()> {
+    let mut page = PageRequest {
+        limit: 200,
+        after: None,
+    };
+    loop {
+        let found = state.services.ledger.authored.list_worlds(scope, &page).await?;
+        for world in &found.items {
+            state.sessions.forget_authored_everywhere(scope, &world.id).await;
+        }
+        match found.next {
+            Some(next) => page.after = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Returns the settings of the tenant.
+#[utoipa::path(
+    tag = "settings",
+    params(TierQuery),
+    responses((status = 200, body = TierView), (status = 304, description = "If-None-Match names this version")),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/settings")]
+pub async fn get_tenant_settings(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    query: QueryParams<TierQuery>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let TenantTier { settings, version } = state.services.ledger.authored.load_tenant_tier(&caller.scope).await?;
+    let view = view_of(&state, &query.0, &[(Tier::Tenant, &settings)])?;
+    if query.0.effective {
+        // The values in effect can change with the configuration.
+        return Ok(HttpResponse::Ok().json(view));
+    }
+    Ok(etag::respond_found(&request, version, &view))
+}
+
+/// Returns the settings of a world. `PUT` of the world sets them.
+#[utoipa::path(
+    tag = "settings",
+    params(("world" = String, Path), TierQuery),
+    responses((status = 200, body = TierView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/settings")]
+pub async fn get_world_settings(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<WorldId>,
+    query: QueryParams<TierQuery>,
+) -> Result<HttpResponse, Problem> {
+    let world = worlds::find_world(&state, &caller, &path.0).await?;
+    Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers_of(&world, None))?))
+}
+
+/// Returns the settings of an NPC. `PUT` of the NPC sets them.
+#[utoipa::path(
+    tag = "settings",
+    params(("world" = String, Path), ("npc" = String, Path), TierQuery),
+    responses((status = 200, body = TierView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/worlds/{world}/npcs/{npc}/settings")]
+pub async fn get_npc_settings(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<(WorldId, NpcId)>,
+    query: QueryParams<TierQuery>,
+) -> Result<HttpResponse, Problem> {
+    let (world, npc) = path.0;
+    let world = worlds::find_world(&state, &caller, &world).await?;
+    let npc = npcs::find_npc(&state, &caller, &world.id, &npc).await?;
+    Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers_of(&world, Some(&npc)))?))
+}
+
+/// Returns the settings of a session, which its creation sets. In a session with several NPCs, the tier of the NPC is that
+/// of the first.
+#[utoipa::path(
+    tag = "settings",
+    params(("session" = String, Path), TierQuery),
+    responses((status = 200, body = TierView)),
+    extensions(("x-roles" = json!(["admin", "backend"]))),
+)]
+#[get("/v1/sessions/{session}/settings")]
+pub async fn get_session_settings(
+    state: web::Data<AppState>,
+    caller: Authorized<Author>,
+    path: Path<DialogueId>,
+    query: QueryParams<TierQuery>,
+) -> Result<HttpResponse, Problem> {
+    let session = reachable_session(&state, &caller.principal, path.0).await?;
+    let world = worlds::find_world(&state, &caller, &session.world).await?;
+    let npc = session.npcs.first().ok_or_else(|| Problem::not_found("NPC"))?;
+    let npc = npcs::find_npc(&state, &caller, &world.id, npc).await?;
+    let own = session.options.settings.map(|own| *own).unwrap_or_default();
+    let mut tiers = tiers_of(&world, Some(&npc));
+    tiers.push((Tier::Session, &own));
+    Ok(HttpResponse::Ok().json(view_of(&state, &query.0, &tiers)?))
+}

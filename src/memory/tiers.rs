@@ -1,0 +1,453 @@
+//! Settings of tiers: the tenant, a world, an NPC, a session. A lower tier overrides an upper tier, value by value
+//! (docs/algorithms.md#tiers).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{
+    authored::WorldSettings,
+    fact::FactKind,
+    scoring::{RecallPreset, RecallWeights},
+};
+
+/// Most tokens of a prompt's section.
+const MAX_SECTION_TOKENS: u32 = 100_000;
+/// Fewest tokens of the history, and of a summary: fewer would make a summary of every turn.
+const LEAST_HISTORY_TOKENS: u32 = 500;
+/// Most turns of a rule.
+const MAX_TURNS: u32 = 10_000;
+/// Longest retention of facts, in days.
+const MAX_RETENTION_DAYS: u32 = 36_500;
+/// Longest name of a model, in characters.
+const MAX_MODEL_CHARS: usize = 200;
+
+/// Defines a group of optional settings, and how a lower tier overrides them.
+macro_rules! setting_group {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)+ }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$field_doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)+
+        }
+        impl $name {
+            /// These settings, overridden by `own` where it has a value.
+            #[must_use]
+            pub fn overridden_by(&self, own: &Self) -> Self {
+                Self { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ }
+            }
+        }
+    };
+}
+
+setting_group! {
+    /// Budgets of a prompt's sections, in tokens, 0 to 100,000; of the history at least 500. Default: the configuration. The whole prompt is limited
+    /// by the operator.
+    PromptTuning {
+        pinned_tokens: u32,
+        summary_tokens: u32,
+        history_tokens: u32,
+        overheard_tokens: u32,
+        scenario_tokens: u32,
+        lore_tokens: u32,
+        memory_tokens: u32,
+        episode_tokens: u32,
+        insight_tokens: u32,
+        /// Whether prompts show the state block.
+        state_block: bool,
+        /// Whether the model is asked to end its reply with a state block.
+        ask_for_state: bool,
+    }
+}
+
+setting_group! {
+    /// When a summary is due. Default: the configuration.
+    SummaryTuning {
+        /// Turns before the first summary, 1 to 10,000.
+        first_after_turns: u32,
+        /// Turns between summaries, 1 to 10,000.
+        then_every_turns: u32,
+        /// Unsummarised turns that force a summary, 1 to 10,000.
+        force_turns: u32,
+        /// Unsummarised tokens that force a summary, 500 to 100,000; at most the budget of the history counts.
+        force_tokens: u32,
+    }
+}
+
+setting_group! {
+    /// Curation passes. Default: the configuration.
+    CurationTuning {
+        /// A pass after so many turns, up to 10,000; 0: no passes.
+        every_turns: u32,
+    }
+}
+
+setting_group! {
+    /// Models per task, from the operator's list (`llm.npc_models`). Default: the operator's routes.
+    TaskModels {
+        /// An NPC's own `model` comes first.
+        reply: String,
+        intent: String,
+        extraction: String,
+        judge: String,
+        summary: String,
+        curation: String,
+    }
+}
+
+/// How long NPCs remember what they learn.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetentionTuning {
+    /// Days by the kind of a fact, up to 36,500; 0: forever. A fact expires so many days after the line that told it. Pinned
+    /// facts and facts that people write do not expire. Default: forever.
+    #[schema(value_type = BTreeMap<String, u32>)]
+    pub facts_d: BTreeMap<FactKind, u32>,
+}
+
+impl RetentionTuning {
+    /// These settings, overridden by `own` kind by kind.
+    #[must_use]
+    pub fn overridden_by(&self, own: &Self) -> Self {
+        let mut facts_d = self.facts_d.clone();
+        facts_d.extend(&own.facts_d);
+        Self { facts_d }
+    }
+    /// Returns the retention of a kind in days. `None`: forever.
+    #[must_use]
+    pub fn days_of(&self, kind: FactKind) -> Option<u32> {
+        self.facts_d.get(&kind).copied().filter(|days| *days > 0)
+    }
+    /// A value out of its range, in words.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        let (kind, _) = self.facts_d.iter().find(|(_, days)| **days > MAX_RETENTION_DAYS)?;
+        Some(format!(
+            "`facts_d.{}` must be at most {MAX_RETENTION_DAYS}",
+            kind.as_str()
+        ))
+    }
+}
+
+/// How memories are weighed and chosen. Unset values come from the next tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorldRecall {
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7, recency .2,
+    /// importance .1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub preset: Option<RecallPreset>,
+    /// Weights of your own in place of a preset: four numbers from 0 to 1 with the sum 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub weights: Option<RecallWeights>,
+    /// How far a memory that resembles a better memory moves down: 0 (not at all) to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diversity: Option<f64>,
+    /// The most found facts in a prompt, 0 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<u32>,
+    /// The minimum score of a found fact, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_score: Option<f64>,
+}
+
+impl WorldRecall {
+    /// These settings, overridden by `own` where it has a value. Weights and presets override each other.
+    #[must_use]
+    pub fn overridden_by(&self, own: &Self) -> Self {
+        let (preset, weights) = match (own.preset, own.weights) {
+            (None, None) => (self.preset, self.weights),
+            chosen => chosen,
+        };
+        Self {
+            preset,
+            weights,
+            diversity: own.diversity.or(self.diversity),
+            top_k: own.top_k.or(self.top_k),
+            min_score: own.min_score.or(self.min_score),
+        }
+    }
+    /// A value out of its range, in words.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        let is_share = |value: f64| (0.0..=1.0).contains(&value);
+        if self.diversity.is_some_and(|value| !is_share(value)) {
+            return Some("`diversity` must be from 0 to 1".to_owned());
+        }
+        if self.min_score.is_some_and(|value| !is_share(value)) {
+            return Some("`min_score` must be from 0 to 1".to_owned());
+        }
+        if self.top_k.is_some_and(|value| value > 100) {
+            return Some("`top_k` must be at most 100".to_owned());
+        }
+        if self.preset.is_some() && self.weights.is_some() {
+            return Some("`preset` and `weights` do not go together".to_owned());
+        }
+        let weights = self.weights?;
+        let all = [weights.recency, weights.importance, weights.relevance, weights.keyword];
+        let fits = all.into_iter().all(is_share) && (all.iter().sum::<f64>() - 1.0).abs() < 1e-6;
+        (!fits).then(|| "`weights` must be from 0 to 1, with the sum 1".to_owned())
+    }
+}
+
+impl PromptTuning {
+    /// A value out of its range, in words.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        let sections = [
+            ("pinned_tokens", self.pinned_tokens),
+            ("summary_tokens", self.summary_tokens),
+            ("overheard_tokens", self.overheard_tokens),
+            ("scenario_tokens", self.scenario_tokens),
+            ("lore_tokens", self.lore_tokens),
+            ("memory_tokens", self.memory_tokens),
+            ("episode_tokens", self.episode_tokens),
+            ("insight_tokens", self.insight_tokens),
+        ];
+        let history = [("history_tokens", self.history_tokens)];
+        find_above(&sections, 0, MAX_SECTION_TOKENS)
+            .or_else(|| find_above(&history, LEAST_HISTORY_TOKENS, MAX_SECTION_TOKENS))
+    }
+}
+
+impl SummaryTuning {
+    /// A value out of its range, in words.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        let turns = [
+            ("first_after_turns", self.first_after_turns),
+            ("then_every_turns", self.then_every_turns),
+            ("force_turns", self.force_turns),
+        ];
+        let tokens = [("force_tokens", self.force_tokens)];
+        find_above(&turns, 1, MAX_TURNS).or_else(|| find_above(&tokens, LEAST_HISTORY_TOKENS, MAX_SECTION_TOKENS))
+    }
+}
+
+impl CurationTuning {
+    /// A value out of its range, in words.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        find_above(&[("every_turns", self.every_turns)], 0, MAX_TURNS)
+    }
+}
+
+impl TaskModels {
+    /// Returns the named models, each with its task.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [
+            ("reply", &self.reply),
+            ("intent", &self.intent),
+            ("extraction", &self.extraction),
+            ("judge", &self.judge),
+            ("summary", &self.summary),
+            ("curation", &self.curation),
+        ];
+        all.into_iter()
+            .filter_map(|(task, model)| Some((task, model.as_deref()?)))
+    }
+    /// Returns the model for a task.
+    #[must_use]
+    pub fn model_for(&self, task: &str) -> Option<&str> {
+        self.named().find(|(named, _)| *named == task).map(|(_, model)| model)
+    }
+    /// A name that is empty or too long, in words.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<String> {
+        let is_name = |model: &str| !model.trim().is_empty() && model.chars().count() <= MAX_MODEL_CHARS;
+        let (task, _) = self.named().find(|(_, model)| !is_name(model))?;
+        Some(format!("`{task}` must be a name of 1 to {MAX_MODEL_CHARS} characters"))
+    }
+}
+
+fn find_above(values: &[(&str, Option<u32>)], least: u32, most: u32) -> Option<String> {
+    let is_wrong = |value: &u32| !(least..=most).contains(value);
+    let (name, _) = values.iter().find(|(_, value)| value.as_ref().is_some_and(is_wrong))?;
+    Some(format!("`{name}` must be from {least} to {most}"))
+}
+
+/// The settings of a tenant for all its worlds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TenantTier {
+    pub settings: WorldSettings,
+    /// Counts edits; 0: the tenant has no settings.
+    pub version: u32,
+}
+
+/// A tier of settings, from the uppermost to the lowest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// The server's configuration.
+    Configuration,
+    Tenant,
+    World,
+    Npc,
+    Session,
+}
+
+/// A value, and the tier from which the value comes.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct EffectiveValue {
+    #[schema(value_type = Object)]
+    pub value: Value,
+    pub from: Tier,
+}
+
+/// The groups whose values are listed one by one.
+const GROUPS: [&str; 6] = ["recall", "prompt", "summaries", "curation", "models", "retention"];
+
+/// Returns each set value by its name, such as `recall.top_k`, from the lowest tier that sets the value. `tiers` are from
+/// the uppermost to the lowest.
+#[must_use]
+pub fn effective_values(tiers: &[(Tier, Value)]) -> BTreeMap<String, EffectiveValue> {
+    let mut found = BTreeMap::new();
+    for (tier, settings) in tiers {
+        let mut set = |name: String, value: &Value| {
+            // Weights and presets override each other.
+            match name.as_str() {
+                "recall.weights" => drop(found.remove("recall.preset")),
+                "recall.preset" => drop(found.remove("recall.weights")),
+                _ => {}
+            }
+            let value = value.clone();
+            found.insert(name, EffectiveValue { value, from: *tier });
+        };
+        let empty = Map::new();
+        for (key, value) in settings.as_object().unwrap_or(&empty) {
+            match value {
+                Value::Null => {}
+                Value::Object(group) if GROUPS.contains(&key.as_str()) => {
+                    let values = group.iter().filter(|(_, value)| !value.is_null());
+                    for (name, value) in values {
+                        match value.as_object().filter(|_| key == "retention") {
+                            Some(kinds) => kinds
+                                .iter()
+                                .for_each(|(kind, days)| set(format!("{key}.{name}.{kind}"), days)),
+                            None => set(format!("{key}.{name}"), value),
+                        }
+                    }
+                }
+                value => set(key.clone(), value),
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn lower_tier_overrides_upper_tier_value_by_value() {
+        let upper = PromptTuning {
+            lore_tokens: Some(100),
+            history_tokens: Some(2_000),
+            ..PromptTuning::default()
+        };
+        let own = PromptTuning {
+            lore_tokens: Some(0),
+            ask_for_state: Some(false),
+            ..PromptTuning::default()
+        };
+        let both = PromptTuning {
+            lore_tokens: Some(0),
+            history_tokens: Some(2_000),
+            ask_for_state: Some(false),
+            ..PromptTuning::default()
+        };
+        assert_eq!(upper.overridden_by(&own), both);
+        let preset = WorldRecall {
+            preset: Some(RecallPreset::Rag),
+            top_k: Some(3),
+            ..WorldRecall::default()
+        };
+        let weights = WorldRecall {
+            weights: Some(RecallWeights::FOUR_FACTOR),
+            ..WorldRecall::default()
+        };
+        let merged = preset.overridden_by(&weights);
+        assert_eq!(
+            (merged.preset, merged.weights, merged.top_k),
+            (None, weights.weights, Some(3))
+        );
+        let merged = weights.overridden_by(&preset);
+        assert_eq!((merged.preset, merged.weights), (preset.preset, None));
+    }
+
+    #[test]
+    fn values_out_of_range_are_named() {
+        let fault = |settings: Value| {
+            let recall: WorldRecall = serde_json::from_value(settings).ok()?;
+            recall.find_fault()
+        };
+        for (settings, named) in [
+            (json!({"diversity": 1.5}), "diversity"),
+            (json!({"min_score": -0.1}), "min_score"),
+            (json!({"top_k": 101}), "top_k"),
+            (
+                json!({"preset": "rag", "weights": {"recency": 1, "importance": 0, "relevance": 0, "keyword": 0}}),
+                "preset",
+            ),
+            (
+                json!({"weights": {"recency": 1, "importance": 1, "relevance": 0, "keyword": 0}}),
+                "weights",
+            ),
+        ] {
+            assert!(fault(settings).is_some_and(|fault| fault.contains(named)), "{named}");
+        }
+        assert_eq!(fault(json!({"top_k": 100, "diversity": 1})), None);
+        let summaries = SummaryTuning {
+            force_turns: Some(0),
+            ..SummaryTuning::default()
+        };
+        assert!(
+            summaries
+                .find_fault()
+                .is_some_and(|fault| fault.contains("force_turns"))
+        );
+        let models = TaskModels {
+            judge: Some(" ".to_owned()),
+            ..TaskModels::default()
+        };
+        assert!(models.find_fault().is_some_and(|fault| fault.contains("judge")));
+    }
+
+    #[test]
+    fn effective_values_name_their_tier() {
+        let tiers = [
+            (
+                Tier::Configuration,
+                json!({"recall": {"top_k": 8, "weights": {"recency": 1}}, "models": {}, "gossip": null}),
+            ),
+            (Tier::Tenant, json!({"gossip": true, "recall": {"top_k": 4}})),
+            (
+                Tier::World,
+                json!({"adjacent": {"mill": ["green"]}, "recall": {"preset": "rag"}}),
+            ),
+            (Tier::Npc, json!({"gossip": false})),
+        ];
+        let found = effective_values(&tiers);
+        let shown: Vec<_> = found
+            .iter()
+            .map(|(name, found)| (name.as_str(), &found.value, found.from))
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("adjacent", &json!({"mill": ["green"]}), Tier::World),
+                ("gossip", &json!(false), Tier::Npc),
+                ("recall.preset", &json!("rag"), Tier::World),
+                ("recall.top_k", &json!(4), Tier::Tenant),
+            ]
+        );
+    }
+}

@@ -1,0 +1,55 @@
+//! Insights: what NPCs have learned from their dialogues, by curation passes.
+
+use async_trait::async_trait;
+
+use super::audit::Edit;
+use crate::{Page, PageRequest, StoreResult};
+use colloquy_core::{
+    ids::{InsightId, NpcId, PlayerId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::insight::Insight;
+
+/// Which insights of an NPC a list has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct InsightFilter<'a> {
+    /// Only those about this entity, compared without case, articles and particles.
+    pub entity: Option<&'a str>,
+    /// Only those from sessions with this player.
+    pub player: Option<&'a PlayerId>,
+}
+
+/// Insights. A curation pass writes them ([`PassCommit`](super::curation::PassCommit)), and a rewind of their cause takes
+/// them back. All methods return the insights that count: of those about an entity on a day the newest, and of an NPC's
+/// with a player, or from NPC conversations, the newest
+/// [`MAX_INSIGHTS`](colloquy_memory::insight::MAX_INSIGHTS). No write removes the others, so a rewind brings them back.
+#[async_trait]
+pub trait InsightStore: Send + Sync {
+    /// Returns the insights of an NPC from sessions with the player, and from NPC conversations, newest first.
+    async fn load_insights(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Vec<Insight>>;
+    /// Returns the insights of an NPC with all players, newest first. The cursor is the id of an insight.
+    async fn list_insights(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        filter: InsightFilter<'_>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Insight>>;
+    /// Deletes an insight for good, with the older ones that it replaced, and stores the audit row. Returns `false` if the
+    /// NPC has no such insight.
+    async fn delete_insight(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        insight: InsightId,
+        edit: &Edit,
+    ) -> StoreResult<bool>;
+}

@@ -1,0 +1,223 @@
+//! Insights. The commit of a curation pass inserts them; `rewinds::derived_rows` takes them back and reinstates them.
+//! Which insights count is decided by every query, so that a rewind of newer ones brings older ones back.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use super::{
+    Connection, Engine, audit,
+    rows::{Columns, fetch_page, page_row_limit, parse_text, to_micros, without_nul},
+    statements::execute,
+};
+use colloquy_core::{
+    ids::{InsightId, NpcId, PlayerId, TenantId, TurnId, WorldId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    insight::{Insight, MAX_INSIGHTS},
+    party::subject_key,
+};
+use colloquy_ports::{
+    Page, PageRequest, StoreResult,
+    ledger::{
+        audit::Edit,
+        insights::{InsightFilter, InsightStore},
+    },
+};
+
+pub(super) struct SqlInsightStore(pub(super) Arc<Engine>);
+
+/// The columns of [`read_insight`].
+macro_rules! insight_columns {
+    () => {
+        "id, world, npc, player, dialogue, number, entity, day, text, locked_by, at"
+    };
+}
+/// True if no newer insight of the day is about the entity.
+macro_rules! is_newest_of_day {
+    ($of:literal) => {
+        concat!(
+            "NOT EXISTS (SELECT 1 FROM insights s WHERE s.tenant = $1 AND s.world = ",
+            $of,
+            ".world AND s.npc = ",
+            $of,
+            ".npc AND s.player = ",
+            $of,
+            ".player AND s.entity_key = ",
+            $of,
+            ".entity_key AND s.day = ",
+            $of,
+            ".day AND s.lifted_at IS NULL AND (s.at, s.id) > (",
+            $of,
+            ".at, ",
+            $of,
+            ".id))"
+        )
+    };
+}
+macro_rules! newest_insights {
+    ($player:literal) => {
+        concat!(
+            "SELECT ",
+            insight_columns!(),
+            " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = ",
+            $player,
+            " AND i.lifted_at IS NULL AND ",
+            is_newest_of_day!("i"),
+            " ORDER BY i.at DESC, i.id DESC LIMIT $5"
+        )
+    };
+}
+
+const LOAD_INSIGHTS: &str = concat!(
+    "SELECT * FROM (",
+    newest_insights!("$4"),
+    ") p UNION ALL SELECT * FROM (",
+    newest_insights!("''"),
+    ") c WHERE $4 <> ''"
+);
+/// An insight counts if there is no `$7`th newer insight of the NPC with the player.
+const LIST_INSIGHTS: &str = concat!(
+    "SELECT ",
+    insight_columns!(),
+    " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.lifted_at IS NULL
+        AND i.entity_key = COALESCE($4, i.entity_key) AND i.player = COALESCE($5, i.player)
+        AND ($6 IS NULL OR (i.at, i.id) < (SELECT c.at, c.id FROM insights c WHERE c.tenant = $1 AND c.id = $6)) AND ",
+    is_newest_of_day!("i"),
+    " AND (SELECT 1 FROM insights n WHERE n.tenant = $1 AND n.world = i.world AND n.npc = i.npc AND n.player = i.player
+            AND n.lifted_at IS NULL AND (n.at, n.id) > (i.at, i.id) AND ",
+    is_newest_of_day!("n"),
+    " ORDER BY n.at DESC, n.id DESC LIMIT 1 OFFSET $7) IS NULL
+      ORDER BY i.at DESC, i.id DESC LIMIT $8"
+);
+const INSERT_INSIGHT: &str = "INSERT INTO insights
+        (tenant, id, world, npc, player, dialogue, number, entity, entity_key, day, text, locked_by, cause_kind, cause_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'turn', $13, $14)";
+/// Lifts an insight, and those that it replaced. No rewind reinstates a row that an edit has lifted. The rows stay without
+/// their texts, as cursors of lists.
+const DELETE_INSIGHT: &str = "UPDATE insights SET lifted_at = $5, lifted_by = $6, text = ''
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND lifted_at IS NULL AND EXISTS (
+        SELECT 1 FROM insights d WHERE d.tenant = $1 AND d.id = $4 AND d.world = $2 AND d.npc = $3 AND d.lifted_at IS NULL
+            AND d.player = insights.player AND d.entity_key = insights.entity_key AND d.day = insights.day
+            AND (insights.at, insights.id) <= (d.at, d.id))";
+
+fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {
+    Ok(Insight {
+        id: columns.id()?,
+        world: columns.id()?,
+        npc: columns.id()?,
+        player: match columns.next::<&str>()? {
+            "" => None,
+            player => Some(parse_text(player)?),
+        },
+        dialogue: columns.id()?,
+        number: columns.number()?,
+        entity: columns.next()?,
+        day: columns.id()?,
+        text: columns.next()?,
+        locks: columns.id()?,
+        at: columns.time()?,
+    })
+}
+
+/// Returns the value of the column `player`.
+fn player_column(player: Option<&PlayerId>) -> String {
+    player.map(PlayerId::to_string).unwrap_or_default()
+}
+
+/// Writes the insights of a pass.
+pub(super) async fn insert_insights(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    cause: TurnId,
+    insights: &[Insight],
+) -> StoreResult<()> {
+    for insight in insights {
+        execute!(
+            connection, INSERT_INSIGHT;
+            tenant, insight.id, insight.world, insight.npc, player_column(insight.player.as_ref()), insight.dialogue,
+            i64::from(insight.number), without_nul(&insight.entity), without_nul(&insight.entity_key()),
+            insight.day.to_string(), without_nul(&insight.text), insight.locks.to_string(), cause, to_micros(insight.at)
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl InsightStore for SqlInsightStore {
+    async fn load_insights(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+    ) -> StoreResult<Vec<Insight>> {
+        let query = bind!(
+            LOAD_INSIGHTS;
+            scope.tenant(), world, npc, player_column(player), i64::from(MAX_INSIGHTS)
+        );
+        let mut found = self.0.fetch_all(scope, query, read_insight).await?;
+        found.sort_by_key(|insight| std::cmp::Reverse((insight.at, insight.id)));
+        Ok(found)
+    }
+    async fn list_insights(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        filter: InsightFilter<'_>,
+        page: &PageRequest,
+    ) -> StoreResult<Page<Insight>> {
+        let entity = filter.entity.map(subject_key);
+        let query = bind!(
+            LIST_INSIGHTS;
+            scope.tenant(), world, npc, entity.as_deref().map(without_nul), filter.player,
+            page.after.as_deref().map(without_nul), i64::from(MAX_INSIGHTS - 1), page_row_limit(page)
+        );
+        fetch_page(&self.0, scope, query, page, read_insight, |insight| {
+            insight.id.to_string()
+        })
+        .await
+    }
+    async fn delete_insight(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        insight: InsightId,
+        edit: &Edit,
+    ) -> StoreResult<bool> {
+        let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
+        write_transaction!(self.0, scope, |connection| {
+            let deleted =
+                execute!(connection, DELETE_INSIGHT; tenant, world, npc, insight, to_micros(edit.at), edit.id).await?;
+            if deleted > 0 {
+                audit::record_audit(connection, &tenant, &edit).await?;
+            }
+            Ok(deleted > 0)
+        })
+        .await
+    }
+}
+
+sqlite_plan_tests! {
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::sqlite::plans::{assert_searches, plan};
+
+        #[tokio::test]
+        async fn insights_are_found_in_index_order() {
+            for (statement, index) in [(LOAD_INSIGHTS, "insights_newest ("), (LIST_INSIGHTS, "insights_of_npc (")] {
+                let plan = plan(statement).await;
+                for part in [index, "insights_of_day (tenant=? AND world=? AND npc=? AND player=? AND entity_key=? AND day=?"] {
+                    assert!(plan.contains(part), "no `{part}` in\n{plan}");
+                }
+                assert!(!plan.contains("SCAN i") && !plan.contains("TEMP B-TREE"), "{plan}");
+            }
+            assert_searches(DELETE_INSIGHT, &["sqlite_autoindex_insights_1 (tenant=? AND id=?)"]).await;
+        }
+    }
+}

@@ -1,0 +1,458 @@
+//! Insights: what a pass learns reaches later sessions with the same player, and nobody else.
+
+use std::time::Duration;
+
+use colloquy::{
+    dialogue::{
+        curate::make_dry_run,
+        jobs::JobError,
+        scenarios,
+        settings::{CurationSettings, DialogueSettings},
+        summarise::queue_jobs_after_silence,
+    },
+    ids::DialogueId,
+    memory::{
+        authored::WorldSettings,
+        insight::{Insight, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS},
+        progress::Progress,
+        scenario::Scenario,
+        trace::InsightFate,
+    },
+    ports::{
+        PageRequest,
+        clock::Clock as _,
+        ledger::{
+            curation::PassCommit,
+            insights::InsightFilter,
+            jobs::{Job, JobKind},
+        },
+        llm::Task,
+    },
+};
+use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, sqlite::SqliteConnectOptions};
+
+use super::{Stage, TestDialogue};
+use crate::support::run;
+
+/// The heading in a prompt.
+const HEADING: &str = "[What earlier talks have taught you]";
+
+async fn stage_with(change: impl FnOnce(&mut CurationSettings)) -> Stage {
+    let change = |settings: &mut DialogueSettings| change(&mut settings.curation);
+    Stage::prepare_with(change, WorldSettings::default()).await
+}
+
+fn insight(entity: &str, text: &str) -> Value {
+    json!({ "entity": entity, "text": text })
+}
+
+impl Stage {
+    fn queue_insights(&self, insights: &[Value]) {
+        let answer = json!({ "findings": [], "edits": [], "insights": insights, "done": true });
+        self.llm.queue_text(Task::Curation, answer.to_string());
+    }
+
+    /// Runs a pass over the unread turns of a dialogue, with these insights.
+    async fn run_pass(&self, dialogue: DialogueId, insights: &[Value]) {
+        self.queue_insights(insights);
+        let (curation, now) = (&self.services.ledger.curation, self.clock.now());
+        let job = self.services.ids.next_id();
+        assert!(curation.queue_pass(&self.scope, dialogue, job, now).await.unwrap());
+        assert_eq!(self.run_due_passes().await, 1);
+    }
+
+    /// Runs the due passes, and returns their number.
+    async fn run_due_passes(&self) -> usize {
+        let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
+        let until = now + Duration::from_mins(2);
+        let due = jobs
+            .lease_due_jobs(&self.scope, self.node, now, until, 100)
+            .await
+            .unwrap();
+        let passes: Vec<Job> = due.into_iter().filter(|job| job.kind == JobKind::Curate).collect();
+        for job in &passes {
+            self.run_job(job).await.unwrap();
+        }
+        passes.len()
+    }
+
+    async fn insights(&self) -> Vec<Insight> {
+        let page = PageRequest {
+            limit: 200,
+            after: None,
+        };
+        let (store, filter) = (&self.services.ledger.insights, InsightFilter::default());
+        let found = store
+            .list_insights(&self.scope, &self.world.id, &self.npc.id, filter, &page)
+            .await;
+        found.unwrap().items
+    }
+
+    /// Returns the texts of the insights, newest first.
+    async fn insight_texts(&self) -> Vec<String> {
+        self.insights().await.into_iter().map(|insight| insight.text).collect()
+    }
+
+    /// Returns the lines about earlier talks in the last prompt of a reply.
+    fn taught_lines(&self) -> Vec<String> {
+        let context = self.llm.last_context();
+        let Some((_, rest)) = context.split_once(HEADING) else {
+            return Vec::new();
+        };
+        let lines = rest.lines().skip(1).take_while(|line| line.starts_with("- "));
+        lines
+            .map(|line| line.rsplit(" | ").next().unwrap_or_default().to_owned())
+            .collect()
+    }
+
+    /// Looks for dialogues that have ended, and returns the number of queued jobs.
+    async fn look_for_ends(&self) -> usize {
+        let (services, now) = (&self.services, self.clock.now());
+        let rules = services.settings.summaries.rules();
+        let by = (&rules, &services.settings.curation);
+        let report = queue_jobs_after_silence(&services.ledger, &services.ids, by, &self.scope, now).await;
+        report.unwrap().queued
+    }
+
+    /// Returns all rows of the database, by table, without the counts of model usage.
+    async fn dump_tables(&self) -> Vec<(String, Vec<String>)> {
+        let path = self.folder.path().join("colloquy.db");
+        let options = SqliteConnectOptions::new().filename(path).read_only(true);
+        let mut database = options.connect().await.unwrap();
+        let tables = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name";
+        let tables = sqlx::query(tables).fetch_all(&mut database).await.unwrap();
+        let mut dump = Vec::new();
+        for table in tables {
+            let table: String = table.get(0);
+            let columns =
+                format!("SELECT group_concat('quote(\"' || name || '\")', '||') FROM pragma_table_info('{table}')");
+            let columns = sqlx::query(AssertSqlSafe(columns))
+                .fetch_one(&mut database)
+                .await
+                .unwrap();
+            let columns: String = columns.get(0);
+            let rows = format!("SELECT {columns} FROM \"{table}\" ORDER BY 1");
+            let rows = sqlx::query(AssertSqlSafe(rows)).fetch_all(&mut database).await.unwrap();
+            dump.push((table, rows.iter().map(|row| row.get(0)).collect()));
+        }
+        sqlx::Connection::close(database).await.unwrap();
+        dump.retain(|(table, _)| table != "model_usage");
+        dump
+    }
+}
+
+async fn say(talk: &mut TestDialogue<'_>, line: &str) {
+    talk.say_line(line).await;
+    talk.stage.clock.advance(Duration::from_secs(1));
+}
+
+async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
+    let mut talk = stage.session("p1").await;
+    let id = talk.open.dialogue.id;
+    say(&mut talk, "I always pay my debts.").await;
+    let about_player = insight("the player", "The player pays every debt.");
+    stage
+        .run_pass(
+            id,
+            &[
+                about_player,
+                insight("Mira", "Mira trusts those who <pay>."),
+                insight("the ferry", "The price of the ferry is a sore point."),
+            ],
+        )
+        .await;
+    let stored = stage.insights().await;
+    let entities: Vec<&str> = stored.iter().map(|insight| insight.entity.as_str()).collect();
+    assert_eq!(entities, ["the ferry", "Mira", "player:p1"]);
+    assert_eq!((stored[0].number, stored[0].dialogue), (1, id));
+
+    say(&mut talk, "Is the ferry dear?").await;
+    assert!(stage.taught_lines().is_empty(), "the prompt has the lines themselves");
+    assert_eq!(talk.trace(2).await.insights[0].fate, InsightFate::InHistory);
+
+    let mut again = stage.session("p1").await;
+    say(&mut again, "Hello.").await;
+    let expected = [
+        "Mira trusts those who \u{2039}pay\u{203a}.",
+        "The player pays every debt.",
+    ];
+    assert_eq!(stage.taught_lines(), expected, "newest first");
+    let trace = again.trace(1).await;
+    let shown: Vec<_> = trace
+        .insights
+        .iter()
+        .map(|traced| (traced.fate, traced.entity.as_str()))
+        .collect();
+    assert_eq!(shown, [(InsightFate::Used, "Mira"), (InsightFate::Used, "player:p1")]);
+    let section = trace
+        .sections
+        .iter()
+        .find(|section| section.name == "insights")
+        .unwrap();
+    assert!(section.tokens > 0 && section.budget == 200, "{section:?}");
+    say(&mut again, "What does the ferry cost?").await;
+    assert_eq!(stage.taught_lines()[0], "The price of the ferry is a sore point.");
+
+    let mut other = stage.session("p2").await;
+    say(&mut other, "What does the ferry cost Mira?").await;
+    assert!(stage.taught_lines().is_empty());
+    assert!(other.trace(1).await.insights.is_empty());
+
+    talk.rewind(0, None).await;
+    let mut later = stage.session("p1").await;
+    say(&mut later, "Hello.").await;
+    assert!(stage.taught_lines().is_empty(), "taken back with their turns");
+}
+
+#[test]
+fn insights_reach_later_sessions_of_the_same_npc_and_player_alone() {
+    run(async {
+        Box::pin(assert_insights_reach_the_same_pair_alone(stage_with(|_| {}).await)).await;
+    });
+}
+
+#[test]
+fn insights_reach_later_sessions_of_the_same_npc_and_player_alone_on_postgres() {
+    run(async {
+        let stage = Stage::prepare_on_postgres(|_| {}, WorldSettings::default()).await;
+        Box::pin(assert_insights_reach_the_same_pair_alone(stage)).await;
+    });
+}
+
+#[test]
+fn later_insight_of_the_day_replaces_the_earlier_until_it_is_taken_back() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        say(&mut talk, "I hate bells.").await;
+        stage
+            .run_pass(id, &[insight("player", "The player hates bells.")])
+            .await;
+        say(&mut talk, "Bells are fine.").await;
+        let twice = [
+            insight("player", "The player hears bells."),
+            insight("Player", "The player likes bells."),
+        ];
+        stage.run_pass(id, &twice).await;
+        assert_eq!(stage.insight_texts().await, ["The player likes bells."]);
+        stage.clock.advance(Duration::from_hours(24));
+        say(&mut talk, "And drums.").await;
+        stage
+            .run_pass(id, &[insight("player", "The player likes drums.")])
+            .await;
+        assert_eq!(
+            stage.insight_texts().await,
+            ["The player likes drums.", "The player likes bells."]
+        );
+        talk.rewind(1, None).await;
+        assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
+    });
+}
+
+#[test]
+fn answer_of_a_pass_is_bounded() {
+    run(async {
+        let stage = stage_with(|settings| settings.max_steps = 1).await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        say(&mut talk, "Hello.").await;
+        let mut all = vec![
+            json!({ "entity": "ferry" }),
+            insight("ferry", " "),
+            insight("", "Nothing."),
+        ];
+        all.extend((0..9).map(|number| insight(&format!("thing {number}"), &"long ".repeat(100))));
+        stage.run_pass(id, &all).await;
+        let stored = stage.insights().await;
+        assert_eq!((stored.len(), MAX_INSIGHTS_PER_PASS), (5, 5));
+        for insight in stored {
+            assert!(insight.text.chars().count() <= MAX_INSIGHT_CHARS && MAX_INSIGHT_CHARS == 200);
+        }
+    });
+}
+
+#[test]
+fn insight_of_a_forgotten_matter_is_not_stored_and_not_shown() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let buried = json!([{
+            "subject": "player", "predicate": "bury", "object": "Anna", "content": "The player has buried Anna.",
+            "keywords": [], "speaker": "player", "kind": "event", "importance": 5, "polarity": "positive", "tense": "past",
+        }]);
+        talk.say_and_learn("I have buried Anna.", &buried).await;
+        let of_anna = insight("player", "The player has buried Anna.");
+        stage
+            .run_pass(id, &[of_anna.clone(), insight("Mira", "Mira is patient.")])
+            .await;
+        let mut again = stage.session("p1").await;
+        say(&mut again, "Hello.").await;
+        assert_eq!(stage.taught_lines().len(), 2);
+
+        let forget = json!({ "forget": ["The player has buried Anna."], "ends": [], "facts": [] });
+        stage.llm.queue_text(Task::Extraction, forget.to_string());
+        let committed = talk.say_line("Forget that I have buried Anna.").await;
+        for job in committed.jobs.iter().filter(|job| job.kind == JobKind::ExtractFacts) {
+            stage.run_job(job).await.unwrap();
+        }
+        stage.clock.advance(Duration::from_secs(1));
+        let mut later = stage.session("p1").await;
+        say(&mut later, "Hello.").await;
+        assert_eq!(stage.taught_lines(), ["Mira is patient."]);
+        stage
+            .run_pass(id, &[of_anna, insight("ferry", "The ferry is late.")])
+            .await;
+        let of_pass: Vec<String> = stage
+            .insights()
+            .await
+            .into_iter()
+            .filter(|insight| insight.number == 2)
+            .map(|insight| insight.text)
+            .collect();
+        assert_eq!(of_pass, ["The ferry is late."]);
+    });
+}
+
+#[test]
+fn insight_from_a_told_secret_is_locked_with_it() {
+    run(async {
+        let mut stage = stage_with(|_| {}).await;
+        let well = Scenario {
+            world: stage.world.id.clone(),
+            npc: stage.npc.id.clone(),
+            id: "well".parse().unwrap(),
+            title: "The dry well".to_owned(),
+            content: "My brother Anselm fell into the dry well.".to_owned(),
+            keywords: vec!["brother".to_owned()],
+            synonyms: vec![],
+            required_progress: Progress::new(1).unwrap(),
+            when: vec![],
+            tell: None,
+            version: 0,
+            updated_at: stage.clock.now(),
+        };
+        let edit = stage.edit("scenario.put");
+        scenarios::write_scenario(&stage.services, &stage.scope, &well, None, &edit)
+            .await
+            .unwrap();
+        stage.npc.has_scenarios = true;
+        let set_progress = async |to: u32| {
+            let (player, to) = ("p1".parse().unwrap(), Progress::new(to).unwrap());
+            let (of, edit) = ((&stage.world, &stage.npc), stage.edit("progress.put"));
+            let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
+            assert!(set.unwrap());
+        };
+        set_progress(1).await;
+        let mut talk = stage.session("p1").await;
+        stage.llm.queue_text(Task::Intent, "scenario");
+        say(&mut talk, "What happened to your brother?").await;
+        stage
+            .run_pass(
+                talk.open.dialogue.id,
+                &[insight("Mira", "Mira mourns her brother Anselm.")],
+            )
+            .await;
+        assert_eq!(stage.insights().await[0].locks.to_string(), "scenario:mira/well");
+        let shows = async || {
+            let mut talk = stage.session("p1").await;
+            say(&mut talk, "Good evening.").await;
+            (stage.taught_lines().len(), talk.trace(1).await.locks.to_string())
+        };
+        assert_eq!(shows().await, (1, "scenario:mira/well".to_owned()), "the lock spreads");
+        set_progress(0).await;
+        assert_eq!(shows().await, (0, String::new()));
+        set_progress(1).await;
+        assert_eq!(shows().await.0, 1);
+    });
+}
+
+#[test]
+fn dialogue_that_ends_gets_a_pass_over_its_unread_turns() {
+    run(async {
+        for summaries_after_silence in [3_600, 0] {
+            let change = |settings: &mut DialogueSettings| settings.summaries.after_silence_s = summaries_after_silence;
+            let stage = Stage::prepare_with(change, WorldSettings::default()).await;
+            let mut talk = stage.session("p1").await;
+            let mut silent = stage.session("p2").await;
+            let empty = stage.session("p3").await;
+            for talk in [&mut talk, &mut silent] {
+                say(talk, "I hate bells.").await;
+            }
+            // An hour of silence brings no pass over a single turn, and a look takes the mark away.
+            stage.clock.advance(Duration::from_hours(1));
+            assert_eq!(stage.look_for_ends().await, 0);
+            let turns = &stage.services.ledger.dialogues;
+            for open in [&talk.open, &empty.open] {
+                let now = stage.clock.now();
+                turns
+                    .close_dialogue(&stage.scope, open.dialogue.id, open.epoch, now)
+                    .await
+                    .unwrap();
+            }
+            assert_eq!(stage.look_for_ends().await, 1);
+            stage.queue_insights(&[insight("player", "The player hates bells.")]);
+            assert_eq!(stage.run_due_passes().await, 1);
+            assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
+            assert_eq!(stage.look_for_ends().await, 0, "once");
+        }
+    });
+}
+
+async fn dry_run(stage: &Stage, talk: &TestDialogue<'_>) -> Result<Option<PassCommit>, JobError> {
+    let dialogue = &talk.open.dialogue;
+    let limit = Duration::from_secs(40);
+    Box::pin(make_dry_run(&stage.services, &stage.scope, dialogue, limit)).await
+}
+
+#[test]
+fn dry_run_returns_a_pass_and_writes_nothing() {
+    run(async {
+        let stage = stage_with(|settings| settings.calls_per_day = 2).await;
+        let mut talk = stage.session("p1").await;
+        assert_eq!(dry_run(&stage, &talk).await.unwrap(), None, "no turn stands");
+        say(&mut talk, "I hate bells.").await;
+        say(&mut talk, "I said so.").await;
+        let finding = json!({ "about": "", "kind": "event", "text": "A bell rings.", "turns": [1], "decision": "open", "reason": "" });
+        let answer = json!({
+            "findings": [finding], "edits": [{ "edit": "append", "text": "Bells.", "by": "" }],
+            "insights": [insight("player", "The player hates bells.")], "done": true,
+        });
+        stage.llm.queue_text(Task::Curation, answer.to_string());
+        let before = stage.dump_tables().await;
+        assert!(before.iter().any(|(table, rows)| table == "turns" && rows.len() == 2));
+        let made = dry_run(&stage, &talk).await.unwrap().unwrap();
+        assert_eq!(
+            (made.pass.from_turn, made.pass.to_turn, made.pass.memory.as_str()),
+            (1, 2, "Bells.")
+        );
+        assert_eq!(
+            (made.findings.len(), made.insights[0].text.as_str()),
+            (1, "The player hates bells.")
+        );
+        assert_eq!(stage.dump_tables().await, before);
+
+        // The same pass as a job.
+        stage.llm.queue_text(Task::Curation, answer.to_string());
+        let (id, curation) = (stage.services.ids.next_id(), &stage.services.ledger.curation);
+        let (dialogue, now) = (talk.open.dialogue.id, stage.clock.now());
+        assert!(curation.queue_pass(&stage.scope, dialogue, id, now).await.unwrap());
+        assert_eq!(stage.run_due_passes().await, 1);
+        assert_ne!(stage.dump_tables().await, before);
+        assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
+        assert_eq!(dry_run(&stage, &talk).await.unwrap(), None, "all turns have been read");
+
+        // Its calls count for the budget of the day.
+        for (scope, delta) in stage.services.models.take_usage() {
+            stage.services.ledger.usage.add_usage(&scope, &[delta]).await.unwrap();
+        }
+        say(&mut talk, "Again.").await;
+        let refused = dry_run(&stage, &talk).await;
+        assert!(
+            matches!(refused, Err(JobError::OverCurationBudget { .. })),
+            "{refused:?}"
+        );
+    });
+}

@@ -1,0 +1,216 @@
+//! Insights over HTTP: made by passes, listed, deleted, taken back, and shown to those who may know.
+
+use colloquy::tenancy::Role;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use super::fresh;
+use crate::support::{RestClient, eventually, run};
+
+const INSIGHTS: &str = "/v1/worlds/vale/npcs/mira/insights";
+const RUN: &str = "/v1/worlds/vale/curation:run";
+
+async fn open_session(backend: &RestClient, player: &str) -> String {
+    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": player});
+    let made = backend.post("/v1/sessions", &body).await;
+    made["id"].as_str().unwrap().to_owned()
+}
+
+async fn say(backend: &RestClient, session: &str, text: &str) {
+    let path = format!("/v1/sessions/{session}/turns");
+    backend.post(&path, &json!({ "text": text })).await;
+}
+
+async fn run_pass(backend: &RestClient, dialogue: &str) {
+    backend.post(RUN, &json!({ "dialogue_id": dialogue })).await;
+    backend.idle().await;
+}
+
+/// Returns the texts of the listed insights, newest first.
+async fn texts(backend: &RestClient, query: &str) -> Vec<String> {
+    let listed = backend.get(&format!("{INSIGHTS}?{query}")).await;
+    let items = listed["items"].as_array().unwrap().iter();
+    items.map(|item| item["text"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Returns the insights in the prompt for a line.
+async fn shown(backend: &RestClient, session: &str, text: &str) -> Vec<String> {
+    let path = format!("/v1/sessions/{session}/context");
+    let preview = backend.post(&path, &json!({ "text": text })).await;
+    let traced = preview["insights"].as_array().cloned().unwrap_or_default();
+    let used = traced.iter().filter(|traced| traced["fate"] == "used");
+    let shown: Vec<String> = used
+        .map(|traced| traced["shown"].as_str().unwrap().to_owned())
+        .collect();
+    let messages = preview["messages"].to_string();
+    assert!(shown.iter().all(|text| messages.contains(text)), "{preview}");
+    shown
+}
+
+#[test]
+fn insights_of_a_session_are_listed_shown_taken_back_and_deleted() {
+    run(async {
+        let server = fresh(&[]).start();
+        let backend = server.backend();
+        let first = open_session(&backend, "p1").await;
+        say(&backend, &first, "I like plums.").await;
+        run_pass(&backend, &first).await;
+        assert_eq!(texts(&backend, "").await, ["The player likes plums."]);
+        say(&backend, &first, "I like bread.").await;
+        run_pass(&backend, &first).await;
+        assert_eq!(texts(&backend, "").await, ["The player likes bread."], "one a day");
+        let listed = backend.get(INSIGHTS).await["items"][0].clone();
+        assert_eq!(
+            (
+                &listed["entity"],
+                &listed["player_id"],
+                &listed["turn"],
+                &listed["dialogue_id"]
+            ),
+            (&json!("player:p1"), &json!("p1"), &json!(2), &json!(first)),
+            "{listed}"
+        );
+        for (query, count) in [
+            ("entity=player:p1", 1),
+            ("entity=ferry", 0),
+            ("player_id=p1", 1),
+            ("player_id=p2", 0),
+        ] {
+            assert_eq!(texts(&backend, query).await.len(), count, "{query}");
+        }
+
+        let second = open_session(&backend, "p1").await;
+        assert_eq!(shown(&backend, &second, "Hello.").await, ["The player likes bread."]);
+        let other = open_session(&backend, "p2").await;
+        assert!(shown(&backend, &other, "Hello.").await.is_empty());
+        let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p1"});
+        let ergen = backend.post("/v1/sessions", &body).await["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(shown(&backend, &ergen, "Hello.").await.is_empty());
+
+        let saved = backend.post("/v1/worlds/vale/saves", &json!({})).await;
+        backend
+            .post(&format!("/v1/sessions/{first}:rewind"), &json!({"turn": 1}))
+            .await;
+        assert_eq!(texts(&backend, "").await, ["The player likes plums."]);
+        assert_eq!(shown(&backend, &second, "Hello.").await, ["The player likes plums."]);
+        let restore = format!("/v1/worlds/vale/saves/{}:restore", saved["id"].as_str().unwrap());
+        backend.post(&restore, &json!({})).await;
+        assert_eq!(texts(&backend, "").await, ["The player likes bread."]);
+
+        let path = format!("{INSIGHTS}/{}", listed["id"].as_str().unwrap());
+        let elsewhere = path.replace("mira", "ergen");
+        let (status, _) = backend.call(Method::DELETE, &elsewhere, None).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        let (status, _) = backend.call(Method::DELETE, &path, None).await;
+        assert_eq!(status, StatusCode::NO_CONTENT);
+        let (status, _) = backend.call(Method::DELETE, &path, None).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "once");
+        assert!(texts(&backend, "").await.is_empty());
+        backend.post(&restore, &json!({})).await;
+        assert!(texts(&backend, "").await.is_empty(), "an edit stands");
+        let audit = server.rest(Role::Admin).get("/v1/audit?limit=20").await;
+        assert!(audit.to_string().contains("insight.delete"), "{audit}");
+        server.stop();
+    });
+}
+
+#[test]
+fn insights_among_npcs_are_for_both_and_for_players_who_could_listen() {
+    run(async {
+        let server = fresh(&[]).start();
+        let backend = server.backend();
+        let mill = json!({
+            "subject": "Mira", "predicate": "likes", "object": "the old mill", "content": "Mira likes the old mill.",
+            "kind": "preference"
+        });
+        backend.post("/v1/worlds/vale/npcs/mira/facts", &mill).await;
+        let body = json!({
+            "world_id": "vale", "npc_ids": ["ergen", "mira"], "topic": "the old mill", "auto": false,
+            "watchers": ["p1"], "max_turns": 8
+        });
+        let made = backend.post("/v1/npc-conversations", &body).await;
+        let id = made["id"].as_str().unwrap().to_owned();
+        let listed = eventually("an insight", || async {
+            let step = format!("/v1/npc-conversations/{id}:step");
+            let (status, _) = backend.call(Method::POST, &step, Some(&json!({}))).await;
+            assert!(status.is_success(), "{status}");
+            run_pass(&backend, &id).await;
+            let listed = backend.get(INSIGHTS).await["items"].clone();
+            (listed != json!([])).then_some(listed)
+        })
+        .await;
+        let insight = &listed[0];
+        assert_eq!(
+            (&insight["player_id"], &insight["dialogue_id"]),
+            (&Value::Null, &json!(id))
+        );
+        let of_ergen = backend.get("/v1/worlds/vale/npcs/ergen/insights").await["items"].clone();
+        assert_eq!(of_ergen[0]["text"], insight["text"]);
+        assert_ne!(of_ergen[0]["id"], insight["id"]);
+        let names_it = format!("What of {}?", insight["entity"].as_str().unwrap());
+        let (watcher, stranger) = (open_session(&backend, "p1").await, open_session(&backend, "p2").await);
+        assert_eq!(shown(&backend, &watcher, &names_it).await.len(), 1);
+        assert!(shown(&backend, &stranger, &names_it).await.is_empty());
+        server.stop();
+    });
+}
+
+#[test]
+fn session_that_ends_leaves_insights() {
+    run(async {
+        let server = fresh(&[
+            ("COLLOQUY__SUMMARIES__AFTER_SILENCE_S", "1"),
+            ("COLLOQUY__JOBS__POLL_S", "1"),
+        ])
+        .start();
+        let backend = server.backend();
+        let session = open_session(&backend, "p1").await;
+        say(&backend, &session, "I like plums.").await;
+        let path = format!("/v1/sessions/{session}");
+        let (status, _) = backend.call(Method::DELETE, &path, None).await;
+        assert_eq!(status, StatusCode::NO_CONTENT);
+        let told = eventually("the pass at the end", || async {
+            Some(texts(&backend, "").await).filter(|told| !told.is_empty())
+        })
+        .await;
+        assert_eq!(told, ["The player likes plums."]);
+        server.stop();
+    });
+}
+
+#[test]
+fn dry_run_answers_with_the_pass_and_stores_nothing() {
+    run(async {
+        let server = fresh(&[]).start();
+        let backend = server.backend();
+        let session = open_session(&backend, "p1").await;
+        let ask = json!({ "dialogue_id": session, "dry_run": true });
+        let none = backend.call(Method::POST, RUN, Some(&ask)).await;
+        assert_eq!(none, (StatusCode::OK, json!({ "pass": null })));
+        say(&backend, &session, "I like plums.").await;
+        say(&backend, &session, "I don't like plums.").await;
+        backend.idle().await;
+        let (status, made) = backend.call(Method::POST, RUN, Some(&ask)).await;
+        assert_eq!(status, StatusCode::OK, "{made}");
+        let pass = &made["pass"];
+        assert_eq!((&pass["from_turn"], &pass["to_turn"]), (&json!(1), &json!(2)), "{made}");
+        assert_eq!(pass["findings"][0]["kind"], "contradiction", "{made}");
+        assert_eq!(pass["insights"][0]["entity"], "player:p1", "{made}");
+        assert!(pass["narrative_memory"].as_str().unwrap().contains("plums"), "{made}");
+        for path in ["/v1/worlds/vale/curation", "/v1/worlds/vale/curation/passes", INSIGHTS] {
+            assert_eq!(backend.get(path).await["items"], json!([]), "{path}");
+        }
+        let (_, again) = backend.call(Method::POST, RUN, Some(&ask)).await;
+        assert_eq!(again, made, "the same turns are unread");
+        let unknown = json!({ "dialogue_id": "ses_00000000000000000000000000", "dry_run": true });
+        let (status, answer) = backend.call(Method::POST, RUN, Some(&unknown)).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");
+        let wrong = json!({ "dialogue_id": session, "dry_run": "yes" });
+        let (status, answer) = backend.call(Method::POST, RUN, Some(&wrong)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
+        server.stop();
+    });
+}

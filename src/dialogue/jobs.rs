@@ -32,17 +32,11 @@ use colloquy_ports::{
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
 /// the call writes and reports nothing.
 pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let Some(mut said) = services.ledger.jobs.load_job_input(scope, job).await? else {
+    let Some((said, owner)) = load_input(services, scope, job).await? else {
         services.ledger.jobs.finish_unsaid(scope, job.id).await?;
         return Ok(JobReport::default());
     };
-    let session = said.dialogue.options.settings.as_deref();
-    said.world = said.world.for_npc(&said.npc).for_session(session);
     let services = &*services.tuned_by(&said.world.settings);
-    let owner = UsageOwner {
-        world: said.world.id.clone(),
-        npc: said.npc.id.clone(),
-    };
     let run = Box::pin(async {
         match job.kind {
             JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await,
@@ -54,6 +48,25 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
     let mut report = with_usage_owner(owner, run).await?;
     report.turn = said.turn.number;
     Ok(report)
+}
+
+/// Reads the input of a job, with the settings of the dialogue's tiers, and the NPC for which its calls count. `None`: the
+/// turn no longer stands.
+pub(super) async fn load_input(
+    services: &Services,
+    scope: &TenantScope,
+    job: &Job,
+) -> Result<Option<(JobInput, UsageOwner)>, StoreError> {
+    let Some(mut said) = services.ledger.jobs.load_job_input(scope, job).await? else {
+        return Ok(None);
+    };
+    let session = said.dialogue.options.settings.as_deref();
+    said.world = said.world.for_npc(&said.npc).for_session(session);
+    let owner = UsageOwner {
+        world: said.world.id.clone(),
+        npc: said.npc.id.clone(),
+    };
+    Ok(Some((said, owner)))
 }
 
 /// Returns the jobs of a turn, leased from the start.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::make_pass;
 use crate::{
     Services,
-    jobs::JobError,
+    jobs::{JobError, load_input},
     models::{with_usage_owner, with_usage_tally},
 };
 use colloquy_core::scope::TenantScope;
@@ -13,7 +13,6 @@ use colloquy_ports::ledger::{
     curation::PassCommit,
     dialogues::Dialogue,
     jobs::{Job, JobKind},
-    usage::UsageOwner,
 };
 
 /// Makes the next pass over a dialogue, as a job would, and returns it without a write. Its calls count for the tenant's
@@ -48,16 +47,10 @@ pub async fn make_dry_run(
         answer: None,
         leased_until: now,
     };
-    let Some(mut said) = services.ledger.jobs.load_job_input(scope, &job).await? else {
+    let Some((said, owner)) = load_input(services, scope, &job).await? else {
         return Ok(None);
     };
-    let session = said.dialogue.options.settings.as_deref();
-    said.world = said.world.for_npc(&said.npc).for_session(session);
     let services = &*services.tuned_by(&said.world.settings);
-    let owner = UsageOwner {
-        world: said.world.id.clone(),
-        npc: said.npc.id.clone(),
-    };
     let last_call_at = services.clock.monotonic_now() + last_call_in;
     let pass = with_usage_owner(owner, make_pass(services, scope, &job, &said, last_call_at));
     with_usage_tally(pass).await

@@ -141,7 +141,8 @@ fn hash_of_settings(services: &Services, world: &World, counter: TokenCounter) -
     let mut hash = ContentHash::default();
     hash.add_json(&prompt);
     hash.add_json(&settings.recall);
-    hash.add_json(&world.settings);
+    // The world and the NPC have versions of their own in the trace, and a session keeps its settings.
+    hash.add_number(world.tenant.version);
     hash.add_json(&settings.episodes);
     hash.add_json(&settings.scenarios);
     hash.add_text(&format!("{counter:?}"));

@@ -5,6 +5,7 @@
 # on SQLite. RATE, SESSIONS, DURATION (seconds), SOCKETS, DIALOGUES, CONVERSATIONS, BARGING, EVERY, QUOTA, TALK,
 # BARGE_S, SOAK and FLOOD_S (seconds) change the load. INTENT is the mock model's answer to the question for the intent of a
 # line (`memory` in `world`, where it looks for lore by meaning, otherwise `chat`). COLLOQUY_BIN names an existing binary.
+# MOCK has further options of the mock model (`colloquy mock-llm --help`), for `steady`, `world` and `peak`.
 # RESULTS names a file for one line of JSON per test.
 source "$(dirname "$0")/lib.sh"
 
@@ -26,7 +27,7 @@ print("-" if value is None else f"{value:.2f}")
 PY
 }
 
-# The latency added by the server, from its histogram: p50 and p99 in ms (interpolated), and the count.
+# The latency added by the server, from its histogram: p50, p95 and p99 in ms (interpolated), and the count.
 added() {
   curl -fsS "$base/metrics" | python3 -c '
 import re, sys
@@ -34,9 +35,14 @@ sys.path.insert(0, sys.argv[1])
 from reading import quantile
 buckets = re.findall(r"colloquy_turn_added_seconds_bucket\{le=\"([^\"]+)\"\} (\S+)", sys.stdin.read())
 buckets = [(bound, float(count)) for bound, count in buckets]
-if buckets and buckets[-1][1]: print(f"{quantile(buckets, .5) * 1000:.2f} {quantile(buckets, .99) * 1000:.2f} {buckets[-1][1]:.0f}")
-else: print("- - 0")
+if buckets and buckets[-1][1]: print(*(f"{quantile(buckets, q) * 1000:.2f}" for q in (.5, .95, .99)), f"{buckets[-1][1]:.0f}")
+else: print("- - - 0")
 ' "$here/report"
+}
+
+# The curation passes of the run.
+passes() {
+  curl -fsS "$base/metrics" | awk '/^colloquy_job_attempts_total.*kind="curate".*outcome="done"/ {n += $NF} END {print n + 0}'
 }
 
 above() { # value limit
@@ -103,23 +109,25 @@ stop_all() {
 }
 
 dialogue() { # name rate sessions
-  local name="$1" rate="$2" sessions="$3" turns p50 p99 measured most=20 intent=chat
+  local name="$1" rate="$2" sessions="$3" turns p50 p95 p99 measured most=20 intent=chat
   [ "$stack" = embedded ] || most=50
   [ "$name" != world ] || intent=memory
-  begin --intent "${INTENT:-$intent}"
+  # shellcheck disable=SC2086
+  begin --intent "${INTENT:-$intent}" ${MOCK:-}
   [ "$name" != world ] || python3 "$here/world.py" "$base" "$(token backend)" "$sessions"
   load "$name" ws-dialogue.js RATE="$rate" SESSIONS="$sessions"
-  read -r p50 p99 measured < <(added)
+  read -r p50 p95 p99 measured < <(added)
   turns="$(stat "$out" turns count)"
   echo
   echo "$name ($stack): $sessions sessions, $([ "$rate" = 0 ] && echo 'as fast as replies come' || echo "$rate turns/s asked"), ${duration} s"
   echo "  turns                $turns  ($(awk -v n="$turns" -v s="$duration" 'BEGIN {printf "%.0f", n / s}')/s, failed $(stat "$out" turns_failed value))"
   echo "  say to reply.done    p50 $(stat "$out" turn_reply_ms med) ms, p95 $(stat "$out" turn_reply_ms 'p(95)') ms, p99 $(stat "$out" turn_reply_ms 'p(99)') ms (client; model included)"
   echo "  say to committed     p50 $(stat "$out" turn_committed_ms med) ms, p99 $(stat "$out" turn_committed_ms 'p(99)') ms"
-  echo "  added by the server  p50 $p50 ms, p99 $p99 ms over $measured turns (at most, at a steady rate: 3 and $most)"
+  echo "  added by the server  p50 $p50 ms, p95 $p95 ms, p99 $p99 ms over $measured turns (p50 and p99 at most, at a steady rate: 3 and $most)"
+  echo "  curation passes      $(passes)"
   cpu_of "$turns"
   record "$name" asked="$rate" sessions="$sessions" seconds="$duration" turns="$turns" failed="$(stat "$out" turns_failed value)" \
-    added_p50="$p50" added_p99="$p99" reply_p50="$(stat "$out" turn_reply_ms med)" reply_p99="$(stat "$out" turn_reply_ms 'p(99)')" \
+    added_p50="$p50" added_p95="$p95" added_p99="$p99" passes="$(passes)" reply_p50="$(stat "$out" turn_reply_ms med)" reply_p99="$(stat "$out" turn_reply_ms 'p(99)')" \
     committed_p50="$(stat "$out" turn_committed_ms med)" committed_p99="$(stat "$out" turn_committed_ms 'p(99)')" \
     resident_mib="$(($(resident_kib "$server_pid") / 1024))" k6="$code" "${costs[@]}"
   [ "$code" = 0 ] || complain "$name"
@@ -159,10 +167,10 @@ highest() {
 }
 
 rest() {
-  local turns p50 p99 measured
+  local turns p50 p95 p99 measured
   begin
   load rest rest-turns.js RATE="${REST_RATE:-100}" SESSIONS=50
-  read -r p50 p99 measured < <(added)
+  read -r p50 p95 p99 measured < <(added)
   turns="$(stat "$out" turns count)"
   echo
   echo "rest ($stack): ${REST_RATE:-100} turns/s over REST, ${duration} s"
@@ -201,11 +209,11 @@ flood() {
 
 # Every line teaches a fact. Memories grow, and turns must not become slower.
 soak() {
-  local duration="${SOAK:-120}" turns p50 p99 measured
+  local duration="${SOAK:-120}" turns p50 p95 p99 measured
   # Two facts per turn: the line's fact and one more.
   begin --facts-per-turn 1
   TEACHES=1 load soak ws-dialogue.js RATE="${SOAK_RATE:-50}" SESSIONS=50 GROWING=1
-  read -r p50 p99 measured < <(added)
+  read -r p50 p95 p99 measured < <(added)
   turns="$(stat "$out" turns count)"
   echo
   echo "soak ($stack): ${SOAK_RATE:-50} turns/s for $duration s, each of which teaches the same NPC something new"

@@ -1,5 +1,5 @@
-//! Periodic work of the node for all tenants: usage, the outbox's left-overs, expired answers and rows past their
-//! retention. Further work: statistics of tables that have grown, and jobs that a dead process left behind.
+//! Periodic work of the node for all tenants: usage, the outbox's left-overs, expired answers, old facts to consolidate, and
+//! rows past their retention. Further work: statistics of tables that have grown, and jobs that a dead process left behind.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,6 +10,7 @@ use std::{
 
 use chrono::TimeDelta;
 use futures_util::FutureExt;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{curator, messages::CuratorRequest, node::send_message, registry::Registry};
@@ -55,6 +56,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut last_count = None;
     let mut last_budgets = None;
     let mut to_prune = VecDeque::new();
+    let mut looking: Option<JoinHandle<()>> = None;
     let every = Duration::from_millis(node.settings.chores_ms.max(10));
     loop {
         let now = node.ports.clock.monotonic_now();
@@ -91,6 +93,13 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
                 node.ports.ledger.idempotency.forget_answers_before(before),
             )
             .await;
+            // A look at large worlds takes long, and must not hold up the other chores.
+            if looking.as_ref().is_none_or(JoinHandle::is_finished) {
+                let node = Arc::clone(&node);
+                looking = Some(tokio::spawn(async move {
+                    run_chore("looking for facts to consolidate", queue_consolidations(&node)).await;
+                }));
+            }
             run_chore(
                 "looking for what is too old",
                 queue_tenants_for_pruning(&node, &mut to_prune),
@@ -101,6 +110,9 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
         if stop.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
             break;
         }
+    }
+    if let Some(looking) = looking {
+        looking.abort();
     }
     run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
 }
@@ -220,6 +232,20 @@ async fn write_usage(node: &Registry, unwritten: &mut UnwrittenUsage) -> Result<
             .collect();
         node.ports.ledger.usage.add_usage(&scope, &deltas).await?;
         unwritten.retain(|(of, _)| *of != scope);
+    }
+    Ok(())
+}
+
+/// A tenant whose facts cannot be read does not hinder the others.
+async fn queue_consolidations(node: &Registry) -> Result<(), StoreError> {
+    for tenant in node.ports.ledger.tenants.list_all().await? {
+        let scope = TenantScope::new(tenant.id);
+        if !tenant.enabled || node.is_disabled(&scope) {
+            continue;
+        }
+        if let Err(error) = node.use_cases.queue_due_consolidations(&scope).await {
+            tracing::warn!(tenant = %scope.tenant(), %error, "the facts to consolidate were not found");
+        }
     }
     Ok(())
 }

@@ -60,6 +60,8 @@ pub(super) struct Curator {
     held_share: GaugeShare,
     running: HashMap<JobId, (Job, AbortHandle)>,
     slots: Arc<Semaphore>,
+    /// The part of `slots` for curation and consolidation. Slow models of these jobs must not hold up what NPCs learn.
+    curation_slots: Arc<Semaphore>,
     leasing: bool,
     reconciling: ReconcileState,
     silence: silence::SilenceWatch,
@@ -72,7 +74,9 @@ type LaneKey = (DialogueId, JobKind);
 /// Returns the job's lane, for kinds that run one at a time in a dialogue.
 fn lane_of(job: &Job) -> Option<LaneKey> {
     match job.kind {
-        JobKind::ExtractFacts | JobKind::Summarise | JobKind::Curate => Some((job.dialogue, job.kind)),
+        JobKind::ExtractFacts | JobKind::Summarise | JobKind::Curate | JobKind::Consolidate => {
+            Some((job.dialogue, job.kind))
+        }
         JobKind::ExtractState => None,
     }
 }
@@ -96,7 +100,7 @@ struct Lane {
 
 impl Curator {
     pub fn new(node: Arc<Node>, scope: TenantScope, generation: u64) -> Self {
-        let slots = Arc::new(Semaphore::new(node.ports.settings.jobs.concurrency.max(1)));
+        let concurrency = node.ports.settings.jobs.concurrency.max(1);
         let last_used_at = node.ports.clock.monotonic_now();
         Self {
             held_share: GaugeShare::for_gauge(&node.metrics.jobs_held),
@@ -106,7 +110,8 @@ impl Curator {
             lanes: HashMap::new(),
             held: HashSet::new(),
             running: HashMap::new(),
-            slots,
+            slots: Arc::new(Semaphore::new(concurrency)),
+            curation_slots: Arc::new(Semaphore::new(concurrency.div_ceil(2))),
             leasing: false,
             reconciling: ReconcileState::Idle,
             silence: silence::SilenceWatch::due_at(last_used_at),
@@ -164,10 +169,18 @@ impl Curator {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running.insert(job.id, (job.clone(), abort));
         let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
+        let curation_slots = match job.kind {
+            JobKind::Curate | JobKind::Consolidate => Some(Arc::clone(&self.curation_slots)),
+            JobKind::ExtractFacts | JobKind::ExtractState | JobKind::Summarise => None,
+        };
         let attempted = job.clone();
         let running = async move {
             let job = attempted;
-            // The semaphore is never closed.
+            // The semaphores are never closed.
+            let _curation_slot = match curation_slots {
+                Some(slots) => slots.acquire_owned().await.ok(),
+                None => None,
+            };
             let _slot = slots.acquire().await.ok();
             let begun = node.ports.clock.monotonic_now();
             let result = match attempt_job(&node, &scope, &job).await {

@@ -46,6 +46,12 @@ impl Participants {
         Ok(Self(cells))
     }
 
+    /// Returns the world with the settings of each NPC whose rows are in memory.
+    pub fn held_worlds(&self) -> Vec<(NpcId, Arc<authored::World>)> {
+        let held = self.0.iter().filter_map(|cell| cell.get());
+        held.map(|rows| (rows.npc.id.clone(), rows.world)).collect()
+    }
+
     /// Returns the rows, if they are in memory. `None` after an edit of a row.
     pub fn loaded_records(&self) -> Option<ParticipantRecords> {
         let (first, others) = self.0.split_first()?;

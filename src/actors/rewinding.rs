@@ -24,7 +24,7 @@ use colloquy_core::{
 };
 use colloquy_dialogue::{
     requester::{LateRequesters, Requester, Requesters},
-    rewind::{OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+    rewind::{DialogueTiers, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
     turn::{CommittedTurn, TurnError},
 };
 use colloquy_memory::turn::TurnStatus;
@@ -263,6 +263,10 @@ impl LoadedDialogue {
                 .filter(|_| id.kind() == DialogueKind::NpcConversation),
             seq,
             requesters,
+            tiers: DialogueTiers {
+                worlds: self.participants.held_worlds(),
+                session: self.dialogue.options.settings.clone(),
+            },
         }
     }
 }

@@ -95,6 +95,8 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
     /// Reconciles the memories from which a rewind unsaid facts; returns how many memories were dirty.
     async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError>;
+    /// Queues the consolidation of old facts in worlds where it is due; returns the number of queued jobs.
+    async fn queue_due_consolidations(&self, scope: &TenantScope) -> Result<u32, StoreError>;
     async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock>;
     fn take_usage(&self) -> Vec<(TenantScope, UsageDelta)>;
 }
@@ -156,6 +158,9 @@ impl UseCases for Services {
     }
     async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError> {
         in_background(dialogue::rewind::reconcile_after_rewinds(self, scope)).await
+    }
+    async fn queue_due_consolidations(&self, scope: &TenantScope) -> Result<u32, StoreError> {
+        in_background(dialogue::remember::queue_due_consolidations(self, scope)).await
     }
     async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
         in_background(dialogue::scenarios::find_newly_unlocked(self, unlocking)).await

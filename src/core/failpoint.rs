@@ -27,6 +27,10 @@ pub const POINTS: &[&str] = &[
     "summary.written",
     "summary.durable",
     // A curation pass.
+    "consolidation.made",
+    "consolidation.inserted",
+    "consolidation.written",
+    "consolidation.durable",
     "pass.made",
     "pass.written",
     "pass.durable",

@@ -1,6 +1,8 @@
 //! Curation passes over a dialogue (docs/algorithms.md#curation). A job reads the turns since the last pass. The curation
 //! model notes findings, decides about open ones, edits its narrative memory, and writes insights.
 
+mod budget;
+mod comparison;
 mod draft;
 mod dry_run;
 mod insights;
@@ -8,10 +10,10 @@ mod material;
 
 use std::time::{Duration, Instant};
 
-use chrono::{NaiveTime, TimeDelta};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
+pub(super) use self::budget::CurationBudget;
 pub use self::dry_run::make_dry_run;
 use self::{
     draft::{EditOutcome, PassDraft, StepParts},
@@ -31,7 +33,6 @@ use colloquy_memory::{
     insight::{MAX_ENTITY_CHARS, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS},
 };
 use colloquy_ports::{
-    StoreError,
     ledger::{curation::PassCommit, jobs::Job},
     llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
 };
@@ -93,8 +94,7 @@ struct PendingPass<'a> {
     scope: &'a TenantScope,
     said: &'a JobInput,
     material: &'a PassMaterial,
-    /// The tenant's calls and tokens of curation today, before this pass.
-    used_before: (u64, u64),
+    budget: CurationBudget,
     /// No call begins later. The rest of the lease is for the last call and the write.
     last_call_at: Instant,
 }
@@ -138,7 +138,7 @@ async fn make_pass(
     said: &JobInput,
     last_call_at: Instant,
 ) -> Result<Option<PassCommit>, JobError> {
-    let used_before = load_todays_usage(services, scope).await?;
+    let budget = CurationBudget::load(services, scope).await?;
     let material = load_material(services, scope, said).await?;
     let Some(material) = material.filter(|_| services.settings.curation.is_on()) else {
         return Ok(None);
@@ -148,12 +148,12 @@ async fn make_pass(
         scope,
         said,
         material: &material,
-        used_before,
+        budget,
         last_call_at,
     };
     let (draft, method) = match pass.edit_in_steps().await {
         Ok(draft) => (draft, PassMethod::Edits),
-        Err(error) if is_worth_a_direct_call(&error) && pass.has_time() && pass.check_budget().is_ok() => {
+        Err(error) if is_worth_a_direct_call(&error) && pass.has_time() && pass.budget.check(services).is_ok() => {
             tracing::info!(dialogue = %said.dialogue.id, %error, "the notes could not be edited step by step");
             (pass.write_directly().await?, PassMethod::Direct)
         }
@@ -169,20 +169,6 @@ fn is_worth_a_direct_call(error: &JobError) -> bool {
         error,
         JobError::Unusable(_) | JobError::Model(LlmError::Refused(_) | LlmError::Broken(_))
     )
-}
-
-/// Returns the tenant's calls and tokens of curation today, as far as they are written; zero without a limit.
-async fn load_todays_usage(services: &Services, scope: &TenantScope) -> Result<(u64, u64), StoreError> {
-    let settings = &services.settings.curation;
-    if settings.calls_per_day == 0 && settings.tokens_per_day == 0 {
-        return Ok((0, 0));
-    }
-    let today = services.clock.now().date_naive();
-    let used = services.ledger.usage.list_usage_between(scope, today, today).await?;
-    let of_curation = used.iter().filter(|row| row.task == Task::Curation.as_str());
-    Ok(of_curation.fold((0, 0), |(calls, tokens), row| {
-        (calls + row.calls, tokens + row.prompt_tokens + row.completion_tokens)
-    }))
 }
 
 impl PendingPass<'_> {
@@ -255,7 +241,7 @@ impl PendingPass<'_> {
             model: self.services.named_model(Task::Curation),
             more_room,
         };
-        self.check_budget()?;
+        self.budget.check(self.services)?;
         let mut is_repeated = false;
         loop {
             let (answer, _) = self.services.models.request_completion(self.scope, ask.clone()).await;
@@ -264,33 +250,12 @@ impl PendingPass<'_> {
                 Ok(fits) => return Ok((fits, answer.text)),
                 Err(fault) => fault,
             };
-            if is_repeated || !self.has_time() || self.check_budget().is_err() {
+            if is_repeated || !self.has_time() || self.budget.check(self.services).is_err() {
                 return Err(JobError::Unusable(fault));
             }
             is_repeated = true;
             ask.more_room = true;
         }
-    }
-
-    /// Compares the tenant's curation of today, with the calls of this pass, with its limits.
-    fn check_budget(&self) -> Result<(), JobError> {
-        let settings = &self.services.settings.curation;
-        let of_pass = tallied_usage().into_iter().fold((0, 0), |(calls, tokens), tallied| {
-            let usage = tallied.usage;
-            let more = u64::from(usage.prompt_tokens) + u64::from(usage.completion_tokens);
-            (calls + u64::from(tallied.calls), tokens + more)
-        });
-        let (calls, tokens) = (self.used_before.0 + of_pass.0, self.used_before.1 + of_pass.1);
-        let is_over = |used: u64, limit: u64| limit > 0 && used >= limit;
-        if is_over(calls, settings.calls_per_day) || is_over(tokens, settings.tokens_per_day) {
-            let now = self.services.clock.now();
-            let tomorrow = (now.date_naive() + TimeDelta::days(1))
-                .and_time(NaiveTime::MIN)
-                .and_utc();
-            let retry_after = (tomorrow - now).to_std().unwrap_or_default();
-            return Err(JobError::OverCurationBudget { retry_after });
-        }
-        Ok(())
     }
 
     fn render_prompt(&self, direct: bool) -> Result<String, JobError> {

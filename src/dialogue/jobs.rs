@@ -18,12 +18,17 @@ pub use self::{
 };
 use super::{Services, curate, models::with_usage_owner, npc_conversation::SceneMember, remember, summarise};
 use chrono::{DateTime, Utc};
-use colloquy_core::{ids::NodeId, scope::TenantScope};
-use colloquy_memory::turn::Turn;
+use colloquy_core::{
+    ids::{DialogueId, NodeId, TurnId},
+    scope::TenantScope,
+};
+use colloquy_memory::{authored::Npc, turn::Turn};
 pub(super) use colloquy_ports::ledger::jobs::JobInput;
 use colloquy_ports::{
     StoreError,
+    clock::IdSource,
     ledger::{
+        Ledger,
         jobs::{Job, JobKind, NewJob},
         usage::UsageOwner,
     },
@@ -32,7 +37,7 @@ use colloquy_ports::{
 /// Runs a leased job to its end. Idempotent in effect: if the turn no longer stands, or the job was finished meanwhile,
 /// the call writes and reports nothing.
 pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
-    let Some((said, owner)) = load_input(services, scope, job).await? else {
+    let Some((said, owner)) = load_input(&services.ledger, scope, job).await? else {
         services.ledger.jobs.finish_unsaid(scope, job.id).await?;
         return Ok(JobReport::default());
     };
@@ -42,6 +47,7 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
             JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await,
             JobKind::ExtractState => state_extraction::extract_state(services, scope, job, &said).await,
             JobKind::Summarise => summarise::summarise_turns(services, scope, job, &said).await,
+            JobKind::Consolidate => remember::consolidate_facts(services, scope, job, &said).await,
             JobKind::Curate => curate::curate_turns(services, scope, job, &said).await,
         }
     });
@@ -53,11 +59,11 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
 /// Reads the input of a job, with the settings of the dialogue's tiers, and the NPC for which its calls count. `None`: the
 /// turn no longer stands.
 pub(super) async fn load_input(
-    services: &Services,
+    ledger: &Ledger,
     scope: &TenantScope,
     job: &Job,
 ) -> Result<Option<(JobInput, UsageOwner)>, StoreError> {
-    let Some(mut said) = services.ledger.jobs.load_job_input(scope, job).await? else {
+    let Some(mut said) = ledger.jobs.load_job_input(scope, job).await? else {
         return Ok(None);
     };
     let session = said.dialogue.options.settings.as_deref();
@@ -67,6 +73,29 @@ pub(super) async fn load_input(
         npc: said.npc.id.clone(),
     };
     Ok(Some((said, owner)))
+}
+
+/// Returns a job of a turn that is in no table: the turn's input is read for it, and it is never finished.
+pub(super) fn unqueued_job(
+    ids: &IdSource,
+    kind: JobKind,
+    dialogue: DialogueId,
+    (turn, text_version): (TurnId, u32),
+    now: DateTime<Utc>,
+) -> Job {
+    Job {
+        id: ids.next_id(),
+        kind,
+        dialogue,
+        turn,
+        text_version,
+        attempts: 0,
+        useless: 0,
+        created_at: now,
+        since: now,
+        answer: None,
+        leased_until: now,
+    }
 }
 
 /// Returns the jobs of a turn, leased from the start.
@@ -102,12 +131,12 @@ pub(super) async fn cast_members(
     Ok(cast.into_iter().map(|(member, _)| member).collect())
 }
 
-/// Returns the participating NPCs as [`cast_members`], each with its description; empty if the NPC was deleted.
+/// Returns the participating NPCs as [`cast_members`], each with its authored row; `None` if the NPC was deleted.
 pub(super) async fn load_cast(
     services: &Services,
     scope: &TenantScope,
     said: &JobInput,
-) -> Result<Vec<(SceneMember, String)>, StoreError> {
+) -> Result<Vec<(SceneMember, Option<Npc>)>, StoreError> {
     let mut cast = Vec::with_capacity(said.dialogue.npcs.len());
     for id in &said.dialogue.npcs {
         let npc = if *id == said.npc.id {
@@ -116,11 +145,8 @@ pub(super) async fn load_cast(
             let authored = &services.ledger.authored;
             authored.load_npc(scope, &said.dialogue.world, id).await?
         };
-        let (name, description) = match npc {
-            Some(npc) => (npc.name, npc.persona.description),
-            None => (id.to_string(), String::new()),
-        };
-        cast.push((SceneMember { id: id.clone(), name }, description));
+        let name = npc.as_ref().map_or_else(|| id.to_string(), |npc| npc.name.clone());
+        cast.push((SceneMember { id: id.clone(), name }, npc));
     }
     Ok(cast)
 }

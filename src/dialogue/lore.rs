@@ -8,7 +8,10 @@ mod cache;
 mod search;
 mod write;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    sync::Arc,
+};
 
 pub use self::write::{embed_lore, import_lore, write_lore};
 pub(crate) use self::{
@@ -21,7 +24,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::World,
+    authored::{Npc, World},
     condition::ConditionContext,
     fact::Viewpoint,
     lore::{LoreEntry, LoreScore},
@@ -115,6 +118,46 @@ impl LoreHit {
             now: Vec::new(),
         }
     }
+}
+
+/// Returns the entries that the texts of turns name, and of which all `npcs` may always tell: those that most turns name
+/// first, then by name. A turn is a list of texts. Keywords are no names.
+pub(super) async fn named_entries<'t>(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    npcs: &[&Npc],
+    turns: impl IntoIterator<Item = [&'t str; 2]>,
+) -> StoreResult<Vec<LoreEntry>> {
+    let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
+    let mut naming: BTreeMap<usize, u32> = BTreeMap::new();
+    for turn in turns {
+        let mut named = BTreeSet::new();
+        for text in turn {
+            lore.names.find_in(text, |at, is_keyword| {
+                if !is_keyword {
+                    named.insert(at);
+                }
+            });
+        }
+        for at in named {
+            *naming.entry(at).or_default() += 1;
+        }
+    }
+    let is_open = |entry: &LoreEntry| npcs.iter().all(|npc| entry.text.is_always_open_to(npc));
+    let mut found: Vec<(u32, &LoreEntry)> = naming
+        .into_iter()
+        .map(|(at, turns)| (turns, &lore.entries[at]))
+        .filter(|(_, entry)| is_open(entry))
+        .collect();
+    found.sort_by(|(turns, entry), (others, other)| {
+        let by_name = || entry.text.name.cmp(&other.text.name);
+        others
+            .cmp(turns)
+            .then_with(by_name)
+            .then_with(|| entry.id.cmp(&other.id))
+    });
+    Ok(found.into_iter().map(|(_, entry)| entry.clone()).collect())
 }
 
 /// Returns those of `asked` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.

@@ -31,7 +31,7 @@ pub struct Preview {
     /// The directives for the dialogue, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directives: Vec<DirectiveTrace>,
-    /// The considered insights, newest first.
+    /// The considered insights, closest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub insights: Vec<InsightTrace>,
     pub sections: Vec<SectionTrace>,

@@ -33,6 +33,7 @@ pub(super) use self::{
     player_identity::player_own_name,
     sent::SentPrompts,
     templates::{Template, state_bounds},
+    untrusted::attribute_text,
     world::{Onlooker, bind_player, world_lines, world_lines_of_turn},
 };
 pub use self::{

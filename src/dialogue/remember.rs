@@ -1,5 +1,6 @@
 //! Long-term memory: extraction after a turn, duplicates and conflicts, and manual edits by people.
 
+mod consolidation;
 mod corrections;
 mod dirty_memories;
 mod extraction;
@@ -14,8 +15,10 @@ mod turn_facts;
 
 use minijinja::context;
 
+pub(super) use self::consolidation::consolidate_facts;
 pub(super) use self::extraction::parse_number;
 pub use self::{
+    consolidation::{queue_consolidations, queue_due_consolidations},
     corrections::{FactCorrection, FlagVerdict, correct_fact, decide_flag},
     manual_edits::{ManualEditError, ManualFact, write_manual_fact},
 };

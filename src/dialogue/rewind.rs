@@ -4,7 +4,7 @@
 //! The ledger moves the head and all dependent rows in one transaction. This module then updates the copies. The
 //! reconciliation of affected memories happens later, without a waiting caller: [`reconcile_after_rewinds`].
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -17,12 +17,15 @@ use super::{
     turn::{PartialReply, grapheme_prefix},
 };
 use colloquy_core::{
-    ids::{DialogueId, NodeId, TurnId, WorldId},
+    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_memory::{
+    authored::{World, WorldSettings},
+    turn::{Turn, TurnStatus},
+};
 use colloquy_ports::{
-    StoreError,
+    StoreError, StoreResult,
     buffer::{BufferHead, BufferedTurn},
     clock::IdSource,
     ledger::{
@@ -110,6 +113,40 @@ pub struct RewindRequest {
     /// The `seq` of the event that reports the rewind.
     pub seq: u64,
     pub requesters: Requesters,
+    pub tiers: DialogueTiers,
+}
+
+/// The settings of a dialogue's tiers, as far as its owner has them in memory. They decide which jobs a shortened turn has.
+#[derive(Debug, Clone, Default)]
+pub struct DialogueTiers {
+    /// The world as each NPC of the dialogue sees it ([`World::for_npc`]). The rows of other NPCs are read.
+    pub worlds: Vec<(NpcId, Arc<World>)>,
+    pub session: Option<Box<WorldSettings>>,
+}
+
+impl DialogueTiers {
+    /// Returns the services with the merged settings for turns of `npc`. Without the rows of the NPC or its world, the
+    /// configuration is left.
+    async fn tune<'s>(
+        &self,
+        services: &'s Services,
+        scope: &TenantScope,
+        (world, npc): (&WorldId, &NpcId),
+    ) -> StoreResult<Cow<'s, Services>> {
+        let held = self.worlds.iter().find(|(id, _)| id == npc);
+        let world = if let Some((_, world)) = held {
+            Some(Arc::clone(world))
+        } else {
+            let authored = &services.ledger.authored;
+            let (world, row) =
+                tokio::try_join!(authored.load_world(scope, world), authored.load_npc(scope, world, npc))?;
+            world.zip(row).map(|(world, npc)| Arc::new(world).for_npc(&npc))
+        };
+        Ok(world.map_or(Cow::Borrowed(services), |world| match &self.session {
+            None => services.tuned_by(&world.settings),
+            Some(session) => services.tuned_by(&world.settings.overridden_by(session)),
+        }))
+    }
 }
 
 impl RewindRequest {
@@ -319,8 +356,9 @@ async fn plan_rewind_to(
             let trace = dialogues.load_trace(scope, *id, number).await?;
             // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
             let had_block = trace.is_some_and(|trace| trace.state_block);
-            let node = request.dialogue.node;
-            let replacement = cut_replacement(services, node, &turn, text.trim_end().to_owned(), had_block);
+            let OwnedDialogue { node, world, .. } = &request.dialogue;
+            let services = request.tiers.tune(services, scope, (world, &turn.npc)).await?;
+            let replacement = cut_replacement(&services, *node, &turn, text.trim_end().to_owned(), had_block);
             Ok(Some(RewindPlan {
                 replacement: Some(replacement),
                 ..RewindPlan::with_head(number, before)
@@ -330,6 +368,7 @@ async fn plan_rewind_to(
 }
 
 /// Returns the same turn with only the `heard` text, at the old turn's place and time. Its facts are extracted again.
+/// `services` has the settings of the dialogue's tiers.
 fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, had_block: bool) -> Replacement {
     let now = services.clock.now();
     let turn = Turn {

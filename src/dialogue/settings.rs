@@ -231,6 +231,10 @@ pub struct CurationSettings {
     pub max_turn_tokens: u32,
     /// Characters of the narrative memory; 4,000.
     pub memory_chars: usize,
+    /// Days from one look for facts to consolidate to the next; 0: only on demand; 7.
+    pub consolidate_every_d: u32,
+    /// Days after the end of a week until its facts are consolidated; 0: all facts; 7.
+    pub consolidate_after_d: u32,
     /// Calls per tenant and day (UTC); 0: no limit; 0.
     pub calls_per_day: u64,
     /// Tokens of prompts and answers per tenant and day (UTC); 0: no limit; 0.

@@ -41,7 +41,7 @@ impl Services {
 
 impl DialogueSettings {
     /// Returns these settings with the values of `settings`. `None`: `settings` has no such value.
-    fn tuned_by(&self, settings: &WorldSettings) -> Option<Self> {
+    pub(super) fn tuned_by(&self, settings: &WorldSettings) -> Option<Self> {
         let WorldSettings {
             recall,
             prompt,

@@ -269,6 +269,7 @@ pub struct DryRunDecisionView {
 pub struct DryRunInsightView {
     /// `player:<id>`, or the name of an NPC, a place or another thing.
     entity: String,
+    /// Empty: an earlier insight about the entity does not hold.
     text: String,
 }
 

@@ -11,6 +11,7 @@ mod asyncapi;
 mod audit;
 mod backlog;
 mod bounds;
+mod consolidation;
 mod context;
 mod curation;
 mod curator;
@@ -141,6 +142,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(progress::put_progress)
         .service(world_events::record_world_events)
         .service(world_state::get_world_state)
+        .service(consolidation::run_consolidation)
         .service(curation::list_findings)
         .service(curation::list_curation_passes)
         .service(curation::run_curation)

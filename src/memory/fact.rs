@@ -478,12 +478,12 @@ pub struct Fact {
     pub view: FoldedFact,
     pub valid_at: DateTime<Utc>,
     pub invalid: Option<EffectiveInvalidation>,
-    /// The end of retention, if the kind has a retention period. A pinned fact does not expire.
+    /// The end of retention, if the kind has a retention period. A pinned fact does not expire, unless it is a conclusion.
     pub expires_at: Option<DateTime<Utc>>,
     pub cause: Cause,
     /// The dialogue and turn number of the source, for human readers. Only `cause` decides.
     pub source: Option<(DialogueId, u32)>,
-    /// The premises of a concluded fact.
+    /// The premises of a conclusion. A conclusion falls with any of them.
     pub derived_from: Vec<FactId>,
     /// Kinds of personal data in the text (`email`, `phone`, …), see [`super::pii`].
     pub pii: Vec<String>,
@@ -502,7 +502,14 @@ impl Fact {
     pub fn is_valid_at(&self, at: DateTime<Utc>) -> bool {
         self.valid_at <= at
             && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
-            && self.expires_at.is_none_or(|end| end > at || self.view.pinned)
+            && self
+                .expires_at
+                .is_none_or(|end| end > at || self.view.pinned && !self.is_conclusion())
+    }
+    /// True if consolidation made the fact of its premises.
+    #[must_use]
+    pub const fn is_conclusion(&self) -> bool {
+        matches!(self.cause, Cause::Job(_))
     }
     /// True if authors wrote the fact or the game reported it, for any stated speaker.
     #[must_use]

@@ -25,7 +25,8 @@ pub const MAX_INSIGHTS: u32 = 50;
 /// The most insights that a prompt considers: the newest.
 pub const MAX_INSIGHT_LINES: usize = 200;
 
-/// What an NPC has learned about an entity. Of the same entity and day, the newest insight counts.
+/// What an NPC has learned about an entity. Of the same entity and day, the newest insight counts; in a prompt, of the same
+/// entity.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insight {
     pub id: InsightId,
@@ -41,7 +42,7 @@ pub struct Insight {
     pub entity: String,
     /// The day (UTC) on which the last turn was committed.
     pub day: NaiveDate,
-    /// One sentence of at most [`MAX_INSIGHT_CHARS`] characters.
+    /// One sentence of at most [`MAX_INSIGHT_CHARS`] characters. Empty: what the dialogue had shown of the entity does not hold.
     pub text: String,
     /// Conditions for the disclosure of the insight.
     pub locks: DisclosureLocks,
@@ -80,6 +81,17 @@ impl Participants {
     }
 }
 
+/// How a turn is about an entity, the closest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Closeness {
+    /// The line names it.
+    Named,
+    /// The player, and what belongs to the player.
+    Player,
+    /// The NPC itself.
+    Npc,
+}
+
 /// What a turn is about: the player, the NPC, and the things that the line names.
 #[derive(Debug)]
 pub struct TurnSubjects<'a> {
@@ -100,17 +112,21 @@ impl<'a> TurnSubjects<'a> {
         }
     }
 
-    /// True if the turn is about the entity. What belongs to the player counts as the player. A line names an entity by
-    /// the name, or by all informative words of the name.
+    /// Returns how the turn is about the entity. `None`: it is not. What belongs to the player counts as the player. A line
+    /// names an entity by the name, or by all informative words of the name.
     #[must_use]
-    pub fn include_entity(&self, entity: &str) -> bool {
+    pub fn closeness_of(&self, entity: &str) -> Option<Closeness> {
         if let Some(owner) = owner_id(entity) {
-            return self.player.is_some_and(|player| player.as_str() == owner);
+            let is_players = self.player.is_some_and(|player| player.as_str() == owner);
+            return is_players.then_some(Closeness::Player);
         }
         let terms = informative_terms(entity);
-        self.npc_keys.contains(&subject_key(entity))
-            || is_named_in(self.line, entity)
-            || !terms.is_empty() && terms.is_subset(&self.line_terms)
+        let is_named = is_named_in(self.line, entity) || !terms.is_empty() && terms.is_subset(&self.line_terms);
+        if self.npc_keys.contains(&subject_key(entity)) {
+            Some(Closeness::Npc)
+        } else {
+            is_named.then_some(Closeness::Named)
+        }
     }
 }
 
@@ -153,21 +169,22 @@ mod tests {
         let npc: NpcId = "baker".parse().unwrap();
         let about = |line: &str, entity: &str| {
             let subjects = TurnSubjects::new(Some(&player), (&npc, "Mira"), line);
-            subjects.include_entity(entity)
+            subjects.closeness_of(entity)
         };
+        let (named, player, npc) = (Some(Closeness::Named), Some(Closeness::Player), Some(Closeness::Npc));
         for (line, entity, is_about) in [
-            ("Hello.", "player:p1", true),
-            ("Hello.", "player:p1's sister", true),
-            ("Hello.", "player:p2", false),
-            ("Hello.", "Mira", true),
-            ("Hello.", "baker", true),
-            ("Hello.", "the ferry", false),
-            ("Is the ferry late?", "the ferry", true),
-            ("Is the Ferry late?", "ferry", true),
-            ("What is the price of the ferry?", "ferry price", true),
-            ("What is the price?", "ferry price", false),
-            ("나루터는 어디야?", "나루터", true),
-            ("나루는 어디야?", "나루터", false),
+            ("Hello.", "player:p1", player),
+            ("Hello.", "player:p1's sister", player),
+            ("Hello.", "player:p2", None),
+            ("Hello, Mira.", "Mira", npc),
+            ("Hello.", "baker", npc),
+            ("Hello.", "the ferry", None),
+            ("Is the ferry late?", "the ferry", named),
+            ("Is the Ferry late?", "ferry", named),
+            ("What is the price of the ferry?", "ferry price", named),
+            ("What is the price?", "ferry price", None),
+            ("나루터는 어디야?", "나루터", named),
+            ("나루는 어디야?", "나루터", None),
         ] {
             assert_eq!(about(line, entity), is_about, "{line} {entity}");
         }

@@ -13,6 +13,7 @@ pub mod calibration;
 pub mod character_card;
 pub mod claims;
 pub mod condition;
+pub mod consolidation;
 pub mod curation;
 pub mod directive;
 pub mod episode;

@@ -199,6 +199,12 @@ impl LoreText {
         Secrecy::decide(context.all_hold(&self.when), self.tell.as_ref(), context)
     }
 
+    /// True if the NPC knows the entry and may tell of it in every state of the world.
+    #[must_use]
+    pub fn is_always_open_to(&self, npc: &Npc) -> bool {
+        self.when.is_empty() && self.known_by.includes(npc)
+    }
+
     /// The layer in this state of the world.
     #[must_use]
     pub fn layer_now(&self, context: &ConditionContext<'_>) -> LoreLayer {

@@ -79,7 +79,8 @@ pub struct Timeline {
     pub audience: Option<Audience>,
     pub known: Vec<KnownFact>,
     pub turns: Vec<SpokenTurn>,
-    /// Facts of other memories: facts in prompts, to recognise repetitions, and the facts of `overlaps`.
+    /// Facts of other memories, and conclusions of this one: facts in prompts, to recognise repetitions, and the facts of
+    /// `overlaps`.
     pub other_memories: HashMap<FactId, Fact>,
     /// Facts of other memories that are near facts of this memory.
     pub overlaps: Vec<AudienceOverlap>,

@@ -52,6 +52,7 @@ histories! {
     "0029_insights"
     "0030_npc_usage"
     "0031_tenant_settings"
+    "0032_consolidation"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

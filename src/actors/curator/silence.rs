@@ -46,9 +46,8 @@ impl SilenceWatch {
 /// Returns the last mark that a look checks, unless the tenant's jobs have to wait: summaries and passes call a model.
 fn last_watched_mark(node: &Node, scope: &TenantScope) -> Option<DateTime<Utc>> {
     let settings = &node.ports.settings;
-    let (rules, now) = (settings.summaries.rules(), node.ports.clock.now());
-    let until = last_mark_to_check(&rules, &settings.curation, now);
-    until.filter(|_| !node.is_disabled(scope) && !node.is_over_job_budget(scope))
+    let has_to_wait = node.is_disabled(scope) || node.is_over_job_budget(scope);
+    (!has_to_wait).then(|| last_mark_to_check(&settings.summaries.rules(), node.ports.clock.now()))
 }
 
 /// True if a curator would find a dialogue to check.
@@ -73,14 +72,8 @@ impl Curator {
         self.silence = SilenceWatch::Looking;
         let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
         let look = async move {
-            let (ports, rules) = (&node.ports, node.ports.settings.summaries.rules());
-            let look = queue_jobs_after_silence(
-                &ports.ledger,
-                &ports.ids,
-                (&rules, &ports.settings.curation),
-                &scope,
-                ports.clock.now(),
-            );
+            let (ports, now) = (&node.ports, node.ports.clock.now());
+            let look = queue_jobs_after_silence(&ports.ledger, &ports.ids, &ports.settings, &scope, now);
             AssertUnwindSafe(in_background(look)).catch_unwind().await
         };
         ctx.spawn(look.into_actor(self).map(move |looked, curator, ctx| {

@@ -542,6 +542,10 @@ impl UseCases for FakeUseCases {
         Ok(0)
     }
 
+    async fn queue_due_consolidations(&self, _: &TenantScope) -> Result<u32, StoreError> {
+        Ok(0)
+    }
+
     async fn find_newly_unlocked(&self, unlocking: &UnlockTrigger) -> Vec<ScenarioUnlock> {
         self.go.acquire().await.unwrap().forget();
         vec![ScenarioUnlock {

@@ -1,5 +1,7 @@
 //! What a pass has noted so far.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -12,7 +14,7 @@ use colloquy_memory::{
         MemoryEdit, NarrativeMemory, StandingDecision,
     },
     episode::clip_line,
-    insight::{MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS, Participants},
+    insight::{Insight, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS, Participants},
     party::subject_key,
     summary::without_content,
 };
@@ -112,6 +114,8 @@ pub(super) struct PassDraft {
     findings: Vec<NewFinding>,
     decisions: Vec<ModelDecision>,
     participants: Participants,
+    /// The entities of the insights in the prompt, as [`subject_key`].
+    shown_insights: BTreeSet<String>,
     insights: Vec<NewInsight>,
     steps: u32,
     /// The parts of answers that were used, and that were not.
@@ -128,6 +132,7 @@ impl PassDraft {
             findings: Vec::new(),
             decisions: Vec::new(),
             participants: material.participants.clone(),
+            shown_insights: material.insights.iter().map(Insight::entity_key).collect(),
             insights: Vec::new(),
             steps: 0,
             used: 0,
@@ -234,15 +239,18 @@ impl PassDraft {
         Ok(())
     }
 
-    /// Notes an insight. A later one of the pass about the same entity replaces it.
+    /// Notes an insight. A later one of the pass about the same entity replaces it. One without a text takes back a shown one.
     fn note_insight(&mut self, answer: Value) -> Result<(), &'static str> {
         let InsightAnswer { entity, text } = serde_json::from_value(answer).map_err(|_| "unreadable")?;
         let text = clip_line(&text, MAX_INSIGHT_CHARS);
-        if text.is_empty() || entity.trim().is_empty() {
-            return Err("empty");
+        if entity.trim().is_empty() {
+            return Err("no_entity");
         }
         let entity = self.participants.bind_entity(&entity).ok_or("no_player")?;
         let key = subject_key(&entity);
+        if text.is_empty() && !self.shown_insights.contains(&key) {
+            return Err("empty");
+        }
         let known = self.insights.iter().position(|known| subject_key(&known.entity) == key);
         match known {
             Some(at) => self.insights[at].text = text,

@@ -5,15 +5,11 @@ use std::time::Duration;
 use super::make_pass;
 use crate::{
     Services,
-    jobs::{JobError, load_input},
+    jobs::{JobError, load_input, unqueued_job},
     models::{with_usage_owner, with_usage_tally},
 };
 use colloquy_core::scope::TenantScope;
-use colloquy_ports::ledger::{
-    curation::PassCommit,
-    dialogues::Dialogue,
-    jobs::{Job, JobKind},
-};
+use colloquy_ports::ledger::{curation::PassCommit, dialogues::Dialogue, jobs::JobKind};
 
 /// Makes the next pass over a dialogue, as a job would, and returns it without a write. Its calls count for the tenant's
 /// usage and budgets. No call begins later than `last_call_in` from now. `None`: no turn is unread, or the settings have no
@@ -33,21 +29,9 @@ pub async fn make_dry_run(
         return Ok(None);
     };
     let now = services.clock.now();
-    // A job that is in no table: it is read for the turn, and never finished.
-    let job = Job {
-        id: services.ids.next_id(),
-        kind: JobKind::Curate,
-        dialogue: dialogue.id,
-        turn: turn.id,
-        text_version: turn.text_version,
-        attempts: 0,
-        useless: 0,
-        created_at: now,
-        since: now,
-        answer: None,
-        leased_until: now,
-    };
-    let Some((said, owner)) = load_input(services, scope, &job).await? else {
+    let of = (turn.id, turn.text_version);
+    let job = unqueued_job(&services.ids, JobKind::Curate, dialogue.id, of, now);
+    let Some((said, owner)) = load_input(&services.ledger, scope, &job).await? else {
         return Ok(None);
     };
     let services = &*services.tuned_by(&said.world.settings);

@@ -10,6 +10,7 @@ use colloquy_ports::StoreResult;
 pub(super) struct NewInsight {
     /// The stored name of the entity.
     pub entity: String,
+    /// Empty: what an earlier insight of the dialogue told does not hold.
     pub text: String,
 }
 
@@ -50,7 +51,12 @@ pub(super) async fn insights_for_npcs(
     };
     let mut insights = Vec::new();
     for NewInsight { entity, text } in new {
-        let Some(text) = without_content(&text, &material.forgotten) else {
+        // An empty text takes an earlier insight back.
+        let Some(text) = text
+            .is_empty()
+            .then(String::new)
+            .or_else(|| without_content(&text, &material.forgotten))
+        else {
             continue;
         };
         let locks = locks.locks_of(&[&text, &entity]);

@@ -1,23 +1,26 @@
-//! What a pass reads: the turns since the last pass, the state of the world after them, the authored texts, the earlier
-//! findings and the narrative memory. Nothing comes from other dialogues, so that a rewind of this dialogue alone can take
-//! back what a pass rests on.
+//! What a pass reads: the turns since the last pass, the state of the world after them, the facts and authored texts to
+//! compare them with, the earlier findings and the narrative memory. Nothing comes from other dialogues, so that a rewind of
+//! this dialogue alone can take back what a pass rests on.
+
+use std::collections::BTreeSet;
 
 use minijinja::{Value, context};
 
-use super::draft::finding_id;
+use super::{comparison::load_comparison, draft::finding_id};
 use crate::{
     Services,
     game_time::WorldDays,
     jobs::{JobInput, load_cast},
     npc_conversation::SceneMember,
-    prompt::escape_untrusted,
+    prompt::{attribute_text, escape_untrusted},
     summarise::count_within_budget,
     world_events::CausedState,
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
+    authored::Npc,
     curation::Finding,
-    insight::Participants,
+    insight::{Insight, Participants},
     party::{self, PLAYER},
     state::StatePart,
     summary::without_content,
@@ -29,6 +32,9 @@ use colloquy_ports::{StoreError, ledger::curation::DialogueCuration, llm::Task};
 const MAX_TURNS_READ: u32 = 60;
 /// The newest earlier findings that a prompt shows.
 const MAX_SHOWN_FINDINGS: u32 = 60;
+/// The newest insights of the dialogue that a pass reads, and those that a prompt shows.
+const MAX_READ_INSIGHTS: u32 = 200;
+const MAX_SHOWN_INSIGHTS: usize = 30;
 /// The most characters of the world's state that a prompt shows.
 const MAX_SHOWN_CHARACTERS: usize = 60;
 
@@ -44,6 +50,8 @@ pub(super) struct PassMaterial {
     pub memory: String,
     /// What the player asked to forget.
     pub forgotten: Vec<String>,
+    /// The insights that the dialogue has left so far, one for each entity, oldest first.
+    pub insights: Vec<Insight>,
     /// Those who take part, by name.
     pub participants: Participants,
     /// The values of the prompt that stay the same in all calls.
@@ -94,13 +102,12 @@ pub(super) async fn load_material(
         .await?;
     let state = CausedState::from_changes(changes.iter());
     let cast = load_cast(services, scope, said).await?;
+    let compared = load_comparison(services, scope, said, &cast, (from, &turns), &forgotten).await?;
+    let insights = load_own_insights(services, scope, said).await?;
     let days = WorldDays::load(services, scope, &said.world).await?;
     let shown: Vec<Value> = turns.iter().map(|turn| turn_values(said, &cast, &days, turn)).collect();
     let names: Vec<String> = cast.iter().map(|(member, _)| escape_untrusted(&member.name)).collect();
-    let members: Vec<Value> = cast
-        .iter()
-        .map(|(member, description)| context! { name => attribute_text(&member.name), description => escape_untrusted(description) })
-        .collect();
+    let members: Vec<Value> = cast.iter().map(member_values).collect();
     let world = &said.world;
     let rules: Vec<String> = world.rules.iter().map(|rule| escape_untrusted(rule)).collect();
     let values = context! {
@@ -108,8 +115,12 @@ pub(super) async fn load_material(
         listeners => names,
         world => context! { name => escape_untrusted(&world.name), premise => escape_untrusted(&world.premise), rules },
         cast => members,
+        canon => compared.authored,
+        learned => compared.learned,
+        entries => compared.lore,
         state => state_values(said, &cast, &state, from, &turns),
         findings => finding_values(&findings, &forgotten),
+        insights => insight_values(&insights, &forgotten),
         calendar => days.calendar_text(),
         turns => shown,
     };
@@ -123,12 +134,18 @@ pub(super) async fn load_material(
         findings,
         memory,
         forgotten,
+        insights,
         participants,
         values,
     }))
 }
 
-fn turn_values(said: &JobInput, cast: &[(SceneMember, String)], days: &WorldDays<'_>, turn: &Turn) -> Value {
+fn member_values((member, npc): &(SceneMember, Option<Npc>)) -> Value {
+    let description = npc.as_ref().map(|npc| escape_untrusted(&npc.persona.description));
+    context! { name => attribute_text(&member.name), description => description.unwrap_or_default() }
+}
+
+fn turn_values(said: &JobInput, cast: &[(SceneMember, Option<Npc>)], days: &WorldDays<'_>, turn: &Turn) -> Value {
     let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
     let speaker = cast.iter().find(|(member, _)| member.id == turn.npc);
     context! {
@@ -144,7 +161,7 @@ fn turn_values(said: &JobInput, cast: &[(SceneMember, String)], days: &WorldDays
 /// character had its status.
 fn state_values(
     said: &JobInput,
-    cast: &[(SceneMember, String)],
+    cast: &[(SceneMember, Option<Npc>)],
     found: &CausedState,
     from: u32,
     turns: &[Turn],
@@ -188,9 +205,31 @@ fn state_values(
         .collect()
 }
 
-/// Escapes text for the value of an attribute.
-fn attribute_text(text: &str) -> String {
-    escape_untrusted(text).replace('"', "\u{201d}")
+/// Returns the insights that earlier passes over the dialogue have left, of each entity the newest, oldest first.
+async fn load_own_insights(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+) -> Result<Vec<Insight>, StoreError> {
+    let store = &services.ledger.insights;
+    let mut own = store
+        .load_insights_of_dialogue(scope, &said.dialogue, MAX_READ_INSIGHTS)
+        .await?;
+    let mut entities = BTreeSet::new();
+    own.retain(|insight| entities.insert(insight.entity_key()) && !insight.text.is_empty());
+    own.truncate(MAX_SHOWN_INSIGHTS);
+    own.reverse();
+    Ok(own)
+}
+
+fn insight_values(insights: &[Insight], forgotten: &[String]) -> Vec<Value> {
+    let shown = insights.iter().filter_map(|insight| {
+        let text = without_content(&insight.text, forgotten)?;
+        Some(
+            context! { entity => attribute_text(&party::plain_name(&insight.entity)), text => escape_untrusted(&text) },
+        )
+    });
+    shown.collect()
 }
 
 fn finding_values(findings: &[Finding], forgotten: &[String]) -> Vec<Value> {

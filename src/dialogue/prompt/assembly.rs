@@ -84,7 +84,7 @@ pub(crate) struct PromptMaterial<'a> {
     pub lore: Option<&'a FoundLore>,
     /// The episodes that the prompt may have, in no particular order.
     pub episodes: &'a [EpisodeHit],
-    /// The insights that the prompt may have, newest first.
+    /// The insights that the prompt may have, closest first.
     pub insights: &'a [Insight],
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
@@ -158,7 +158,7 @@ pub(crate) struct Prompt {
     pub episodes: Vec<EpisodeTrace>,
     /// The directives for the dialogue, best first.
     pub directives: Vec<DirectiveTrace>,
-    /// The considered insights, newest first.
+    /// The considered insights, closest first.
     pub insights: Vec<InsightTrace>,
     pub notes: Vec<String>,
 }

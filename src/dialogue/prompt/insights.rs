@@ -1,6 +1,6 @@
-//! Insights in a prompt, newest first, within a separate budget.
+//! Insights in a prompt, within a separate budget. The closest to the turn are chosen, and stand with the newest last.
 
-use std::collections::HashSet;
+use std::{cmp::Reverse, collections::HashSet};
 
 use minijinja::{Value, context};
 
@@ -28,14 +28,14 @@ struct ShownInsight {
 /// The selected insights.
 #[derive(Default)]
 pub(super) struct ShownInsights {
-    /// Newest first.
+    /// In the order of the material.
     entries: Vec<ShownInsight>,
     /// The outcome for the first insights of the material.
     fates: Vec<InsightFate>,
 }
 
 impl ShownInsights {
-    /// Selects the newest insights that fit, of the first [`MAX_INSIGHT_LINES`].
+    /// Selects the first insights that fit, of the first [`MAX_INSIGHT_LINES`].
     pub(super) fn select_fitting(
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
@@ -77,7 +77,7 @@ impl ShownInsights {
         let over = self.fates.iter().filter(|fate| **fate == InsightFate::OverBudget);
         over.count()
     }
-    /// Drops the oldest. Returns `false` if there is none.
+    /// Drops the least close. Returns `false` if there is none.
     pub(super) fn drop_last(&mut self) -> bool {
         let last = self.entries.pop();
         if let Some(entry) = &last {
@@ -86,14 +86,16 @@ impl ShownInsights {
         last.is_some()
     }
 
-    /// Returns the lines, newest first.
+    /// Returns the lines, newest last, as all memories in a prompt.
     pub(super) fn template_values(
         &self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
     ) -> Result<Vec<Value>, TurnError> {
         let ages = material.ages();
-        let values = self.entries.iter().map(|entry| {
+        let mut entries: Vec<&ShownInsight> = self.entries.iter().collect();
+        entries.sort_by_key(|entry| (material.insights[entry.at].at, Reverse(entry.at)));
+        let values = entries.into_iter().map(|entry| {
             let ago = ages.describe_age(templates, material.insights[entry.at].at)?;
             Ok(context! { ago, text => entry.text.as_str() })
         });

@@ -115,10 +115,16 @@ impl StandingFacts {
             .filter_map(|fact| Some((fact, section_of(material, fact)?)))
             .partition(|(_, block)| *block == StateSection::Promises);
         let (mut kept, mut put_off) = (Vec::new(), Vec::new());
+        // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
+        let mut concluded: HashSet<FactId> = HashSet::new();
         for (facts, more) in [(promises, chars - chars / PROMISE_SHARE), (others, 0)] {
             for (fact, block) in facts {
+                if concluded.contains(&fact.id) {
+                    continue;
+                }
                 let entry = render_entry(templates, material, fact, block, count)?;
                 if room.try_take(entry.char_count(), entry.tokens) {
+                    concluded.extend(fact.derived_from.iter().filter(|_| fact.is_conclusion()));
                     kept.push((fact.view.importance, fact.valid_at, entry));
                 } else {
                     put_off.push((fact.view.importance, fact.valid_at, entry));

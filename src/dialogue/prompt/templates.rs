@@ -90,6 +90,8 @@ templates! {
     Curation = "curation.j2",
     /// What became of a step of a curation pass.
     CurationOutcome = "curation_outcome.j2",
+    /// Older memories that become fewer.
+    Consolidation = "consolidation.j2",
 }
 
 impl Template {
@@ -323,9 +325,11 @@ impl Templates {
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,
-                max_insights => 1, max_insight => 1,
+                max_insights => 1, max_insight => 1, max_keywords => 1,
+                memories => each(context! { about => "x", from => "x", day => "x", text => "x" }),
                 memory => list(), size => 1, cast => each(context! { name => "x", description => "x" }),
                 state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
+                learned => each(context! { turn => 1, by => "x", text => "x" }), entries => each(context! { name => "x", text => "x" }),
                 findings => each(context! { id => "F1", kind => "event", decision => "open", decided => false, text => "x", reason => "x" }),
                 results => each(context! { what => "edit", number => 1, fault => (), by => 1 }),
                 characters => each(context! {
@@ -342,7 +346,7 @@ impl Templates {
                 past => each(context! { told => list() }).pop(),
                 lore => list(), tells => list(), content => "x",
                 episodes => each(context! { ago => "x", turn => 1, place => "x", text => "x" }),
-                insights => each(context! { ago => "x", text => "x" }),
+                insights => each(context! { ago => "x", entity => "x", text => "x" }),
                 now => each(context! { who => "x", place => "x", status => "x", item => "x" }),
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",

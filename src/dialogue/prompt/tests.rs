@@ -525,3 +525,29 @@ fn raw_turns_are_dropped_before_memories_and_memories_before_summaries() {
         ]
     );
 }
+
+#[test]
+fn conclusion_stands_for_its_premises_in_the_state_block() {
+    let mut case = PromptCase::of(Language::En, "Hello.");
+    let conclusion = Fact {
+        cause: Cause::Job(colloquy_core::ids::JobId::from_u128(1)),
+        derived_from: vec![FactId::from_u128(1), FactId::from_u128(2)],
+        ..fact(4, FactKind::Habit, "The player bakes on most days.", false)
+    };
+    case.standing = vec![
+        conclusion,
+        fact(1, FactKind::Habit, "The player bakes on Monday.", false),
+        fact(2, FactKind::Habit, "The player bakes on Friday.", false),
+        fact(3, FactKind::Habit, "The player walks at dawn.", false),
+    ];
+    let prompt = case.assemble(&settings()).unwrap();
+    let text = shown(&prompt.messages);
+    for (said, is_shown) in [
+        ("most days", true),
+        ("at dawn", true),
+        ("on Monday", false),
+        ("on Friday", false),
+    ] {
+        assert_eq!(text.contains(said), is_shown, "{said} in {text}");
+    }
+}

@@ -30,6 +30,12 @@ pub fn escape_untrusted(text: &str) -> String {
     escape_tilde_fences(safe.trim())
 }
 
+/// Returns the text, escaped for the value of an attribute.
+#[must_use]
+pub(crate) fn attribute_text(text: &str) -> String {
+    escape_untrusted(text).replace('"', "\u{201d}")
+}
+
 /// Replaces the tildes of every run that could be a fence with look-alikes. One or two tildes are normal writing
 /// ("안녕~~") and stay.
 fn escape_tilde_fences(text: &str) -> String {

@@ -223,8 +223,8 @@ async fn plan_replacement(
         audience: fact.audience.clone(),
         locks: fact.locks.clone(),
         valid_at: correction.valid_at.unwrap_or(fact.valid_at),
-        // What a person has corrected does not expire.
-        expires_at: None,
+        // What a person has corrected does not expire, unless it rests on facts that do.
+        expires_at: fact.expires_at.filter(|_| fact.is_conclusion()),
         cause: fact.cause,
         source: fact.source,
         derived_from: fact.derived_from.clone(),

@@ -44,8 +44,8 @@ const CALL_PREDICATE: &str = "call";
 /// Limits in characters. A longer text is a paragraph and not a fact.
 const MAX_CONTENT_CHARS: usize = 500;
 const MAX_PART_CHARS: usize = 120;
-const MAX_KEYWORD_CHARS: usize = 40;
-const MAX_KEYWORDS: usize = 16;
+pub(super) const MAX_KEYWORD_CHARS: usize = 40;
+pub(super) const MAX_KEYWORDS: usize = 16;
 
 #[derive(Serialize, Deserialize)]
 struct ExtractionAnswer {
@@ -411,13 +411,13 @@ pub(crate) fn parse_number(value: &Value) -> Option<f64> {
 }
 
 /// Returns the text trimmed, on one line, without invisible characters. `None`: empty, or longer than `max` characters.
-fn bounded_text(text: Option<&str>, max: usize) -> Option<String> {
+pub(super) fn bounded_text(text: Option<&str>, max: usize) -> Option<String> {
     let seen: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
     let text = seen.split_whitespace().collect::<Vec<_>>().join(" ");
     (!text.is_empty() && text.chars().count() <= max).then_some(text)
 }
 
-fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
+pub(super) fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
     let mut kept: Vec<String> = Vec::new();
     for keyword in keywords {
         if kept.len() < MAX_KEYWORDS && !kept.iter().any(|other| other.eq_ignore_ascii_case(&keyword)) {

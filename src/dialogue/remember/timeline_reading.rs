@@ -228,7 +228,10 @@ impl AudienceMemory<'_> {
         elsewhere: &HashMap<FactId, Fact>,
     ) -> Vec<AudienceOverlap> {
         overlaps.retain(|AudienceOverlap { there, .. }| match elsewhere.get(there) {
-            Some(fact) => fact.world == self.world && fact.audience.overlaps_audience(&self.audience),
+            // The premises of a conclusion are compared.
+            Some(fact) => {
+                fact.world == self.world && !fact.is_conclusion() && fact.audience.overlaps_audience(&self.audience)
+            }
             None => known.iter().any(|known| known.fact.id == *there),
         });
         overlaps

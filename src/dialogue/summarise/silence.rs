@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::settings::CurationSettings;
+use crate::{
+    jobs::{load_input, unqueued_job},
+    settings::DialogueSettings,
+};
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::summary::{self, SummaryRules};
 use colloquy_ports::{
@@ -16,7 +19,8 @@ use colloquy_ports::{
     clock::IdSource,
     ledger::{
         Ledger,
-        curator::{SilenceCheck, SilenceOutcome},
+        curator::{SilenceCheck, SilenceOutcome, SilentHead},
+        jobs::JobKind,
     },
 };
 
@@ -32,37 +36,31 @@ pub struct SilenceReport {
     pub more: bool,
 }
 
-/// Returns the last mark that a look checks. `None`: there is nothing to look for. Without summaries after a silence, only
-/// the ends of dialogues are looked for, which have the earliest mark.
+/// Returns the last mark that a look checks. Without summaries after a silence, only the ends of dialogues are looked for,
+/// which have the earliest mark: the settings of a dialogue may have passes, whatever the configuration has.
 #[must_use]
-pub fn last_mark_to_check(
-    rules: &SummaryRules,
-    curation: &CurationSettings,
-    now: DateTime<Utc>,
-) -> Option<DateTime<Utc>> {
-    let ends = curation.is_on().then_some(DateTime::UNIX_EPOCH);
-    rules.after_silence.map(|after| now - after).or(ends)
+pub fn last_mark_to_check(rules: &SummaryRules, now: DateTime<Utc>) -> DateTime<Utc> {
+    rules.after_silence.map_or(DateTime::UNIX_EPOCH, |after| now - after)
 }
 
-/// Queues the summaries and curation passes that a silence, or the end of a dialogue, has made due.
+/// Queues the summaries and curation passes that a silence, or the end of a dialogue, has made due. `settings` are those of
+/// the configuration; whether a dialogue has passes is read from the settings of its tiers.
 ///
 /// # Errors
 /// The store's. Dialogues without a check stay marked for the next look.
 pub async fn queue_jobs_after_silence(
     ledger: &Ledger,
     ids: &IdSource,
-    (rules, curation): (&SummaryRules, &CurationSettings),
+    settings: &DialogueSettings,
     scope: &TenantScope,
     now: DateTime<Utc>,
 ) -> StoreResult<SilenceReport> {
-    let Some(until) = last_mark_to_check(rules, curation, now) else {
-        return Ok(SilenceReport::default());
-    };
+    let until = last_mark_to_check(&settings.summaries.rules(), now);
     let checks = ledger.curator.list_silence_checks(scope, until, MAX_CHECKS).await?;
     let is_full = checks.len() == MAX_CHECKS as usize;
     let mut report = SilenceReport::default();
     for check in checks {
-        let outcome = check_silence((rules, curation), &check, now, ids);
+        let outcome = check_silence(ledger, ids, settings, scope, &check, now).await?;
         if !ledger.curator.settle_silence_check(scope, &check, outcome).await? {
             continue;
         }
@@ -75,35 +73,59 @@ pub async fn queue_jobs_after_silence(
     Ok(report)
 }
 
-fn check_silence(
-    (rules, curation): (&SummaryRules, &CurationSettings),
+async fn check_silence(
+    ledger: &Ledger,
+    ids: &IdSource,
+    settings: &DialogueSettings,
+    scope: &TenantScope,
     check: &SilenceCheck,
     now: DateTime<Utc>,
-    ids: &IdSource,
-) -> SilenceOutcome {
+) -> StoreResult<SilenceOutcome> {
     let Some(head) = &check.head else {
-        return SilenceOutcome::Nothing;
+        return Ok(SilenceOutcome::Nothing);
     };
     let silence = if check.is_closed {
         Duration::MAX
     } else {
         (now - head.committed_at).to_std().unwrap_or_default()
     };
+    // No tier sets the rules after a silence.
+    let rules = settings.summaries.rules();
     if rules.after_silence.is_some_and(|after| silence < after) {
-        return SilenceOutcome::CheckFrom(head.committed_at);
+        return Ok(SilenceOutcome::CheckFrom(head.committed_at));
     }
     let unsummarised = head.number.saturating_sub(check.summarised_through);
-    let summarise = check.is_read_again && summary::is_due_after_silence(rules, unsummarised, silence);
+    let summarise = check.is_read_again && summary::is_due_after_silence(&rules, unsummarised, silence);
     let unread = head.number.saturating_sub(check.curated_through);
     // No later turn of an ended dialogue makes a pass due.
-    let worth_a_pass = if check.is_closed { 1 } else { curation.min_turns };
-    let curate = curation.is_on() && unread >= worth_a_pass;
+    let worth_a_pass = if check.is_closed {
+        1
+    } else {
+        settings.curation.min_turns
+    };
+    let curate = unread >= worth_a_pass && has_passes(ledger, ids, settings, scope, (check, head), now).await?;
     if summarise || curate {
-        SilenceOutcome::Queue {
+        Ok(SilenceOutcome::Queue {
             summary: summarise.then(|| ids.next_id()),
             pass: curate.then(|| ids.next_id()),
-        }
+        })
     } else {
-        SilenceOutcome::Nothing
+        Ok(SilenceOutcome::Nothing)
     }
+}
+
+/// True if the settings of the dialogue's tiers have curation passes, as the job of a pass reads them.
+async fn has_passes(
+    ledger: &Ledger,
+    ids: &IdSource,
+    settings: &DialogueSettings,
+    scope: &TenantScope,
+    (check, head): (&SilenceCheck, &SilentHead),
+    now: DateTime<Utc>,
+) -> StoreResult<bool> {
+    let of = (head.turn, head.text_version);
+    let job = unqueued_job(ids, JobKind::Curate, check.dialogue, of, now);
+    let input = load_input(ledger, scope, &job).await?;
+    let tuned = input.and_then(|(said, _)| settings.tuned_by(&said.world.settings));
+    Ok(tuned.as_ref().unwrap_or(settings).curation.is_on())
 }

@@ -109,7 +109,7 @@ pub(crate) struct GatheredContext {
     pub lore: Option<FoundLore>,
     /// The episodes that the prompt may have.
     pub episodes: Vec<EpisodeHit>,
-    /// The insights that the prompt may have, newest first.
+    /// The insights that the prompt may have, closest first.
     pub insights: Vec<Insight>,
     /// Where the player is, or else the NPC.
     pub place: Option<String>,

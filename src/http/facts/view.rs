@@ -191,7 +191,8 @@ impl From<Fact> for FactView {
 impl FactView {
     /// The view at a moment: a fact whose retention has ended by then is invalid with the reason `expired`.
     pub fn new_at(fact: Fact, now: DateTime<Utc>) -> Self {
-        let expired_at = fact.expires_at.filter(|end| *end <= now && !fact.view.pinned);
+        let is_kept = fact.view.pinned && !fact.is_conclusion();
+        let expired_at = fact.expires_at.filter(|end| *end <= now && !is_kept);
         let mut view = Self::from(fact);
         if let Some(end) = expired_at.filter(|end| view.invalid_at.is_none_or(|at| at > *end)) {
             view.invalid_at = Some(end);

@@ -58,9 +58,14 @@ fn same_object(a: ComparedStatement<'_>, b: ComparedStatement<'_>) -> bool {
 }
 
 fn numbers_of(claim: ComparedStatement<'_>) -> BTreeSet<String> {
-    [claim.content, claim.object]
+    [claim.content, claim.object].into_iter().flat_map(numbers_in).collect()
+}
+
+/// Returns the numbers of a text in digits, written in digits or in words.
+#[must_use]
+pub fn numbers_in(text: &str) -> BTreeSet<String> {
+    split_pieces(&normalise_text(text))
         .into_iter()
-        .flat_map(|text| split_pieces(&normalise_text(text)))
         .filter_map(|piece| match piece {
             TextPiece::Number(number) => Some(number),
             TextPiece::Word(_) => None,

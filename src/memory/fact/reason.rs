@@ -24,7 +24,7 @@ pub enum InvalidReason {
     Removed,
     /// A person wrote over REST until when the fact was true.
     Ended,
-    /// The only premise is gone.
+    /// A premise is gone, or its sentence has changed; or the facts were consolidated again.
     PremiseGone,
     /// The retention period passed.
     Expired,

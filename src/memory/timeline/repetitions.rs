@@ -71,6 +71,10 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         let said = |fact: &FactId| {
             let known = self.at.get(fact).map(|place| self.facts[*place].known);
             let fact = known.map_or_else(|| self.timeline.other_memories.get(fact), |known| Some(&known.fact))?;
+            if fact.is_conclusion() && fact.invalid.as_ref().is_some_and(|end| end.at <= at) {
+                // The conclusion had fallen by then.
+                return None;
+            }
             let Statement { subject, content, .. } = &fact.statement;
             let is_same = same(subject, content) || known.is_some_and(|known| same(subject, wording_at(known, at).0));
             is_same.then_some((fact.valid_at, fact.id))

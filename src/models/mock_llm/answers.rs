@@ -220,6 +220,7 @@ pub(super) fn answer_text<'a>(
             r#"{"summary":"The player and the character talked about the road and the lanterns.","importance":5}"#
                 .into()
         }
+        Task::Curation if request.schema_name() == Some("consolidation") => r#"{"conclusions":[]}"#.into(),
         Task::Curation if !settings.curation.is_empty() => settings.curation.as_str().into(),
         Task::Curation => {
             r#"{"findings":[],"edits":[{"edit":"append","text":"They talked about the road.","by":""}],"insights":[],"done":true}"#
@@ -254,6 +255,7 @@ fn tagged_text<'a>(prompt: &'a str, tag: &str) -> Option<&'a str> {
     Some(rest.split_once(&format!("</{tag}>"))?.0)
 }
 
+/// Returns the facts of a line and its reply. "Forget that I like plums." is a request to forget, and teaches nothing.
 fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
     let line = tagged_text(prompt, "player_line").unwrap_or(prompt);
     let mut facts = Vec::new();
@@ -266,6 +268,11 @@ fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
             verb == "hate",
         ));
     }
+    let forget: Vec<serde_json::Value> = if line.trim_start().starts_with("Forget that ") {
+        facts.drain(..).map(|fact| fact["content"].clone()).collect()
+    } else {
+        Vec::new()
+    };
     for found in LIKES_KO.captures_iter(line) {
         let object = &found[1];
         let negative = &found[2] == "싫어";
@@ -295,7 +302,7 @@ fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
     }
     // The first fact is the episode. Without a fact, the server makes the line.
     let told = facts.first().map(|fact| fact["content"].clone()).unwrap_or_default();
-    json!({ "facts": facts, "episode": { "text": told, "importance": 5 } }).to_string()
+    json!({ "facts": facts, "forget": forget, "episode": { "text": told, "importance": 5 } }).to_string()
 }
 
 fn fact_json(predicate: &str, object: &str, content: &str, negative: bool) -> serde_json::Value {
@@ -365,6 +372,10 @@ mod tests {
         assert_eq!(objects(&line("I really hate cold rain"), 1, 0.0), ["cold rain"]);
         assert_eq!(objects(&line("나는 포도를 정말 좋아해"), 1, 0.0), ["포도"]);
         assert!(objects(&line("Hello there!"), 1, 0.0).is_empty());
+        let wish = line("Forget that I like grapes.");
+        assert!(objects(&wish, 1, 0.0).is_empty());
+        let answer: serde_json::Value = serde_json::from_str(&facts_json(&wish, 1, 0.0)).unwrap();
+        assert_eq!(answer["forget"], json!(["The player likes grapes."]));
         let made: Vec<usize> = (1..=6).map(|n| objects(&line("hello"), n, 0.5).len()).collect();
         assert_eq!(made, [0, 1, 0, 1, 0, 1]);
         assert_eq!(objects(&line("hello"), 1, 2.0), ["matter 1", "matter 2"]);

@@ -14,6 +14,7 @@ macro_rules! regex {
 mod actions;
 mod claim;
 mod clauses;
+mod consolidation;
 mod curation;
 mod forget;
 mod judge;
@@ -110,7 +111,15 @@ impl ScriptedLlm {
             }
             Task::Judge => judge::judge_pairs(&prompt()).to_string(),
             Task::Summary => tasks::summarise_turns(&prompt()).to_string(),
-            Task::Curation => curation::curate_turns(&prompt()).to_string(),
+            Task::Curation => {
+                let prompt = prompt();
+                let schema = request.json_schema.as_ref().map(|schema| schema.name);
+                if consolidation::wants_consolidation(&prompt, schema) {
+                    consolidation::consolidate(&prompt).to_string()
+                } else {
+                    curation::curate_turns(&prompt).to_string()
+                }
+            }
         }
     }
 }

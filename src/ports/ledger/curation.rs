@@ -6,11 +6,12 @@ use chrono::{DateTime, Utc};
 use super::{audit::Edit, jobs::JobFence};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
-    ids::{DialogueId, FindingId, JobId, TurnId, WorldId},
+    ids::{DialogueId, FindingId, JobId, PlayerId, TurnId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind},
+    fact::{Fact, Knower},
     insight::Insight,
     trace::TaskUsage,
 };
@@ -23,6 +24,35 @@ pub struct DialogueCuration {
     /// Findings that stand, oldest first: those that wait for a decision, those with a person's decision, and the newest
     /// others.
     pub findings: Vec<Finding>,
+}
+
+/// Which facts a pass compares with its turns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PassFactQuery {
+    pub world: WorldId,
+    pub dialogue: DialogueId,
+    /// The first and the last turn of the pass.
+    pub turns: (u32, u32),
+    /// The player of the last turn. Facts that are private to other players are left out.
+    pub player: Option<PlayerId>,
+    /// The knowers of authored facts: an NPC of the dialogue, its factions, and everybody.
+    pub knowers: Vec<Knower>,
+    /// The time of the last turn.
+    pub said_at: DateTime<Utc>,
+    /// Facts that have ended or expired by this time are left out.
+    pub now: DateTime<Utc>,
+    /// The most facts of each list.
+    pub limit: u32,
+}
+
+/// The facts that a pass compares with its turns.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PassFacts {
+    /// Facts that turns of the dialogue taught: those of turns before the pass first, then the most important, then the
+    /// newest.
+    pub learned: Vec<Fact>,
+    /// Facts that people wrote: the most important first, then the newest.
+    pub authored: Vec<Fact>,
 }
 
 /// A decision of the model about an earlier finding.
@@ -76,6 +106,13 @@ pub trait CurationStore: Send + Sync {
         dialogue: DialogueId,
         limit: u32,
     ) -> StoreResult<DialogueCuration>;
+    /// Returns the facts that a pass compares with its turns.
+    ///
+    /// - Learned facts: those of the dialogue's standing turns up to the last one of the pass. Of the ends of a fact, those
+    ///   count that turns of the dialogue or people caused, and requests to forget. Turns of other dialogues count for
+    ///   nothing else: a rewind there would take them back.
+    /// - Authored facts: those without locks that were valid at [`PassFactQuery::said_at`].
+    async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts>;
     /// Stores a pass with its findings, decisions and insights, and ends the job. Returns `false` if the fence is closed, or if a
     /// standing pass has read a turn of the new pass. The job then ends without another write.
     ///

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::audit::Edit;
+use super::{audit::Edit, dialogues::Dialogue};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
     ids::{InsightId, NpcId, PlayerId, WorldId},
@@ -20,18 +20,27 @@ pub struct InsightFilter<'a> {
 }
 
 /// Insights. A curation pass writes them ([`PassCommit`](super::curation::PassCommit)), and a rewind of their cause takes
-/// them back. All methods return the insights that count: of those about an entity on a day the newest, and of an NPC's
+/// them back. The methods return the insights that count: of those about an entity on a day the newest, and of an NPC's
 /// with a player, or from NPC conversations, the newest
 /// [`MAX_INSIGHTS`](colloquy_memory::insight::MAX_INSIGHTS). No write removes the others, so a rewind brings them back.
 #[async_trait]
 pub trait InsightStore: Send + Sync {
-    /// Returns the insights of an NPC from sessions with the player, and from NPC conversations, newest first.
+    /// Returns the insights of an NPC from sessions with the player, and from NPC conversations, newest first. One with an
+    /// empty text tells that older ones about the entity do not hold.
     async fn load_insights(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         player: Option<&PlayerId>,
+    ) -> StoreResult<Vec<Insight>>;
+    /// Returns what passes over a dialogue have written, newest first: the rows of its first NPC, also those that do not
+    /// count.
+    async fn load_insights_of_dialogue(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        limit: u32,
     ) -> StoreResult<Vec<Insight>>;
     /// Returns the insights of an NPC with all players, newest first. The cursor is the id of an insight.
     async fn list_insights(

@@ -32,10 +32,18 @@ pub enum JobKind {
     Summarise,
     /// Reads the turns since the last curation pass: contradictions, foreshadowing, the narrative memory, and insights.
     Curate,
+    /// Makes conclusions of older facts: those of the week and the audiences of the turn's facts.
+    Consolidate,
 }
 
 impl JobKind {
-    pub const ALL: [Self; 4] = [Self::ExtractFacts, Self::ExtractState, Self::Summarise, Self::Curate];
+    pub const ALL: [Self; 5] = [
+        Self::ExtractFacts,
+        Self::ExtractState,
+        Self::Summarise,
+        Self::Curate,
+        Self::Consolidate,
+    ];
 
     /// The name in the ledger and in metrics.
     #[must_use]
@@ -45,6 +53,7 @@ impl JobKind {
             Self::ExtractState => "extract_state",
             Self::Summarise => "summarise",
             Self::Curate => "curate",
+            Self::Consolidate => "consolidate",
         }
     }
     /// Returns the kind with this name: the inverse of [`Self::as_str`].

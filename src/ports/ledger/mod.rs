@@ -6,6 +6,7 @@
 pub mod actions;
 pub mod audit;
 pub mod authored;
+pub mod consolidation;
 pub mod curation;
 pub mod curator;
 pub mod dialogues;
@@ -49,6 +50,7 @@ pub struct Ledger {
     pub turns: Arc<dyn dialogues::TurnStore>,
     pub episodes: Arc<dyn episodes::EpisodeStore>,
     pub facts: Arc<dyn facts::FactStore>,
+    pub consolidation: Arc<dyn consolidation::ConsolidationStore>,
     pub summaries: Arc<dyn summaries::SummaryStore>,
     pub state: Arc<dyn state::StateStore>,
     pub actions: Arc<dyn actions::ActionStore>,

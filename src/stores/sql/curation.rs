@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit, insights, jobs,
+    Connection, Engine, LedgerLock, acquire_lock, audit,
+    facts::pass_facts,
+    insights, jobs,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
 };
@@ -19,7 +21,10 @@ use colloquy_ports::{
     Page, PageRequest, StoreResult,
     ledger::{
         audit::Edit,
-        curation::{CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PersonDecision},
+        curation::{
+            CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery, PassFacts,
+            PersonDecision,
+        },
     },
 };
 
@@ -179,6 +184,10 @@ impl CurationStore for SqlCurationStore {
             last_pass: pass.map(|row| read_pass(&mut Columns::new(&row))).transpose()?,
             findings,
         })
+    }
+    async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts> {
+        let mut connection = self.0.acquire_reader(scope).await?;
+        pass_facts::load_pass_facts(&mut connection, scope.tenant(), query).await
     }
     async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool> {
         let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());

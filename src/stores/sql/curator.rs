@@ -82,7 +82,9 @@ const LIST_LAST_PASSES: &str = concat!(
     " UNION ALL ",
     last_passes_of!("summarise"),
     " UNION ALL ",
-    last_passes_of!("curate")
+    last_passes_of!("curate"),
+    " UNION ALL ",
+    last_passes_of!("consolidate")
 );
 const LIST_FAILURES: &str = "SELECT j.id, j.kind, j.dialogue, j.turn,
         (SELECT t.number FROM turns t WHERE t.tenant = $1 AND t.id = j.turn),

@@ -22,6 +22,7 @@ use colloquy_ports::{
     Page, PageRequest, StoreResult,
     ledger::{
         audit::Edit,
+        dialogues::Dialogue,
         insights::{InsightFilter, InsightStore},
     },
 };
@@ -77,12 +78,18 @@ const LOAD_INSIGHTS: &str = concat!(
     newest_insights!("''"),
     ") c WHERE $4 <> ''"
 );
+const OF_DIALOGUE: &str = concat!(
+    "SELECT ",
+    insight_columns!(),
+    " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = $4 AND i.dialogue = $5
+        AND i.lifted_at IS NULL ORDER BY i.at DESC, i.id DESC LIMIT $6"
+);
 /// An insight counts if there is no `$7`th newer insight of the NPC with the player.
 const LIST_INSIGHTS: &str = concat!(
     "SELECT ",
     insight_columns!(),
     " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.lifted_at IS NULL
-        AND i.entity_key = COALESCE($4, i.entity_key) AND i.player = COALESCE($5, i.player)
+        AND i.text <> '' AND i.entity_key = COALESCE($4, i.entity_key) AND i.player = COALESCE($5, i.player)
         AND ($6 IS NULL OR (i.at, i.id) < (SELECT c.at, c.id FROM insights c WHERE c.tenant = $1 AND c.id = $6)) AND ",
     is_newest_of_day!("i"),
     " AND (SELECT 1 FROM insights n WHERE n.tenant = $1 AND n.world = i.world AND n.npc = i.npc AND n.player = i.player
@@ -162,6 +169,19 @@ impl InsightStore for SqlInsightStore {
         found.sort_by_key(|insight| std::cmp::Reverse((insight.at, insight.id)));
         Ok(found)
     }
+    async fn load_insights_of_dialogue(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        limit: u32,
+    ) -> StoreResult<Vec<Insight>> {
+        let Some(npc) = dialogue.npcs.first() else {
+            return Ok(Vec::new());
+        };
+        let player = player_column(dialogue.player.as_ref());
+        let query = bind!(OF_DIALOGUE; scope.tenant(), dialogue.world, npc, player, dialogue.id, i64::from(limit));
+        self.0.fetch_all(scope, query, read_insight).await
+    }
     async fn list_insights(
         &self,
         scope: &TenantScope,
@@ -217,6 +237,7 @@ sqlite_plan_tests! {
                 }
                 assert!(!plan.contains("SCAN i") && !plan.contains("TEMP B-TREE"), "{plan}");
             }
+            assert_searches(OF_DIALOGUE, &["insights_newest (tenant=? AND world=? AND npc=? AND player=?)"]).await;
             assert_searches(DELETE_INSIGHT, &["sqlite_autoindex_insights_1 (tenant=? AND id=?)"]).await;
         }
     }

@@ -150,6 +150,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         turns: Arc::new(turns::SqlTurnStore(engine.clone())),
         episodes: Arc::new(episodes::SqlEpisodeStore(engine.clone())),
         facts: Arc::new(facts::SqlFactStore(engine.clone())),
+        consolidation: Arc::new(facts::SqlFactStore(engine.clone())),
         summaries: Arc::new(summaries::SqlSummaryStore(engine.clone())),
         state: Arc::new(state::SqlStateStore(engine.clone())),
         actions: Arc::new(actions::SqlActionStore(engine.clone())),

@@ -62,6 +62,12 @@ impl Stage {
         assert_eq!(self.run_due_passes().await, 1);
     }
 
+    /// Says another line, and runs a pass over it.
+    async fn run_pass_again(&self, talk: &mut TestDialogue<'_>, insights: &[Value]) {
+        say(talk, "And more.").await;
+        self.run_pass(talk.open.dialogue.id, insights).await;
+    }
+
     /// Runs the due passes, and returns their number.
     async fn run_due_passes(&self) -> usize {
         let (jobs, now) = (&self.services.ledger.jobs, self.clock.now());
@@ -109,9 +115,8 @@ impl Stage {
     /// Looks for dialogues that have ended, and returns the number of queued jobs.
     async fn look_for_ends(&self) -> usize {
         let (services, now) = (&self.services, self.clock.now());
-        let rules = services.settings.summaries.rules();
-        let by = (&rules, &services.settings.curation);
-        let report = queue_jobs_after_silence(&services.ledger, &services.ids, by, &self.scope, now).await;
+        let settings = &services.settings;
+        let report = queue_jobs_after_silence(&services.ledger, &services.ids, settings, &self.scope, now).await;
         report.unwrap().queued
     }
 
@@ -177,14 +182,18 @@ async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
         "Mira trusts those who \u{2039}pay\u{203a}.",
         "The player pays every debt.",
     ];
-    assert_eq!(stage.taught_lines(), expected, "newest first");
+    assert_eq!(stage.taught_lines(), expected);
     let trace = again.trace(1).await;
     let shown: Vec<_> = trace
         .insights
         .iter()
         .map(|traced| (traced.fate, traced.entity.as_str()))
         .collect();
-    assert_eq!(shown, [(InsightFate::Used, "Mira"), (InsightFate::Used, "player:p1")]);
+    assert_eq!(
+        shown,
+        [(InsightFate::Used, "player:p1"), (InsightFate::Used, "Mira")],
+        "closest first"
+    );
     let section = trace
         .sections
         .iter()
@@ -192,7 +201,12 @@ async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
         .unwrap();
     assert!(section.tokens > 0 && section.budget == 200, "{section:?}");
     say(&mut again, "What does the ferry cost?").await;
-    assert_eq!(stage.taught_lines()[0], "The price of the ferry is a sore point.");
+    assert_eq!(stage.taught_lines()[2], "The price of the ferry is a sore point.");
+    assert_eq!(
+        again.trace(2).await.insights[0].entity,
+        "the ferry",
+        "named by the line"
+    );
 
     let mut other = stage.session("p2").await;
     say(&mut other, "What does the ferry cost Mira?").await;
@@ -248,6 +262,79 @@ fn later_insight_of_the_day_replaces_the_earlier_until_it_is_taken_back() {
         );
         talk.rewind(1, None).await;
         assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
+    });
+}
+
+#[test]
+fn pass_takes_back_an_insight_that_was_untrue() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        say(&mut talk, "Were you ill at the feast?").await;
+        let untrue = "The feast reminds Mira of her fever.";
+        stage
+            .run_pass(id, &[insight("the feast", untrue), insight("", "Nobody.")])
+            .await;
+        stage.clock.advance(Duration::from_hours(24));
+        say(&mut talk, "You were not ill at all.").await;
+        stage
+            .run_pass(id, &[insight("feast", ""), insight("the ferry", "")])
+            .await;
+        let prompts = stage.llm.prompts_of(Task::Curation);
+        let shown = format!("<insight entity=\"the feast\">{untrue}</insight>");
+        assert!(!prompts[0].contains("<insight "), "{}", prompts[0]);
+        let second = prompts.iter().find(|prompt| prompt.contains(&shown));
+        assert!(second.is_some(), "{prompts:?}");
+        let outcomes = prompts.join("\n");
+        for told in [
+            "insight 2: not noted, the entity is empty",
+            "insight 2: not done, the text is empty",
+        ] {
+            assert!(outcomes.contains(told), "{outcomes}");
+        }
+        assert_eq!(stage.insight_texts().await, [untrue], "the older day is listed");
+        let mut later = stage.session("p1").await;
+        say(&mut later, "How was the feast?").await;
+        assert!(stage.taught_lines().is_empty());
+
+        talk.rewind(1, None).await;
+        let mut again = stage.session("p1").await;
+        say(&mut again, "How was the feast?").await;
+        assert_eq!(stage.taught_lines(), [untrue], "the turn that showed it does not stand");
+    });
+}
+
+#[test]
+fn prompt_has_the_named_thing_before_many_days_of_the_player() {
+    run(async {
+        let stage = Stage::prepare_with(|settings| settings.prompt.insight_tokens = 50, WorldSettings::default()).await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        for day in 1..4 {
+            say(&mut talk, "Hello.").await;
+            let of_day = [
+                insight(
+                    "player",
+                    &format!("The player came by on day {day} and asked for bread."),
+                ),
+                insight("Mira", &format!("Mira was glad of the company on day {day}.")),
+            ];
+            stage.run_pass(id, &of_day).await;
+            if day == 1 {
+                stage
+                    .run_pass_again(&mut talk, &[insight("the ferry", "The ferry is a sore point.")])
+                    .await;
+            }
+            stage.clock.advance(Duration::from_hours(24));
+        }
+        let mut later = stage.session("p1").await;
+        say(&mut later, "What of the ferry?").await;
+        let expected = [
+            "The ferry is a sore point.",
+            "The player came by on day 3 and asked for bread.",
+        ];
+        assert_eq!(stage.taught_lines(), expected, "of each entity the newest, newest last");
     });
 }
 

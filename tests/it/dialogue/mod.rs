@@ -2,6 +2,7 @@
 
 mod acquaintance;
 mod canaries;
+mod consolidation;
 mod curation;
 mod cuts;
 mod fakes;
@@ -50,7 +51,7 @@ use colloquy::{
         prompt::Templates,
         recall::MemoryCache,
         requester::Requester,
-        rewind::{self, OwnedDialogue, RewindRequest, RewindResponse, RewindTarget},
+        rewind::{self, DialogueTiers, OwnedDialogue, RewindRequest, RewindResponse, RewindTarget},
         settings::DialogueSettings,
         turn::{self, CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -303,6 +304,23 @@ impl Stage {
         self.session_with_witnesses(player, &[]).await
     }
 
+    /// Returns a backend that asks for something.
+    pub fn requester(&self, action: &'static str) -> Requester {
+        Requester {
+            who: Principal {
+                subject: "player".to_owned(),
+                tenant: self.scope.tenant().clone(),
+                role: Role::Backend,
+                player: None,
+                world: None,
+                issued: colloquy::tenancy::TokenIdentity::default(),
+                expires_at: DateTime::<Utc>::MAX_UTC,
+            },
+            key: None,
+            action,
+        }
+    }
+
     /// Opens a session with witnesses.
     pub async fn session_with_witnesses(&self, player: &str, witnesses: &[&str]) -> TestDialogue<'_> {
         self.session_with(player, &[], witnesses).await
@@ -542,19 +560,7 @@ impl TestDialogue<'_> {
     }
     pub async fn rewind_at(&mut self, number: u32, heard: Option<HeardLength>) -> RewindResponse {
         let stage = self.stage;
-        let requester = Requester {
-            who: Principal {
-                subject: "player".to_owned(),
-                tenant: stage.scope.tenant().clone(),
-                role: Role::Backend,
-                player: None,
-                world: None,
-                issued: colloquy::tenancy::TokenIdentity::default(),
-                expires_at: DateTime::<Utc>::MAX_UTC,
-            },
-            key: None,
-            action: "session.rewind",
-        };
+        let requester = stage.requester("session.rewind");
         let request = self.rewind_request(RewindTarget::Turn { number, heard }, requester, self.seq);
         rewind::rewind_dialogue(&stage.services, request).await.unwrap()
     }
@@ -575,6 +581,10 @@ impl TestDialogue<'_> {
             paused: None,
             seq,
             requesters: requester.into(),
+            tiers: DialogueTiers {
+                worlds: Vec::new(),
+                session: open.dialogue.options.settings.clone(),
+            },
         }
     }
     pub async fn explain_turn(&self, number: u32) -> Explained {

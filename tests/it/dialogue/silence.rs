@@ -1,15 +1,16 @@
 //! Summaries after an hour of silence, and their rewinds.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use colloquy::{
     dialogue::{
-        settings::CurationSettings,
+        heard::HeardLength,
+        rewind::{self, RewindResponse, RewindTarget},
         summarise::{SilenceReport, queue_jobs_after_silence},
     },
     ids::DialogueId,
-    memory::{authored::WorldSettings, summary::Summary},
-    ports::{clock::Clock as _, ledger::jobs::JobKind, llm::Task},
+    memory::{authored::WorldSettings, summary::Summary, tiers::CurationTuning},
+    ports::{PageRequest, clock::Clock as _, ledger::jobs::JobKind, llm::Task},
 };
 
 use super::{Stage, TestDialogue};
@@ -21,15 +22,23 @@ impl Stage {
     /// Looks for silent dialogues as a curator does.
     async fn look_for_silence(&self) -> SilenceReport {
         let services = &self.services;
-        let rules = services.settings.summaries.rules();
+        let mut settings = services.settings.as_ref().clone();
+        settings.curation.every_turns = 0;
         let (ledger, ids, now) = (&services.ledger, &services.ids, self.clock.now());
-        let curation = CurationSettings {
-            every_turns: 0,
-            ..services.settings.curation.clone()
-        };
-        queue_jobs_after_silence(ledger, ids, (&rules, &curation), &self.scope, now)
+        queue_jobs_after_silence(ledger, ids, &settings, &self.scope, now)
             .await
             .unwrap()
+    }
+
+    /// Returns the number of jobs of a kind, whatever became of them.
+    async fn jobs_of_kind(&self, kind: JobKind) -> usize {
+        let page = PageRequest {
+            limit: 100,
+            after: None,
+        };
+        let listed = self.services.ledger.jobs.list_jobs(&self.scope, None, &page).await;
+        let jobs = listed.unwrap().items;
+        jobs.iter().filter(|job| job.kind == kind).count()
     }
 
     /// Runs all due jobs.
@@ -201,5 +210,78 @@ fn many_silent_dialogues_are_checked_in_several_looks() {
         assert_eq!(first, SilenceReport { queued: 32, more: true });
         let second = stage.look_for_silence().await;
         assert_eq!(second, SilenceReport { queued: 8, more: false });
+    });
+}
+
+/// A stage whose configuration has a pass after `configured` turns, and its world after `own` turns; 0: no passes.
+async fn stage_with_passes(configured: u32, own: u32) -> Stage {
+    let world = WorldSettings {
+        curation: Some(CurationTuning { every_turns: Some(own) }),
+        ..WorldSettings::default()
+    };
+    Stage::prepare_with(|settings| settings.curation.every_turns = configured, world).await
+}
+
+#[test]
+fn pass_after_a_silence_follows_the_settings_of_the_world() {
+    run(async {
+        for (configured, own, passes) in [(0, 100, 1), (100, 0, 0)] {
+            let stage = stage_with_passes(configured, own).await;
+            let mut talk = stage.session("p1").await;
+            say_lines(&mut talk, 1..=5).await;
+            stage.clock.advance(HOUR);
+            let services = &stage.services;
+            let (ledger, ids, now) = (&services.ledger, &services.ids, stage.clock.now());
+            let report = queue_jobs_after_silence(ledger, ids, &services.settings, &stage.scope, now).await;
+            assert_eq!(
+                report.unwrap().queued,
+                1 + passes,
+                "a summary, and a pass if the world has them"
+            );
+            assert_eq!(stage.jobs_of_kind(JobKind::Curate).await, passes);
+        }
+    });
+}
+
+#[test]
+fn jobs_of_a_shortened_turn_follow_the_settings_of_the_tiers() {
+    run(async {
+        for (configured, own, is_held, session, passes) in [
+            (0, 1, false, None, 1),
+            (1, 0, false, None, 0),
+            (0, 1, true, None, 1),
+            (1, 0, true, None, 0),
+            (0, 0, true, Some(1), 1),
+            (1, 1, false, Some(0), 0),
+        ] {
+            let stage = stage_with_passes(configured, own).await;
+            let mut talk = stage.session("p1").await;
+            say_lines(&mut talk, 1..=1).await;
+            let target = RewindTarget::Turn {
+                number: 1,
+                heard: Some(HeardLength::Chars(2)),
+            };
+            let mut request = talk.rewind_request(target, stage.requester("session.rewind"), 50);
+            if is_held {
+                let world = Arc::new(stage.world.clone()).for_npc(&stage.npc);
+                request.tiers.worlds = vec![(stage.npc.id.clone(), world)];
+            }
+            request.tiers.session = session.map(|every_turns| {
+                Box::new(WorldSettings {
+                    curation: Some(CurationTuning {
+                        every_turns: Some(every_turns),
+                    }),
+                    ..WorldSettings::default()
+                })
+            });
+            let before = stage.jobs_of_kind(JobKind::Curate).await;
+            let done = rewind::rewind_dialogue(&stage.services, request).await.unwrap();
+            let RewindResponse::Done(done) = done else {
+                panic!("{done:?}")
+            };
+            assert!(done.replacement.is_some(), "the turn was shortened");
+            let made = stage.jobs_of_kind(JobKind::Curate).await - before;
+            assert_eq!(made, passes, "{configured} {own} {is_held} {session:?}");
+        }
     });
 }

@@ -70,11 +70,20 @@ fn judge_extraction_and_curation_see_no_conclusions_of_each_other() {
         {
             assert!(!prompt.contains(FOUND) && !prompt.contains(NOTED), "{prompt}");
         }
-        // The curation model reads what was said, and not what was extracted.
+        // The curation model reads what was said. Of what was extracted, it reads the facts that stand, as facts, and no
+        // verdict.
         for prompt in &curation {
             assert!(prompt.contains(" plums."), "{prompt}");
-            assert!(!prompt.contains(EXTRACTED), "{prompt}");
+            assert!(
+                !prompt.contains("verdict") && !prompt.contains("was judged"),
+                "{prompt}"
+            );
+            let extracted = prompt.split("\\n").filter(|line| line.contains(EXTRACTED));
+            for line in extracted {
+                assert!(line.starts_with("<fact turn="), "{line}");
+            }
         }
+        assert!(curation.iter().any(|prompt| prompt.contains(EXTRACTED)), "{curation:?}");
         // The judge sees statements, and no verdict on earlier pairs.
         for prompt in &judge {
             assert!(

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use reqwest::StatusCode;
+use colloquy::mock_llm::{self, MockHandle, MockOptions};
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::fresh;
+use super::{fresh, scenarios::put};
 use crate::support::{RestClient, run};
 
 const CURATION: &str = "/v1/worlds/vale/curation";
@@ -176,6 +177,130 @@ fn pass_runs_on_demand_and_only_reads_new_turns() {
         let unknown = json!({ "dialogue_id": "ses_00000000000000000000000000" });
         let (status, answer) = backend.call(reqwest::Method::POST, &run_path, Some(&unknown)).await;
         assert_eq!(status, StatusCode::NOT_FOUND, "{answer}");
+        server.stop();
+    });
+}
+
+/// Runs a pass, or makes it without a write, and returns the prompt of its request.
+async fn prompt_of_pass(mock: &MockHandle, backend: &RestClient, session: &str, dry_run: bool) -> String {
+    let before = mock.calls_of("curation");
+    let ask = json!({ "dialogue_id": session, "dry_run": dry_run });
+    backend.post(&format!("{CURATION}:run"), &ask).await;
+    backend.idle().await;
+    assert_eq!(mock.calls_of("curation"), before + 1);
+    let requests = mock.requests_of("curation");
+    let content = &requests.last().unwrap()["messages"][0]["content"];
+    content.as_str().unwrap().to_owned()
+}
+
+/// Returns the lines of a prompt with this element, without the lines of the instructions.
+fn elements<'p>(prompt: &'p str, name: &str) -> Vec<&'p str> {
+    let start = format!("<{name}");
+    prompt.lines().filter(|line| line.starts_with(&start)).collect()
+}
+
+/// Writes lore of which the turns name a part, and facts of which Mira knows a part.
+async fn author_texts(backend: &RestClient) {
+    let lore = [
+        (
+            "well",
+            json!({"name": "Silver Well", "content": "The Silver Well is dry since the <flood>."}),
+        ),
+        (
+            "keep",
+            json!({"name": "Iron Keep", "content": "Nine knights hold the Iron Keep."}),
+        ),
+        (
+            "mill",
+            json!({"name": "Old Mill", "content": "The miller is a spy.",
+            "when": [{"item": "letter"}]}),
+        ),
+        (
+            "barn",
+            json!({"name": "Red Barn", "content": "Ergen hides in the Red Barn.", "known_by": {"npcs": ["ergen"]}}),
+        ),
+    ];
+    for (id, entry) in lore {
+        put(backend, &format!("/v1/worlds/vale/lore/{id}"), &entry).await;
+    }
+    for (npc, private_to, content) in [
+        ("mira", None, "The bridge fell in spring."),
+        ("mira", Some("p1"), "The player owes Mira a boat."),
+        ("mira", Some("p2"), "The player is a thief."),
+        ("ergen", None, "The smith is a king."),
+    ] {
+        let fact = json!({
+            "subject": "it", "predicate": "be", "object": content, "content": content, "private_to": private_to,
+            "kind": "profile",
+        });
+        backend.post(&format!("/v1/worlds/vale/npcs/{npc}/facts"), &fact).await;
+    }
+}
+
+#[test]
+fn pass_reads_facts_of_its_dialogue_authored_facts_and_named_lore() {
+    run(async {
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
+        let server = fresh(&[]).with_mock(&mock.base_url()).start();
+        let backend = server.backend();
+        author_texts(&backend).await;
+        let (session, other) = (open_session(&backend).await, open_session(&backend).await);
+        let tell = async |session: &str, text: &str| {
+            say(&backend, session, text).await;
+            backend.idle().await;
+        };
+        tell(&session, "I like plums.").await;
+        tell(&session, "I like figs.").await;
+        let plums = r#"<fact turn="1" by="player">The player likes plums.</fact>"#;
+        let figs = r#"<fact turn="2" by="player">The player likes figs.</fact>"#;
+        let prompt = prompt_of_pass(&mock, &backend, &session, true).await;
+        assert_eq!(elements(&prompt, "fact"), [plums, figs], "{prompt}");
+        tell(&session, "Forget that I like figs.").await;
+        tell(&session, "I like bread.").await;
+        // The same taste again is a newer fact of the other session.
+        tell(&other, "I like walnuts.").await;
+        tell(&other, "I like plums.").await;
+        tell(&session, "What of the silver well, the Old Mill and the Red Barn?").await;
+        let facts = backend.get("/v1/worlds/vale/npcs/mira/facts?limit=100").await;
+        let facts = facts["items"].as_array().unwrap();
+        let bread = facts.iter().find(|fact| fact["object"] == "bread").unwrap();
+        let path = format!("/v1/facts/{}", bread["id"].as_str().unwrap());
+        let (status, answer) = backend.call(Method::DELETE, &path, None).await;
+        assert!(status.is_success(), "{status} {answer}");
+
+        let prompt = prompt_of_pass(&mock, &backend, &session, false).await;
+        assert_eq!(elements(&prompt, "fact"), [plums], "{prompt}");
+        assert_eq!(
+            elements(&prompt, "canon"),
+            [
+                "<canon>The bridge fell in spring.</canon>",
+                "<canon>The player owes Mira a boat.</canon>"
+            ],
+            "{prompt}"
+        );
+        let well = "<lore name=\"Silver Well\">The Silver Well is dry since the \u{2039}flood\u{203a}.</lore>";
+        assert_eq!(elements(&prompt, "lore"), [well], "{prompt}");
+
+        // A fact of a turn that no longer stands is gone from the next pass.
+        tell(&session, "I like melons.").await;
+        let melons = r#"<fact turn="6" by="player">The player likes melons.</fact>"#;
+        let prompt = prompt_of_pass(&mock, &backend, &session, false).await;
+        assert_eq!(elements(&prompt, "fact"), [plums, melons], "{prompt}");
+        assert!(elements(&prompt, "lore").is_empty(), "the turn names none: {prompt}");
+        backend
+            .post(&format!("/v1/sessions/{session}:rewind"), &json!({"turn": 5}))
+            .await;
+        tell(&session, "It rains.").await;
+        let prompt = prompt_of_pass(&mock, &backend, &session, false).await;
+        assert_eq!(elements(&prompt, "fact"), [plums], "{prompt}");
+
+        // The rewind of the other session takes back nothing that a pass over this one rests on.
+        backend
+            .post(&format!("/v1/sessions/{other}:rewind"), &json!({"turn": 0}))
+            .await;
+        tell(&session, "It snows.").await;
+        let prompt = prompt_of_pass(&mock, &backend, &session, false).await;
+        assert_eq!(elements(&prompt, "fact"), [plums], "{prompt}");
         server.stop();
     });
 }

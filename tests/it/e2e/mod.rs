@@ -9,6 +9,7 @@ mod balancer;
 mod chat;
 mod clean_context;
 mod cli_commands;
+mod consolidation;
 mod conversation;
 mod crashes;
 mod curation;

@@ -46,7 +46,7 @@ const REWIND_ROWS: [RowTemplate; 9] = [
     ("audit", "TRUE", &["id"]),
 ];
 /// Tables that may be empty, filled with arbitrary rows.
-const OTHER_TABLES: [&str; 9] = [
+const OTHER_TABLES: [&str; 11] = [
     "outbox",
     "fact_flags",
     "fact_edits",
@@ -56,6 +56,8 @@ const OTHER_TABLES: [&str; 9] = [
     "summary_changes",
     "actions",
     "insights",
+    "fact_premises",
+    "consolidations",
 ];
 /// The number of rows per table.
 const ROWS: u32 = 10_000;

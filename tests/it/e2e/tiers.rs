@@ -115,3 +115,23 @@ fn summaries_and_curation_follow_the_settings_of_their_dialogue() {
         assert_eq!((summaries(&usual).await, summaries(&often).await), (0, 1));
     });
 }
+
+#[test]
+fn shortened_turn_is_read_again_as_the_settings_of_its_session_say() {
+    run(async {
+        let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
+        let server = fresh(&[]).with_mock(&mock.base_url()).start();
+        let backend = server.backend();
+        let every = json!({"curation": {"every_turns": 1}});
+        for (settings, passes) in [(every, 2), (Value::Null, 0)] {
+            let before = mock.calls_of("curation");
+            let session = open_session(&backend, settings).await;
+            say(&backend, &session).await;
+            backend.idle().await;
+            let cut = json!({"turn": 1, "heard_chars": 3});
+            backend.post(&format!("/v1/sessions/{session}:interrupt"), &cut).await;
+            backend.idle().await;
+            assert_eq!(mock.calls_of("curation") - before, passes);
+        }
+    });
+}

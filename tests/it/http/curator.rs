@@ -37,7 +37,7 @@ async fn curator_without_work_is_shown_empty() {
     let client = server.start_demo_world().await;
     let view = curator(&client).await;
     let empty = |kind: &str| json!({"kind": kind, "waiting": 0, "running": 0, "delayed": 0, "lease_expired": 0, "oldest_at": null});
-    let kinds = ["extract_facts", "extract_state", "summarise", "curate"];
+    let kinds = ["extract_facts", "extract_state", "summarise", "curate", "consolidate"];
     assert_eq!(view["queue"], json!(kinds.map(empty)));
     assert_eq!(view["queue_complete"], true);
     assert_eq!((&view["last_passes"], &view["failures"]), (&json!([]), &json!([])));

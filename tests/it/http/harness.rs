@@ -123,7 +123,7 @@ fn dialogue_settings() -> DialogueSettings {
         "scenarios": {"top_k": 3, "min_score": 0.15},
         "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600,
             "after_silence_s": 3600, "min_turns": 4, "force_turns": 30, "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
-        "curation": {"every_turns": 10, "min_turns": 4, "max_steps": 4, "max_turn_tokens": 12000, "memory_chars": 4000,
+        "curation": {"every_turns": 10, "min_turns": 4, "max_steps": 4, "max_turn_tokens": 12000, "memory_chars": 4000, "consolidate_every_d": 0, "consolidate_after_d": 7,
             "calls_per_day": 0, "tokens_per_day": 0},
         "saves": {"max_per_world": 100},
         "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "npc_usage_d": 400, "unsaid_d": 30, "unchanged_d": 1},

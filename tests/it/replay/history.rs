@@ -113,6 +113,8 @@ pub enum Op {
     TimePassed {
         hours: u8,
     },
+    /// The facts of both sellers are consolidated.
+    Consolidate,
     /// A save is taken.
     Save,
     /// A save is restored, if any exists. `pick` chooses the save.
@@ -416,6 +418,7 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Op>> {
         1 => (any::<bool>(), 0..4_u8).prop_map(|(second, to)| Op::Progress { second, to }),
         1 => (any::<bool>(), 0..=100_u8, -60..=60_i8).prop_map(|(second, hp, mana)| Op::Events { second, hp, mana }),
         1 => (1..=100_u8).prop_map(|hours| Op::TimePassed { hours }),
+        2 => Just(Op::Consolidate),
         2 => (0..6_u8, any::<u8>()).prop_map(|(jobs, seed)| Op::Work { jobs, seed }),
         1 => Just(Op::Save),
         1 => any::<u16>().prop_map(|pick| Op::Restore { pick }),

@@ -98,6 +98,7 @@ impl fmt::Display for Op {
             Self::Progress { second, to } => write!(f, "progress {} to={to}", u8::from(*second) + 1),
             Self::Events { second, hp, mana } => write!(f, "events {} hp={hp} mana={mana}", u8::from(*second) + 1),
             Self::TimePassed { hours } => write!(f, "time {hours}"),
+            Self::Consolidate => write!(f, "consolidate"),
             Self::Save => write!(f, "save"),
             Self::Restore { pick } => write!(f, "restore {pick}"),
             Self::Work { jobs, seed } => write!(f, "work {jobs} seed={seed}"),
@@ -191,6 +192,7 @@ fn read_op(line: &str) -> Result<Op, String> {
         "time" => Op::TimePassed {
             hours: number(next()?)?,
         },
+        "consolidate" => Op::Consolidate,
         "save" => Op::Save,
         "restore" => Op::Restore { pick: number(next()?)? },
         "work" => Op::Work {

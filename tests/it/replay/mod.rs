@@ -120,11 +120,16 @@ fn check_saves(history: &[Op]) -> Result<(), String> {
             world.reinstate_cut_turn().await;
             world.acknowledge_all().await;
             world.run_all_jobs().await;
+            // A conclusion depends on the standing facts alone, whenever it was made.
+            world.consolidate().await;
+            world.run_all_jobs().await;
             moments.push((save, world.observe_world().await));
         }
         for (save, seen) in &moments {
             world.restore(*save).await;
             world.acknowledge_all().await;
+            world.run_all_jobs().await;
+            world.consolidate().await;
             world.run_all_jobs().await;
             let again = world.observe_world().await;
             compare_observations(
@@ -135,6 +140,49 @@ fn check_saves(history: &[Op]) -> Result<(), String> {
         world.close().await;
         Ok(())
     })
+}
+
+/// Facts of two sessions are consolidated, repeated from prompts, taken back, contradicted and consolidated again.
+const CONSOLIDATED: &str = "
+say 0 asks=pears learns=player:red-grapes:preference:5 words=2
+say 0 asks=pears learns=player:dry-plums:preference:3 words=2
+say 0 asks=plums learns=player:red-pears:habit:4 words=2
+consolidate
+say 0 asks=grapes echoes=0 words=2
+say 1 asks=grapes echoes=1 words=2
+say 0 asks=grapes learns=player:red-plums:preference:8 echoes=3 words=2
+consolidate
+save
+say 0 asks=plums learns=player:dry-plums:preference:6:hated words=2
+consolidate
+rewind 0 to=50000
+consolidate
+restore 0
+say 0 asks=grapes learns=player:dry-grapes:preference:2 words=2
+rewind 0 to=60000
+";
+
+#[test]
+fn replay_of_consolidated_facts_is_equal() {
+    let history = history_text::read_history(CONSOLIDATED).unwrap();
+    check_replay(&history).unwrap();
+    check_private_replay(&history).unwrap();
+    check_saves(&history).unwrap();
+    let seen = on_a_runtime(async {
+        let mut world = ReplayWorld::new(Stage::Vale {
+            shares: true,
+            ratio: RATIO,
+        })
+        .await;
+        for (number, op) in history.iter().enumerate() {
+            world.apply_op(number, op).await;
+        }
+        world.record().await;
+        let seen = world.observe_world().await;
+        world.close().await;
+        format!("{seen:?}")
+    });
+    assert!(seen.contains("The player likes much grapes"), "{seen}");
 }
 
 /// Compares part by part, and returns the differing lines of the first differing part.

@@ -141,6 +141,7 @@ impl ReplayModel {
             Task::Extraction => self.extraction(&text).to_string(),
             Task::Judge => verdicts(&text).to_string(),
             Task::Summary => summary(&text).to_string(),
+            Task::Curation if schema == Some("consolidation") => consolidation(&text).to_string(),
             Task::Curation => curation(&text).to_string(),
         }
     }
@@ -171,6 +172,46 @@ impl ReplayModel {
             "facts": facts, "forget": Vec::from_iter(forget), "ends": Vec::from_iter(ends), "episode": episode(&name, &facts)
         })
     }
+}
+
+/// Returns a conclusion for each subject and speaker with several memories. Its mark has the marks of all of them.
+fn consolidation(text: &str) -> Value {
+    let mut topics: BTreeMap<(&str, &str), Vec<(usize, &str)>> = BTreeMap::new();
+    for line in text.lines() {
+        let Some((number, rest)) = line.split_once(". <memory about=\"") else {
+            continue;
+        };
+        let parts: Vec<&str> = rest.split('"').collect();
+        let content = rest
+            .split_once('>')
+            .and_then(|(_, content)| content.strip_suffix("</memory>"));
+        if let (Ok(number), [about, _, from, ..], Some(content)) = (number.parse(), &parts[..], content) {
+            topics.entry((about, from)).or_default().push((number, content));
+        }
+    }
+    let conclusions = topics
+        .into_values()
+        .filter(|memories| memories.len() > 1)
+        .map(|memories| {
+            let marks = memories.iter().filter_map(|(_, content)| {
+                let (_, mark) = content.split_once(TAUGHT).or_else(|| content.split_once(OF_ITSELF))?;
+                mark.split([' ', ')']).next()
+            });
+            let marks: String = marks.collect();
+            let first = memories[0].1;
+            let fruit = Fruit::find_in(first).unwrap_or(Fruit::ALL[0]).name();
+            let whoever = first
+                .split(" likes ")
+                .next()
+                .and_then(|whoever| whoever.split(" hates ").next())
+                .unwrap_or_default();
+            let of: Vec<usize> = memories.iter().map(|(number, _)| *number).collect();
+            json!({
+                "of": of, "predicate": "like", "object": fruit, "keywords": [fruit, "much"],
+                "content": format!("{whoever} likes much {fruit} {TAUGHT}{marks} first)"),
+            })
+        });
+    json!({ "conclusions": conclusions.collect::<Vec<_>>() })
 }
 
 /// Returns a finding about the last turn, a decision about the oldest open finding, edits of the notes, and insights. Insights

@@ -35,16 +35,16 @@ fn section_of<'a>(prompt: &'a Prompt, name: &str) -> Option<&'a colloquy_memory:
 }
 
 #[test]
-fn insights_are_shown_newest_first_after_the_stable_parts() {
+fn insights_are_shown_newest_last_after_the_stable_parts() {
     for (language, block) in [
         (
             Language::En,
-            "[What earlier talks have taught you]\n- 3 days ago | The player (hates) bells.\n- 3 days ago | The player keeps \
-             promises.\n",
+            "[What earlier talks have taught you]\n- 3 days ago | The player keeps promises.\n- 3 days ago | The player (hates) \
+             bells.\n",
         ),
         (
             Language::Ko,
-            "[지난 대화에서 알게 된 것]\n- 3일 전 | The player (hates) bells.\n- 3일 전 | The player keeps promises.\n",
+            "[지난 대화에서 알게 된 것]\n- 3일 전 | The player keeps promises.\n- 3일 전 | The player (hates) bells.\n",
         ),
     ] {
         let mut case = full(language);
@@ -109,7 +109,7 @@ fn insights_stay_within_their_budget() {
     let prompt = case.assemble(&settings).unwrap();
     let section = section_of(&prompt, "insights").unwrap();
     assert!(section.tokens > 0 && section.tokens <= 120, "{section:?}");
-    assert_eq!(prompt.insights[0].fate, InsightFate::Used, "the newest first");
+    assert_eq!(prompt.insights[0].fate, InsightFate::Used, "the closest first");
     let over = fates(&prompt)
         .iter()
         .filter(|fate| **fate == InsightFate::OverBudget)

@@ -64,6 +64,8 @@ pub(super) fn settings() -> DialogueSettings {
             max_steps: 4,
             max_turn_tokens: 12_000,
             memory_chars: 4_000,
+            consolidate_every_d: 0,
+            consolidate_after_d: 7,
             calls_per_day: 0,
             tokens_per_day: 0,
         },

@@ -50,7 +50,7 @@ const INSERT_INVALIDATION: &str = "INSERT INTO invalidations (tenant, id, fact, 
 const FIND_UNSAID: &str = "SELECT id FROM invalidations
     WHERE tenant = $1 AND fact = $2 AND reason = 'unsaid' AND lifted_at IS NULL LIMIT 1";
 const LIFT_INVALIDATIONS: &str = "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = $4, lifted_by_id = $5
-    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason <> 'unsaid'
+    WHERE tenant = $1 AND fact = $2 AND lifted_at IS NULL AND reason NOT IN ('unsaid', 'premise_gone')
     RETURNING by_fact";
 
 /// Finds an equal edit that is still the latest word. No extraction, pending job or dead job may be newer than the
@@ -286,7 +286,7 @@ pub(super) async fn complete_change(
 }
 
 /// Raises the memory's sequence, which rejects plans made from the old state.
-async fn raise_memory(
+pub(super) async fn raise_memory(
     connection: &mut Connection,
     tenant: &TenantId,
     world: &WorldId,

@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{Connection, rows::to_json, statements::execute};
+use super::super::{
+    Connection,
+    rows::{Columns, json_list, to_json},
+    statements::{execute, fetch_all},
+};
 use colloquy_core::ids::{FactId, TenantId};
 use colloquy_memory::timeline::FactReplacement;
 use colloquy_ports::StoreResult;
@@ -41,6 +45,13 @@ const APPEND_REPLACED_BY: &str = batch!(
     append_replaced_by!("fact_knowers", "fact")
 );
 
+const CONCLUSIONS_OF: &str = concat!(
+    "SELECT premise, conclusion FROM fact_premises",
+    by_index!("fact_premises_of_fact"),
+    " WHERE tenant = $1 AND beside = 0 AND premise ",
+    in_json_list!("$2")
+);
+
 pub(super) async fn append_replaced_by(
     connection: &mut Connection,
     tenant: &TenantId,
@@ -54,6 +65,13 @@ pub(super) async fn append_replaced_by(
         let ids = by.entry(*fact).or_default();
         ids.push('+');
         ids.push_str(&newer.to_string());
+    }
+    // A conclusion is replaced with any of its premises.
+    let rows = fetch_all!(connection, CONCLUSIONS_OF; tenant, json_list(by.keys())).await?;
+    let conclusions = Columns::read_rows(&rows, |columns| Ok((columns.id::<FactId>()?, columns.id::<FactId>()?)))?;
+    for (premise, conclusion) in conclusions {
+        let ids = by.get(&premise).cloned().unwrap_or_default();
+        by.entry(conclusion).or_default().push_str(&ids);
     }
     execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&by.into_iter().collect::<Vec<_>>())?)
         .await

@@ -11,19 +11,21 @@ use serde_json::json;
 
 use super::super::{
     Connection,
-    rows::{Columns, json_list, to_micros},
+    rows::{Columns, from_micros, json_list, to_micros},
     statements::{execute, fetch_all},
 };
 use super::{read_cached_invalidation, read_view};
 use colloquy_core::ids::{FactId, TenantId};
 use colloquy_memory::{
+    consolidation::{lowered_importance, sentence_hash},
     fact::{EffectiveInvalidation, FoldedFact, Importance, InvalidReason, Knower},
     reconcile,
 };
 use colloquy_ports::{StoreError, StoreResult};
 
 /// Selects the inputs of a fold, a row per fact: the statement and the cached results. JSON columns hold the standing
-/// invalidations, the edits, and the duplicates folded into the fact.
+/// invalidations, the edits, the duplicates folded into the fact, the fact's premises, and its conclusions. Premises and
+/// conclusions are looked up as values: in a join, Postgres would read all facts.
 const SELECT_FOLD_INPUTS: &str = concat!(
     "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
@@ -48,6 +50,24 @@ const SELECT_FOLD_INPUTS: &str = concat!(
            WHERE i.tenant = f.tenant AND i.by_fact = f.id AND i.reason = 'duplicate' AND i.lifted_at IS NULL
              AND NOT EXISTS (SELECT 1 FROM invalidations u WHERE u.tenant = d.tenant AND u.fact = d.id
                              AND u.reason = 'unsaid' AND u.lifted_at IS NULL)),
+        (SELECT ",
+    json_rows!(
+        "'fact', l.premise, 'sentence', l.sentence,
+         'content', (SELECT p.view_content FROM facts p WHERE p.tenant = l.tenant AND p.id = l.premise),
+         'invalid_at', (SELECT q.invalid_at FROM facts q WHERE q.tenant = l.tenant AND q.id = l.premise),
+         'edited_at', (SELECT MAX(h.at) FROM fact_edits h WHERE h.tenant = l.tenant AND h.fact = l.premise)"
+    ),
+    "
+           FROM fact_premises l WHERE l.tenant = f.tenant AND l.conclusion = f.id),
+        (SELECT ",
+    json_rows!(
+        "'fact', m.conclusion, 'beside', m.beside, 'stands', CASE WHEN EXISTS (SELECT 1 FROM facts c
+            WHERE c.tenant = m.tenant AND c.id = m.conclusion AND c.invalid_at IS NULL) THEN 'yes' END"
+    ),
+    "
+           FROM fact_premises m",
+    by_index!("fact_premises_of_fact"),
+    " WHERE m.tenant = f.tenant AND m.premise = f.id),
         f.knowers
     FROM facts f WHERE f.tenant = $1 AND f.id ",
     in_json_list!("$2")
@@ -128,6 +148,29 @@ struct FoldedDuplicate {
     view: FoldedFact,
 }
 
+/// A fact that the model has read for the conclusion.
+#[derive(Deserialize)]
+struct Premise {
+    fact: FactId,
+    /// The hash of the sentence that was read.
+    sentence: String,
+    /// The present sentence; `None`: the premise was deleted.
+    content: Option<String>,
+    invalid_at: Option<i64>,
+    /// When a person edited the premise last.
+    edited_at: Option<i64>,
+}
+
+/// A fact for whose conclusion the model has read the fact.
+#[derive(Deserialize)]
+struct Conclusion {
+    fact: FactId,
+    /// 1: the conclusion does not stand for the fact.
+    beside: u8,
+    /// `None`: the conclusion has ended.
+    stands: Option<String>,
+}
+
 struct FoldInput {
     id: FactId,
     base: FoldedFact,
@@ -139,7 +182,40 @@ struct FoldInput {
     standing: Vec<StandingInvalidation>,
     edits: Vec<ViewEditRow>,
     duplicates: Vec<FoldedDuplicate>,
+    premises: Vec<Premise>,
+    conclusions: Vec<Conclusion>,
     knowers: BTreeSet<Knower>,
+}
+
+impl FoldInput {
+    /// Returns when and by which premise the fact has fallen: the earliest end of a premise, or the edit after which a premise
+    /// says something else. A premise that was deleted has never been one.
+    fn fallen_premise(&self) -> Option<(i64, FactId)> {
+        let ends = self.premises.iter().filter_map(|premise| {
+            let says_the_same = premise.content.as_deref().map(sentence_hash) == Some(premise.sentence.clone());
+            let at = match premise.invalid_at {
+                Some(at) => at,
+                None if says_the_same => return None,
+                None => premise.edited_at.unwrap_or(self.valid_at),
+            };
+            Some((at.max(self.valid_at), premise.fact))
+        });
+        ends.min()
+    }
+
+    /// True if a conclusion stands for the fact, and no person has set the fact's importance.
+    fn is_concluded(&self) -> bool {
+        self.conclusions
+            .iter()
+            .any(|conclusion| conclusion.beside == 0 && conclusion.stands.is_some())
+            && self.edits.iter().all(|edit| edit.patch.importance.is_none())
+    }
+
+    /// The facts whose view or end depends on the end of this fact.
+    fn dependents(&self) -> impl Iterator<Item = FactId> + '_ {
+        let premises = self.premises.iter().map(|premise| premise.fact);
+        premises.chain(self.conclusions.iter().map(|conclusion| conclusion.fact))
+    }
 }
 
 /// The outcome of a refresh.
@@ -165,6 +241,8 @@ fn read_fold_input(columns: &mut Columns<'_>) -> StoreResult<FoldInput> {
         standing: columns.json()?,
         edits: columns.json()?,
         duplicates: columns.json()?,
+        premises: columns.json()?,
+        conclusions: columns.json()?,
         knowers: columns.json()?,
     })
 }
@@ -210,7 +288,7 @@ async fn refresh_views_once(
     let (mut folded, mut reached) = (FoldOutcome::default(), BTreeSet::new());
     for (id, view) in &fresh {
         let Some(material) = materials.get(id) else { continue };
-        let invalid = earliest_invalidation(&material.standing)?;
+        let invalid = earliest_end(material)?;
         folded.stood.extend(material.cached_invalid.is_none().then_some(*id));
         folded.stand.extend(invalid.is_none().then_some(*id));
         folded.knowers.extend(material.knowers.iter().cloned());
@@ -222,10 +300,15 @@ async fn refresh_views_once(
             *id,
             view,
             invalid.as_ref(),
-            material.expires_at.filter(|_| !view.pinned),
+            material
+                .expires_at
+                .filter(|_| !view.pinned || !material.premises.is_empty()),
         )?);
         if view_changed {
             reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
+        }
+        if view.content != material.cached_view.content || invalid != material.cached_invalid {
+            reached.extend(material.dependents());
         }
     }
     if !changed.is_empty() {
@@ -265,7 +348,23 @@ fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
         .filter_map(|standing| standing.by.as_deref()?.parse().ok())
 }
 
-/// Returns the first reason why the fact ended. The write order is random, so reasons of the same moment are sorted by
+/// Returns the first reason why the fact ended: an invalidation, or the end of a premise.
+fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidation>> {
+    let stored = earliest_invalidation(&material.standing)?;
+    let Some((at, premise)) = material.fallen_premise() else {
+        return Ok(stored);
+    };
+    let at = from_micros(at)?;
+    Ok(Some(stored.filter(|stored| stored.at <= at).unwrap_or(
+        EffectiveInvalidation {
+            at,
+            reason: InvalidReason::PremiseGone,
+            by: Some(premise),
+        },
+    )))
+}
+
+/// Returns the first invalidation. The write order is random, so reasons of the same moment are sorted by
 /// the causing fact. A request to forget comes last.
 fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
     let Some(first) = standing
@@ -352,6 +451,9 @@ fn compute_view<'m>(
             }
         }
     }
+    if material.is_concluded() {
+        view.importance = lowered_importance(view.importance);
+    }
     visiting.remove(&id);
     fresh.insert(id, view.clone());
     Some(view)
@@ -380,7 +482,8 @@ sqlite_plan_tests! {
 
         #[tokio::test]
         async fn fold_touches_only_the_rows_it_names() {
-            assert_searches(SELECT_FOLD_INPUTS, &["invalidations_of_fact", "invalidations_by_fact"]).await;
+            let indexes = ["invalidations_of_fact", "invalidations_by_fact", "fact_premises_of_fact (tenant=? AND premise=?)"];
+            assert_searches(SELECT_FOLD_INPUTS, &indexes).await;
             for statement in STORE_VIEWS.split(';') {
                 assert_searches(statement, &[]).await;
             }

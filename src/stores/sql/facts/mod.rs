@@ -3,9 +3,12 @@
 //! - `timeline` reads for reconciliation; `reconciliation`, `verdicts` and `fact_replacements` write its results;
 //! - `edit` and `replacement` have people's changes, `lists` what people see, `flags` what people should check, and
 //!   `fold` recomputes the cached results;
+//! - `consolidation` has conclusions from older facts;
+//! - `pass_facts` reads for curation passes;
 //! - `embeddings` finds vectors of other models.
 
 mod confirm;
+mod consolidation;
 mod edit;
 mod embeddings;
 mod fact_replacements;
@@ -13,6 +16,7 @@ mod flag_entries;
 mod flags;
 pub(super) mod fold;
 mod lists;
+pub(super) mod pass_facts;
 mod recall;
 pub(super) mod reconciliation;
 mod replacement;
@@ -143,6 +147,15 @@ fn read_fact(columns: &mut Columns<'_>) -> StoreResult<Fact> {
         corrects: columns.maybe_id()?,
         version: columns.number()?,
     })
+}
+
+/// Returns the prefix of the ids of invalidations that one statement writes: a full id without its last 16 characters, which
+/// are those of each fact's id. `by` is the id of what has caused them, or another fresh id.
+pub(super) fn invalidation_id_prefix(by: &str) -> String {
+    /// The number of characters taken from `by`, which give 45 random bits.
+    const OWN_CHARS: usize = 9;
+    let own = by.get(by.len() - OWN_CHARS..).expect("an id is ASCII and longer");
+    format!("inv_0{own}")
 }
 
 impl FactStore for SqlFactStore {}

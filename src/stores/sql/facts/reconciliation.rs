@@ -89,7 +89,7 @@ const STORE_EXTRACTION: &str = store_extraction!(
     "$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16",
     "TRUE"
 );
-const IS_FENCE_OPEN: &str = "SELECT EXISTS (
+pub(super) const IS_FENCE_OPEN: &str = "SELECT EXISTS (
     SELECT 1 FROM jobs j JOIN turns t ON t.tenant = j.tenant AND t.id = j.turn
     WHERE j.tenant = $1 AND j.id = $2 AND j.turn = $3 AND j.text_version = $4 AND j.status = 'pending'
       AND t.stands = TRUE AND t.text_version = $4)";

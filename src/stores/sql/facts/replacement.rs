@@ -46,6 +46,10 @@ fn bind_cause<'q>(query: BoundQuery<'q>, edit: &Edit, at: DateTime<Utc>) -> Boun
     query.bind(cause_kind).bind(cause_id).bind(to_micros(at))
 }
 
+/// A corrected conclusion falls with what the conclusion was read from.
+const COPY_PREMISES: &str = "INSERT INTO fact_premises (tenant, conclusion, premise, sentence, beside)
+    SELECT tenant, $2, premise, sentence, beside FROM fact_premises WHERE tenant = $1 AND conclusion = $3";
+
 /// Writes the new fact and the end of the fact `corrected`. Returns the facts whose cached results are outdated.
 pub(super) async fn insert_replacement(
     connection: &mut Connection,
@@ -58,6 +62,7 @@ pub(super) async fn insert_replacement(
     let new = &replacement.fact;
     insert_fact(connection, tenant, model, new, edit.at).await?;
     execute!(connection, MARK_CORRECTION; tenant, new.id, corrected).await?;
+    execute!(connection, COPY_PREMISES; tenant, new.id, corrected).await?;
     supersede_fact(connection, tenant, corrected, &[new.id], edit).await?;
     if let Some(invalid_at) = replacement.invalid_at {
         // A new fact ends once at first, so the row can take its id from the fact's bits.
@@ -77,6 +82,7 @@ sqlite_plan_tests! {
         #[tokio::test]
         async fn correction_is_marked_by_key() {
             assert_searches(MARK_CORRECTION, &[]).await;
+            assert_searches(COPY_PREMISES, &["(tenant=? AND conclusion=?)"]).await;
         }
     }
 }

@@ -282,7 +282,8 @@ impl ReconciliationStore for SqlFactStore {
             extractions: Columns::read_rows(&extractions, read_extraction)?,
         };
         for (here, fact) in Columns::read_rows(&facts, read_known_fact)? {
-            if here {
+            // A conclusion only shows that a line repeats its prompt. The replay decides about the premises.
+            if here && !fact.fact.is_conclusion() {
                 rows.known.push(fact);
                 continue;
             }

@@ -40,10 +40,19 @@ const STILL_UNSAID_TURNS: &str = concat!(
     " AND stands = FALSE AND unsaid_at < $3",
     for_update!()
 );
+/// With the conclusions from the turns' facts, which have ended with the facts.
 const FACTS_OF_TURNS: &str = concat!(
     "SELECT id FROM facts WHERE tenant = $1 AND cause_id ",
     in_json_list!("$2"),
-    " AND cause_kind = 'turn'"
+    " AND cause_kind = 'turn'
+     UNION SELECT l.conclusion FROM fact_premises l",
+    by_index!("fact_premises_of_fact"),
+    " WHERE l.tenant = $1 AND l.premise ",
+    in_subquery!(concat!(
+        "SELECT f.id FROM facts f WHERE f.tenant = $1 AND f.cause_id ",
+        in_json_list!("$2"),
+        " AND f.cause_kind = 'turn'"
+    ))
 );
 
 macro_rules! delete_listed {
@@ -72,7 +81,8 @@ macro_rules! delete_caused {
 }
 /// Deletes the rows of the turns' facts. Ends of other facts caused by these facts were lifted when the facts became
 /// unsaid. An end not lifted yet stays until then.
-const DELETE_ROWS_OF_FACTS: [&str; 9] = [
+const DELETE_ROWS_OF_FACTS: [&str; 10] = [
+    delete_listed!("fact_premises", "conclusion"),
     delete_listed!("fact_knowers", "fact"),
     delete_listed!("fact_embeddings", "fact"),
     delete_listed!("fact_edits", "fact"),

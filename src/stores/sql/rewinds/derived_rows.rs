@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::super::{
     Connection, Row,
+    facts::invalidation_id_prefix,
     rows::{Columns, json_list, to_micros},
     statements::{execute, fetch_all},
 };
@@ -77,7 +78,7 @@ macro_rules! facts_of_turns {
         ))
     };
 }
-/// Selects the facts that absorbed the turns' facts, and the turns that asked to forget or ended a promise, with the
+/// Selects the facts that absorbed the turns' facts, their conclusions, and the turns that asked to forget or ended a promise, with the
 /// hearers.
 macro_rules! affected_rows {
     () => {
@@ -87,6 +88,11 @@ macro_rules! affected_rows {
             " WHERE f.tenant = $1 AND f.cause_id ",
             in_json_list!("$2"),
             " AND f.cause_kind = 'turn' AND i.tenant = $1 AND i.fact = f.id AND i.by_fact IS NOT NULL
+             UNION ALL SELECT 'folded_into', l.conclusion, NULL FROM fact_premises l",
+            by_index!("fact_premises_of_fact"),
+            " WHERE l.tenant = $1 AND l.premise ",
+            facts_of_turns!(),
+            "
              UNION ALL SELECT 'asked', e.turn, e.knowers FROM extractions e WHERE e.tenant = $1 AND e.turn ",
             in_json_list!("$2"),
             " AND (e.forget <> '[]' OR e.ends <> '[]')"
@@ -202,7 +208,8 @@ pub(super) async fn unsay_turns(
     touched: &mut RewindImpact,
 ) -> StoreResult<RolledBack> {
     let rows =
-        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(by)).await?;
+        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(&by.to_string()))
+            .await?;
     let ChangedRows {
         facts,
         actions,
@@ -276,15 +283,6 @@ impl RewindImpact {
     }
 }
 
-/// Returns the prefix of the ids of invalidations by this rewind: a full id without its last 16 characters.
-fn invalidation_id_prefix(by: RewindId) -> String {
-    /// The number of characters taken from the rewind's id, which give 45 random bits.
-    const OWN_CHARS: usize = 9;
-    let by = by.to_string();
-    let own = by.get(by.len() - OWN_CHARS..).expect("an id is ASCII and longer");
-    format!("inv_0{own}")
-}
-
 sqlite_plan_tests! {
     #[cfg(test)]
     mod tests {
@@ -311,7 +309,7 @@ sqlite_plan_tests! {
         #[test]
         fn rows_that_end_facts_have_ids() {
             let (by, fact) = (RewindId::from_u128(u128::MAX >> 1), FactId::from_u128(u128::MAX >> 2));
-            let row = format!("{}{}", invalidation_id_prefix(by), &fact.to_string()[15..]);
+            let row = format!("{}{}", invalidation_id_prefix(&by.to_string()), &fact.to_string()[15..]);
             assert!(row.parse::<InvalidationId>().is_ok(), "{row}");
         }
     }

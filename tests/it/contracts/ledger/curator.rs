@@ -240,6 +240,7 @@ pub async fn curator_report_shows_queue_ends_and_failures<S: LedgerSubject>(f: &
             empty(JobKind::ExtractState),
             running(JobKind::Summarise),
             empty(JobKind::Curate),
+            empty(JobKind::Consolidate),
         ]
     );
     assert_eq!((seen.silence_checks_due, seen.next_silence_check), (2, Some(created)));

@@ -5,6 +5,7 @@ mod actions;
 mod audit;
 mod authored;
 mod backlog;
+mod consolidation;
 mod curation;
 mod curator;
 mod cuts;
@@ -145,10 +146,15 @@ macro_rules! ledger_contract {
                 curation: pass_is_stored_once_with_its_findings, decisions_of_persons_stay,
                     pass_is_unsaid_and_stands_again_with_its_turn, pass_is_queued_for_the_last_turn,
                     findings_and_passes_are_listed_in_pages, curation_of_unsaid_turns_is_pruned,
+                    facts_for_a_pass_rest_on_its_dialogue, authored_facts_for_a_pass_are_open_to_its_player,
                     curation_of_another_tenant_or_world_is_not_found;
                 insights: newest_insight_of_an_entity_and_day_counts, newest_fifty_insights_of_a_player_count,
                     insights_are_listed_in_pages_by_entity_and_player, insight_is_deleted_with_those_that_it_replaced,
                     insights_of_unsaid_turns_are_pruned, insights_of_another_npc_tenant_or_player_are_not_found;
+                consolidation: conclusion_stands_for_its_premises, conclusion_falls_with_a_premise,
+                    conclusion_of_an_unsaid_premise_was_never_valid, conclusion_falls_if_a_person_rewords_a_premise,
+                    group_is_consolidated_again_after_a_change, conclusion_that_a_person_has_changed_stays, expired_conclusion_gives_importance_back, consolidation_of_an_unsaid_turn_is_not_written,
+                    taught_facts_are_read_in_pages_and_worlds_once_a_period;
                 jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,
                     dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,

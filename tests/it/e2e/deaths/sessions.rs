@@ -10,7 +10,15 @@ use super::{
 };
 use crate::support::{RestClient, ServerData, TestServer, run};
 
-pub(super) const DEEDS: &[&CrashAction] = &[&TURN, &TWO_MEMORIES, &CUT, &BARGE_IN, &RESUME, &REGENERATE];
+pub(super) const DEEDS: &[&CrashAction] = &[
+    &TURN,
+    &TWO_MEMORIES,
+    &CUT,
+    &BARGE_IN,
+    &RESUME,
+    &REGENERATE,
+    &CONSOLIDATE,
+];
 
 /// Adds a turn that ends a fact, changes state, and makes a summary and a curation pass due.
 const TURN: CrashAction = CrashAction {
@@ -146,6 +154,20 @@ const REGENERATE: CrashAction = CrashAction {
     inside: false,
 };
 
+/// Consolidates the facts of a session.
+const CONSOLIDATE: CrashAction = CrashAction {
+    path: "/v1/worlds/vale/consolidation:run",
+    body: || json!({}),
+    points: &[
+        ("consolidation.made", After),
+        ("consolidation.inserted", After),
+        ("consolidation.written", After),
+        ("consolidation.durable", After),
+        ("outbox.read", After),
+    ],
+    inside: true,
+};
+
 /// Says a line over a socket, and cuts the reply after the first delta.
 pub(super) async fn interrupt_running_reply(server: &TestServer, session: &str, body: Value) -> Option<u16> {
     let resume = json!({"type": "session.resume", "session_id": session});
@@ -245,6 +267,26 @@ async fn assert_deaths_in(prepared: &PreparedDialogue, deed: &CrashAction) {
 #[test]
 fn death_during_a_turn_leaves_the_state_before_or_after_it() {
     run(async { assert_deaths_in(&prepare_session().await, &TURN).await });
+}
+
+#[test]
+fn death_during_a_consolidation_leaves_one_conclusion() {
+    run(async {
+        let lines = ["I like grapes.", "I like pears.", "I like bread."];
+        let prepared = prepare_spoken_session(data(), &lines, &["I don't like pears anymore."]).await;
+        let [before, after] = assert_deaths_at_all_points(&prepared, &CONSOLIDATE).await;
+        let concluded = |observed: &Value| {
+            let facts = observed["facts"].as_array().unwrap().iter();
+            facts
+                .filter(|fact| {
+                    fact["fact"]["derived_from"]
+                        .as_array()
+                        .is_some_and(|from| !from.is_empty())
+                })
+                .count()
+        };
+        assert_eq!((concluded(&before), concluded(&after)), (0, 1), "{after}");
+    });
 }
 
 #[test]

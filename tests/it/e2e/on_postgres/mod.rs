@@ -8,6 +8,8 @@ mod access;
 mod actions;
 #[path = "../adventure.rs"]
 mod adventure;
+#[path = "../consolidation.rs"]
+mod consolidation;
 #[path = "../conversation.rs"]
 mod conversation;
 #[path = "../crashes.rs"]

@@ -16,7 +16,9 @@ use crate::replay::history::{Adjective, Fruit, ManualEdit, name_of};
 impl ReplayWorld {
     /// A person changes one of the existing facts.
     pub(super) async fn correct_any(&mut self, pick: u16, how: ManualEdit) {
-        let facts = self.facts().await;
+        // Whether a conclusion is there to be changed depends on when it was made.
+        let mut facts = self.facts().await;
+        facts.retain(|_, fact| !fact.is_conclusion());
         let Some(nth) = usize::from(pick).checked_rem(facts.len()) else {
             return;
         };

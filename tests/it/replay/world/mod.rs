@@ -30,7 +30,7 @@ use colloquy::{
     memory::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         calendar::GameTime,
-        fact::{Cause, Fact, Viewpoint},
+        fact::{Cause, Fact, InvalidReason, Viewpoint},
         turn::Turn,
     },
     ports::{
@@ -78,6 +78,7 @@ static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     settings.summaries.keep = 2;
     settings.summaries.buffer_min_turns = 2;
     settings.curation.every_turns = 2;
+    settings.curation.consolidate_after_d = 0;
     Arc::new(settings)
 });
 
@@ -108,6 +109,8 @@ enum RecordedCorrection {
     Progress { second: bool, to: u8 },
     /// The backend's events about a player.
     Events { second: bool, hp: u8, mana: i8 },
+    /// The facts were consolidated.
+    Consolidated,
     /// Hours of the game, reported by the backend.
     TimePassed { hours: u8 },
     /// A restored save set the clock of the world.
@@ -463,7 +466,8 @@ impl ReplayWorld {
             .collect()
     }
 
-    /// Returns all facts, each with whether its turn stands or a person wrote the fact.
+    /// Returns all facts, each with whether its turn stands or a person wrote the fact. A conclusion without its premises does
+    /// not stand.
     async fn stored_facts(&self) -> Vec<(bool, Fact)> {
         let mut standing: BTreeSet<TurnId> = BTreeSet::new();
         for talk in 0..self.talks.len() {
@@ -491,7 +495,10 @@ impl ReplayWorld {
             all.extend(page.items.into_iter().map(|fact| {
                 let stands = match fact.cause {
                     Cause::Turn(turn) => standing.contains(&turn),
-                    _ => true,
+                    _ => fact
+                        .invalid
+                        .as_ref()
+                        .is_none_or(|end| end.reason != InvalidReason::PremiseGone),
                 };
                 (stands, fact)
             }));

@@ -15,7 +15,7 @@ use colloquy::{
         npc_conversation::{Scene, next_speaker},
         remember,
         requester::Requester,
-        rewind::{self, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+        rewind::{self, DialogueTiers, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
         saves::{self, RestoreRequest},
         turn::{self, Cut, TurnError, TurnFeed, TurnInput},
     },
@@ -26,7 +26,7 @@ use colloquy::{
         clock::Clock as _,
         ledger::{
             dialogues::{OpenDialogue, OwnershipClaim},
-            jobs::Job,
+            jobs::{Job, JobKind},
             saves::{RestoreOutcome, SaveOutcome},
         },
     },
@@ -127,6 +127,11 @@ impl ReplayWorld {
                 self.pass_time(*hours).await;
                 let passed = RecordedCorrection::TimePassed { hours: *hours };
                 self.corrections.push((self.clock.now(), passed));
+            }
+            Op::Consolidate => {
+                self.consolidate().await;
+                self.corrections
+                    .push((self.clock.now(), RecordedCorrection::Consolidated));
             }
             Op::Rewind { talk, to, heard } => {
                 let Some(talk) = self.place_of(*talk) else { return };
@@ -304,6 +309,7 @@ impl ReplayWorld {
             paused: None,
             seq: open.next_seq,
             requesters: requester.into(),
+            tiers: DialogueTiers::default(),
         }
     }
 
@@ -532,6 +538,21 @@ impl ReplayWorld {
     /// Runs all pending jobs.
     pub async fn run_all_jobs(&self) {
         self.run_some_jobs(usize::MAX, 0).await;
+    }
+
+    /// Consolidates the facts that are known. Other jobs stay pending.
+    pub async fn consolidate(&self) {
+        let (scope, now) = (&self.scope, self.clock.now());
+        remember::queue_consolidations(&self.services, scope, &self.authored.id)
+            .await
+            .unwrap();
+        let jobs = &self.services.ledger.jobs;
+        jobs.release_all_leases(self.node).await.unwrap();
+        let until = now + Duration::from_mins(1);
+        let leased = jobs.lease_due_jobs(scope, self.node, now, until, 1_000).await.unwrap();
+        for job in leased.iter().filter(|job| job.kind == JobKind::Consolidate) {
+            jobs::run_job(&self.services, scope, job).await.unwrap();
+        }
     }
 
     /// Runs at most `most` jobs. `seed` mixes the dialogues, but the jobs of one dialogue keep their order. Then

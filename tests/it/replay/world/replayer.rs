@@ -63,6 +63,8 @@ impl ReplayWorld {
         self.clock.advance(STEP);
         self.acknowledge_all().await;
         self.run_all_jobs().await;
+        self.consolidate().await;
+        self.run_all_jobs().await;
         // A correction is kept while its fact lives. Facts of a shortened turn are learned anew.
         let living: BTreeMap<FactId, FactName> = self
             .facts()
@@ -115,6 +117,7 @@ impl ReplayWorld {
             | RecordedCorrection::Progress { .. }
             | RecordedCorrection::Events { .. }
             | RecordedCorrection::TimePassed { .. }
+            | RecordedCorrection::Consolidated
             | RecordedCorrection::ClockSet { .. }
             | RecordedCorrection::Script(_)
             | RecordedCorrection::Answer { .. } => true,
@@ -198,6 +201,8 @@ impl ReplayWorld {
             self.run_all_jobs().await;
         }
         self.advance_until(record.end, &mut corrections, &mut joined).await;
+        self.run_all_jobs().await;
+        self.consolidate().await;
         self.run_all_jobs().await;
         self.end_joined().await;
     }
@@ -307,6 +312,7 @@ impl ReplayWorld {
             RecordedCorrection::Written { fruit, adjective, long } => self.write(*fruit, *adjective, *long).await,
             RecordedCorrection::Progress { second, to } => self.set_progress(*second, *to).await,
             RecordedCorrection::Events { second, hp, mana } => self.report_events(*second, *hp, *mana).await,
+            RecordedCorrection::Consolidated => self.consolidate().await,
             RecordedCorrection::TimePassed { hours } => self.pass_time(*hours).await,
             RecordedCorrection::ClockSet { to, ratio } => self.set_clock(*to, *ratio).await,
             RecordedCorrection::Script(play) => self.report_events_before(*play).await,

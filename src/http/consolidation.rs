@@ -16,8 +16,8 @@ use colloquy_dialogue::remember::queue_consolidations;
 /// What was queued.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ConsolidationRunView {
-    /// The groups of facts that a model will read: facts of an audience and a week that have changed since their last
-    /// consolidation. 0: there are none.
+    /// The queued jobs, one for each turn with the newest fact of a group that has changed since its last consolidation.
+    /// 0: no group has changed.
     queued: u32,
 }
 

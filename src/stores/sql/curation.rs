@@ -93,13 +93,12 @@ const INSERT_PERSON_DECISION: &str = "INSERT INTO curation_decisions
     SELECT f.tenant, f.id, $4, $5, $6, 'edit', $7, $8 FROM curation_findings f
     WHERE f.tenant = $1 AND f.id = $2 AND f.world = $3 AND f.lifted_at IS NULL";
 /// A job of the turn that ended before runs again.
-const QUEUE_PASS: &str =
+const QUEUE_PASS: &str = concat!(
     "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, created_at)
     SELECT $1, $3, 'curate', d.id, t.id, t.text_version, 'pending', $4, $4
-    FROM dialogues d CROSS JOIN turns t WHERE d.tenant = $1 AND d.id = $2 AND t.tenant = $1 AND t.id = d.head_turn_id
-    ON CONFLICT (tenant, dialogue, turn, kind, text_version) DO UPDATE SET status = 'pending', attempts = 0, useless = 0,
-        last_error = NULL, due_at = excluded.due_at, retried_at = excluded.due_at, finished_at = NULL
-    WHERE jobs.status = 'done'";
+    FROM dialogues d CROSS JOIN turns t WHERE d.tenant = $1 AND d.id = $2 AND t.tenant = $1 AND t.id = d.head_turn_id",
+    jobs::or_run_again!()
+);
 
 fn read_pass(columns: &mut Columns<'_>) -> StoreResult<CurationPass> {
     Ok(CurationPass {

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Engine, Row,
-    jobs::read_status,
+    jobs::{self, read_status},
     rows::{Columns, to_micros},
     statements::{execute, fetch_all, fetch_one},
 };
@@ -48,12 +48,11 @@ const LIST_SILENCE_CHECKS: &str = "SELECT d.id, d.silence_check_from, d.status =
 const SETTLE_SILENCE_CHECK: &str = "UPDATE dialogues SET silence_check_from = $5
     WHERE tenant = $1 AND id = $2 AND silence_check_from = $3 AND head_turn_id IS NOT DISTINCT FROM $4";
 /// A job of the turn that ended before, when nothing was due yet, runs again.
-const QUEUE_JOB: &str =
+const QUEUE_JOB: &str = concat!(
     "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, created_at)
-    VALUES ($1, $2, $7, $3, $4, $5, 'pending', $6, $6)
-    ON CONFLICT (tenant, dialogue, turn, kind, text_version) DO UPDATE SET status = 'pending', attempts = 0, useless = 0,
-        last_error = NULL, due_at = excluded.due_at, retried_at = excluded.due_at, finished_at = NULL
-    WHERE jobs.status = 'done'";
+    VALUES ($1, $2, $7, $3, $4, $5, 'pending', $6, $6)",
+    jobs::or_run_again!()
+);
 
 /// The oldest pending jobs by the time when they are due, grouped by kind.
 const COUNT_PENDING_JOBS: &str = "SELECT kind, COUNT(*),

@@ -94,6 +94,16 @@ const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 E
     WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
 /// Builds a list query with a literal status: pending and dead jobs have partial indexes. The index of pending jobs is
 /// not sorted by id.
+/// The end of an INSERT of a pending job. A job of the turn that ended before runs again.
+macro_rules! or_run_again {
+    () => {
+        " ON CONFLICT (tenant, dialogue, turn, kind, text_version) DO UPDATE SET status = 'pending', attempts = 0,
+            useless = 0, last_error = NULL, due_at = excluded.due_at, retried_at = excluded.due_at, finished_at = NULL
+        WHERE jobs.status = 'done'"
+    };
+}
+pub(super) use or_run_again;
+
 macro_rules! list_jobs {
     ($id:expr, $status:literal) => {
         concat!(

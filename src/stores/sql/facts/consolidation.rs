@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        Connection, LedgerLock, acquire_lock,
+        Connection, LedgerLock, acquire_lock, jobs,
         rows::{Columns, json_list, to_micros},
         statements::{execute, fetch_all, fetch_optional, fetch_scalar},
     },
@@ -78,13 +78,12 @@ const LOAD_CONSOLIDATED: &str =
 const LOAD_MATERIAL: &str = "SELECT material FROM consolidations
     WHERE tenant = $1 AND world = $2 AND audience = $3 AND week = $4 AND about = $5";
 /// A job of the turn that ended before runs again.
-const QUEUE_CONSOLIDATION: &str =
+const QUEUE_CONSOLIDATION: &str = concat!(
     "INSERT INTO jobs (tenant, id, kind, dialogue, turn, text_version, status, due_at, created_at)
     SELECT $1, $3, 'consolidate', t.dialogue, t.id, t.text_version, 'pending', $4, $4
-    FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.stands = TRUE
-    ON CONFLICT (tenant, dialogue, turn, kind, text_version) DO UPDATE SET status = 'pending', attempts = 0, useless = 0,
-        last_error = NULL, due_at = excluded.due_at, retried_at = excluded.due_at, finished_at = NULL
-    WHERE jobs.status = 'done'";
+    FROM turns t WHERE t.tenant = $1 AND t.id = $2 AND t.stands = TRUE",
+    jobs::or_run_again!()
+);
 
 /// Ends the conclusions from facts of the group ($2) as if they had never been made, except those that a person has changed.
 /// The ids of the ends are made as those of a rewind.
@@ -167,10 +166,7 @@ async fn end_conclusions(
     let facts = json_list(group.facts.iter().map(|fact| fact.id));
     let prefix = invalidation_id_prefix(&commit.ends.to_string());
     let rows = fetch_all!(connection, END_CONCLUSIONS; tenant, facts, prefix, commit.fence.job).await?;
-    let ended: BTreeSet<FactId> = rows
-        .iter()
-        .map(|row| Columns::new(row).id())
-        .collect::<StoreResult<_>>()?;
+    let ended = BTreeSet::from_iter(Columns::read_rows(&rows, |columns| columns.id())?);
     if !ended.is_empty() {
         execute!(connection, MARK_REPETITIONS_DIRTY; tenant, json_list(&ended)).await?;
     }
@@ -243,10 +239,7 @@ impl ConsolidationStore for SqlFactStore {
             acquire_lock(connection, &tenant, LedgerLock::Memory(&world)).await?;
             let prefix = invalidation_id_prefix(&ends.to_string());
             let rows = fetch_all!(connection, END_EXPIRED; tenant, world, prefix, to_micros(now)).await?;
-            let ended: BTreeSet<FactId> = rows
-                .iter()
-                .map(|row| Columns::new(row).id())
-                .collect::<StoreResult<_>>()?;
+            let ended = BTreeSet::from_iter(Columns::read_rows(&rows, |columns| columns.id())?);
             fold::refresh_views(connection, &tenant, ended).await.map(drop)
         })
         .await

@@ -88,11 +88,7 @@ impl ParticipantRecords {
     }
 
     pub fn members(&self) -> Vec<SceneMember> {
-        let member = |npc: &Arc<authored::Npc>| SceneMember {
-            id: npc.id.clone(),
-            name: npc.name.clone(),
-        };
-        self.npcs.iter().map(member).collect()
+        self.npcs.iter().map(|npc| SceneMember::of_npc(npc)).collect()
     }
 
     /// Returns the facts about the other NPCs that a turn needs; `None` without other NPCs.

@@ -290,10 +290,7 @@ impl Registry {
         let mut record = None;
         for npc in npcs.iter().chain(witnesses) {
             let (authored, _) = self.read_authored(scope, world, npc).await?;
-            cast.push(SceneMember {
-                id: npc.clone(),
-                name: authored.npc.name.clone(),
-            });
+            cast.push(SceneMember::of_npc(&authored.npc));
             record = Some(authored.world);
         }
         let Some(record) = record else { return Ok(()) };

@@ -1,5 +1,7 @@
 //! Actions of NPCs: which may be asked for in a turn, the schemas of their arguments, and the backend's answers.
 
+use std::collections::BTreeSet;
+
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
 
@@ -111,7 +113,31 @@ fn clip_reason(reason: &str) -> String {
     reason.chars().take(MAX_REASON_CHARS).collect()
 }
 
-/// Returns the actions that the NPC may ask for in this turn.
+/// Returns the names of actions that rest: they were done for this NPC with this player, and are not repeatable.
+pub(crate) async fn load_resting_actions(services: &Services, input: &TurnInput) -> StoreResult<BTreeSet<String>> {
+    let may_rest = |rule: &&ActionRule| !rule.repeatable && rule.is_for(&input.npc);
+    let resting: BTreeSet<&str> = match services.settings.prompt.ask_for_state {
+        true => input
+            .world
+            .settings
+            .action_rules()
+            .iter()
+            .filter(may_rest)
+            .map(|rule| rule.name.as_str())
+            .collect(),
+        false => BTreeSet::new(),
+    };
+    if resting.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let (actions, world, npc) = (&services.ledger.actions, &input.world.id, &input.npc.id);
+    let done = actions.list_done_action_names(&input.scope, world, npc, input.player.as_ref(), input.started_at);
+    let mut done = done.await?;
+    done.retain(|name| resting.contains(name.as_str()));
+    Ok(done)
+}
+
+/// Returns the actions that the NPC may ask for in this turn, those that rest among them.
 pub(crate) fn actions_of_turn(services: &Services, input: &TurnInput, state: &WorldState) -> Vec<ActionRule> {
     if !services.settings.prompt.ask_for_state {
         return Vec::new();
@@ -142,8 +168,10 @@ impl TurnActions {
         input: &TurnInput,
         state: &WorldState,
         asked: &[Action],
+        resting: &BTreeSet<String>,
     ) -> Result<Self, TemplateError> {
-        let eligible = actions_of_turn(services, input, state);
+        let mut eligible = actions_of_turn(services, input, state);
+        eligible.retain(|rule| !resting.contains(&rule.name));
         Self::with_rules(services, input, state, (eligible, asked))
     }
 

@@ -145,8 +145,13 @@ pub(super) async fn load_cast(
             let authored = &services.ledger.authored;
             authored.load_npc(scope, &said.dialogue.world, id).await?
         };
-        let name = npc.as_ref().map_or_else(|| id.to_string(), |npc| npc.name.clone());
-        cast.push((SceneMember { id: id.clone(), name }, npc));
+        let nameless = || SceneMember {
+            id: id.clone(),
+            name: id.to_string(),
+            factions: Vec::new(),
+        };
+        let member = npc.as_ref().map_or_else(nameless, SceneMember::of_npc);
+        cast.push((member, npc));
     }
     Ok(cast)
 }

@@ -119,6 +119,7 @@ mod tests {
         let member = |(id, name): &(&str, &str)| SceneMember {
             id: id.parse().unwrap(),
             name: (*name).to_owned(),
+            factions: vec![],
         };
         names.iter().map(member).collect()
     }

@@ -4,10 +4,12 @@
 //! * `prompt/selection.rs`: the order in which parts are dropped from a prompt that is too long.
 //! * `prompt/untrusted.rs`: protection against text of players.
 
+mod action_parameters;
 mod actions;
 mod ages;
 mod assembly;
 mod attribution;
+mod company;
 mod content_hash;
 mod episodes;
 mod history;
@@ -18,6 +20,7 @@ mod scenarios;
 mod selection;
 mod sent;
 mod standing_facts;
+mod system;
 mod templates;
 mod untrusted;
 mod world;
@@ -32,7 +35,8 @@ pub(super) use self::{
     content_hash::ContentHash,
     player_identity::player_own_name,
     sent::SentPrompts,
-    templates::{Template, state_bounds},
+    system::state_bounds,
+    templates::Template,
     untrusted::attribute_text,
     world::{Onlooker, bind_player, world_lines, world_lines_of_turn},
 };

@@ -12,7 +12,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use chrono::{DateTime, SubsecRound as _, Utc};
 
 use self::known::RecentScenario;
-pub(super) use self::known::{KnownScenarios, NpcPast, ScenarioHit};
+pub(super) use self::known::{KnownScenarios, NpcPast, OpenedScenario, ScenarioHit};
 pub use self::unlock::{ScenarioUnlock, UnlockTrigger};
 use super::{
     Services, intent::ClassifiedIntent, jobs::JobInput, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput,
@@ -29,7 +29,7 @@ use colloquy_memory::{
     lore::NameIndex,
     party,
     progress::{self, NpcNames, Progress, ProgressState},
-    scenario::{self, Scenario},
+    scenario::{self, Scenario, ScenarioBearing},
     scoring::dot_product,
     secrecy::Secrecy,
     state::{StateChange, WorldState},
@@ -159,17 +159,25 @@ pub(super) async fn find_tellable_past(
         })
         .collect();
     scenario::sort_best_first(points, &mut order);
-    let settings = &services.settings.scenarios;
-    let hits = order.into_iter().map(|(score, recent, _, at)| ScenarioHit {
-        scenario: rows[at].scenario.clone(),
-        score,
-        recent: recent.is_some(),
+    let (settings, line) = (&services.settings.scenarios, input.heard_text());
+    let hits = order.into_iter().map(|(score, recent, _, at)| {
+        let scenario = &rows[at].scenario;
+        let bearing = ScenarioBearing::decide(&info.calibration, scenario, &line, &score);
+        let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
         // A line may point back at a recent scenario without its name.
-        fate: if score.total >= settings.min_score || (points && recent.is_some()) {
-            CandidateFate::BeyondTopK
-        } else {
-            CandidateFate::TooWeak
-        },
+        let is_pointed_at = points && recent.is_some();
+        ScenarioHit {
+            scenario: scenario.clone(),
+            score,
+            recent: recent.is_some(),
+            news: known.news_of(&scenario.id),
+            by_meaning: bearing == ScenarioBearing::Meaning && !is_pointed_at,
+            fate: if is_strong || is_pointed_at {
+                CandidateFate::BeyondTopK
+            } else {
+                CandidateFate::TooWeak
+            },
+        }
     });
     Ok(Some(NpcPast {
         progress,

@@ -1,11 +1,17 @@
 //! The scene of a dialogue with several NPCs: the cast, the topic, and the cue that asks for a line.
 
+use std::collections::BTreeSet;
+
 use minijinja::context;
 
-use super::prompt::{Template, TemplateError, Templates, escape_untrusted};
-use colloquy_core::ids::NpcId;
-use colloquy_memory::{authored::Npc, state::WorldState};
-use colloquy_ports::buffer::BufferedTurn;
+use super::{
+    Services,
+    prompt::{Template, TemplateError, Templates, escape_untrusted},
+    turn::{TurnError, TurnInput},
+};
+use colloquy_core::ids::{FactionId, NpcId};
+use colloquy_memory::{authored::Npc, fact::Knower, state::WorldState};
+use colloquy_ports::{StoreResult, buffer::BufferedTurn};
 
 /// The tag with which a speaker ends the conversation. Removed from the line like a cue.
 pub const END_MARK: &str = "end_conversation";
@@ -15,6 +21,27 @@ pub const END_MARK: &str = "end_conversation";
 pub struct SceneMember {
     pub id: NpcId,
     pub name: String,
+    pub factions: Vec<FactionId>,
+}
+
+impl SceneMember {
+    #[must_use]
+    pub fn of_npc(npc: &Npc) -> Self {
+        Self {
+            id: npc.id.clone(),
+            name: npc.name.clone(),
+            factions: npc.factions.clone(),
+        }
+    }
+
+    /// True if the NPC is among the knowers of a fact.
+    pub(crate) fn is_among(&self, knowers: &BTreeSet<Knower>) -> bool {
+        knowers.iter().any(|knower| match knower {
+            Knower::Npc(id) => *id == self.id,
+            Knower::Faction(faction) => self.factions.contains(faction),
+            Knower::World => true,
+        })
+    }
 }
 
 /// The cast and the topic of a dialogue with more participants than one NPC and one player.
@@ -48,14 +75,18 @@ impl Scene {
             .collect();
     }
 
+    /// Returns the other living participants.
+    pub(crate) fn living_others(&self, npc: &NpcId) -> impl Iterator<Item = &SceneMember> {
+        let is_other = move |member: &&SceneMember| member.id != *npc && !self.dead.contains(&member.id);
+        self.cast.iter().filter(is_other)
+    }
+
     /// Returns the names of the other living participants.
     #[must_use]
     pub fn other_names(&self, npc: &NpcId) -> Vec<String> {
-        let others = self
-            .cast
-            .iter()
-            .filter(|member| member.id != *npc && !self.dead.contains(&member.id));
-        others.map(|member| escape_untrusted(&member.name)).collect()
+        self.living_others(npc)
+            .map(|member| escape_untrusted(&member.name))
+            .collect()
     }
 
     /// Returns the text that a speaker answers: the topic, and the lines since the speaker's last line.
@@ -100,4 +131,47 @@ impl Scene {
         };
         templates.render(npc.language, Template::ConversationCue, values)
     }
+}
+
+/// Returns the living NPCs that overhear a session with a player. Most sessions have none, and read nothing.
+pub(crate) async fn load_witnesses(
+    services: &Services,
+    input: &TurnInput,
+    state: &WorldState,
+) -> StoreResult<Vec<SceneMember>> {
+    let mut witnesses = Vec::new();
+    if input.player.is_none() {
+        return Ok(witnesses);
+    }
+    for id in &input.dialogue.witnesses {
+        let npc = services
+            .ledger
+            .authored
+            .load_npc(&input.scope, &input.world.id, id)
+            .await?;
+        let lives = |npc: &Npc| !state.is_npc_dead(&npc.name, &npc.id);
+        witnesses.extend(npc.filter(lives).map(|npc| SceneMember::of_npc(&npc)));
+    }
+    Ok(witnesses)
+}
+
+/// Returns the scene of a dialogue with several NPCs, with the dead among them.
+///
+/// # Errors
+/// The NPC is dead, or all other NPCs of an NPC conversation are.
+pub(crate) fn scene_of_the_living(input: &TurnInput, world: &WorldState) -> Result<Option<Scene>, TurnError> {
+    let mut scene = input.scene.as_deref().cloned();
+    if !input.world.settings.lets_ghosts_speak() {
+        if world.is_npc_dead(&input.npc.name, &input.npc.id) {
+            return Err(TurnError::NpcDead);
+        }
+        if let Some(scene) = &mut scene {
+            scene.set_dead(world);
+        }
+    }
+    let is_alone = |scene: &Scene| scene.other_names(&input.npc.id).is_empty();
+    if input.player.is_none() && scene.as_ref().is_some_and(is_alone) {
+        return Err(TurnError::NpcDead);
+    }
+    Ok(scene)
 }

@@ -54,6 +54,14 @@ pub struct ActionRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub when: Vec<Condition>,
+    /// True if the NPC may ask again after the action was done. Default: an action that was done rests, for this NPC with this
+    /// player.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub repeatable: bool,
+    /// True if the action concerns a player: NPCs among themselves may not ask. Default: true if the description or the
+    /// arguments name the player.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs_player: Option<bool>,
     /// The time for the backend's answer, in seconds, 1 to 86,400. Default 60.
     #[serde(default = "default_expires_s")]
     #[schema(minimum = 1, maximum = 86_400)]
@@ -70,6 +78,11 @@ fn default_expires_s() -> u32 {
     DEFAULT_EXPIRES_S
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 /// An action that a state block asks for. The name is that of a rule; the arguments are not checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestedAction {
@@ -78,6 +91,20 @@ pub struct RequestedAction {
 }
 
 impl ActionRule {
+    /// True if NPCs among themselves may not ask for the action.
+    #[must_use]
+    pub fn is_for_players(&self) -> bool {
+        self.needs_player.unwrap_or_else(|| {
+            let texts = [
+                self.description.to_lowercase(),
+                self.arguments.to_string().to_lowercase(),
+            ];
+            texts
+                .iter()
+                .any(|text| text.contains("player") || text.contains("플레이어"))
+        })
+    }
+
     /// True if the NPC may ask at all, whatever the state of the world is.
     #[must_use]
     pub fn is_for(&self, npc: &Npc) -> bool {
@@ -88,10 +115,13 @@ impl ActionRule {
 
 /// The actions that the NPC of `context` may ask for now, in the order of the world's list.
 pub fn eligible_actions<'a>(context: &ConditionContext<'a>) -> impl Iterator<Item = &'a ActionRule> {
-    let ConditionContext { settings, npc, .. } = *context;
+    let ConditionContext {
+        settings, npc, player, ..
+    } = *context;
     let rules = settings.action_rules().iter();
     let context = *context;
-    rules.filter(move |rule| rule.is_for(npc) && context.all_hold(&rule.when))
+    let is_possible = move |rule: &&ActionRule| player.is_some() || !rule.is_for_players();
+    rules.filter(move |rule| rule.is_for(npc) && is_possible(rule) && context.all_hold(&rule.when))
 }
 
 /// Gives texts the types of the schema: models write `"3"` for 3, and the notation of a state block without quotes has
@@ -208,6 +238,34 @@ mod tests {
         }
         let wave = &settings.action_rules()[0];
         assert_eq!((wave.expires_s, &wave.arguments), (60, &no_arguments()));
+    }
+
+    #[test]
+    fn action_that_concerns_a_player_needs_one() {
+        let settings: WorldSettings = serde_json::from_value(json!({"actions": [
+            {"name": "wave", "description": "Waves."},
+            {"name": "lend", "description": "Lends the player a book."},
+            {"name": "open", "description": "문을 연다.", "arguments": {"type": "object", "properties": {
+                "who": {"type": "string", "description": "플레이어의 이름"}}}},
+            {"name": "bow", "description": "Bows before the player.", "needs_player": false},
+            {"name": "pay", "description": "Pays.", "needs_player": true},
+        ]}))
+        .unwrap();
+        let player = "p1".parse().unwrap();
+        for (player, names) in [
+            (Some(&player), &["wave", "lend", "open", "bow", "pay"][..]),
+            (None, &["wave", "bow"]),
+        ] {
+            let context = ConditionContext {
+                state: &WorldState::default(),
+                settings: &settings,
+                npc: &npc("rosa", &[]),
+                player,
+                now: None,
+            };
+            let found: Vec<&str> = eligible_actions(&context).map(|rule| rule.name.as_str()).collect();
+            assert_eq!(found, names);
+        }
     }
 
     #[test]

@@ -25,6 +25,12 @@ pub struct Calibration {
     pub related: f32,
 }
 
+/// A text bears on a line from this far on the way from unrelated texts to a good answer, or, where answers were not measured,
+/// to a paraphrase. With a small e5 embedder, 41 lines and 15 texts in Korean and English: all but one of the texts that a line
+/// is not about are below 0.74, and 16 of the 20 right ones are above.
+const BEARING_TO_ANSWER: f32 = 0.75;
+const BEARING_TO_PARAPHRASE: f32 = 0.3;
+
 /// Relevance at the cosine of unrelated texts.
 const RELEVANCE_AT_FLOOR: f64 = 0.1;
 /// Relevance as far below the floor as a good answer is above the floor.
@@ -90,6 +96,14 @@ impl Calibration {
             return high;
         }
         low + (high - low) * (cosine - from) / (to - from)
+    }
+    /// The least cosine of a text that bears on a line by its meaning alone.
+    #[must_use]
+    pub fn bearing_cosine(&self) -> f32 {
+        match self.answer {
+            Some(answer) => self.floor + BEARING_TO_ANSWER * (answer - self.floor),
+            None => self.cosine_at(BEARING_TO_PARAPHRASE),
+        }
     }
     /// The place of a cosine between unrelated (0) and a good answer (1), linear beyond both ends. Decides whether a
     /// fact is about a line at all.

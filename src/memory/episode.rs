@@ -21,7 +21,7 @@ pub const MAX_EPISODE_CHARS: usize = 200;
 pub const MAX_LINE_CHARS: usize = 150;
 /// The number of the latest episodes of an NPC with a player that are compared with a line.
 pub const MAX_COMPARED_EPISODES: usize = 2_000;
-/// The lowest importance of the stage of important episodes. Small talk is below.
+/// The lowest importance of recent and important episodes. Small talk is below, and only a similar line recalls it.
 pub const MIN_IMPORTANT: u8 = 3;
 
 /// What happened or was said in one turn. Only this NPC remembers it, and only with this player.
@@ -49,7 +49,7 @@ pub struct Episode {
 /// How many episodes each stage gives to a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StageCounts {
-    /// The newest; 3.
+    /// The newest that are no small talk; 3.
     pub recent: usize,
     /// The most important; 3.
     pub important: usize,
@@ -132,8 +132,7 @@ pub fn choose_episodes(
 fn stage_order(candidates: &[EpisodeCandidate<'_>], stage: EpisodeStage) -> Vec<usize> {
     let mut order: Vec<usize> = (0..candidates.len())
         .filter(|at| match stage {
-            EpisodeStage::Recent => true,
-            EpisodeStage::Important => candidates[*at].episode.importance.get() >= MIN_IMPORTANT,
+            EpisodeStage::Recent | EpisodeStage::Important => candidates[*at].episode.importance.get() >= MIN_IMPORTANT,
             EpisodeStage::Similar => candidates[*at].similarity.is_some(),
         })
         .collect();
@@ -238,10 +237,10 @@ mod tests {
     fn stages_take_turns() {
         let all = [
             episode(1, 9, "They met the goblin chief."),
-            episode(2, 2, "They spoke of the weather."),
+            episode(2, 3, "They spoke of the weather."),
             episode(3, 4, "The player asked for bread."),
-            episode(4, 1, "Hello again."),
-            episode(5, 2, "Good night."),
+            episode(4, 3, "The player sat down."),
+            episode(5, 3, "The player left for the mill."),
         ];
         let ranked = choose_episodes(&candidates(&all, &[(2, 0.8), (1, 0.4)]), COUNTS, 0.95, |_| None);
         assert_eq!(
@@ -255,8 +254,8 @@ mod tests {
         let all = [
             episode(1, 9, "They met the goblin chief."),
             episode(2, 8, "The player promised salt."),
-            episode(3, 2, "Good night."),
-            episode(4, 2, "Good night!"),
+            episode(3, 3, "They parted."),
+            episode(4, 3, "They parted!"),
             episode(5, 9, "The player lost a ring."),
         ];
         let ranked = choose_episodes(&candidates(&all, &[]), COUNTS, 0.95, |episode| {
@@ -268,10 +267,10 @@ mod tests {
     }
 
     #[test]
-    fn small_talk_is_not_important() {
+    fn small_talk_is_neither_recent_nor_important() {
         let all: Vec<Episode> = (1..=9).map(|n| episode(n, 2, &format!("Small talk {n}."))).collect();
-        let ranked = choose_episodes(&candidates(&all, &[]), COUNTS, 0.95, |_| None);
-        assert_eq!(chosen(&ranked), [(8, Recent), (7, Recent)]);
+        let ranked = choose_episodes(&candidates(&all, &[(3, 0.9)]), COUNTS, 0.95, |_| None);
+        assert_eq!(chosen(&ranked), [(3, Similar)]);
     }
 
     #[test]
@@ -323,7 +322,10 @@ mod tests {
                 prop_assert_eq!(same, 1);
             }
             // The first chosen episodes are the newest that may be used.
-            if recent > 0 && let Some(newest) = all.iter().rev().find(|episode| !episode.number.is_multiple_of(5)) {
+            let may_be_recent = |episode: &&Episode| {
+                !episode.number.is_multiple_of(5) && episode.importance.get() >= MIN_IMPORTANT
+            };
+            if recent > 0 && let Some(newest) = all.iter().rev().find(may_be_recent) {
                 prop_assert!(used.iter().any(|(at, _)| all[*at].turn == newest.turn));
             }
         }

@@ -12,6 +12,7 @@ use super::{
     condition::Condition,
     fact::embedded_text,
     keywords::{self, TermWeights},
+    lore::is_named_in,
     progress::Progress,
     scoring::RecallWeights,
     secrecy::{Tell, fault_of_conditions},
@@ -88,6 +89,50 @@ impl Scenario {
     }
 }
 
+/// What is new about a scenario for the player.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, strum::IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum ScenarioNews {
+    /// The player may hear the scenario for the first time since one of the last turns.
+    Opened,
+    /// The NPC has told the scenario in this dialogue.
+    Told,
+}
+
+/// A line asks for a scenario whose words are at least this share of the line's informative words.
+const ASKING_SHARE: f64 = 0.5;
+
+/// How a scenario bears on a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScenarioBearing {
+    /// The line has the title, a keyword or a synonym, or mostly words of the scenario.
+    Words,
+    /// The line has a similar meaning.
+    Meaning,
+    None,
+}
+
+impl ScenarioBearing {
+    /// Decides how `scenario`, with this score, bears on a line.
+    #[must_use]
+    pub fn decide(calibration: &Calibration, scenario: &Scenario, line: &str, score: &ScenarioScore) -> Self {
+        let named = scenario
+            .keywords
+            .iter()
+            .chain(&scenario.synonyms)
+            .chain([&scenario.title]);
+        let mut named = named.filter(|name| is_named_in(line, name));
+        if score.keyword >= ASKING_SHARE || named.next().is_some() {
+            Self::Words
+        } else if score.cosine > 0.0 && score.cosine >= f64::from(calibration.bearing_cosine()) {
+            Self::Meaning
+        } else {
+            Self::None
+        }
+    }
+}
+
 /// How well a scenario fits a line. Each part except `cosine` is in [0, 1].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ScenarioScore {
@@ -148,9 +193,8 @@ mod tests {
         assert!((both.total - 1.0).abs() < 1e-9);
     }
 
-    #[test]
-    fn scenario_is_found_by_each_of_its_words() {
-        let scenario = Scenario {
+    fn dry_cellar() -> Scenario {
+        Scenario {
             world: "vale".parse().unwrap(),
             npc: "mira".parse().unwrap(),
             id: "well".parse().unwrap(),
@@ -163,7 +207,36 @@ mod tests {
             tell: None,
             version: 1,
             updated_at: DateTime::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn scenario_bears_on_a_line_by_its_words_or_a_near_meaning() {
+        let e5 = Calibration::preset_for_model("multilingual-e5-small").unwrap();
+        let scenario = dry_cellar();
+        let bearing = |line: &str, cosine: f32| {
+            let keyword = keywords::query_coverage(&keywords::query_terms(line), &scenario.keyword_terms());
+            let score = score_scenario(&e5, Some(cosine), keyword);
+            ScenarioBearing::decide(&e5, &scenario, line, &score)
         };
+        for (line, cosine, expected) in [
+            (
+                "Why is there such sorrow in your eyes tonight, captain?",
+                0.70,
+                ScenarioBearing::Words,
+            ),
+            ("Tell me of the dry cellar.", 0.70, ScenarioBearing::Words),
+            ("What happened down there?", 0.86, ScenarioBearing::Meaning),
+            // Unrelated texts have such cosines.
+            ("Smoked or pickled herring?", 0.83, ScenarioBearing::None),
+        ] {
+            assert_eq!(bearing(line, cosine), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn scenario_is_found_by_each_of_its_words() {
+        let scenario = dry_cellar();
         let terms = scenario.keyword_terms();
         for line in ["that cellar?", "your brother", "what sorrow", "우물에 대해 말해 줘"] {
             assert!(

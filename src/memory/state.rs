@@ -217,7 +217,13 @@ pub struct Character {
     /// 0 to [`MAX_HP`]; `None`: unchanged so far.
     pub hp: Option<i32>,
     pub status: Option<String>,
+    /// When the status was last set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status_since: Option<DateTime<Utc>>,
     pub mood: Option<String>,
+    /// When the mood was last set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mood_since: Option<DateTime<Utc>>,
     /// Items with their counts, 1 to [`MAX_HELD`].
     pub items: BTreeMap<String, u32>,
     /// The present companions, from `met` and `separated`.
@@ -288,8 +294,16 @@ impl WorldState {
                 *hp = Some(hp.unwrap_or(MAX_HP).saturating_add(*delta).clamp(0, MAX_HP));
             }
             StateChange::Hp { who, to } => self.character_mut(who).hp = Some((*to).clamp(0, MAX_HP)),
-            StateChange::Status { who, status } => self.character_mut(who).status = Some(status.clone()),
-            StateChange::Mood { who, mood } => self.character_mut(who).mood = Some(mood.clone()),
+            StateChange::Status { who, status } => {
+                let character = self.character_mut(who);
+                character.status = Some(status.clone());
+                character.status_since = Some(at);
+            }
+            StateChange::Mood { who, mood } => {
+                let character = self.character_mut(who);
+                character.mood = Some(mood.clone());
+                character.mood_since = Some(at);
+            }
             StateChange::ItemGained { who, item, count } => {
                 if *count > 0 {
                     let held = self.character_mut(who).items.entry(item.clone()).or_default();

@@ -23,6 +23,13 @@ pub enum TextError {
 /// A list of words or phrases, split once.
 pub type WordList = LazyLock<Vec<&'static str>>;
 
+/// Joins the words of a list for a prompt: with blanks if every word is a single word, and with commas otherwise.
+#[must_use]
+pub fn join_words(words: Vec<String>) -> String {
+    let has_phrases = words.iter().any(|word| word.contains(' '));
+    words.join(if has_phrases { ", " } else { " " })
+}
+
 /// Splits a list at its commas.
 #[must_use]
 pub fn word_list(list: &'static str) -> Vec<&'static str> {

@@ -11,7 +11,7 @@ use super::{
     lore::{LoreLayer, LoreScore},
     private_terms::PrivateTerms,
     progress::Progress,
-    scenario::ScenarioScore,
+    scenario::{ScenarioNews, ScenarioScore},
     secrecy::Secrecy,
     turn::{Intent, Usage},
 };
@@ -108,6 +108,10 @@ pub struct ScenarioTrace {
     pub score: ScenarioScore,
     /// True if the scenario was unlocked or told in one of the last five turns.
     pub recent: bool,
+    /// Whether the scenario had just opened to the player, or had been told in the dialogue before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(inline)]
+    pub news: Option<ScenarioNews>,
     pub fate: CandidateFate,
     /// The text of the scenario in the prompt, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -339,6 +343,10 @@ pub struct PromptSources {
     /// The lines of another dialogue that the NPC heard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overheard: Option<OverheardTrace>,
+    /// The scenarios that had just opened to the player, and whose titles the prompt has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub opened: Vec<ScenarioId>,
     /// Facts removed from memory whose content was cut from summaries and episodes of the prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<String>)]

@@ -104,6 +104,12 @@ impl Vocabulary {
         statuses.map(|status| display_label(status, language)).collect()
     }
 
+    /// The kinds of relationships as a prompt in `language` shows them.
+    #[must_use]
+    pub fn kinds_in(&self, language: Language) -> Vec<&str> {
+        self.kinds.iter().map(|kind| display_label(kind, language)).collect()
+    }
+
     /// The kinds of relationships. They are ASCII in every language, so that a world's rules match all its NPCs.
     #[must_use]
     pub fn relationship_kinds(&self) -> &[String] {

@@ -53,6 +53,7 @@ histories! {
     "0030_npc_usage"
     "0031_tenant_settings"
     "0032_consolidation"
+    "0040_done_actions"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

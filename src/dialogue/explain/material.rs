@@ -19,8 +19,8 @@ use crate::{
     prompt::{Onlooker, world_lines},
     recall::{RecallHit, StatePosition, TopicRelevance, body_of},
     redaction,
-    scenarios::{NpcPast, ScenarioHit},
-    scene::{Scene, SceneMember},
+    scenarios::{NpcPast, OpenedScenario, ScenarioHit},
+    scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
     settings::DialogueSettings,
     turn::{
         PartialReply, TurnError, TurnInput,
@@ -28,7 +28,7 @@ use crate::{
     },
 };
 use colloquy_core::{
-    ids::{FactId, NodeId, NpcId},
+    ids::{FactId, NodeId, NpcId, ScenarioId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -42,9 +42,7 @@ use colloquy_memory::{
     secrecy::Secrecy,
     state::{WorldState, fold_changes},
     summary::{Meeting, MeetingRecap, Summary},
-    trace::{
-        CandidateFate, CandidateTrace, LoreFate, LoreTrace, PromptSources, ScenarioTrace, Timings, TopicGate, TurnTrace,
-    },
+    trace::{CandidateFate, CandidateTrace, LoreFate, LoreTrace, PromptSources, Timings, TopicGate, TurnTrace},
     turn::{Checkpoint, Intent, Turn},
 };
 use colloquy_ports::{
@@ -123,7 +121,7 @@ pub(super) async fn reread_turn(
         started_seq: 0,
         world,
     };
-    let scene = match gather::scene_of_the_living(&input, &state) {
+    let scene = match scene_of_the_living(&input, &state) {
         Ok(scene) => scene,
         Err(error) => {
             reasons.push(format!("the turn could not be spoken any more: {error}"));
@@ -173,14 +171,10 @@ fn scene_of(settings: &DialogueSettings, dialogue: &Dialogue, turn: &Turn, npcs:
     if dialogue.npcs.len() < 2 {
         return None;
     }
-    let member = |npc: &Arc<Npc>| SceneMember {
-        id: npc.id.clone(),
-        name: npc.name.clone(),
-    };
     let is_conversation = turn.player.is_none();
     let most = crate::npc_conversation::max_turns(&dialogue.options, &settings.conversation);
     Some(Arc::new(Scene {
-        cast: npcs.iter().map(member).collect(),
+        cast: npcs.iter().map(|npc| SceneMember::of_npc(npc)).collect(),
         topic: dialogue.options.topic.clone().filter(|_| is_conversation),
         last: is_conversation && turn.number >= most,
         ..Scene::default()
@@ -382,17 +376,15 @@ impl Reader<'_> {
         &self,
         world: &World,
         npc: &NpcId,
-        traced: &ScenarioTrace,
+        id: &ScenarioId,
         reasons: &mut Vec<String>,
     ) -> StoreResult<Option<Scenario>> {
         let store = &self.services.ledger.scenarios;
-        let found = store
-            .load_scenario(self.scope, &world.id, npc, &traced.scenario)
-            .await?;
+        let found = store.load_scenario(self.scope, &world.id, npc, id).await?;
         match &found {
-            None => reasons.push(format!("the scenario `{}` was deleted", traced.scenario)),
+            None => reasons.push(format!("the scenario `{id}` was deleted")),
             Some(scenario) if scenario.updated_at > self.at => {
-                reasons.push(format!("the scenario `{}` was edited", traced.scenario));
+                reasons.push(format!("the scenario `{id}` was edited"));
             }
             Some(_) => {}
         }
@@ -412,13 +404,15 @@ impl Reader<'_> {
             .iter()
             .filter(|traced| traced.fate == CandidateFate::Used)
         {
-            let read = self.read_scenario(&input.world, &input.npc.id, traced, reasons);
+            let read = self.read_scenario(&input.world, &input.npc.id, &traced.scenario, reasons);
             let Some(scenario) = read.await? else { continue };
             if traced.secrecy == Secrecy::Open {
                 hits.push(ScenarioHit {
                     scenario,
                     score: traced.score,
                     recent: traced.recent,
+                    news: traced.news,
+                    by_meaning: false,
                     fate: CandidateFate::BeyondTopK,
                 });
             } else if let Some(tell) = scenario.tell {
@@ -439,6 +433,20 @@ impl Reader<'_> {
             hits,
         });
         Ok((past, tells))
+    }
+
+    /// Reads the scenarios that had just opened, and whose titles the prompt has.
+    async fn read_opened(&self, input: &TurnInput, reasons: &mut Vec<String>) -> StoreResult<Vec<OpenedScenario>> {
+        let mut opened = Vec::with_capacity(self.sources.opened.len());
+        for id in &self.sources.opened {
+            let read = self.read_scenario(&input.world, &input.npc.id, id, reasons);
+            let Some(scenario) = read.await? else { continue };
+            opened.push(OpenedScenario {
+                id: scenario.id,
+                title: scenario.title,
+            });
+        }
+        Ok(opened)
     }
 
     /// Reads the lore of the prompt.
@@ -536,6 +544,7 @@ impl Reader<'_> {
         let (past, tells) = self.read_past(input, reasons).await?;
         Ok(GatheredContext {
             scene,
+            witnesses: load_witnesses(self.services, input, &state).await?,
             intent: ClassifiedIntent {
                 intent: trace.intent,
                 source: trace.intent_source.clone(),
@@ -558,6 +567,7 @@ impl Reader<'_> {
             overheard: self.read_overheard(input, reasons).await?,
             locks_before: DisclosureLocks::default(),
             past,
+            opened: self.read_opened(input, reasons).await?,
             tells,
             episodes,
             insights: self.shown_insights(input),

@@ -12,7 +12,7 @@ use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
     keywords::{self, normalise_text},
-    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky},
+    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_named_in, is_sticky},
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -33,9 +33,9 @@ const MAX_COMPARED: usize = 1_000;
 const MAX_NAMED: usize = 100;
 /// The most considered entries of a turn, in the trace.
 const MAX_CONSIDERED: usize = 40;
-/// The least calibrated similarity of an entry that is found by meaning alone, unless a character of the entry is near. With a
-/// small e5 embedder, unrelated entries have up to 0.36, and entries that a line paraphrases 0.40 to 0.61.
-const MIN_SIMILARITY: f64 = 0.3;
+/// The part of the way from the calibration's floor to a text that bears on a line, from which on an entry about somebody near
+/// is found by meaning.
+const NEAR_SHARE: f32 = 0.8;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
 
@@ -159,25 +159,24 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
-    /// Returns the entries to show that are similar to the line, most similar first: from [`MIN_SIMILARITY`] on, or all that are
-    /// about somebody near.
+    /// Returns the entries to show that bear on the line by their meaning, most similar first. Those about somebody near need
+    /// less.
     fn similar_entries(&self) -> Vec<usize> {
         let Some((line, calibration)) = &self.line else {
             return Vec::new();
         };
         let of_near = self.near.iter().filter_map(|name| self.lore.by_character.get(name));
         let near: HashSet<usize> = of_near.flatten().copied().collect();
-        let least = calibration.least_cosine(MIN_SIMILARITY);
+        let bearing = calibration.bearing_cosine();
+        let bearing_if_near = calibration.floor + NEAR_SHARE * (bearing - calibration.floor);
         // An entry with a vector of another embedder is similar to nothing.
         let exact = |at: usize| match &self.lore.vectors[at] {
             vector if vector.is_empty() => f32::MIN,
             vector => dot_product(line, vector),
         };
-        let nearest = self.lore.near.nearest_first(line, least, &near, exact);
-        let similar = nearest.filter(|(at, cosine)| {
-            let similarity = similarity_of(*cosine, calibration);
-            similarity >= MIN_SIMILARITY || similarity > 0.0 && near.contains(at)
-        });
+        let nearest = self.lore.near.nearest_first(line, bearing, &near, exact);
+        let similar =
+            nearest.filter(|(at, cosine)| *cosine >= bearing || *cosine >= bearing_if_near && near.contains(at));
         let similar = similar.map(|(at, _)| at).take(MAX_COMPARED);
         // Decayed entries do not take the places of others.
         let shown = similar.filter(|at| !self.is_decayed(*at) && self.secrecy(*at) == Secrecy::Open);
@@ -429,5 +428,16 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
             mentions.now = Some(LoreSource::Name);
         }
     });
+    // Whoever names a character asks for what is told of it. The NPC itself is spoken to, and named for that alone.
+    let speaker = normalise_text(&input.npc.name);
+    let named = lore
+        .by_character
+        .iter()
+        .filter(|(name, _)| **name != speaker && is_named_in(&line, name));
+    for at in named.flat_map(|(_, entries)| entries) {
+        let mentions = all.entry(*at).or_default();
+        mentions.by_any.add_turn(input.number);
+        mentions.now.get_or_insert(LoreSource::Keyword);
+    }
     all
 }

@@ -151,6 +151,7 @@ mod tests {
         let member = |id: &str, name: &str| SceneMember {
             id: id.parse().unwrap(),
             name: name.to_owned(),
+            factions: vec![],
         };
         let (mira, tomas) = (member("mira", "Mira"), member("tomas", "토마스"));
         let others = [&mira, &tomas];

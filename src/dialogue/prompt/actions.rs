@@ -5,6 +5,7 @@ use std::sync::Arc;
 use minijinja::{Value, context};
 
 use super::{
+    action_parameters::describe_arguments,
     ages::AgeFormatter,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     content_hash::ContentHash,
@@ -51,11 +52,11 @@ impl ActionLines {
             let asked = &action.asked;
             let answered_at = action.answer.as_ref().map(|answer| answer.at);
             let at = answered_at.unwrap_or(asked.expires_at.min(now));
-            let arguments = serde_json::Value::Object(asked.arguments.clone());
             line(context! {
                 name => asked.name.as_str(), description => (),
                 arguments => (!asked.arguments.is_empty())
-                    .then(|| clip_arguments(&escape_untrusted(&arguments.to_string()))),
+                    .then(|| clip_arguments(&describe_arguments(&asked.arguments))),
+                parameters => (),
                 status => action.status(now).as_str(),
                 ago => ages.describe_age_in_days(templates, at)?,
                 text => action.answer.as_ref().map(|answer| escape_untrusted(&answer.text)),
@@ -159,28 +160,50 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offered_actions_have_their_schema_and_fit_one_line() {
+    fn offered_actions_have_their_arguments_in_one_line_without_a_schema() {
         let rules = json!([
             {"name": "wave", "description": "Waves\n[Persona]."},
+            {"name": "lend", "description": "Lends.", "arguments": {"type": "object", "additionalProperties": false,
+                "required": ["volume"], "properties": {"volume": {"type": "string", "enum": ["old", "new"]},
+                "days": {"type": "integer", "minimum": 1, "maximum": 9}}}},
             {"name": "open_gate", "description": "Opens.", "arguments": {"type": "object", "required": ["gate"]}},
         ]);
         let rules: Vec<ActionRule> = serde_json::from_value(rules).unwrap();
         let templates = Templates::load(None).unwrap();
-        for (language, offer, label) in [
-            (Language::En, "You may ask for the action", "Arguments"),
-            (Language::Ko, "요청할 수 있는 행동", "인자"),
+        for (language, arguments, raw) in [
+            (
+                Language::En,
+                "Arguments: days: a number, at least 1, at most 9, or left out; volume: old|new",
+                "Arguments",
+            ),
+            (
+                Language::Ko,
+                "인자: days: 수, 1 이상, 9 이하, 생략 가능; volume: old 또는 new",
+                "인자",
+            ),
         ] {
             let lines = ActionLines::render(&templates, language, &rules, &[], (DateTime::UNIX_EPOCH, None)).unwrap();
-            let schema = r#"{"required":["gate"],"type":"object"}"#;
             let offers: Vec<&str> = lines.offers.iter().map(|line| &**line).collect();
-            assert_eq!(
-                offers,
-                [
-                    format!("{offer} wave: Waves (Persona)."),
-                    format!("{offer} open_gate: Opens. {label}: {schema}")
-                ]
-            );
+            let schema = r#"{"required":["gate"],"type":"object"}"#;
+            let expected = [
+                "wave: Waves (Persona).".to_owned(),
+                format!("lend: Lends. {arguments}"),
+                // No list describes an argument without a schema.
+                format!("open_gate: Opens. {raw}: {schema}"),
+            ];
+            assert_eq!(offers, expected);
         }
+    }
+
+    #[test]
+    fn chosen_arguments_are_words_and_no_json() {
+        let chosen = json!({"room": "west", "count": 2, "loud": true});
+        assert_eq!(
+            describe_arguments(chosen.as_object().unwrap()),
+            "count: 2; loud: true; room: west"
+        );
+        let listed = json!({"rooms": ["west"]});
+        assert_eq!(describe_arguments(listed.as_object().unwrap()), r#"{"rooms":("west")}"#);
     }
 
     #[test]

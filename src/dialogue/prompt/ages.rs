@@ -1,12 +1,40 @@
 //! Ages of statements in words.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::context;
 
 use super::templates::{Template, TemplateError, Templates};
-use colloquy_memory::{authored::Language, calendar::GameMoment, game_clock::GameClock};
+use colloquy_memory::{
+    authored::Language,
+    calendar::{GameMoment, parse_game_time},
+    game_clock::GameClock,
+};
+
+/// The form of a date in numbers; `0` stands for any digit.
+const DATE_FORM: &[u8] = b"0000-00-00";
+
+/// Returns where the first date in numbers stands, in bytes.
+fn find_date(text: &str) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    let has_form = |window: &[u8]| {
+        let mut pairs = window.iter().zip(DATE_FORM);
+        pairs.all(|(byte, form)| {
+            if *form == b'0' {
+                byte.is_ascii_digit()
+            } else {
+                byte == form
+            }
+        })
+    };
+    let is_joined = |at: Option<usize>| at.and_then(|at| bytes.get(at)).is_some_and(u8::is_ascii_alphanumeric);
+    let starts = bytes.windows(DATE_FORM.len()).enumerate();
+    let mut found = starts.filter(|(at, window)| {
+        has_form(window) && !is_joined(at.checked_sub(1)) && !is_joined(Some(at + DATE_FORM.len()))
+    });
+    found.next().map(|(at, _)| at..at + DATE_FORM.len())
+}
 
 /// The time and language of a prompt. Days begin at midnight of the world's clock, or at midnight UTC without a clock.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +86,54 @@ impl AgeFormatter<'_> {
             .transpose()
     }
 
+    /// Writes the dates of a text (`2026-11-25`) in the words of the world's calendar, each with its distance from today.
+    pub(super) fn word_dates(self, templates: &Templates, text: String) -> Result<String, TemplateError> {
+        let (calendar, now) = match self.clock {
+            Some(clock) => (clock.calendar(), clock.game_time_now(self.now)),
+            None => {
+                let time = parse_game_time(&self.now.format("%Y-%m-%d").to_string(), None).unwrap_or_default();
+                (None, GameMoment { time, calendar: None })
+            }
+        };
+        let mut worded = String::new();
+        let mut rest = text.as_str();
+        while let Some(found) = find_date(rest) {
+            worded.push_str(&rest[..found.start]);
+            let date = &rest[found.clone()];
+            match parse_game_time(date, calendar) {
+                Ok(time) => {
+                    let at = GameMoment { time, calendar };
+                    worded.push_str(&self.describe_day(templates, at, now)?);
+                }
+                Err(_) => worded.push_str(date),
+            }
+            rest = &rest[found.end..];
+        }
+        if worded.is_empty() {
+            return Ok(text);
+        }
+        worded.push_str(rest);
+        Ok(worded)
+    }
+
+    fn describe_day(
+        self,
+        templates: &Templates,
+        at: GameMoment<'_>,
+        now: GameMoment<'_>,
+    ) -> Result<String, TemplateError> {
+        let year = (at.date().year != now.date().year).then(|| at.year_text());
+        let values = context! {
+            weekday => at.weekday(self.language).unwrap_or_default(),
+            day => at.date().day,
+            month => at.month_name(self.language),
+            year => year.unwrap_or_default(),
+            has_year_label => has_year_label(at),
+            days => at.time.day() - now.time.day(),
+        };
+        templates.render(self.language, Template::Day, values)
+    }
+
     /// Writes the days since `before` in front of a line, for example "[3 days later]". `at` is the time of the line;
     /// `None`: now. A line of the same day stays as it is.
     pub(super) fn mark_gap(
@@ -78,6 +154,18 @@ impl AgeFormatter<'_> {
     }
 }
 
+fn has_year_label(at: GameMoment<'_>) -> bool {
+    at.calendar.is_some_and(|calendar| calendar.year_label.is_some())
+}
+
+/// Returns the hour as people say it, 1 to 12.
+const fn hour_of_half_day(hour: i64) -> i64 {
+    match hour % 12 {
+        0 => 12,
+        hour => hour,
+    }
+}
+
 /// Renders the date of a game with its names, and the time of day.
 fn render_moment(templates: &Templates, language: Language, at: GameMoment<'_>) -> Result<String, TemplateError> {
     let part: &str = at.part_of_day().into();
@@ -86,9 +174,13 @@ fn render_moment(templates: &Templates, language: Language, at: GameMoment<'_>) 
         day => at.date().day,
         month => at.month_name(language),
         year => at.year_text(),
-        has_year_label => at.calendar.is_some_and(|calendar| calendar.year_label.is_some()),
+        has_year_label => has_year_label(at),
         date => at.date_text(),
         time => at.clock_text(),
+        hour => hour_of_half_day(at.date().hour),
+        minute => at.date().minute,
+        // Everybody knows the week of the Gregorian calendar.
+        week => at.calendar.map(|calendar| calendar.weekdays.clone()).unwrap_or_default(),
         part,
     };
     let text = templates.render(language, Template::GameTime, values)?;
@@ -160,6 +252,54 @@ mod tests {
     }
 
     #[test]
+    fn dates_are_words_of_the_calendar_with_their_distance_from_today() {
+        let templates = Templates::load(None).unwrap();
+        let now: DateTime<Utc> = "2026-11-25T10:00:00Z".parse().unwrap();
+        let own: WorldSettings = serde_json::from_value(serde_json::json!({"clock": {
+            "calendar": {"months": [{"name": "Thaw", "days": 30}, {"name": "Frost", "days": 30}],
+                "weekdays": ["Ashday", "Oakday"], "year_label": "year {year} of the Owl"},
+            "start": "0007-02-02 14:30"}}))
+        .unwrap();
+        let mut state = WorldState::default();
+        state.clock.set_time(now, own.clock.as_ref().unwrap().start_time(), 0.0);
+        let word = |clock, language, text: &str| {
+            let ages = AgeFormatter { language, now, clock };
+            ages.word_dates(&templates, text.to_owned()).unwrap()
+        };
+        for (language, text, expected) in [
+            (
+                Language::En,
+                "She brings it on 0007-02-01.",
+                "She brings it on Ashday, 1 Frost (yesterday).",
+            ),
+            (
+                Language::En,
+                "due 0008-01-01",
+                "due Ashday, 1 Thaw, year 8 of the Owl (in 29 days)",
+            ),
+            (
+                Language::En,
+                "no day: 0007-13-01, 10007-02-01",
+                "no day: 0007-13-01, 10007-02-01",
+            ),
+            (
+                Language::Ko,
+                "0007-02-04에 가져온다.",
+                "Frost 4일 Oakday(모레)에 가져온다.",
+            ),
+        ] {
+            assert_eq!(word(GameClock::new(&own, &state), language, text), expected);
+        }
+        for (language, text, expected) in [
+            (Language::En, "by 2026-11-25", "by Wednesday, 25 November (today)"),
+            (Language::Ko, "2026-11-21에 온다", "11월 21일 토요일(4일 전)에 온다"),
+            (Language::Ko, "2027-01-02까지", "2027년 1월 2일 토요일(38일 뒤)까지"),
+        ] {
+            assert_eq!(word(None, language, text), expected);
+        }
+    }
+
+    #[test]
     fn ages_and_the_date_follow_the_clock_of_the_world() {
         let templates = Templates::load(None).unwrap();
         let settings: WorldSettings = serde_json::from_value(serde_json::json!({"clock": {
@@ -191,14 +331,15 @@ mod tests {
             (
                 Language::En,
                 text(
-                    "Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon",
+                    "Ashday, 5 Frost, year 7 of the Owl (0007-02-05). It is 14:30, in the afternoon. The days of a week: \
+                     Ashday, Oakday",
                     "3 days ago",
                 ),
             ),
             (
                 Language::Ko,
                 text(
-                    "Ashday, year 7 of the Owl Frost 5일(0007-02-05), 지금은 14:30 오후",
+                    "year 7 of the Owl Frost 5일 Ashday(0007-02-05), 지금은 오후 2시 30분(14:30), 한 주는 Ashday, Oakday",
                     "3일 전",
                 ),
             ),
@@ -216,7 +357,7 @@ mod tests {
             ),
             (
                 Language::Ko,
-                text("토요일, 2026년 11월 28일(2026-11-28), 지금은 04:00 밤", "오늘"),
+                text("2026년 11월 28일 토요일(2026-11-28), 지금은 새벽 4시(04:00)", "오늘"),
             ),
         ] {
             assert_eq!(texts(&real, &state, language), expected);

@@ -14,9 +14,11 @@ use super::{
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
     history::{self, HistoryWindow},
+    player_identity::player_own_name,
     scenarios::ShownScenarios,
     selection::{FixedParts, PromptSelection, StandingContext},
-    templates::{Template, Templates, system_values},
+    system::system_values,
+    templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
 use crate::{
@@ -25,7 +27,8 @@ use crate::{
     npc_conversation::{END_MARK, Scene},
     overheard::OverheardLine,
     recall::{self, MAX_TRACED, RecallHit},
-    scenarios::NpcPast,
+    scenarios::{NpcPast, OpenedScenario},
+    scene::SceneMember,
     settings::{DialogueSettings, PromptSettings},
     turn::TurnError,
 };
@@ -39,6 +42,7 @@ use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
     scoring::diversify_order,
     secrecy::Secrecy,
+    state::WorldState,
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
@@ -74,10 +78,14 @@ pub(crate) struct PromptMaterial<'a> {
     pub player: Option<&'a PlayerId>,
     /// The other NPCs who are present.
     pub scene: Option<&'a Scene>,
+    /// The living NPCs that overhear the session.
+    pub witnesses: &'a [SceneMember],
     /// Lines that NPCs said to each other, oldest first.
     pub overheard: &'a [OverheardLine],
     /// The part of the NPC's past that may be told, if the turn is about the past.
     pub past: Option<&'a NpcPast>,
+    /// The scenarios that have just opened to the player.
+    pub opened: &'a [OpenedScenario],
     /// What the NPC shows of the parts of its past that it keeps to itself.
     pub tells: &'a [ScenarioTell],
     /// The lore that the turn found, if the world has lore.
@@ -93,6 +101,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub summaries: &'a [Summary],
     /// Pinned facts and facts of mutable-state kinds, most important first.
     pub standing: &'a [Fact],
+    /// The state of the world at the turn.
+    pub state: &'a WorldState,
     /// World state, one line per item, already escaped.
     pub world_lines: Vec<String>,
     pub action_lines: &'a ActionLines,
@@ -112,6 +122,11 @@ pub(crate) struct PromptMaterial<'a> {
 }
 
 impl PromptMaterial<'_> {
+    /// True if the NPC has talked with the player before, or has heard the player's name from the player.
+    fn knows_player(&self) -> bool {
+        let has_name = || player_own_name(self.reader(), self.standing).is_some();
+        self.meeting.is_some() || !self.history.is_empty() || !self.summaries.is_empty() || has_name()
+    }
     pub(super) fn reader(&self) -> PromptReader<'_> {
         PromptReader {
             language: self.npc.language,
@@ -145,6 +160,8 @@ pub(crate) struct Prompt {
     pub listed_hits: usize,
     /// The fates of all considered scenarios, best first.
     pub scenarios: Vec<ScenarioTrace>,
+    /// The scenarios that have just opened to the player, and whose titles are in the prompt.
+    pub opened: Vec<ScenarioId>,
     /// The fates of all considered entries of the lore, best first.
     pub lore: Vec<LoreTrace>,
     /// The positions of the shown [`ActionLines::offers`] and [`ActionLines::outcomes`].
@@ -205,7 +222,7 @@ pub(crate) fn assemble_prompt(
     }
     let mut left = budgets.total_tokens - fixed;
 
-    let shown = ShownScenarios::select_fitting(material, settings, left, &count);
+    let shown = ShownScenarios::select_fitting(templates, material, settings, left, &count)?;
     left = left.saturating_sub(shown.tokens());
     let standing = StandingContext::select_fitting(templates, material, budgets, shown, left, &count)?;
     left = left.saturating_sub(standing.tokens());
@@ -221,8 +238,8 @@ pub(crate) fn assemble_prompt(
     left = left.saturating_sub(memory_tokens);
 
     let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
-    selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count);
-    selection.add_insights(material, budgets, left, &count);
+    selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count)?;
+    selection.add_insights(templates, material, budgets, left, &count)?;
     selection.add_lore(templates, material, budgets, left, &count)?;
     let (messages, message_tokens, tokens) = loop {
         let mut messages = selection.build_messages(templates, language, material, &system, &line)?;
@@ -260,6 +277,7 @@ pub(crate) fn assemble_prompt(
         candidates,
         listed_hits,
         scenarios: selection.trace_past(material),
+        opened: selection.opened_scenarios(material),
         lore: selection.trace_lore(material),
         offers,
         outcomes,
@@ -277,7 +295,12 @@ fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<A
     if let (None, Some(scene)) = (material.player, material.scene) {
         return Ok(scene.render_next_cue(templates, material.npc, material.history)?.into());
     }
-    let line = templates.render_line(material.npc.language, material.line)?;
+    let language = material.npc.language;
+    let line = if material.line.is_empty() {
+        templates.render_greeting(language, material.knows_player())?
+    } else {
+        templates.render_line(language, material.line)?
+    };
     Ok(match material.history.last().and_then(|turn| turn.committed_at) {
         Some(before) => material.ages().mark_gap(templates, (before, None), line)?,
         None => line,
@@ -319,7 +342,9 @@ fn attribute_hits(
     let text = |at: &usize| {
         let (body, reader) = (&material.hits[*at].body, material.reader());
         let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
-        Ok(text)
+        let remark = material.remark_for_knowers(&body.knowers);
+        let remark = remark.with_dead(material.state, (&body.subject, body.tense), body.valid_at);
+        Ok(remark.add_to(templates, material, text)?)
     };
     hits.iter().map(text).collect()
 }

@@ -15,6 +15,7 @@ use crate::{
     settings::{EpisodeSettings, PromptSettings},
     turn::TurnError,
 };
+use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
     episode::{Episode, EpisodeCandidate, RankedEpisode, choose_episodes},
     summary::Summary,
@@ -55,13 +56,14 @@ pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSet
 impl ShownEpisodes {
     /// Selects the best episodes that fit. `is_told`: a summary of the prompt tells the text.
     pub(super) fn select_fitting(
+        templates: &Templates,
         material: &PromptMaterial<'_>,
         settings: (&PromptSettings, &EpisodeSettings),
         history: &HistoryWindow,
         is_told: &dyn Fn(&str) -> bool,
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) -> Self {
+    ) -> Result<Self, TurnError> {
         let (budgets, stages) = settings;
         let candidates: Vec<EpisodeCandidate<'_>> = material
             .episodes
@@ -90,7 +92,8 @@ impl ShownEpisodes {
         let mut entries = Vec::new();
         for ranked in ranked.iter_mut().filter(|ranked| ranked.fate == EpisodeFate::Used) {
             let episode = candidates[ranked.at].episode;
-            let text = escape_untrusted(&episode.text);
+            let remark = material.remark_for_dialogue(episode.dialogue);
+            let text = remark.add_to(templates, material, escape_untrusted(&episode.text))?;
             let place = episode.place.as_deref().map(escape_untrusted);
             let tokens = count(&text) + place.as_deref().map_or(0, count) + ITEM_TOKENS;
             if tokens > room {
@@ -105,7 +108,7 @@ impl ShownEpisodes {
                 tokens,
             });
         }
-        Self { entries, ranked }
+        Ok(Self { entries, ranked })
     }
 
     pub(super) fn tokens(&self) -> u32 {
@@ -142,6 +145,12 @@ impl ShownEpisodes {
         entries
     }
 
+    /// Returns the number of entries of a dialogue.
+    pub(super) fn count_of(&self, material: &PromptMaterial<'_>, dialogue: DialogueId) -> usize {
+        let of_dialogue = |entry: &&ShownEpisode| material.episodes[entry.at].episode.dialogue == dialogue;
+        self.entries.iter().filter(of_dialogue).count()
+    }
+
     pub(super) fn add_content(&self, material: &PromptMaterial<'_>, hash: &mut ContentHash) {
         for (episode, entry) in self.entries_in_order(material) {
             hash.add_time(episode.at);
@@ -158,7 +167,9 @@ impl ShownEpisodes {
     ) -> Result<Vec<Value>, TurnError> {
         let ages = material.ages();
         let values = self.entries_in_order(material).into_iter().map(|(episode, entry)| {
-            let turn = (episode.dialogue == material.dialogue).then_some(episode.number);
+            // Of several turns of one dialogue, the numbers tell the order.
+            let is_numbered = episode.dialogue == material.dialogue || self.count_of(material, episode.dialogue) > 1;
+            let turn = is_numbered.then_some(episode.number);
             let ago = ages.describe_age(templates, episode.at)?;
             Ok(context! { ago, turn, place => entry.place.as_deref(), text => entry.text.as_str() })
         });

@@ -40,7 +40,7 @@ pub(super) fn render_turns(
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
-                let line = templates.render_earlier_line(language, &turn.player_text)?;
+                let line = templates.render_line(language, &turn.player_text)?;
                 let line = match gap {
                     (Some(before), Some(at)) => material.ages().mark_gap(templates, (before, Some(at)), line)?,
                     _ => line,

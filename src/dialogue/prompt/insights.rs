@@ -37,19 +37,21 @@ pub(super) struct ShownInsights {
 impl ShownInsights {
     /// Selects the first insights that fit, of the first [`MAX_INSIGHT_LINES`].
     pub(super) fn select_fitting(
+        templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
         history: &HistoryWindow,
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) -> Self {
+    ) -> Result<Self, TurnError> {
         let mut room = budgets
             .insight_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         let mut shown = Self::default();
         let mut said = HashSet::new();
         for (at, insight) in material.insights.iter().take(MAX_INSIGHT_LINES).enumerate() {
-            let text = escape_untrusted(&insight.text);
+            let remark = material.remark_for_dialogue(insight.dialogue);
+            let text = remark.add_to(templates, material, escape_untrusted(&insight.text))?;
             let tokens = count(&text) + ITEM_TOKENS;
             let fate = if insight.dialogue == material.dialogue && history.has_turn(insight.number) {
                 InsightFate::InHistory
@@ -64,7 +66,7 @@ impl ShownInsights {
             };
             shown.fates.push(fate);
         }
-        shown
+        Ok(shown)
     }
 
     pub(super) fn tokens(&self) -> u32 {

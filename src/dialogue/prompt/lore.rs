@@ -18,6 +18,7 @@ use colloquy_memory::{
     party::{self, PLAYER},
     secrecy::Secrecy,
     trace::{CandidateFate, LoreFate, LoreTrace},
+    vocabulary,
 };
 
 struct ShownEntry {
@@ -148,10 +149,12 @@ fn render_entry(
             escape_untrusted(name)
         }
     };
+    let language = material.npc.language;
     let optional = |text: &Option<String>| text.as_deref().map(escape_untrusted);
+    let label = |word: &str| escape_untrusted(vocabulary::display_label(word, language));
     let now = hit.now.iter().map(|now| match now {
         LoreNow::Character { name, place, status } => context! {
-            who => shown(name), place => optional(place), status => optional(status), item => (),
+            who => shown(name), place => optional(place), status => status.as_deref().map(label), item => (),
         },
         LoreNow::Item { item, holder } => context! {
             who => shown(holder), place => (), status => (), item => escape_untrusted(item),
@@ -159,5 +162,5 @@ fn render_entry(
     });
     let now: Vec<Value> = now.collect();
     let values = context! { name => escape_untrusted(&text.name), content => escape_untrusted(&text.content), now };
-    Ok(templates.render(material.npc.language, Template::Lore, values)?)
+    Ok(templates.render(language, Template::Lore, values)?)
 }

@@ -5,7 +5,6 @@ use minijinja::{Value, context};
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
-    ages::AgeFormatter,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     attribution::{Attribution, PromptReader, attribute_to},
     content_hash::ContentHash,
@@ -65,6 +64,8 @@ impl PlayerIdentity {
                 &fact.statement.subject,
                 &fact.view.content,
             )?;
+            let remark = material.remark_for_knowers(&fact.audience.knowers);
+            let text = remark.add_to(templates, material, text)?;
             let tokens = count(&text) + ITEM_TOKENS;
             if tokens <= room {
                 room -= tokens;
@@ -134,7 +135,12 @@ impl PlayerIdentity {
         }
     }
 
-    pub(super) fn template_values(&self, templates: &Templates, ages: AgeFormatter<'_>) -> Result<Value, TurnError> {
+    pub(super) fn template_values(
+        &self,
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+    ) -> Result<Value, TurnError> {
+        let ages = material.ages();
         if self.is_empty() {
             return Ok(Value::from(()));
         }
@@ -144,7 +150,11 @@ impl PlayerIdentity {
             .map(|at| ages.describe_age(templates, at))
             .transpose()?;
         let name = self.name.as_ref().map(|name| name.1.as_str());
-        let summary = self.summary.as_ref().map(|summary| summary.0.as_str());
+        let remark = material.remark_for_earlier_talk();
+        let summary = self.summary.as_ref().map(|summary| summary.0.clone());
+        let summary = summary
+            .map(|text| remark.add_to(templates, material, text))
+            .transpose()?;
         Ok(context! {
             name => name.unwrap_or_default(), ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
             before => before.unwrap_or_default(),

@@ -4,10 +4,13 @@ use minijinja::{Value, context};
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    company::Remark,
     content_hash::ContentHash,
+    templates::Templates,
     untrusted::escape_untrusted,
 };
-use crate::settings::DialogueSettings;
+use crate::{settings::DialogueSettings, turn::TurnError};
+use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
     scenario::ScenarioScore,
@@ -19,6 +22,8 @@ use colloquy_memory::{
 const INTRODUCTION_TOKENS: u32 = 64;
 /// The most tells of scenarios in a prompt. Each has at most 300 characters.
 const MAX_SHOWN_TELLS: usize = 3;
+/// The most titles of scenarios that have just opened. The latest come first.
+const MAX_OPENED: usize = 3;
 
 /// The selected scenarios of an NPC's past.
 #[derive(Default)]
@@ -29,6 +34,8 @@ pub(super) struct ShownScenarios {
     items: Vec<(usize, String, u32)>,
     /// The fate of every hit, by position.
     fates: Vec<CandidateFate>,
+    /// The titles of scenarios that have just opened and are not among the items: position, text, and tokens.
+    opened: Vec<(usize, String, u32)>,
     /// The first of the tells, each with its tokens.
     tells: Vec<(String, u32)>,
     dropped: usize,
@@ -37,11 +44,12 @@ pub(super) struct ShownScenarios {
 impl ShownScenarios {
     /// Selects the best scenarios that fit.
     pub(super) fn select_fitting(
+        templates: &Templates,
         material: &PromptMaterial<'_>,
         settings: &DialogueSettings,
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) -> Self {
+    ) -> Result<Self, TurnError> {
         let tells = material.tells.iter().take(MAX_SHOWN_TELLS).map(|hidden| {
             let text = escape_untrusted(&hidden.tell.text);
             let tokens = count(&text) + ITEM_TOKENS;
@@ -49,24 +57,37 @@ impl ShownScenarios {
         });
         let tells: Vec<(String, u32)> = tells.collect();
         let left = left.saturating_sub(tokens_of(&tells));
+        let opened = material.opened.iter().take(MAX_OPENED).enumerate().map(|(at, opened)| {
+            let title = escape_untrusted(&opened.title);
+            let tokens = count(&title) + ITEM_TOKENS;
+            (at, title, tokens)
+        });
+        let mut opened: Vec<(usize, String, u32)> = opened.collect();
+        if opened_tokens(&opened) > left {
+            opened.clear();
+        }
+        let left = left.saturating_sub(opened_tokens(&opened));
         let Some(past) = material.past else {
-            return Self {
+            return Ok(Self {
+                opened,
                 tells,
                 ..Self::default()
-            };
+            });
         };
         let mut fates: Vec<CandidateFate> = past.hits.iter().map(|hit| hit.fate).collect();
         let strong: Vec<usize> = (0..fates.len())
             .filter(|&at| fates[at] != CandidateFate::TooWeak)
             .collect();
-        let texts: Vec<String> = strong
-            .iter()
-            .map(|&at| {
-                let scenario = &past.hits[at].scenario;
-                let text = format!("{}: {}", scenario.title, scenario.content);
-                escape_untrusted(&text)
-            })
-            .collect();
+        let texts = strong.iter().map(|&at| {
+            let hit = &past.hits[at];
+            let text = escape_untrusted(&format!("{}: {}", hit.scenario.title, hit.scenario.content));
+            let remark = match hit.scenario.is_conditional() {
+                true => material.remark_for_earlier_talk(),
+                false => Remark::default(),
+            };
+            remark.with_news(hit.news).add_to(templates, material, text)
+        });
+        let texts = texts.collect::<Result<Vec<String>, _>>()?;
         let budget = PackingBudget {
             top_k: settings.scenarios.top_k,
             total_tokens: settings
@@ -85,31 +106,36 @@ impl ShownScenarios {
             .iter()
             .map(|item| (strong[item.index], item.text.to_owned(), item.tokens + ITEM_TOKENS))
             .collect();
+        opened.retain(|(at, ..)| {
+            let id = &material.opened[*at].id;
+            !items.iter().any(|(at, ..)| past.hits[*at].scenario.id == *id)
+        });
         let over = |fate: &&CandidateFate| **fate == CandidateFate::OverBudget;
-        Self {
+        Ok(Self {
             is_there: past.asked || !items.is_empty(),
             dropped: fates.iter().filter(over).count(),
             items,
             fates,
+            opened,
             tells,
-        }
+        })
     }
 
     pub(super) fn tokens(&self) -> u32 {
         let items: u32 = self.items.iter().map(|item| item.2).sum();
         let introduction = HEADING_TOKENS + INTRODUCTION_TOKENS;
-        items + tokens_of(&self.tells) + if self.is_there { introduction } else { 0 }
+        items + tokens_of(&self.tells) + opened_tokens(&self.opened) + if self.is_there { introduction } else { 0 }
     }
     pub(super) const fn is_empty(&self) -> bool {
-        !self.is_there && self.tells.is_empty()
+        !self.is_there && self.tells.is_empty() && self.opened.is_empty()
     }
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
-    /// Drops the last scenario, then the section itself, and finally the tells. Returns `false` if all are gone.
+    /// Drops the last scenario, then the titles, then the section itself, and finally the tells. Returns `false` if all are gone.
     pub(super) fn drop_last(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
-            return std::mem::take(&mut self.is_there) || self.tells.pop().is_some();
+            return self.opened.pop().is_some() || std::mem::take(&mut self.is_there) || self.tells.pop().is_some();
         };
         self.fates[at] = CandidateFate::OverBudget;
         self.dropped += 1;
@@ -117,11 +143,12 @@ impl ShownScenarios {
     }
 
     pub(super) fn template_values(&self, material: &PromptMaterial<'_>) -> Value {
-        if material.past.is_none() || !self.is_there {
+        let is_asked = material.past.is_some() && self.is_there;
+        if !is_asked && self.opened.is_empty() {
             return Value::from(());
         }
-        let told: Vec<Value> = self.items.iter().map(|(_, text, _)| text.as_str().into()).collect();
-        context! { told }
+        let texts = |items: &[(usize, String, u32)]| items.iter().map(|item| item.1.clone()).collect::<Vec<_>>();
+        context! { is_asked, told => texts(&self.items), opened => texts(&self.opened) }
     }
 
     pub(super) fn add_content(&self, hash: &mut ContentHash) {
@@ -129,10 +156,18 @@ impl ShownScenarios {
         for (_, text, _) in &self.items {
             hash.add_text(text);
         }
+        for (_, title, _) in &self.opened {
+            hash.add_text(title);
+        }
         hash.add_number(u32::from(!self.tells.is_empty()));
         for (text, _) in &self.tells {
             hash.add_text(text);
         }
+    }
+
+    pub(super) fn opened_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioId> {
+        let ids = self.opened.iter().map(|(at, ..)| material.opened[*at].id.clone());
+        ids.collect()
     }
 
     /// Returns the tells.
@@ -151,6 +186,7 @@ impl ShownScenarios {
                 secrecy: Secrecy::Guarded,
                 score: ScenarioScore::default(),
                 recent: false,
+                news: None,
                 fate: match shown {
                     Some(_) => CandidateFate::Used,
                     None => CandidateFate::OverBudget,
@@ -166,11 +202,21 @@ impl ShownScenarios {
                 secrecy: Secrecy::Open,
                 score: hit.score,
                 recent: hit.recent,
+                news: hit.news,
                 fate,
                 shown: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
             })
             .chain(tells)
             .collect()
+    }
+}
+
+fn opened_tokens(opened: &[(usize, String, u32)]) -> u32 {
+    let all: u32 = opened.iter().map(|(.., tokens)| tokens).sum();
+    if opened.is_empty() {
+        0
+    } else {
+        all + HEADING_TOKENS + INTRODUCTION_TOKENS
     }
 }
 

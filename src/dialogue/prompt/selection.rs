@@ -25,12 +25,15 @@ use crate::{
     settings::{EpisodeSettings, PromptSettings},
     turn::TurnError,
 };
-use colloquy_core::ids::{FactId, SummaryId};
+use colloquy_core::ids::{FactId, ScenarioId, SummaryId};
 use colloquy_memory::{
     authored::Language,
     trace::{CandidateFate, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace},
 };
-use colloquy_ports::llm::{ChatMessage, ChatRole};
+use colloquy_ports::{
+    ledger::facts::RecallBody,
+    llm::{ChatMessage, ChatRole},
+};
 
 /// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;
@@ -228,7 +231,7 @@ impl PromptSelection {
         settings: (&PromptSettings, &EpisodeSettings),
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) {
+    ) -> Result<(), TurnError> {
         let left = left.saturating_sub(self.summary_tokens());
         let of_meeting = self.standing.who.summary();
         let texts = self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting);
@@ -237,7 +240,9 @@ impl PromptSelection {
             let said = LazyCell::new(|| templates.told_content(text));
             summaries.iter().any(|summary| summary.tells(&said))
         };
-        self.episodes = ShownEpisodes::select_fitting(material, settings, &self.history, &is_told, left, count);
+        self.episodes =
+            ShownEpisodes::select_fitting(templates, material, settings, &self.history, &is_told, left, count)?;
+        Ok(())
     }
 
     /// Returns the tokens of the summaries with their heading.
@@ -253,13 +258,15 @@ impl PromptSelection {
     /// Selects the insights within the rest of the `left` tokens after the summaries and the episodes.
     pub(super) fn add_insights(
         &mut self,
+        templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) {
+    ) -> Result<(), TurnError> {
         let left = left.saturating_sub(self.tokens_of_past());
-        self.insights = ShownInsights::select_fitting(material, budgets, &self.history, left, count);
+        self.insights = ShownInsights::select_fitting(templates, material, budgets, &self.history, left, count)?;
+        Ok(())
     }
 
     /// Selects the lore within the rest of the `left` tokens after the summaries, the episodes and the insights.
@@ -317,7 +324,7 @@ impl PromptSelection {
         let mut messages = vec![first];
         let pinned = self.standing.facts.pinned_values();
         let ages = material.ages();
-        let who = self.standing.who.template_values(templates, ages)?;
+        let who = self.standing.who.template_values(templates, material)?;
         let summaries = self.summaries.iter().map(|item| {
             let ago = ages.describe_age(templates, item.at)?;
             Ok(context! { from => item.from, to => item.to, ago, text => item.text.as_str() })
@@ -341,14 +348,23 @@ impl PromptSelection {
 
     /// Returns the memories in the order of time, so that the newer of two conflicting facts is recognisable. Facts of
     /// the same turn keep the order of their ids.
-    fn memories_in_order(&self, material: &PromptMaterial<'_>) -> Vec<(DateTime<Utc>, FactId, &str)> {
-        let dated = self.memories.iter().map(|(at, text)| {
-            let body = &material.hits[*at].body;
-            (body.valid_at, body.id, text.as_str())
-        });
-        let mut memories: Vec<_> = dated.collect();
-        memories.sort_by_key(|(at, fact, _)| (*at, *fact));
+    fn memories_in_order<'a>(&'a self, material: &PromptMaterial<'a>) -> Vec<(&'a RecallBody, &'a str)> {
+        let memories = self.memories.iter();
+        let mut memories: Vec<_> = memories
+            .map(|(at, text)| (&*material.hits[*at].body, text.as_str()))
+            .collect();
+        memories.sort_by_key(|(body, _)| (body.valid_at, body.id));
         memories
+    }
+
+    /// Returns the turn that taught a memory of an earlier dialogue, if the prompt has more of that dialogue: the numbers tell
+    /// the order within a day.
+    fn turn_number(&self, material: &PromptMaterial<'_>, body: &RecallBody) -> Option<u32> {
+        let (dialogue, turn) = body.source?;
+        let memories = self.memories.iter().map(|(at, _)| material.hits[*at].body.source);
+        let memories = memories.flatten().filter(|(source, _)| *source == dialogue);
+        let is_earlier = dialogue != material.dialogue;
+        (is_earlier && memories.count() + self.episodes.count_of(material, dialogue) > 1).then_some(turn)
     }
 
     fn render_context(
@@ -358,10 +374,10 @@ impl PromptSelection {
         material: &PromptMaterial<'_>,
     ) -> Result<String, TurnError> {
         let ages = material.ages();
-        let facts = self
-            .memories_in_order(material)
-            .into_iter()
-            .map(|(at, _, text)| Ok(context! { text, ago => ages.describe_age(templates, at)? }));
+        let facts = self.memories_in_order(material).into_iter().map(|(hit, text)| {
+            let ago = ages.describe_age(templates, hit.valid_at)?;
+            Ok(context! { text, ago, turn => self.turn_number(material, hit) })
+        });
         let facts = facts.collect::<Result<Vec<Value>, TurnError>>()?;
         let is_dated = material.clock.is_some()
             || !facts.is_empty()
@@ -382,6 +398,8 @@ impl PromptSelection {
             .iter()
             .map(|(name, text, _)| context! { name => name.as_str(), text => text.as_str() })
             .collect();
+        let witnesses = material.witnesses.iter().map(|member| escape_untrusted(&member.name));
+        let witnesses: Vec<String> = witnesses.collect();
         let past = self.standing.past.template_values(material);
         let lore = self.lore.shown_texts(false);
         let tells: Vec<Value> = self
@@ -393,7 +411,7 @@ impl PromptSelection {
         let episodes = self.episodes.template_values(templates, material)?;
         let insights = self.insights.template_values(templates, material)?;
         let values = context! {
-            today, facts, world_state, overheard, past, lore, tells, episodes, insights,
+            today, witnesses, facts, world_state, overheard, past, lore, tells, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;
@@ -418,6 +436,11 @@ impl PromptSelection {
     /// Returns the trace of the NPC's past.
     pub(super) fn trace_past(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         self.standing.past.trace_scenarios(material)
+    }
+
+    /// Returns the scenarios whose titles the prompt has, because they have just opened.
+    pub(super) fn opened_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioId> {
+        self.standing.past.opened_scenarios(material)
     }
 
     /// Returns the trace of the lore.

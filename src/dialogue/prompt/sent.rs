@@ -75,6 +75,7 @@ mod tests {
             candidates: vec![],
             listed_hits: 0,
             scenarios: vec![],
+            opened: vec![],
             lore: vec![],
             offers: vec![],
             outcomes: vec![],

@@ -12,6 +12,7 @@ use super::{
     ages::AgeFormatter,
     assembly::{ITEM_TOKENS, PromptMaterial},
     attribution::{Attribution, attribute_to, render_statement},
+    company::Remark,
     content_hash::ContentHash,
     templates::Templates,
 };
@@ -160,6 +161,7 @@ impl StandingFacts {
         for fact in material.standing.iter().filter(may_be) {
             let word = reader.attribution_of_fact(fact);
             let text = attribute_to(templates, reader, word, &fact.statement.subject, &fact.view.content)?;
+            let text = remark_on(material, fact).add_to(templates, material, text)?;
             let tokens = count(&text) + ITEM_TOKENS;
             if tokens > slot {
                 self.pinned_dropped += 1;
@@ -291,6 +293,12 @@ fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection
     }
 }
 
+fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
+    let spoken = (fact.statement.subject.as_str(), fact.statement.tense);
+    let remark = material.remark_for_knowers(&fact.audience.knowers);
+    remark.with_dead(material.state, spoken, fact.valid_at)
+}
+
 fn render_entry(
     templates: &Templates,
     material: &PromptMaterial<'_>,
@@ -306,6 +314,7 @@ fn render_entry(
         }
         StateSection::Promises => attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?,
     };
+    let text = remark_on(material, fact).add_to(templates, material, text)?;
     // An author's statement holds regardless of its date.
     let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));
     Ok(StateEntry {

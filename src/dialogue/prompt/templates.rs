@@ -4,18 +4,19 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
-use super::{content_hash::ContentHash, untrusted::escape_untrusted, world::CachedWorldLines};
+use super::{
+    action_parameters::describe_parameters, content_hash::ContentHash, system::system_values,
+    untrusted::escape_untrusted, world::CachedWorldLines,
+};
 use colloquy_core::ids::{NpcId, PlayerId, TenantId, WorldId};
 use colloquy_memory::{
     actions::{ActionRule, no_arguments},
-    attributes::{AttributeAuthor, AttributeRule},
-    authored::{Language, Npc, ReplyLanguage, World},
+    authored::{Language, Npc, World},
     directive::SelectedDirectives,
     keywords::with_particle,
-    state_block::StateRules,
     summary::ToldContent,
+    text::join_words,
     tokens::TokenCounter,
-    vocabulary::Vocabulary,
 };
 
 /// A template that failed to render.
@@ -70,6 +71,8 @@ templates! {
     AboutAnother = "about_another.j2",
     /// The attribution of a statement.
     Claimed = "claimed.j2",
+    /// A remark before a remembered text.
+    Remark = "remark.j2",
     /// A scenario of an NPC, for a model in another role.
     Past = "past.j2",
     /// An entry of the lore.
@@ -78,6 +81,8 @@ templates! {
     Episode = "episode.j2",
     /// The age of a statement.
     Ago = "ago.j2",
+    /// A date in the words of the world.
+    Day = "day.j2",
     /// The days between two turns of the history.
     Later = "later.j2",
     /// The date and the time of day of the world's clock.
@@ -146,6 +151,7 @@ impl Templates {
         let mut env = Environment::new();
         env.set_undefined_behavior(UndefinedBehavior::Strict);
         env.add_filter("with_particle", with_particle);
+        env.add_filter("words", join_words);
         let mut sources = ContentHash::default();
         for language in [Language::En, Language::Ko] {
             for &(template, file, en, ko) in SHIPPED {
@@ -206,20 +212,17 @@ impl Templates {
             })
     }
 
-    /// Renders a player's line, for its own turn. An empty line means that the player came up silently; the NPC is
-    /// then asked to speak first.
+    /// Renders the request to speak first, to a player who came up silently. `is_known`: the NPC has met the player, or
+    /// knows the player's name.
+    pub(crate) fn render_greeting(&self, language: Language, is_known: bool) -> Result<Arc<str>, TemplateError> {
+        let text = self.render(language, Template::ReplyGreeting, context! { is_known })?;
+        Ok(text.into())
+    }
+
+    /// Renders a player's line. An empty line only says that the player came up.
     pub(crate) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
-        self.render_line_or(language, line, Template::ReplyGreeting)
-    }
-
-    /// Renders a player's line as history. An empty line only says that the player came up, without the old request.
-    pub(crate) fn render_earlier_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
-        self.render_line_or(language, line, Template::ReplyCameUp)
-    }
-
-    fn render_line_or(&self, language: Language, line: &str, unsaid: Template) -> Result<Arc<str>, TemplateError> {
         if line.is_empty() {
-            return Ok(self.render(language, unsaid, context! {})?.into());
+            return Ok(self.render(language, Template::ReplyCameUp, context! {})?.into());
         }
         let key = (language, line.to_owned());
         if let Some(kept) = self.lines.get(&key) {
@@ -233,16 +236,18 @@ impl Templates {
 
     /// Renders the line about an action for which the NPC may ask.
     pub(crate) fn render_offer(&self, language: Language, rule: &ActionRule) -> Result<Arc<str>, TemplateError> {
-        // The author's JSON has one line, and stays JSON.
         let takes_some = rule.arguments != no_arguments();
-        let arguments = takes_some.then(|| rule.arguments.to_string());
+        let schema = takes_some.then(|| rule.arguments.to_string());
         let (name, description) = (rule.name.clone(), rule.description.clone());
-        let key = (language, [name, description, arguments.clone().unwrap_or_default()]);
+        let key = (language, [name, description, schema.clone().unwrap_or_default()]);
         if let Some(kept) = self.actions.get(&key) {
             return Ok(kept);
         }
+        let parameters = describe_parameters(&rule.arguments);
+        // A schema that no list of parameters describes has one line, and stays JSON.
+        let arguments = schema.filter(|_| parameters.is_none());
         let values = context! {
-            name => rule.name.as_str(), description => escape_untrusted(&rule.description), arguments,
+            name => rule.name.as_str(), description => escape_untrusted(&rule.description), arguments, parameters,
             status => (), text => (), ago => (),
         };
         let rendered: Arc<str> = self.render(language, Template::ReplyActions, values)?.trim().into();
@@ -305,7 +310,7 @@ impl Templates {
         for texts in [none, some] {
             let list = || Value::from(texts.clone());
             let each = |value: Value| texts.iter().map(|_| value.clone()).collect::<Vec<_>>();
-            let entries = || each(context! { text => "x", ago => "x" });
+            let entries = || each(context! { text => "x", ago => "x", turn => 1 });
             let values = context! {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
@@ -318,12 +323,15 @@ impl Templates {
                 today => if texts.is_empty() { "" } else { "x" }, days => texts.len(), by => "character",
                 bounds => context! {
                     relationship => 1, hp => 1, moods => ["x"], kinds => ["x"], statuses => ["x"], items => list(), places => list(),
-                    attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => 0, max => 1 }),
+                    attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => "0", max => "1", max_delta => "1" }),
                 },
                 description => "x", arguments => "x", ago => "x", status => if texts.is_empty() { "" } else { "done" },
                 offers => list(), outcomes => list(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
+                unknown_to => list(), witnesses => list(), dead_name => "x", is_known => texts.is_empty(), parameters => each(context! {
+                    name => "x", optional => true, type => "text", values => list(), min => "0", max => "1", description => "x",
+                }),
                 direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,
                 max_insights => 1, max_insight => 1, max_keywords => 1,
                 memories => each(context! { about => "x", from => "x", day => "x", text => "x" }),
@@ -343,7 +351,7 @@ impl Templates {
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! { number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
                 overheard => each(context! { name => "x", text => "x" }),
-                past => each(context! { told => list() }).pop(),
+                past => each(context! { is_asked => true, told => list(), opened => list() }).pop(), news => "told",
                 lore => list(), tells => list(), content => "x",
                 episodes => each(context! { ago => "x", turn => 1, place => "x", text => "x" }),
                 insights => each(context! { ago => "x", entity => "x", text => "x" }),
@@ -354,7 +362,7 @@ impl Templates {
                 titles => list(), ready => list(), known => list(), open => list(), subjects => list(), previous => list(),
                 forgotten => list(), npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
                 calendar => if texts.is_empty() { "" } else { "x" }, day => 1, month => "x", year => "x", time => "x",
-                has_year_label => texts.is_empty(), part => "night",
+                has_year_label => texts.is_empty(), part => "night", hour => 1, minute => 1, week => list(),
                 pairs => each(context! { older => "x", newer => "x" }),
                 player => "x", text => "x",
             };
@@ -383,82 +391,6 @@ impl CachedSystemPrompt {
             && self.directives == *directives
             && self.world == *world
             && self.npc == *npc
-    }
-}
-
-/// Returns the values of the first section. `others` are the names of the other NPCs present.
-pub(super) fn system_values(
-    world: &World,
-    npc: &Npc,
-    directives: &SelectedDirectives,
-    ask_for_state: bool,
-    others: Vec<String>,
-) -> Value {
-    let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
-    // If replies follow the player's language, NPCs among themselves use the world's language.
-    let spoken = if players_language { world.language } else { npc.language };
-    context! {
-        players_language,
-        spoken => spoken.as_str(),
-        world => context! {
-            name => world.name.as_str(), premise => world.premise.as_str(), rules => world.rules.clone(),
-        },
-        npc => context! {
-            name => npc.name.as_str(),
-            description => npc.persona.description.as_str(),
-            speech_style => npc.persona.speech_style.as_str(),
-            boundaries => npc.persona.boundaries.clone(),
-            cues => npc.persona.cues.clone(),
-        },
-        directives => context! {
-            texts => directives.texts.clone(), instructions => directives.instructions.clone(),
-            fails_if => directives.fails_if.clone(),
-        },
-        ask_for_state,
-        can_ask_actions => world.settings.action_rules().iter().any(|rule| rule.is_for(npc)),
-        bounds => state_bounds(world, npc.language),
-        others,
-        several => false,
-    }
-}
-
-/// The maximum number of items, and of places, named in a prompt. Further names of the world are valid too.
-const MAX_LISTED_NAMES: usize = 60;
-
-/// Returns the allowed content of a state block by the world's lists and numbers. A reply with a state block and the
-/// call that extracts state from a reply share these bounds.
-pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
-    let (settings, default) = (&world.settings, StateRules::default());
-    let vocabulary = Vocabulary::from_settings(settings);
-    let moods = vocabulary.moods_in(language).into_iter().map(str::to_owned);
-    let moods: Vec<String> = moods.collect();
-    let statuses = vocabulary.statuses_in(language).into_iter().map(str::to_owned);
-    let statuses: Vec<String> = statuses.collect();
-    let of_replies = |rule: &&AttributeRule| rule.changed_by == AttributeAuthor::Replies;
-    let attributes = settings.attribute_rules().iter().filter(of_replies).map(|rule| {
-        let (min, max) = rule.bounds();
-        let values: Vec<String> = rule.values.iter().map(|value| escape_untrusted(value)).collect();
-        context! {
-            name => escape_untrusted(&rule.name),
-            type => <&str>::from(rule.value_type),
-            of => <&str>::from(rule.of),
-            values, min, max,
-        }
-    });
-    let attributes: Vec<Value> = attributes.collect();
-    let first = |list: &Option<Vec<String>>| -> Vec<String> {
-        let names = list.iter().flatten().take(MAX_LISTED_NAMES);
-        names.map(|name| escape_untrusted(name)).collect()
-    };
-    context! {
-        relationship => settings.max_relationship_delta.unwrap_or(default.max_relationship_delta),
-        hp => settings.max_hp_delta.unwrap_or(default.max_hp_delta),
-        moods,
-        kinds => vocabulary.relationship_kinds().to_vec(),
-        statuses,
-        attributes,
-        items => first(&settings.items),
-        places => first(&settings.places),
     }
 }
 

@@ -4,6 +4,7 @@
 mod among_npcs;
 mod budgets;
 mod claims;
+mod company;
 mod diversity;
 mod episodes;
 mod insights;
@@ -20,9 +21,9 @@ use self::settings::settings;
 use super::{ActionLines, Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
     episodes::EpisodeHit,
-    npc_conversation::Scene,
+    npc_conversation::{Scene, SceneMember},
     recall::{RecallHit, TopicRelevance},
-    scenarios::NpcPast,
+    scenarios::{NpcPast, OpenedScenario},
     settings::DialogueSettings,
     turn::TurnError,
 };
@@ -34,6 +35,7 @@ use colloquy_memory::{
     fact::{Audience, Cause, Fact, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
     insight::Insight,
     scoring::RecallWeights,
+    state::WorldState,
     summary::{Meeting, MeetingRecap, Summary},
     tokens::TokenCounter,
     trace::{CandidateFate, ScoreParts, TopicGate},
@@ -182,6 +184,7 @@ fn hit(id: u128, content: &str, total: f64, keyword: f64, axis: usize) -> Recall
         source: None,
         locks: colloquy_memory::locks::DisclosureLocks::default(),
         is_private: false,
+        knowers: Arc::new([Knower::World].into()),
         embedding: Arc::from(embedding),
     };
     let score = ScoreParts {
@@ -218,11 +221,14 @@ struct PromptCase {
     episodes: Vec<EpisodeHit>,
     insights: Vec<Insight>,
     past: Option<NpcPast>,
+    opened: Vec<OpenedScenario>,
+    state: WorldState,
     meeting: Option<Meeting>,
     gate: TopicGate,
     counter: TokenCounter,
     player: Option<PlayerId>,
     scene: Option<Scene>,
+    witnesses: Vec<SceneMember>,
 }
 
 impl PromptCase {
@@ -241,11 +247,14 @@ impl PromptCase {
             episodes: vec![],
             insights: vec![],
             past: None,
+            opened: vec![],
+            state: WorldState::default(),
             meeting: None,
             gate: TopicGate::Open,
             counter: TokenCounter::Estimated,
             player: Some("p7".parse().unwrap()),
             scene: None,
+            witnesses: vec![],
         }
     }
     fn assemble(&self, settings: &DialogueSettings) -> Result<Prompt, TurnError> {
@@ -256,8 +265,10 @@ impl PromptCase {
             dialogue: dialogue(),
             player: self.player.as_ref(),
             scene: self.scene.as_ref(),
+            witnesses: &self.witnesses,
             continued_text: None,
             past: self.past.as_ref(),
+            opened: &self.opened,
             tells: &[],
             lore: None,
             episodes: &self.episodes,
@@ -267,6 +278,7 @@ impl PromptCase {
             history: &self.history,
             summaries: &self.summaries,
             standing: &self.standing,
+            state: &self.state,
             world_lines: self.world_lines.clone(),
             action_lines: &self.action_lines,
             hits: &self.hits,

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
+use chrono::{DateTime, Datelike as _, Utc};
 use minijinja::{Value, context};
 
 use super::{
@@ -19,6 +20,7 @@ use colloquy_core::ids::PlayerId;
 use colloquy_memory::{
     attributes::{AttributeAudience, AttributeValue},
     authored::{Language, Npc, World},
+    game_clock::GameClock,
     keywords::normalise_text,
     party::{self, PLAYER},
     state::{Character, StateChange, WorldState},
@@ -44,6 +46,8 @@ pub(crate) struct Onlooker<'a> {
     pub player: Option<&'a PlayerId>,
     /// The other NPCs who are present.
     pub scene: Option<&'a Scene>,
+    /// Moods of earlier days are over.
+    pub now: DateTime<Utc>,
 }
 
 impl<'a> Onlooker<'a> {
@@ -53,6 +57,7 @@ impl<'a> Onlooker<'a> {
             npc: &input.npc,
             player: input.player.as_ref(),
             scene: input.scene.as_deref(),
+            now: input.started_at,
         }
     }
 }
@@ -62,6 +67,8 @@ pub(super) struct CachedWorldLines {
     state: Weak<WorldState>,
     world: Weak<World>,
     npc: Weak<Npc>,
+    /// The day of the world's clock.
+    day: i64,
     lines: Vec<String>,
 }
 
@@ -69,7 +76,8 @@ impl CachedWorldLines {
     /// True if the lines were rendered from the very same values. A weak reference keeps the address of its value, so another
     /// value never has the address.
     fn is_rendered_from(&self, state: &Arc<WorldState>, input: &TurnInput) -> bool {
-        Weak::as_ptr(&self.state) == Arc::as_ptr(state)
+        self.day == day_of_turn(state, input)
+            && Weak::as_ptr(&self.state) == Arc::as_ptr(state)
             && Weak::as_ptr(&self.world) == Arc::as_ptr(&input.world)
             && Weak::as_ptr(&self.npc) == Arc::as_ptr(&input.npc)
     }
@@ -97,10 +105,35 @@ pub(crate) fn world_lines_of_turn(
         state: Arc::downgrade(state),
         world: Arc::downgrade(&input.world),
         npc: Arc::downgrade(&input.npc),
+        day: day_of_turn(state, input),
         lines: lines.clone(),
     };
     templates.world_lines.insert(key, Arc::new(kept));
     Ok(lines)
+}
+
+/// Returns the number of the world's day at the turn.
+fn day_of_turn(state: &WorldState, input: &TurnInput) -> i64 {
+    let clock = GameClock::new(&input.world.settings, state);
+    day_of(clock, input.started_at)
+}
+
+fn day_of(clock: Option<GameClock<'_>>, now: DateTime<Utc>) -> i64 {
+    match clock {
+        Some(clock) => clock.game_time_now(now).time.day(),
+        None => i64::from(now.date_naive().num_days_from_ce()),
+    }
+}
+
+/// True if a mood that was set at `since` is of the world's present day. A mood of unknown age is.
+fn is_of_today(clock: Option<GameClock<'_>>, since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
+    since.is_none_or(|since| {
+        let set_on = match clock {
+            Some(clock) => clock.game_time_at(since).time.day(),
+            None => i64::from(since.date_naive().num_days_from_ce()),
+        };
+        set_on >= day_of(clock, now)
+    })
 }
 
 /// Returns the lines about the NPC, the others present, their relationships, the near, the dead, and the ways from
@@ -115,8 +148,10 @@ pub(crate) fn world_lines(
         npc,
         player,
         scene,
+        now,
     } = *onlooker;
     let language = npc.language;
+    let clock = GameClock::new(&world.settings, state);
     let bound = player.map(party::player_key);
     let others: Vec<&str> = scene
         .into_iter()
@@ -147,36 +182,55 @@ pub(crate) fn world_lines(
         // Everybody here has the attributes of the world's rules, even before the first change.
         let is_known = name == npc.name || Some(name) == bound.as_deref();
         let character = state.characters.get(name).or_else(|| is_known.then_some(&nobody))?;
-        let attributes = shown_attributes(world, Some(name), own.contains(&name), &character.attributes);
+        let attributes = shown_attributes(
+            (world, language),
+            Some(name),
+            own.contains(&name),
+            &character.attributes,
+        );
         let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && world.settings.lists_items();
-        let has_details = has_details(character) || !attributes.is_empty() || has_nothing;
+        let mut character = character.clone();
+        if !is_of_today(clock, character.mood_since, now) {
+            character.mood = None;
+        }
+        // The line about who is near has the place.
+        if near.contains(&name) {
+            character.location = None;
+        }
+        let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
         has_details.then(|| {
-            let with = companions(state, character).map(&shown);
-            let values = character_values(&shown(name), character, attributes, language, with);
+            let with = companions(state, &character).map(&shown);
+            let values = character_values(&shown(name), &character, attributes, language, with);
             context! { has_nothing, ..values }
         })
     };
     let speaking = own.into_iter().chain(bound.as_deref()).chain(others.iter().copied());
     let characters: Vec<_> = speaking.filter_map(describe).collect();
     // Their details come last: the lines about the world have little room.
-    let bystanders: Vec<_> = near.iter().copied().filter_map(describe).collect();
+    let bystanders: Vec<(&str, Value)> = near.iter().filter_map(|name| Some((*name, describe(name)?))).collect();
     let relationships: Vec<_> = state
         .relationships
         .iter()
         .filter(|r| is_listed(&r.from) && is_listed(&r.to))
         .take(MAX_LISTED)
-        .map(|r| context! { from => shown(&r.from), to => shown(&r.to), kind => escape_untrusted(&r.kind), strength => r.strength })
+        .map(|r| {
+            let kind = escape_untrusted(vocabulary::display_label(&r.kind, language));
+            context! { from => shown(&r.from), to => shown(&r.to), kind, strength => r.strength }
+        })
         .collect();
     let names = |list: Vec<&str>| list.into_iter().map(escape_untrusted).collect::<Vec<_>>();
     let dead = names(state.dead_names().take(MAX_LISTED).collect());
     let ways = here.map_or_else(Vec::new, |place| world.settings.places_next_to(place));
     let ways = names(ways.into_iter().take(MAX_LISTED).collect());
-    let of_world = shown_attributes(world, None, false, &state.attributes);
+    let of_world = shown_attributes((world, language), None, false, &state.attributes);
     let empty = [&dead, &ways, &of_world].into_iter().all(Vec::is_empty);
     if characters.is_empty() && near.is_empty() && relationships.is_empty() && empty {
         return Ok(Vec::new());
     }
-    let near = names(near);
+    // Who has a line of its own is named there.
+    let is_described = |name: &&str| bystanders.iter().any(|(described, _)| described == name);
+    let near = names(near.into_iter().filter(|name| !is_described(name)).collect());
+    let bystanders: Vec<Value> = bystanders.into_iter().map(|(_, values)| values).collect();
     let values = context! { characters, bystanders, relationships, near, dead, ways, world_attributes => of_world, ghosts => world.settings.lets_ghosts_speak() };
     let text = templates.render(language, Template::ReplyWorld, values)?;
     Ok(non_empty_lines(&text))
@@ -187,10 +241,10 @@ fn non_empty_lines(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// Returns the attributes of `who` (`None`: the world) that the NPC sees, as `name value`. `own`: they are the NPC's.
+/// Returns the attributes of `who` (`None`: the world) that the NPC sees, each in words. `own`: they are the NPC's.
 /// `changed` has the values that differ from the initial values.
 fn shown_attributes(
-    world: &World,
+    (world, language): (&World, Language),
     who: Option<&str>,
     own: bool,
     changed: &BTreeMap<String, AttributeValue>,
@@ -205,15 +259,15 @@ fn shown_attributes(
     });
     let shown = rules.filter_map(|rule| {
         let value = changed.get(&rule.name).cloned().or_else(|| rule.initial_value())?;
-        let most = match &value {
-            AttributeValue::Number(_) => format!(" of {}", rule.bounds().1),
-            _ => String::new(),
-        };
-        Some(format!(
-            "{} {}{most}",
-            escape_untrusted(&rule.name),
-            escape_untrusted(&value.to_string())
-        ))
+        let name = escape_untrusted(&rule.name);
+        let most = rule.bounds().1;
+        Some(match (language, &value) {
+            (Language::En, AttributeValue::Number(number)) => format!("{name} {number} of {most}"),
+            (Language::Ko, AttributeValue::Number(number)) => format!("{name} {number}/{most}"),
+            (Language::En, AttributeValue::Flag(flag)) => format!("{name}: {}", if *flag { "yes" } else { "no" }),
+            (Language::Ko, AttributeValue::Flag(flag)) => format!("{name}: {}", if *flag { "예" } else { "아니요" }),
+            (_, AttributeValue::Text(text)) => format!("{name}: {}", escape_untrusted(text)),
+        })
     });
     shown.collect()
 }

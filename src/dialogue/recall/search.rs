@@ -229,6 +229,7 @@ pub(crate) fn body_of(fact: &Fact, embedding: Arc<[f32]>) -> RecallBody {
         source: fact.source,
         locks: fact.locks.clone(),
         is_private: fact.audience.private_to.is_some(),
+        knowers: Arc::new(fact.audience.knowers.clone()),
         valid_at: fact.valid_at,
         embedding,
     }

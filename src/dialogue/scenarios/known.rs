@@ -4,8 +4,9 @@ use chrono::{DateTime, Utc};
 
 use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
+    locks::{DisclosureLock, DisclosureLocks},
     progress::{Progress, ProgressState},
-    scenario::{Scenario, ScenarioScore},
+    scenario::{Scenario, ScenarioNews, ScenarioScore},
     trace::CandidateFate,
     turn::Checkpoint,
 };
@@ -44,6 +45,25 @@ impl KnownScenarios {
         new.map(|recent| &recent.id)
     }
 
+    /// Returns what is new about a scenario, as far as the last turns show it.
+    pub(super) fn news_of(&self, scenario: &ScenarioId) -> Option<ScenarioNews> {
+        let recent = self.recent.iter().find(|recent| recent.id == *scenario)?;
+        Some(match recent.told {
+            true => ScenarioNews::Told,
+            false => ScenarioNews::Opened,
+        })
+    }
+
+    /// Returns the scenarios that opened in the last turns and were not told since, latest first.
+    pub(crate) fn opened(&self) -> Vec<OpenedScenario> {
+        let untold = self.recent.iter().filter(|recent| !recent.told);
+        let opened = untold.map(|recent| OpenedScenario {
+            id: recent.id.clone(),
+            title: recent.title.clone(),
+        });
+        opened.collect()
+    }
+
     /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
     /// absent.
     pub(crate) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
@@ -52,12 +72,22 @@ impl KnownScenarios {
     }
 }
 
+/// A scenario that has just opened to the player.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenedScenario {
+    pub id: ScenarioId,
+    pub title: String,
+}
+
 /// A scenario that may be told.
 #[derive(Debug, Clone)]
 pub(crate) struct ScenarioHit {
     pub scenario: Scenario,
     pub score: ScenarioScore,
     pub recent: bool,
+    pub news: Option<ScenarioNews>,
+    /// True if only its meaning bears on the line.
+    pub by_meaning: bool,
     /// `TooWeak`, or `BeyondTopK` until the prompt's assembly decides.
     pub fate: CandidateFate,
 }
@@ -71,4 +101,26 @@ pub(crate) struct NpcPast {
     pub asked: bool,
     /// The scenarios, best first.
     pub hits: Vec<ScenarioHit>,
+}
+
+impl NpcPast {
+    /// Marks what an earlier prompt of the dialogue had: the NPC has told it. `locks` are those of the earlier prompts.
+    pub(crate) fn mark_told(&mut self, locks: &DisclosureLocks) {
+        for hit in &mut self.hits {
+            let lock = DisclosureLock::Scenario {
+                npc: hit.scenario.npc.clone(),
+                scenario: hit.scenario.id.clone(),
+            };
+            if locks.0.contains(&lock) {
+                hit.news = Some(ScenarioNews::Told);
+            }
+        }
+    }
+
+    /// Leaves out what only its meaning brings: the line names something else, which the NPC keeps to itself.
+    pub(crate) fn leave_out_found_by_meaning(&mut self) {
+        for hit in self.hits.iter_mut().filter(|hit| hit.by_meaning) {
+            hit.fate = CandidateFate::TooWeak;
+        }
+    }
 }

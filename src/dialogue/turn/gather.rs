@@ -17,8 +17,8 @@ use crate::{
     prompt::{self, Prompt, PromptMaterial, PromptReader},
     recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, StatePosition},
     redaction,
-    scenarios::{self, KnownScenarios, NpcPast},
-    scene::Scene,
+    scenarios::{self, KnownScenarios, NpcPast, OpenedScenario},
+    scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
 };
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
@@ -30,6 +30,7 @@ use colloquy_memory::{
     keywords::TermWeights,
     locks::DisclosureLocks,
     party,
+    secrecy::Secrecy,
     state::WorldState,
     summary::{Meeting, Summary},
     tokens::TokenCounter,
@@ -78,6 +79,8 @@ impl ClassifiedIntent {
 pub(crate) struct GatheredContext {
     /// The scene of a dialogue with several NPCs, with the dead among them.
     pub scene: Option<Scene>,
+    /// The living NPCs that overhear the session.
+    pub witnesses: Vec<SceneMember>,
     pub intent: ClassifiedIntent,
     pub query: String,
     pub hits: Vec<RecallHit>,
@@ -103,6 +106,8 @@ pub(crate) struct GatheredContext {
     pub locks_before: DisclosureLocks,
     /// The NPC's own past, as far as the NPC may tell it, if the turn needs it.
     pub past: Option<NpcPast>,
+    /// The scenarios that have just opened to the player.
+    pub opened: Vec<OpenedScenario>,
     /// What the NPC shows of the parts of its past that it keeps to itself.
     pub tells: Vec<ScenarioTell>,
     /// The lore that the turn found, if the world has lore.
@@ -147,8 +152,10 @@ impl GatheredContext {
             dialogue: input.dialogue.id,
             player: input.player.as_ref(),
             scene: self.scene.as_ref(),
+            witnesses: &self.witnesses,
             overheard: &self.overheard.lines,
             past: self.past.as_ref(),
+            opened: &self.opened,
             tells: &self.tells,
             lore: self.lore.as_ref(),
             episodes: &self.episodes,
@@ -161,6 +168,7 @@ impl GatheredContext {
             history: &input.history,
             summaries: &self.summaries,
             standing: &self.standing,
+            state: &self.state,
             world_lines: self.world_lines.clone(),
             action_lines: &self.actions.lines,
             hits: &self.hits,
@@ -232,6 +240,7 @@ pub(super) async fn gather_timed(
         };
     let world = Arc::clone(state.load().await?);
     let scene = scene_of_the_living(input, &world)?;
+    let witnesses = load_witnesses(services, input, &world).await?;
     let mut recalled = recalled?;
     let (known, (mut classified, intent_ms)) = sorted?;
     let (lines, actions) = around?;
@@ -250,9 +259,10 @@ pub(super) async fn gather_timed(
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
     let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();
+    let opened = known.opened();
     let compared = embedding.filter(|_| classified.is_about_something());
     let (read_episodes, read_insights) = read?;
-    let (overheard, locks_before, past, tells, episodes, insights) = tokio::try_join!(
+    let (overheard, locks_before, mut past, tells, episodes, insights) = tokio::try_join!(
         overheard::read_overheard_lines(services, input, classified.intent),
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
@@ -260,9 +270,20 @@ pub(super) async fn gather_timed(
         episodes::find_candidates(services, input, read_episodes, compared, &gone),
         insights::find_usable(services, input, read_insights, &gone),
     )?;
+    let has_guarded = |lore: &FoundLore| lore.hits.iter().any(|hit| hit.secrecy == Secrecy::Guarded);
+    if let Some(past) = past
+        .as_mut()
+        .filter(|_| !tells.is_empty() || lore.as_ref().is_some_and(has_guarded))
+    {
+        past.leave_out_found_by_meaning();
+    }
+    if let Some(past) = &mut past {
+        past.mark_told(&locks_before);
+    }
     let told = redaction::redact_texts(&gone, input.dialogue.created_at, &input.summaries, meeting?.as_ref());
     Ok(GatheredContext {
         scene,
+        witnesses,
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,
@@ -279,6 +300,7 @@ pub(super) async fn gather_timed(
         overheard,
         locks_before,
         past,
+        opened,
         tells,
         lore,
         episodes,
@@ -318,30 +340,13 @@ async fn read_surroundings(
     input: &TurnInput,
     state: &StateOfTurn<'_>,
 ) -> Result<(Vec<String>, TurnActions), TurnError> {
-    let (state, outcomes) = tokio::try_join!(state.load(), actions::load_outcomes(services, input))?;
+    let (state, outcomes, resting) = tokio::try_join!(
+        state.load(),
+        actions::load_outcomes(services, input),
+        actions::load_resting_actions(services, input),
+    )?;
     let lines = prompt::world_lines_of_turn(&services.prompts, state, input)?;
-    Ok((lines, TurnActions::new(services, input, state, &outcomes)?))
-}
-
-/// Returns the scene of a dialogue with several NPCs, with the dead among them.
-///
-/// # Errors
-/// The NPC is dead, or all other NPCs of an NPC conversation are.
-pub(crate) fn scene_of_the_living(input: &TurnInput, world: &WorldState) -> Result<Option<Scene>, TurnError> {
-    let mut scene = input.scene.as_deref().cloned();
-    if !input.world.settings.lets_ghosts_speak() {
-        if world.is_npc_dead(&input.npc.name, &input.npc.id) {
-            return Err(TurnError::NpcDead);
-        }
-        if let Some(scene) = &mut scene {
-            scene.set_dead(world);
-        }
-    }
-    let is_alone = |scene: &Scene| scene.other_names(&input.npc.id).is_empty();
-    if input.player.is_none() && scene.as_ref().is_some_and(is_alone) {
-        return Err(TurnError::NpcDead);
-    }
-    Ok(scene)
+    Ok((lines, TurnActions::new(services, input, state, &outcomes, &resting)?))
 }
 
 /// True if a greeting may use the fact. Excluded are:

@@ -9,7 +9,7 @@ use crate::{
     locks::{silent_terms, words_of},
     prompt::Prompt,
 };
-use colloquy_core::ids::{FactId, InsightId, LoreId, TurnId};
+use colloquy_core::ids::{FactId, InsightId, LoreId, ScenarioId, TurnId};
 use colloquy_memory::{
     episode::Episode,
     insight::Insight,
@@ -95,10 +95,16 @@ pub(crate) fn disclosed_locks(
 
 /// Returns the locks that count as disclosed as soon as a prompt has them.
 fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
+    let past = gathered.past.iter().flat_map(|past| &past.hits);
+    let conditional: HashSet<&ScenarioId> = past
+        .map(|hit| &hit.scenario)
+        .filter(|scenario| scenario.is_conditional())
+        .map(|scenario| &scenario.id)
+        .collect();
     let shown = prompt
         .scenarios
         .iter()
-        .filter(|traced| traced.shown_content().is_some());
+        .filter(|traced| traced.shown_content().is_some() && conditional.contains(&traced.scenario));
     let shown = shown.map(|traced| DisclosureLock::Scenario {
         npc: input.npc.id.clone(),
         scenario: traced.scenario.clone(),
@@ -155,6 +161,8 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     let texts = texts.chain(of_episodes.map(|episode| (&episode.text, &episode.locks)));
     let of_insights = shown_insights(gathered, prompt).filter(|insight| !insight.locks.is_empty());
     let texts = texts.chain(of_insights.map(|insight| (&insight.text, &insight.locks)));
+    let opened: Vec<(&String, DisclosureLocks)> = opened_titles(input, gathered, prompt).collect();
+    let texts = texts.chain(opened.iter().map(|(title, locks)| (*title, locks)));
     let texts: Vec<(&String, &DisclosureLocks)> = texts.collect();
     if texts.is_empty() {
         return Vec::new();
@@ -170,6 +178,25 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
         locks: locks.clone(),
     });
     texts.collect()
+}
+
+/// Returns the titles of the scenarios that have just opened and are named in the prompt, each with the lock of its scenario.
+fn opened_titles<'a>(
+    input: &TurnInput,
+    gathered: &'a GatheredContext,
+    prompt: &Prompt,
+) -> impl Iterator<Item = (&'a String, DisclosureLocks)> {
+    let shown = gathered
+        .opened
+        .iter()
+        .filter(|opened| prompt.opened.contains(&opened.id));
+    shown.map(|opened| {
+        let lock = DisclosureLock::Scenario {
+            npc: input.npc.id.clone(),
+            scenario: opened.id.clone(),
+        };
+        (&opened.title, [lock].into_iter().collect())
+    })
 }
 
 /// Returns the episodes in the prompt.

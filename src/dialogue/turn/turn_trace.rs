@@ -127,6 +127,7 @@ fn sources_of_turn(
         summaries: prompt.summaries.clone(),
         meeting,
         overheard: gathered.overheard.source,
+        opened: prompt.opened.clone(),
         redacted: gathered.redacted.clone(),
         continued_chars: continued.map(|chars| u32::try_from(chars).unwrap_or(u32::MAX)),
     }

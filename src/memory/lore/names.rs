@@ -70,7 +70,7 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
     let name = &text[start..end];
     let is_word = |c: char| c.is_alphanumeric();
     let begins_word = name.chars().next().is_some_and(is_word);
-    if begins_word && text[..start].chars().next_back().is_some_and(is_word) {
+    if begins_word && text[..start].chars().next_back().is_some_and(is_word) && !follows_surname(&text[..start], name) {
         return false;
     }
     let rest = &text[end..];
@@ -92,6 +92,20 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
         }
         _ => true,
     }
+}
+
+/// The most frequent Korean surnames of one syllable.
+const SURNAMES: &str =
+    "김이박최정강조윤장임한오서신권황안송류전홍고문양손배백허유남심노하곽성차주우민나진지엄채원천방공현함변염여추";
+
+/// True if the text before a name ends in a surname that begins a word, and the name is a given name with a title, as
+/// "덕수 아저씨" in "최덕수 아저씨". A given name alone has too many look-alikes ("서관" in "도서관").
+fn follows_surname(before: &str, name: &str) -> bool {
+    let mut letters = before.chars().rev();
+    let is_surname = letters.next().is_some_and(|letter| SURNAMES.contains(letter));
+    let begins_word = !letters.next().is_some_and(char::is_alphanumeric);
+    let given = name.split_once(' ').map_or("", |(given, _)| given);
+    is_surname && begins_word && given.chars().count() == 2 && given.chars().all(is_hangul)
 }
 
 /// True if the text after a Korean name is a form of "to be", as in "결사야" and "결사입니다".
@@ -137,6 +151,7 @@ mod tests {
             ("O'Brien", 6, false),
             ("C-3", 7, false),
             ("!", 8, true),
+            ("덕수 아저씨", 9, false),
         ];
         let index = NameIndex::build(names).unwrap();
         let mut found = Vec::new();
@@ -161,6 +176,8 @@ mod tests {
             ("o'brien and C-3", vec![6, 7]),
             ("고블린왕인데 왜?", vec![4]),
             ("help!", vec![8]),
+            ("최덕수 아저씨는 어디 계세요", vec![9]),
+            ("덕수 아저씨", vec![9]),
         ] {
             assert_eq!(found(text), entries, "{text}");
         }
@@ -177,6 +194,8 @@ mod tests {
             "C-30",
             "brien",
             "대왕",
+            "큰덕수 아저씨",
+            "가최덕수 아저씨",
         ] {
             assert_eq!(found(text), Vec::<usize>::new(), "{text}");
         }

@@ -6,7 +6,7 @@ use super::prompt_view::ReplyView;
 
 regex!(
     OFFERED,
-    r"^(?:You may ask for the action|요청할 수 있는 행동) (?P<name>[a-z0-9_]+): .*?(?: (?:Arguments|인자): (?P<schema>\{.*\}))?$"
+    r"^(?P<name>[a-z0-9_]+): .*?(?: (?:Arguments|인자): (?P<arguments>.+))?$"
 );
 
 /// Returns the first action of the prompt that the line names, with arguments from the line.
@@ -21,29 +21,31 @@ pub(super) fn find_named_action(view: &ReplyView) -> Option<Value> {
         if !is_named {
             return None;
         }
-        let schema: Option<Value> = match offered.name("schema") {
-            Some(schema) => Some(serde_json::from_str(schema.as_str()).ok()?),
-            None => None,
+        let arguments = match offered.name("arguments") {
+            Some(arguments) => choose_arguments(arguments.as_str(), &words)?,
+            None => Map::new(),
         };
-        let arguments = schema.map_or_else(|| Some(Map::new()), |schema| choose_arguments(&schema, &words))?;
         Some(json!({ "name": name, "arguments": arguments }))
     })
 }
 
-/// Chooses a listed value for each required argument: the value that the line has, or the first. `None`: an argument has no
-/// list.
-fn choose_arguments(schema: &Value, words: &[&str]) -> Option<Map<String, Value>> {
-    let required = schema["required"].as_array().into_iter().flatten();
+/// Chooses a listed value for each argument (`gate: north|south`): the value that the line has, or the first. An argument that
+/// may be left out is. `None`: an argument has no list.
+fn choose_arguments(listed: &str, words: &[&str]) -> Option<Map<String, Value>> {
     let mut arguments = Map::new();
-    for name in required.filter_map(Value::as_str) {
-        let values = schema["properties"][name]["enum"].as_array()?;
-        let said = |value: &&Value| {
-            value
-                .as_str()
-                .is_some_and(|text| words.contains(&text.to_lowercase().as_str()))
-        };
+    for argument in listed.split("; ") {
+        let (name, values) = argument.split_once(": ")?;
+        if values.ends_with(", or left out") || values.ends_with(", 생략 가능") {
+            continue;
+        }
+        let values: Vec<&str> = values.split('|').flat_map(|value| value.split(" 또는 ")).collect();
+        if values.len() < 2 {
+            return None;
+        }
+        let said = |value: &&&str| words.contains(&value.to_lowercase().as_str());
         let chosen = values.iter().find(said).or_else(|| values.first())?;
-        arguments.insert(name.to_owned(), chosen.clone());
+        let name = name.split_once(['(', ' ']).map_or(name, |(name, _)| name);
+        arguments.insert(name.to_owned(), Value::from(*chosen));
     }
     Some(arguments)
 }
@@ -54,15 +56,12 @@ mod tests {
     use super::*;
 
     fn asked(line: &str) -> Option<Value> {
-        let gate =
-            json!({"type": "object", "properties": {"gate": {"enum": ["south", "north"]}}, "required": ["gate"]});
-        let free = json!({"type": "object", "required": ["text"]});
         let view = ReplyView {
             line: line.to_owned(),
             actions: vec![
-                format!("You may ask for the action open_gate: Opens a gate: any. Arguments: {gate}"),
-                "요청할 수 있는 행동 wave: Waves.".to_owned(),
-                format!("You may ask for the action speak: Says it. Arguments: {free}"),
+                "open_gate: Opens a gate: any. Arguments: gate: south|north; wide: true|false, or left out".to_owned(),
+                "wave: Waves.".to_owned(),
+                "speak: Says it. Arguments: text: text".to_owned(),
             ],
             ..ReplyView::default()
         };

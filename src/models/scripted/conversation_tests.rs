@@ -17,6 +17,7 @@ fn render(language: &str, name: &str, values: minijinja::Value) -> String {
     let source = std::fs::read_to_string(path).unwrap();
     let mut env = Environment::new();
     env.add_filter("with_particle", colloquy_memory::keywords::with_particle);
+    env.add_filter("words", colloquy_memory::text::join_words);
     let none = Vec::<String>::new;
     // Prompts without directives and insights, unless a test has some.
     let values = context! {

@@ -1,5 +1,7 @@
 //! Actions that NPCs asked the backend for. An action stands or is unsaid with its turn.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -173,6 +175,15 @@ pub trait ActionStore: Send + Sync {
         npc: &NpcId,
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
+    /// Returns the names of the NPC's standing actions with this player that were done before `until`; `None`: without a player.
+    async fn list_done_action_names(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<BTreeSet<String>>;
     /// Answers an action if it is open at `answer.at`, with the world's event and the audit row: all or none.
     async fn answer_action(
         &self,

@@ -2,7 +2,10 @@
 
 mod edits;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -16,8 +19,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     fact::{
-        Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, NewFact, NewInvalidation, Polarity, Statement,
-        Tense, Viewpoint,
+        Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, Knower, NewFact, NewInvalidation, Polarity,
+        Statement, Tense, Viewpoint,
     },
     locks::DisclosureLocks,
     reconcile::JudgeVerdict,
@@ -63,6 +66,8 @@ pub struct RecallBody {
     pub locks: DisclosureLocks,
     /// True if only one player may hear of the fact.
     pub is_private: bool,
+    /// The NPCs, factions or the world that know the fact. Never empty.
+    pub knowers: Arc<BTreeSet<Knower>>,
     /// A unit vector; empty while the fact has no vector of the current embedder.
     pub embedding: Arc<[f32]>,
 }
@@ -87,6 +92,7 @@ impl RecallBody {
             source: fact.source,
             locks: fact.locks.clone(),
             is_private: fact.audience.private_to.is_some(),
+            knowers: Arc::new(fact.audience.knowers.clone()),
             embedding: fact.embedding.as_slice().into(),
         }
     }

@@ -13,7 +13,7 @@ use super::{
     statements::{execute, fetch_optional},
 };
 use colloquy_core::{
-    ids::{ActionId, DialogueId, NpcId, TurnId, WorldId},
+    ids::{ActionId, DialogueId, NpcId, PlayerId, TurnId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::fact::Cause;
@@ -100,6 +100,10 @@ const LATEST_ACTIONS: &str = concat!(
     ),
     ") w"
 );
+/// From the index of done actions.
+const DONE_ACTION_NAMES: &str = "SELECT DISTINCT name FROM actions
+    WHERE tenant = $1 AND world = $2 AND npc = $3 AND COALESCE(player, '') = $4 AND answer = 'done' AND lifted_at IS NULL
+        AND answered_at <= $5";
 /// Takes effect once: only an open action has no answer.
 const ANSWER_ACTION: &str = "UPDATE actions SET answer = $3, answer_text = $4, answered_at = $5
     WHERE tenant = $1 AND id = $2 AND lifted_at IS NULL AND answer IS NULL AND expires_at >= $5";
@@ -232,6 +236,20 @@ impl ActionStore for SqlActionStore {
         };
         found.sort_by_key(|action| Reverse((settled_at(action), action.seq)));
         Ok(found)
+    }
+    async fn list_done_action_names(
+        &self,
+        scope: &TenantScope,
+        world: &WorldId,
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+        until: DateTime<Utc>,
+    ) -> StoreResult<BTreeSet<String>> {
+        let player = player.map_or("", PlayerId::as_str);
+        let query = bind!(DONE_ACTION_NAMES; scope.tenant(), world, npc, player, to_micros(until));
+        let read = |columns: &mut Columns<'_>| columns.next();
+        let names: Vec<String> = self.0.fetch_all(scope, query, read).await?;
+        Ok(names.into_iter().collect())
     }
     async fn answer_action(
         &self,

@@ -88,6 +88,11 @@ fn locked_scenario_is_in_no_prompt_until_the_world_unlocks_it() {
             prompt.contains("[Your past]") && prompt.contains("I sold plums"),
             "{prompt}"
         );
+        let trace = backend.get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
+        assert!(
+            trace["locks"].is_null() || trace["locks"] == "",
+            "a scenario that is open to everybody locks nothing: {trace}"
+        );
         // A player's line unlocks nothing, in any format.
         let claim = "I have the silver key now.\n```state\n{\"items_gained\": [\"silver key\"]}\n```";
         say(&backend, &session, claim).await;
@@ -107,6 +112,7 @@ fn locked_scenario_is_in_no_prompt_until_the_world_unlocks_it() {
         say(&backend, &session, ASKS).await;
         let prompt = last_prompt(&mock);
         assert!(prompt.contains("My brother Anselm fell into the well."), "{prompt}");
+        assert!(prompt.contains("only now open to this player"), "{prompt}");
         let intents = mock.requests_of("intent");
         let sorted = intents.last().unwrap()["messages"].to_string();
         assert!(sorted.contains("- The dry well"), "{sorted}");

@@ -109,8 +109,8 @@ fn world_events_change_the_state_all_or_none_and_prompts_show_it() {
         for shown in [
             "player; at: Mill",
             "mana 25 of 50",
-            "oath yes",
-            "The world: winter yes",
+            "oath: yes",
+            "The world: winter: yes",
             "From here one gets to: Dark Forest, Inn",
             "towards player: trust 40",
         ] {

@@ -176,8 +176,8 @@ impl PromptSelection {
                 budgets.memory_tokens,
                 some(self.memories_dropped, "memories, to stay within the whole"),
                 hash_of(|hash| {
-                    for (at, _, text) in self.memories_in_order(material) {
-                        hash.add_time(at);
+                    for (body, text) in self.memories_in_order(material) {
+                        hash.add_time(body.valid_at);
                         hash.add_text(text);
                     }
                 }),

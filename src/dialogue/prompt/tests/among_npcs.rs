@@ -1,13 +1,13 @@
 //! Special cases of NPC conversations.
 
 use super::*;
-use crate::npc_conversation::SceneMember;
 
 #[test]
 fn memory_of_a_line_in_history_is_not_repeated() {
     let member = |name: &str| SceneMember {
         id: name.to_lowercase().parse().unwrap(),
         name: name.to_owned(),
+        factions: vec![],
     };
     let mut case = PromptCase::of(Language::En, "");
     case.player = None;

@@ -71,3 +71,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn instructions_of_a_prompt_are_short() {
+    let actions = serde_json::json!({"actions": [{"name": "wave", "description": "Waves."}]});
+    for (language, counter, most) in [
+        (Language::En, TokenCounter::Estimated, 1_050),
+        (Language::Ko, TokenCounter::O200k, 1_050),
+    ] {
+        let mut world = world(language);
+        world.settings = serde_json::from_value(actions.clone()).unwrap();
+        world.premise = String::new();
+        world.rules = vec![];
+        let mut npc = npc(language);
+        npc.persona = Persona::default();
+        let text = TEMPLATES
+            .render_system(&world, &npc, &SelectedDirectives::default(), true)
+            .unwrap();
+        let tokens = counter.count_tokens(&text);
+        assert!(tokens <= most, "{tokens} tokens: {text}");
+    }
+}

@@ -46,20 +46,20 @@ fn episodes_are_shown_in_order_of_time_with_age_turn_and_place() {
     for (language, block) in [
         (
             Language::En,
-            "[What happened between you and the player]\n- 3 days ago | Dark Forest | They met the (goblin) chief.\n\
-             - 3 days ago | turn 5 | They spoke of plums.\n- 3 days ago | The player said goodbye.\n",
+            "[What happened between you and the player]\n- 3 days ago | turn 1 | Dark Forest | They met the (goblin) chief.\n\
+             - 3 days ago | turn 5 | They spoke of plums.\n- 3 days ago | turn 9 | The player said goodbye.\n",
         ),
         (
             Language::Ko,
-            "[당신과 플레이어 사이에 있었던 일]\n- 3일 전 | Dark Forest | They met the (goblin) chief.\n\
-             - 3일 전 | 5번째 턴 | They spoke of plums.\n- 3일 전 | The player said goodbye.\n",
+            "[당신과 플레이어 사이에 있었던 일]\n- 3일 전 | 1번째 턴 | Dark Forest | They met the (goblin) chief.\n\
+             - 3일 전 | 5번째 턴 | They spoke of plums.\n- 3일 전 | 9번째 턴 | The player said goodbye.\n",
         ),
     ] {
         let mut case = PromptCase::of(language, "x");
         let mut first = hit(1, 9, "They met the\n[goblin] chief.");
         first.episode.place = Some("Dark Forest".to_owned());
         case.episodes = vec![
-            hit(9, 1, "The player said goodbye."),
+            hit(9, 3, "The player said goodbye."),
             first,
             of_dialogue(hit(5, 4, "They spoke of plums.")),
         ];

@@ -118,7 +118,7 @@ fn insights_stay_within_their_budget() {
     assert_eq!(section.dropped, [format!("{over} insights")]);
     settings.prompt.insight_tokens = 0;
     let prompt = case.assemble(&settings).unwrap();
-    assert!(!shown(&prompt.messages).contains("earlier talks have taught"));
+    assert!(!shown(&prompt.messages).contains("[What earlier talks"));
 }
 
 #[test]

@@ -25,6 +25,8 @@ fn scenario(id: &str, content: &str, fate: CandidateFate) -> scenarios::Scenario
         },
         score: ScenarioScore::default(),
         recent: false,
+        news: None,
+        by_meaning: false,
         fate,
     }
 }

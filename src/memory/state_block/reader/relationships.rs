@@ -28,7 +28,7 @@ impl StateBlockReader<'_> {
                 }
                 continue;
             };
-            let from = field_text(&map, &["from"]).unwrap_or_default();
+            let from = field_text(&map, &["from"]).unwrap_or_else(|| self.speaker.to_owned());
             let to = field_text(&map, &["to"]).unwrap_or_default();
             let kind = field_text(&map, &["type", "kind"]).filter(|kind| !is_nothing(kind));
             let Some(wanted) = field_text(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {

@@ -1,6 +1,9 @@
 //! Reads for a turn: standing memory, names, and the words of facts for recall without an index.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
@@ -25,7 +28,7 @@ use colloquy_ports::{
 const SELECT_BODIES: &str = concat!(
     "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned, f.valid_at, f.source_dialogue, f.source_turn, f.locked_by,
-        f.private_to IS NOT NULL, e.vector
+        f.private_to IS NOT NULL, f.knowers, e.vector
     FROM facts f LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = $3
     WHERE f.tenant = $1 AND f.id ",
     in_json_list!("$2")
@@ -199,6 +202,7 @@ fn read_body(columns: &mut Columns<'_>) -> StoreResult<RecallBody> {
         source: read_source(columns)?,
         locks: columns.id()?,
         is_private: columns.next()?,
+        knowers: Arc::new(columns.json()?),
         embedding: columns.maybe_vector()?.into(),
     })
 }

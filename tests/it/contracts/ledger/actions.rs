@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use colloquy::{
-    ids::ActionId,
+    ids::{ActionId, PlayerId},
     memory::{fact::Cause, state::StateChange},
     ports::ledger::{
         PruneBefore,
@@ -287,6 +287,35 @@ pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixtur
     let second = told.turn(2);
     told.rewind_to(f, Some(second)).await;
     assert_eq!(latest(f.now()).await, [(expiring.id, expired)], "turn 3 is unsaid");
+}
+
+pub async fn done_actions_are_named_until_their_turn_is_unsaid<S: LedgerSubject>(f: &Fixture<S>) {
+    put_default_world(f).await;
+    let mut told = dialogue_with_turns(f, 1).await;
+    let refused = ask(f, &mut told, 2).await;
+    let done = ask(f, &mut told, 3).await;
+    let names = async |scope, player: Option<&PlayerId>, until| {
+        let actions = &f.ledger().actions;
+        let found = actions.list_done_action_names(scope, &f.world, &f.npc, player, until);
+        found.await.unwrap().into_iter().collect::<Vec<String>>()
+    };
+    answer(f, &refused, AnswerKind::Refused).await;
+    let player = done.player.as_ref();
+    assert_eq!(
+        names(&f.scope, player, f.now()).await,
+        [""; 0],
+        "no answer, and a refusal"
+    );
+    let before = f.now();
+    f.advance_clock();
+    answer(f, &done, AnswerKind::Done).await;
+    assert_eq!(names(&f.scope, player, f.now()).await, [done.name.as_str()]);
+    assert_eq!(names(&f.scope, player, before).await, [""; 0], "the answer is later");
+    assert_eq!(names(&f.scope, None, f.now()).await, [""; 0], "without the player");
+    assert_eq!(names(&f.other, player, f.now()).await, [""; 0], "another tenant");
+    let second = told.turn(2);
+    told.rewind_to(f, Some(second)).await;
+    assert_eq!(names(&f.scope, player, f.now()).await, [""; 0], "the turn is unsaid");
 }
 
 pub async fn actions_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixture<S>) {

@@ -394,10 +394,7 @@ impl ReplayWorld {
 
     /// Returns the speakers of an NPC conversation.
     fn cast(&self, dialogue: &Dialogue) -> Vec<SceneMember> {
-        let member = |npc: &NpcId| SceneMember {
-            id: npc.clone(),
-            name: self.npcs[npc].name.clone(),
-        };
+        let member = |npc: &NpcId| SceneMember::of_npc(&self.npcs[npc]);
         dialogue.npcs.iter().map(member).collect()
     }
 

@@ -1,0 +1,108 @@
+//! Remarks before remembered texts: what the others who hear the NPC do not know, what was said of the dead while they lived,
+//! and what is new (docs/algorithms.md#company).
+
+use std::collections::BTreeSet;
+
+use minijinja::context;
+
+use super::{
+    assembly::PromptMaterial,
+    templates::{Template, TemplateError, Templates},
+    untrusted::escape_untrusted,
+};
+use crate::scene::SceneMember;
+use chrono::{DateTime, Utc};
+use colloquy_core::ids::DialogueId;
+use colloquy_memory::{
+    fact::{Knower, Tense},
+    keywords::normalise_text,
+    lore::is_named_in,
+    scenario::ScenarioNews,
+    state::WorldState,
+};
+
+/// What a prompt says about a remembered text besides the text.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Remark {
+    /// The names of those present who do not know of the text.
+    unknown_to: Vec<String>,
+    /// The dead character of whom the text tells as of one alive.
+    dead: Option<String>,
+    news: Option<ScenarioNews>,
+}
+
+impl PromptMaterial<'_> {
+    /// Returns the other NPCs who hear the NPC in a session with a player, those who only overhear the session among them.
+    fn hearers(&self) -> impl Iterator<Item = &SceneMember> {
+        let scene = self.scene.filter(|_| self.player.is_some());
+        let others = scene.into_iter().flat_map(|scene| scene.living_others(&self.npc.id));
+        others.chain(self.witnesses)
+    }
+
+    /// Returns the remark about a text that these knowers know.
+    pub(super) fn remark_for_knowers(&self, knowers: &BTreeSet<Knower>) -> Remark {
+        let ignorant = self.hearers().filter(|member| !member.is_among(knowers));
+        Remark {
+            unknown_to: ignorant.map(|member| escape_untrusted(&member.name)).collect(),
+            dead: None,
+            news: None,
+        }
+    }
+
+    /// Returns the remark about a text of which only the NPC knows from a dialogue. Those who take part in this dialogue have
+    /// heard all of its turns.
+    pub(super) fn remark_for_dialogue(&self, dialogue: DialogueId) -> Remark {
+        if dialogue == self.dialogue {
+            Remark::default()
+        } else {
+            self.remark_for_earlier_talk()
+        }
+    }
+
+    /// Returns the remark about a text that only the NPC and the player know.
+    pub(super) fn remark_for_earlier_talk(&self) -> Remark {
+        self.remark_for_knowers(&BTreeSet::new())
+    }
+}
+
+impl Remark {
+    /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at `at`.
+    pub(super) fn with_dead(mut self, state: &WorldState, (subject, tense): (&str, Tense), at: DateTime<Utc>) -> Self {
+        let is_meant = |name: &str| normalise_text(name) == normalise_text(subject) || is_named_in(subject, name);
+        let outlived = |name: &str| {
+            let died_at = state.characters.get(name).and_then(|character| character.status_since);
+            died_at.is_none_or(|died_at| at < died_at)
+        };
+        if tense == Tense::Present {
+            let dead = state.dead_names().find(|name| is_meant(name) && outlived(name));
+            self.dead = dead.map(escape_untrusted);
+        }
+        self
+    }
+
+    /// Adds what is new about a scenario.
+    pub(super) fn with_news(mut self, news: Option<ScenarioNews>) -> Self {
+        self.news = news;
+        self
+    }
+
+    /// Writes the dates of a text in words, and the remark before the text: a long text may be cut at its end.
+    pub(super) fn add_to(
+        &self,
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        text: String,
+    ) -> Result<String, TemplateError> {
+        let text = material.ages().word_dates(templates, text)?;
+        if *self == Self::default() {
+            return Ok(text);
+        }
+        let values = context! {
+            text,
+            unknown_to => self.unknown_to.clone(),
+            dead_name => self.dead.as_deref(),
+            news => self.news.map(<&str>::from),
+        };
+        templates.render(material.npc.language, Template::Remark, values)
+    }
+}

@@ -15,6 +15,7 @@ mod models;
 mod qdrant;
 #[cfg(feature = "redis")]
 mod redis;
+mod steady_clock;
 mod stores;
 
 use std::{
@@ -32,6 +33,7 @@ use self::{
     data_folder::DataFolder,
     instrumented::{InstrumentedBuffers, InstrumentedIndex, InstrumentedTurns},
     metrics_address::MetricsServer,
+    steady_clock::SteadyClock,
 };
 pub use self::{
     ledger::{has_tenant, migrate_schema as migrate_ledger},
@@ -90,7 +92,8 @@ impl Application {
     /// # Errors
     /// Describes the fault and its remedy for the operator.
     pub async fn build(config: &Config) -> anyhow::Result<Self> {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let machine_clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let clock: Arc<dyn Clock> = Arc::new(SteadyClock::new(machine_clock.clone()));
         let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
         let folder = DataFolder::lock_folder(&config.data_dir)?;
         let auth = auth_settings(config)?;
@@ -109,7 +112,7 @@ impl Application {
         if config.demo.enabled {
             demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;
         }
-        let authenticator = Authenticator::new(auth.clone(), clock.clone(), services.ledger.tenants.clone())?;
+        let authenticator = Authenticator::new(auth.clone(), machine_clock, services.ledger.tenants.clone())?;
         // Revocations are loaded before any request is served.
         authenticator.catch_up(&*services.ledger.revocations).await?;
         services.disabled = authenticator.disabled_tenants().clone();

@@ -260,6 +260,9 @@ async fn queue_tenants_for_pruning(node: &Registry, to_prune: &mut VecDeque<Tena
 async fn prune_tenants(node: &Registry, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {
     let keep = &node.ports.settings.retention;
     let now = node.ports.clock.now();
+    if !node.ports.clock.is_settled() {
+        return Ok(());
+    }
     let since = |days: u32| (days > 0).then(|| now - TimeDelta::days(i64::from(days)));
     let before = PruneBefore {
         done_jobs: since(keep.done_jobs_d),
@@ -268,6 +271,7 @@ async fn prune_tenants(node: &Registry, to_prune: &mut VecDeque<TenantScope>) ->
         unsaid: since(keep.unsaid_d),
         unchanged: since(keep.unchanged_d),
         npc_usage: since(keep.npc_usage_d),
+        audit: since(keep.audit_d),
         // Independent of the node's clock: other nodes may still have to read revocations.
         revocations: Some(now - TimeDelta::days(1)),
     };

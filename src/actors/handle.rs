@@ -481,6 +481,13 @@ impl Sessions {
         self.node.forget_authored(scope, world);
     }
 
+    /// True for a node of several whose clock is not the ledger's.
+    #[must_use]
+    pub fn is_clock_off(&self) -> bool {
+        let membership = self.node.membership.as_ref();
+        membership.is_some_and(|membership| membership.neighbours.is_clock_off())
+    }
+
     /// As [`Self::forget_authored`], on every node.
     pub async fn forget_authored_everywhere(&self, scope: &TenantScope, world: &WorldId) {
         self.forget_authored(scope, world);

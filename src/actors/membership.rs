@@ -94,6 +94,12 @@ impl Neighbours {
         beats.before.map_or(now, |before| before.min(now))
     }
 
+    /// True if the local clock is not the ledger's: other nodes refuse what this node sends.
+    #[must_use]
+    pub fn is_clock_off(&self) -> bool {
+        self.beats.lock().is_off
+    }
+
     /// Compares the local clock with the ledger's. A clock that is off by more than a third of the `lease` would
     /// declare live nodes dead. The node then logs an error and takes over nothing until the clock is right.
     ///
@@ -282,8 +288,10 @@ mod tests {
         assert_eq!(dead_by().await, DateTime::UNIX_EPOCH);
         ledgers.advance(Duration::from_secs(9));
         assert_eq!(dead_by().await, DateTime::UNIX_EPOCH, "behind is as bad");
+        assert!(neighbours.is_clock_off());
         own.advance(Duration::from_secs(4));
         assert_eq!(dead_by().await, own.now());
+        assert!(!neighbours.is_clock_off());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use colloquy_memory::authored::{Language, Npc, Persona, World, WorldSettings};
 use colloquy_ports::{
     PageRequest,
     clock::IdSource,
-    ledger::{Ledger, audit::Edit, tenants::Tenant},
+    ledger::{Ledger, audit::Edit, tenants::Tenant, usage::AuthoredLimits},
 };
 
 /// The demo's tenant.
@@ -133,6 +133,7 @@ pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) ->
         at: now,
         action,
         object,
+        limits: AuthoredLimits::default(),
     };
     let mut made = false;
     if ledger.authored.load_world(&scope, &demo.world.id).await?.is_none() {

@@ -446,6 +446,10 @@ fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
     if config.turn.timeout_ms < u64::from(config.llm.tasks.reply.timeout_ms) {
         fault("turn.timeout_ms", "must not be below llm.tasks.reply.timeout_ms".into());
     }
+    if (1..30).contains(&config.retention.audit_d) {
+        let what = "must be 0 or at least 30: newer lines of the audit log cannot be deleted";
+        fault("retention.audit_d", what.into());
+    }
     check_lease(config, fault);
     check_sizes(config, fault);
 }

@@ -49,7 +49,8 @@ pub async fn take_save(
         world: world.clone(),
         name,
         max: services.settings.saves.max_per_world,
-        edit: Edit::made_by(who, &services.ids, services.clock.now(), "save.create", id),
+        edit: Edit::made_by(who, &services.ids, services.clock.now(), "save.create", id)
+            .within(services.models.budgets().authored_limits(&who.tenant)),
     };
     services.ledger.saves.create_save(&who.scope(), &save).await
 }

@@ -274,6 +274,8 @@ pub struct RetentionSettings {
     pub verdicts_d: u32,
     /// Usage by NPC; 400.
     pub npc_usage_d: u32,
+    /// Lines of the audit log, at least 30; 400.
+    pub audit_d: u32,
     /// Unsaid turns that no save contains, with everything learned from them; 30.
     pub unsaid_d: u32,
     /// Sessions without a turn, and answers to rewinds that changed nothing; 1.

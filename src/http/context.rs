@@ -11,7 +11,7 @@ use actix_web::{
     body::{BodySize, BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
-        ConnectionType,
+        ConnectionType, Method,
         header::{HeaderName, HeaderValue},
     },
     middleware::Next,
@@ -24,7 +24,7 @@ use tracing_actix_web::RootSpanBuilder;
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract, nodes,
+    extract, method_not_allowed, nodes, openapi,
 };
 use colloquy_core::scope::Role;
 use colloquy_telemetry as telemetry;
@@ -36,6 +36,18 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The id of a request: the client's `X-Request-Id`, or a generated id.
 #[derive(Debug, Clone)]
 struct RequestId(String);
+
+/// The refusal of a method that a verb such as `…:import` does not offer. The pattern of the object's route matches the
+/// path of the verb too, and would take the verb for a part of the id.
+fn method_of_verb_problem(request: &ServiceRequest) -> Option<Problem> {
+    let path = request.path();
+    if !path.rsplit('/').next().is_some_and(|last| last.contains(':')) || request.method() == Method::HEAD {
+        return None;
+    }
+    let methods = openapi::methods_of(path)?;
+    let is_offered = methods.split(", ").any(|method| method == request.method().as_str());
+    (!is_offered).then(|| method_not_allowed(&methods))
+}
 
 /// Assigns the request id, counts the request, and adds the id to problem documents.
 pub async fn with_request_context<B: MessageBody + 'static>(
@@ -54,6 +66,8 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     let called = if in_reserve && !may_use_reserve(&request).await {
         let full = Problem::new(Code::Overloaded, "this server has as many connections as it can have");
         Ok(request.error_response(full))
+    } else if let Some(problem) = method_of_verb_problem(&request) {
+        Ok(request.error_response(problem))
     } else {
         next.call(request).await.map(ServiceResponse::map_into_boxed_body)
     };

@@ -110,6 +110,7 @@ codes! {
     StoreUnavailable = "store_unavailable", SERVICE_UNAVAILABLE, "A store cannot be reached";
     RequestTimeout = "request_timeout", REQUEST_TIMEOUT, "The request did not come in time";
     LedgerNotWritable = "ledger_not_writable", SERVICE_UNAVAILABLE, "Nothing can be written to the ledger";
+    ClockOff = "clock_off", SERVICE_UNAVAILABLE, "The clock of this node is wrong";
     Idle = "idle", REQUEST_TIMEOUT, "Nothing was heard from the client for too long";
     SlowConsumer = "slow_consumer", SERVICE_UNAVAILABLE, "The client does not keep up";
     Internal = "internal", INTERNAL_SERVER_ERROR, "Something went wrong on the server";
@@ -348,6 +349,12 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%why, "nothing can be written to a store");
                 Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
             }
+            StoreError::OverBudget(of) => OverBudget {
+                whose: "tenant",
+                of,
+                retry_after: Duration::from_hours(1),
+            }
+            .into(),
             other @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal_error(&other),
         }
     }

@@ -33,7 +33,7 @@ use colloquy_core::{
     scope::{Principal, Role, TenantScope},
 };
 use colloquy_ports::ledger::audit::Edit;
-use colloquy_tenancy::auth::AuthError;
+use colloquy_tenancy::{auth::AuthError, limits::ImportInFlight};
 use colloquy_transport::network_of;
 
 /// The roles that may call an operation.
@@ -117,10 +117,11 @@ impl RateLimitScope {
 }
 
 impl<A> Authorized<A> {
-    /// An edit by the caller, made now, for the audit log.
+    /// An edit by the caller, made now, for the audit log, within the budgets of the tenant.
     pub fn new_edit(&self, state: &AppState, action: &'static str, object: impl ToString) -> Edit {
         let (ids, now) = (&state.services.ids, state.services.clock.now());
-        Edit::made_by(&self.principal, ids, now, action, object)
+        let limits = state.services.models.budgets().authored_limits(self.scope.tenant());
+        Edit::made_by(&self.principal, ids, now, action, object).within(limits)
     }
     /// Counts a turn of `player`.
     ///
@@ -210,16 +211,14 @@ fn app_state(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
         .ok_or_else(|| Problem::internal_error(&"the application was built without its state"))
 }
 
-/// The client's address, if known. Without a trusted proxy: the peer. Behind trusted proxies: the nearest address
-/// before them. If no proxy is configured and the peer sends `X-Forwarded-For`, the peer must be an unknown proxy:
-/// `None`.
+/// The client's address, if known. Behind trusted proxies: the nearest address before them. Otherwise the peer, whatever
+/// the request says: any client can send `X-Forwarded-For`.
 fn client_address(request: &HttpRequest, state: &AppState) -> Option<IpAddr> {
     let proxies = &state.settings.trusted_proxies;
     let is_trusted = |address: &IpAddr| proxies.iter().any(|network| network.contains(address));
     let peer = request.peer_addr()?.ip().to_canonical();
-    let names_others = request.headers().contains_key(header::X_FORWARDED_FOR);
     if !is_trusted(&peer) {
-        return (!names_others || !proxies.is_empty()).then_some(peer);
+        return Some(peer);
     }
     let named: Vec<&str> = request
         .headers()
@@ -309,20 +308,35 @@ where
     }
 }
 
-/// The file of an import: JSON, or a picture with JSON inside.
-pub struct ImportFile(pub Bytes);
+/// The file of an import, not read yet: JSON, or a picture with JSON inside.
+pub struct ImportFile {
+    request: HttpRequest,
+    payload: Payload,
+}
 
 impl FromRequest for ImportFile {
     type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+    type Future = std::future::Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let request = request.clone();
-        let payload = payload.take();
-        Box::pin(async move {
-            let limit = app_state(&request)?.settings.max_import_bytes;
-            limited_body(&request, payload, limit).await.map(Self)
-        })
+        std::future::ready(Ok(Self {
+            request: request.clone(),
+            payload: payload.take(),
+        }))
+    }
+}
+
+impl ImportFile {
+    /// Reads the file of an authorized caller. The file and all that is made of it count as the running import, which
+    /// ends on drop.
+    ///
+    /// # Errors
+    /// Without reading: another import of the tenant, or as many as the node may have, are under way. Otherwise the
+    /// errors of a body.
+    pub async fn read<A>(self, state: &AppState, caller: &Authorized<A>) -> Result<(Bytes, ImportInFlight), Problem> {
+        let under_way = state.limits.begin_import(caller.scope.tenant())?;
+        let bytes = limited_body(&self.request, self.payload, state.settings.max_import_bytes).await?;
+        Ok((bytes, under_way))
     }
 }
 

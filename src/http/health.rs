@@ -114,13 +114,18 @@ impl LedgerProbe {
 
 /// Succeeds if the server accepts new work.
 ///
-/// The server must not be starting or shutting down, and the ledger must answer and be writable. If writes fail (a full
+/// The server must not be starting or shutting down, and the ledger must answer and be writable. A node of several whose
+/// clock is off answers `clock_off`. If writes fail (a full
 /// disk, a read-only file, a database in recovery), the code is `ledger_not_writable`.
 #[utoipa::path(tag = "operation", responses((status = 200, body = Health)))]
 #[get("/readyz")]
 pub async fn readyz(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
     if !state.readiness.get() {
         return Err(Problem::new(Code::Draining, "the server is starting or shutting down"));
+    }
+    if state.sessions.is_clock_off() {
+        let why = "the clock of this node is not that of the database, so other nodes refuse its requests";
+        return Err(Problem::new(Code::ClockOff, why));
     }
     let services = &state.services;
     let buffers = tokio::time::timeout(BUFFERS_TIMEOUT, services.buffers.ping());

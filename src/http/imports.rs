@@ -60,9 +60,11 @@ pub async fn import_lorebook(
     file: ImportFile,
 ) -> Result<HttpResponse, Problem> {
     let world = path.0;
-    let read = move || character_card::parse_lorebook(&file.0).map(|book| book.to_entries());
+    let (file, import) = file.read(&state, &caller).await?;
+    let read = move || character_card::parse_lorebook(&file).map(|book| book.to_entries());
     let (entries, not_taken) = read_file(read).await?;
     run_uncancelled(async move {
+        let _import = import;
         let edit = caller.new_edit(&state, "lore.import", &world);
         let written = write_entries(&state, &caller, &world, entries, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;
@@ -99,8 +101,9 @@ pub async fn import_card(
         .parse()
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
     let wanted = IfMatch::from_put_request(&request)?;
+    let (file, import) = file.read(&state, &caller).await?;
     let (imported, book, mut not_taken) = read_file(move || {
-        let card = character_card::parse_card(&file.0)?;
+        let card = character_card::parse_card(&file)?;
         let (npc, mut not_taken) = card.to_npc();
         let (entries, of_book) = card.lorebook().map(Lorebook::to_entries).unwrap_or_default();
         not_taken.extend(of_book);
@@ -108,6 +111,7 @@ pub async fn import_card(
     })
     .await?;
     run_uncancelled(async move {
+        let _import = import;
         let authored = &state.services.ledger.authored;
         let existing = authored.load_npc(&caller.scope, &world, &id).await?;
         if wanted == IfMatch::MustExist && existing.is_none() {
@@ -202,8 +206,9 @@ pub async fn export_png_card(
     path: Path<(WorldId, NpcId)>,
     picture: ImportFile,
 ) -> Result<HttpResponse, Problem> {
+    let (picture, _import) = picture.read(&state, &caller).await?;
     let card = card_of_npc(&state, &caller, &path.0).await?;
-    let png = read_file(move || character_card::write_png_card(&picture.0, &card)).await?;
+    let png = read_file(move || character_card::write_png_card(&picture, &card)).await?;
     Ok(HttpResponse::Ok().content_type("image/png").body(png))
 }
 

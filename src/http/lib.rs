@@ -214,11 +214,15 @@ fn operation_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_
 async fn unmatched_route(request: HttpRequest) -> Result<HttpResponse, Problem> {
     Err(match openapi::methods_of(request.path()) {
         None => Problem::new(Code::NotFound, format!("there is nothing at {}", request.path())),
-        Some(methods) => Problem {
-            allow: Some(methods.as_str().into()),
-            ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
-        },
+        Some(methods) => method_not_allowed(&methods),
     })
+}
+
+fn method_not_allowed(methods: &str) -> Problem {
+    Problem {
+        allow: Some(methods.into()),
+        ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
+    }
 }
 
 /// Runs `work` to its end even if the client hangs up: a write must not stop before its follow-up work.

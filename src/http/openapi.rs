@@ -1,6 +1,8 @@
 //! The OpenAPI 3.1 document, collected from the routes. Adds the common parts of every operation: security, roles in
 //! words, problem responses.
 
+mod parameters;
+
 use std::sync::LazyLock;
 
 use actix_web::{App, dev::ResourceDef};
@@ -57,6 +59,9 @@ fn build_document() -> Value {
     let schemas = &mut document["components"]["schemas"];
     schemas[&*ProblemBody::name()] = serde_json::to_value(ProblemBody::schema()).unwrap_or_default();
     schemas[&*FieldError::name()] = serde_json::to_value(FieldError::schema()).unwrap_or_default();
+    let components = schemas.clone();
+    parameters::merge_flattened_schemas(&components, &mut document);
+    parameters::complete_ids(&mut document["components"]["schemas"]);
     document["components"]["securitySchemes"] = json!({
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
     });
@@ -68,11 +73,26 @@ fn build_document() -> Value {
     document
 }
 
+/// The operations whose body may be omitted: `OptionalBody` in their handlers.
+const OPTIONAL_BODIES: [&str; 7] = [
+    "complete_action",
+    "create_save",
+    "interrupt_turn",
+    "refuse_action",
+    "regenerate_turn",
+    "restore_save",
+    "resume_turn",
+];
+
 /// Adds parts that follow from an operation's shape.
 fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     // Summaries are plain text; only descriptions are Markdown.
     if let Some(summary) = operation["summary"].as_str() {
         operation["summary"] = json!(summary.replace('`', ""));
+    }
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for parameter in parameters.into_iter().flatten() {
+        parameters::complete_parameter(path, parameter);
     }
     let mut statuses = vec![500];
     // Viewers may read all that backends may read, as in the extractor.
@@ -113,6 +133,9 @@ fn complete_operation(path: &str, method: &str, operation: &mut Value) {
     }
     if has_header("Idempotency-Key") {
         statuses.push(422);
+    }
+    if OPTIONAL_BODIES.iter().any(|id| operation["operationId"] == *id) && operation["requestBody"].is_object() {
+        operation["requestBody"]["required"] = json!(false);
     }
     if operation["requestBody"].is_object() {
         statuses.extend([400, 413, 415, 422]);

@@ -13,7 +13,7 @@ use super::{
     idempotency::{self, IdempotentResponse},
     pagination::{self, Items, PageQuery},
     run_uncancelled,
-    validate::one_line_label,
+    validate::display_name,
     worlds,
 };
 use colloquy_core::ids::{SaveId, WorldId};
@@ -29,8 +29,8 @@ use colloquy_ports::ledger::{
 #[serde(default, deny_unknown_fields)]
 pub struct SaveBody {
     /// For people; need not be unique. One line.
-    #[garde(inner(length(chars, max = 200), custom(one_line_label)))]
-    #[schema(max_length = 200)]
+    #[garde(inner(length(chars, max = 200), custom(display_name)))]
+    #[schema(min_length = 1, max_length = 200)]
     name: Option<String>,
 }
 

@@ -73,6 +73,15 @@ pub struct BudgetBody {
     #[garde(inner(range(max = MAX_BUDGET)))]
     #[schema(maximum = 1_000_000_000_000u64)]
     turns: Option<u64>,
+    /// Worlds that are not deleted.
+    #[garde(inner(range(max = MAX_BUDGET)))]
+    #[schema(maximum = 1_000_000_000_000u64)]
+    worlds: Option<u64>,
+    /// Bytes of what people write: worlds, NPCs, lore, scenarios, directives, facts, and saves. An object counts 1,024
+    /// bytes and its texts.
+    #[garde(inner(range(max = MAX_BUDGET)))]
+    #[schema(maximum = 1_000_000_000_000u64)]
+    authored_bytes: Option<u64>,
 }
 
 const MAX_BUDGET: u64 = 1_000_000_000_000;
@@ -84,6 +93,8 @@ impl From<TenantBudget> for BudgetBody {
             cost_per_day: budget.cost_per_day,
             dialogues: budget.dialogues,
             turns: budget.turns,
+            worlds: budget.worlds,
+            authored_bytes: budget.authored_bytes,
         }
     }
 }
@@ -105,6 +116,8 @@ impl BudgetBody {
             cost_per_day: self.cost_per_day,
             dialogues: self.dialogues,
             turns: self.turns,
+            worlds: self.worlds,
+            authored_bytes: self.authored_bytes,
         })
     }
 }

@@ -17,7 +17,7 @@ use colloquy_memory::{
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
 pub struct UnlockBody {
-    #[schema(value_type = String)]
+    #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]
     npc: NpcId,
     /// The progress that the player gets.
     #[garde(range(min = 1, max = 1_000_000))]

@@ -43,7 +43,7 @@ pub struct UsageView {
 #[derive(Debug, Serialize, ToSchema)]
 pub struct BudgetView {
     budget: Budgeted,
-    /// Use of today (UTC), or the stored amount. A stored amount is counted only up to its limit, and not at all
+    /// Use of today (UTC), or the stored amount. Dialogues and turns are counted only up to their limits, and not at all
     /// without a limit.
     used: f64,
     /// Null: no limit.
@@ -69,7 +69,7 @@ pub struct UsageReport {
     items: Vec<UsageView>,
     /// Always null: the list has only one page.
     next: Option<String>,
-    /// All four budgets.
+    /// All six budgets.
     budgets: Vec<BudgetView>,
 }
 

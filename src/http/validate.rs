@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 pub use self::{
     action_rules::action_rules,
     query::parse_query,
-    state_rules::{attribute_rules, clock_settings, place_links},
+    state_rules::{attribute_rules, changed_names, clock_settings, place_links},
     text::{display_name, display_name_with_emoji, one_line_label, visible_text},
 };
 use super::errors::{Code, FieldError, Problem};
@@ -40,6 +40,24 @@ where
     collect_rule_faults(&value, &mut found);
     if found.kept.is_empty() {
         Ok(value)
+    } else {
+        Err(found.into_problem())
+    }
+}
+
+/// Checks the rules of a value.
+///
+/// # Errors
+/// Every broken rule, with the name of its field.
+pub fn check_rules<T>(value: &T) -> Result<(), Problem>
+where
+    T: Validate,
+    T::Context: Default,
+{
+    let mut found = ValidationFaults::default();
+    collect_rule_faults(value, &mut found);
+    if found.kept.is_empty() {
+        Ok(())
     } else {
         Err(found.into_problem())
     }

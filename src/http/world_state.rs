@@ -12,7 +12,7 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Author, Authorized, Path, QueryParams},
-    worlds,
+    validate, worlds,
 };
 use colloquy_core::ids::{DialogueId, WorldId};
 use colloquy_dialogue::world_events::{self, CausedState, ValueCause};
@@ -193,6 +193,7 @@ pub async fn get_world_state(
     query: QueryParams<WorldStateQuery>,
 ) -> Result<HttpResponse, Problem> {
     let world = worlds::find_world(&state, &caller, &path.0).await?;
+    validate::check_rules(&query.0)?;
     let WorldStateQuery {
         who,
         place,

@@ -16,12 +16,14 @@ use super::{
     pagination::{self, Items, PageQuery},
     run_uncancelled,
     unlocks::UnlockBody,
-    validate::{action_rules, attribute_rules, clock_settings, display_name, one_line_label, place_links},
+    validate::{
+        action_rules, attribute_rules, changed_names, clock_settings, display_name, one_line_label, place_links,
+    },
 };
 use colloquy_core::ids::WorldId;
 use colloquy_memory::{
     actions::ActionRule,
-    attributes::AttributeRule,
+    attributes::{AttributeAuthor, AttributeRule},
     authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldSettings},
     game_clock::ClockSettings,
     state_block::MAX_NAME_CHARS,
@@ -138,6 +140,12 @@ pub struct SettingsBody {
     #[garde(length(max = MAX_NAMES), inner(inner(length(chars, max = MAX_NAME_CHARS), custom(display_name))))]
     #[schema(max_items = 500)]
     places: Option<Vec<String>>,
+    /// Who changes an item, or brings somebody to a place: by name. `replies`: state blocks of replies, and the backend;
+    /// `backend`: the backend alone. Default: `backend` for the items and places that conditions of lore, scenarios or
+    /// actions name, or rules in `unlocks`; `replies` for all others. At most 500 names of 64 characters. Only for
+    /// worlds.
+    #[garde(custom(changed_names))]
+    changed_by: Option<BTreeMap<String, AttributeAuthor>>,
     /// The places next to a place. A link holds in both directions. In a state block, a character with a known place
     /// moves to linked places only, if its place has links. At most 500 places with 50 links each. Default: no links.
     /// Only for worlds.
@@ -187,6 +195,7 @@ impl SettingsBody {
             ("settings.synonyms", self.synonyms.is_some()),
             ("settings.items", self.items.is_some()),
             ("settings.places", self.places.is_some()),
+            ("settings.changed_by", self.changed_by.is_some()),
             ("settings.adjacent", self.adjacent.is_some()),
             ("settings.statuses", self.statuses.is_some()),
             ("settings.ghosts_speak", self.ghosts_speak.is_some()),
@@ -218,6 +227,7 @@ impl From<SettingsBody> for WorldSettings {
             synonyms: body.synonyms,
             items: body.items,
             places: body.places,
+            changed_by: body.changed_by,
             adjacent: body.adjacent,
             statuses: body.statuses,
             ghosts_speak: body.ghosts_speak,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::{
     actions::ActionRule,
-    attributes::AttributeRule,
+    attributes::{AttributeAuthor, AttributeRule},
     game_clock::ClockSettings,
     keywords::normalise_text,
     progress::UnlockRule,
@@ -118,6 +118,10 @@ pub struct WorldSettings {
     /// All places of the world; other places are refused. Default: any place. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub places: Option<Vec<String>>,
+    /// Who changes an item, or brings somebody to a place: by name. Default: `backend` for the items and places that
+    /// conditions of lore, scenarios or actions name, or rules of progress; `replies` for all others. Worlds only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<BTreeMap<String, AttributeAuthor>>,
     /// The places next to a place. A link holds in both directions. In a state block, a character with a known place
     /// moves to linked places only, if its place has links. Default: no links. Worlds only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -281,6 +285,7 @@ impl WorldSettings {
             synonyms: world.synonyms.clone(),
             items: world.items.clone(),
             places: world.places.clone(),
+            changed_by: world.changed_by.clone(),
             adjacent: world.adjacent.clone(),
             statuses: world.statuses.clone(),
             ghosts_speak: world.ghosts_speak,

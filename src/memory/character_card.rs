@@ -7,6 +7,7 @@
 //!
 //! Cards as archives (`.charx`) are not read.
 
+mod bounded_json;
 mod decorators;
 mod entries;
 mod export;
@@ -41,6 +42,8 @@ use self::{
 pub enum CardError {
     #[error("the file is no JSON: {0}")]
     NotJson(String),
+    #[error("the file has too many values: read, it would take more than {most} bytes of memory")]
+    TooManyValues { most: usize },
     #[error("the PNG has no character card: it needs a text chunk `ccv3` or `chara`")]
     NoCardInPng,
     #[error("the PNG is damaged: {0}")]
@@ -202,6 +205,10 @@ fn is_bare_card(root: &Object) -> bool {
     root.contains_key("name") && fields.iter().any(|field| root.contains_key(*field))
 }
 
+/// Most memory of the values of one file. A file of 8 MiB with nothing but brackets would take some hundred times its
+/// size; lorebooks take about seven times the size of their structure, and texts once.
+const MAX_VALUE_BYTES: usize = 32 << 20;
+
 /// Reads the JSON of a file. The reader of JSON refuses more than 128 levels.
 fn read_file(bytes: &[u8]) -> Result<Value, CardError> {
     let from_png;
@@ -212,5 +219,5 @@ fn read_file(bytes: &[u8]) -> Result<Value, CardError> {
         bytes
     };
     let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
-    serde_json::from_slice(json).map_err(|error| CardError::NotJson(error.to_string()))
+    bounded_json::parse_json(json, MAX_VALUE_BYTES.max(4 * json.len()))
 }

@@ -8,6 +8,7 @@ pub mod agreement;
 pub mod aliases;
 pub mod attributes;
 pub mod authored;
+pub mod backend_names;
 pub mod calendar;
 pub mod calibration;
 pub mod character_card;

@@ -126,7 +126,7 @@ pub struct LoreText {
     pub layers: Vec<LayerRule>,
     /// The place of the entry: weighs more while the player is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 64)]
+    #[schema(min_length = 1, max_length = 64)]
     pub place: Option<String>,
     /// Characters of the entry, by their names in the world's state: weighs more while one is near. The prompt says
     /// where they are, and their status.
@@ -164,7 +164,7 @@ pub struct LoreText {
     pub cooldown: u32,
     /// Of the entries of one group, a prompt has only the best.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(max_length = 64)]
+    #[schema(min_length = 1, max_length = 64)]
     pub group: Option<String>,
 }
 

@@ -125,6 +125,15 @@ pub enum StateChange {
 }
 
 impl StateChange {
+    /// True for items gained and lost, and for a new place.
+    #[must_use]
+    pub const fn is_of_item_or_place(&self) -> bool {
+        matches!(
+            self,
+            Self::Location { .. } | Self::ItemGained { .. } | Self::ItemLost { .. }
+        )
+    }
+
     /// The people in a relation change: met, separated, or related.
     pub fn related_people(&self) -> impl Iterator<Item = &str> {
         let pair = match self {

@@ -294,7 +294,7 @@ pub enum Tier {
 /// A value, and the tier from which the value comes.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct EffectiveValue {
-    #[schema(value_type = Object)]
+    #[schema(value_type = Value)]
     pub value: Value,
     pub from: Tier,
 }

@@ -17,6 +17,10 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> DateTime<Utc>;
     /// Returns a monotonic instant, for measuring.
     fn monotonic_now(&self) -> Instant;
+    /// False while the time may be wrong: nothing is deleted by its age.
+    fn is_settled(&self) -> bool {
+        true
+    }
 }
 
 /// The machine's clock.

@@ -34,6 +34,9 @@ pub enum StoreError {
     /// This version cannot read the contents of a row.
     #[error("a stored row cannot be read: {0}")]
     Corrupt(String),
+    /// The write would exceed a budget of the tenant. Nothing was written.
+    #[error("the tenant has used up its budget: {}", .0.as_str())]
+    OverBudget(ledger::usage::Budgeted),
     /// The store refused the statement. A defect of this server.
     #[error("the store refused the operation: {0}")]
     Rejected(String),
@@ -48,7 +51,7 @@ impl StoreError {
     /// True if the same request may succeed later.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        !matches!(self, Self::Corrupt(_) | Self::Rejected(_))
+        !matches!(self, Self::Corrupt(_) | Self::Rejected(_) | Self::OverBudget(_))
     }
 }
 

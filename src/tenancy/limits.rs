@@ -48,6 +48,8 @@ pub struct LimitSettings {
     pub player_in_flight: usize,
     /// Concurrent requests of all players of one address; default 1,024. For IPv6, the address is the /64 network.
     pub address_in_flight: usize,
+    /// Imports that are read and written at once, of all tenants; default 3. A tenant has one at a time.
+    pub imports: usize,
     /// Keys that a limiter may remember before idle keys are dropped; default 100,000.
     pub max_keys: usize,
 }
@@ -84,6 +86,10 @@ pub struct RateLimits {
     of_player: Arc<ConcurrencyLimit<PlayerKey>>,
     of_address: Arc<ConcurrencyLimit<IpAddr>>,
     of_tenant: Arc<Shares<TenantId>>,
+    /// Running imports of each tenant.
+    tenant_imports: Arc<ConcurrencyLimit<TenantId>>,
+    /// Running imports of all tenants.
+    all_imports: Arc<ConcurrencyLimit<()>>,
     settings: LimitSettings,
 }
 
@@ -92,6 +98,12 @@ pub struct RequestInFlight {
     _tenant: ShareGuard<TenantId>,
     _player: Option<ConcurrencySlot<PlayerKey>>,
     _address: Option<ConcurrencySlot<IpAddr>>,
+}
+
+/// A running import. Ends on drop.
+pub struct ImportInFlight {
+    _tenant: ConcurrencySlot<TenantId>,
+    _node: ConcurrencySlot<()>,
 }
 
 /// Why a request is not accepted.
@@ -122,6 +134,8 @@ impl RateLimits {
                 settings.address_in_flight,
             ),
             of_tenant: Shares::new("requests", requests),
+            tenant_imports: ConcurrencyLimit::new("a tenant", "import under way", 1),
+            all_imports: ConcurrencyLimit::new("the server", "imports under way", settings.imports),
             settings,
         })
     }
@@ -169,6 +183,16 @@ impl RateLimits {
             _player: of_player.transpose()?,
             _address: of_address.transpose()?,
             _tenant: self.of_tenant.acquire_share(tenant)?,
+        })
+    }
+    /// Starts an import, until the value is dropped. An import takes much more memory than other requests.
+    ///
+    /// # Errors
+    /// [`TooManyAtOnce`] if the tenant has an import under way, or the node has as many as it may.
+    pub fn begin_import(&self, tenant: &TenantId) -> Result<ImportInFlight, TooManyAtOnce> {
+        Ok(ImportInFlight {
+            _tenant: self.tenant_imports.acquire_slot(tenant.clone())?,
+            _node: self.all_imports.acquire_slot(())?,
         })
     }
     /// Number of requests refused because their tenant had reached its share.
@@ -348,6 +372,7 @@ mod tests {
             socket_strikes: 2,
             player_in_flight: 2,
             address_in_flight: 3,
+            imports: 2,
             max_keys: 10,
         }
     }
@@ -444,6 +469,22 @@ mod tests {
     }
 
     #[test]
+    fn tenant_has_one_import_and_a_node_a_few() {
+        let limits = RateLimits::new(settings(), 10);
+        let [a, b, c]: [TenantId; 3] = ["a", "b", "c"].map(|id| id.parse().unwrap());
+        let first = limits.begin_import(&a).unwrap();
+        assert_eq!(limits.begin_import(&a).err().unwrap().whose, "a tenant");
+        let second = limits.begin_import(&b).unwrap();
+        assert_eq!(limits.begin_import(&c).err().unwrap().whose, "the server");
+        drop(first);
+        // A refused import holds nothing.
+        drop(limits.begin_import(&c).unwrap());
+        drop(limits.begin_import(&a).unwrap());
+        drop(second);
+        assert!(limits.tenant_imports.held.lock().is_empty() && limits.all_imports.held.lock().is_empty());
+    }
+
+    #[test]
     fn zero_disables_a_limit() {
         let limits = RateLimits::new(
             LimitSettings {
@@ -454,6 +495,7 @@ mod tests {
                 socket_messages_per_s: 0,
                 player_in_flight: 0,
                 address_in_flight: 0,
+                imports: 0,
                 ..settings()
             },
             100_000,

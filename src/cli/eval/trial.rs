@@ -33,7 +33,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     clock::{IdSource, ManualClock},
     embedder::EmbedAs,
-    ledger::{audit::Edit, tenants::Tenant},
+    ledger::{audit::Edit, tenants::Tenant, usage::AuthoredLimits},
 };
 
 /// The number of texts in one embedder call.
@@ -192,6 +192,7 @@ impl EvalTrial {
             at: self.services.clock.now(),
             action,
             object,
+            limits: AuthoredLimits::default(),
         }
     }
 

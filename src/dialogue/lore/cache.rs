@@ -14,6 +14,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::World,
+    backend_names::BackendNames,
     keywords::normalise_text,
     lore::{LoreEntry, NameIndex},
     near_vectors::NearVectors,
@@ -97,6 +98,8 @@ pub(crate) struct LoadedLore {
     pub leads_to: Vec<Vec<usize>>,
     /// The entries that are always in the prompt.
     pub always: Vec<usize>,
+    /// The items and places in conditions of lore and scenarios.
+    pub backend_names: BackendNames,
     bytes: usize,
 }
 
@@ -151,6 +154,15 @@ impl LoadedLore {
             found
         });
         let leads_to: Vec<Vec<usize>> = leads_to.collect();
+        let mut backend_names = BackendNames::default();
+        for entry in &entries {
+            let text = &entry.text;
+            backend_names.add_secret(&text.when, text.tell.as_ref());
+            for rule in &text.layers {
+                backend_names.add_conditions(&rule.when);
+            }
+        }
+        backend_names.add_conditions(&stored.conditions_of_scenarios);
         let near = NearVectors::new(&vectors);
         let always = (0..entries.len()).filter(|at| entries[*at].text.always).collect();
         let texts: usize = entries.iter().map(|entry| entry.text.content.len() + 1_000).sum();
@@ -166,6 +178,7 @@ impl LoadedLore {
             by_character,
             leads_to,
             always,
+            backend_names,
         })
     }
 

@@ -32,7 +32,7 @@ use colloquy_ports::{
     clock::Clock,
     ledger::{
         Ledger,
-        usage::{Budgeted, DailyModelUsage, OverBudget, StoredAmounts, TenantBudget},
+        usage::{AuthoredLimits, Budgeted, DailyModelUsage, OverBudget, StoredAmounts, TenantBudget},
     },
 };
 
@@ -145,7 +145,7 @@ impl BudgetAccount {
         match of {
             Budgeted::Dialogues => Some(&mut counted.stored.dialogues),
             Budgeted::Turns => Some(&mut counted.stored.turns),
-            Budgeted::TokensPerDay | Budgeted::CostPerDay => None,
+            _ => None,
         }
     }
     fn used_amount(&self, of: Budgeted) -> f64 {
@@ -155,6 +155,8 @@ impl BudgetAccount {
             Budgeted::CostPerDay => self.cost,
             Budgeted::Dialogues => as_f64(stored.dialogues),
             Budgeted::Turns => as_f64(stored.turns),
+            // The ledger counts these itself.
+            Budgeted::Worlds | Budgeted::AuthoredBytes => 0.0,
         }
     }
 }
@@ -339,16 +341,19 @@ impl Budgets {
         if self.needs_recount(scope.tenant()) {
             self.count_stored(ledger, scope).await?;
         }
+        let authored = ledger.usage.load_authored_size(scope).await?;
         let mut accounts = self.accounts.lock();
         let account = accounts
             .accounts_on_day(today)
             .entry(scope.tenant().clone())
             .or_default();
         let line = |of| {
-            let (used, limit) = (
-                account.used_amount(of),
-                self.settings.limit_for(account.own.as_ref(), of),
-            );
+            let used = match of {
+                Budgeted::Worlds => as_f64(authored.worlds),
+                Budgeted::AuthoredBytes => as_f64(authored.bytes),
+                other => account.used_amount(other),
+            };
+            let limit = self.settings.limit_for(account.own.as_ref(), of);
             BudgetLine {
                 of,
                 used,
@@ -364,6 +369,16 @@ impl Budgets {
     pub fn next_day_start(&self) -> DateTime<Utc> {
         let tomorrow = self.clock.now().date_naive() + Days::new(1);
         tomorrow.and_time(NaiveTime::MIN).and_utc()
+    }
+
+    /// Returns how far what people write of a tenant may grow. The ledger checks it.
+    #[must_use]
+    pub fn authored_limits(&self, tenant: &TenantId) -> AuthoredLimits {
+        let limit = |of| self.limit_for(tenant, of).map(whole_limit);
+        AuthoredLimits {
+            worlds: limit(Budgeted::Worlds),
+            bytes: limit(Budgeted::AuthoredBytes),
+        }
     }
 
     fn limit_for(&self, tenant: &TenantId, of: Budgeted) -> Option<f64> {

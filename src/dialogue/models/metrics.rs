@@ -271,7 +271,9 @@ fn budget_refusals() -> prometheus::Result<IntCounterVec> {
         ),
         &["budget"],
     )?;
-    for of in Budgeted::ALL {
+    // The ledger refuses what exceeds the other budgets, and counts nothing.
+    let counted = Budgeted::ALL.into_iter().filter(|of| !of.is_authored());
+    for of in counted {
         refusals.with_label_values(&[of.as_str()]);
     }
     Ok(refusals)

@@ -24,6 +24,7 @@ use colloquy_core::{
 use colloquy_memory::{
     actions::{ActionRule, RequestedAction},
     authored::{Npc, World, WorldSettings},
+    backend_names::BackendNames,
     fact::Cause,
     keywords::normalise_text,
     party,
@@ -292,13 +293,7 @@ impl StateBlockContext<'_> {
             present.insert(normalise_text(name), name.clone());
         }
         let others = present.values().filter(|name| **name != npc.name);
-        let located = others.map(|name| (name.clone(), state.characters.get(name)));
-        let located = located.chain([
-            (npc.name.clone(), speaker),
-            (party::PLAYER.to_owned(), player_character),
-        ]);
-        let reachable = located.filter_map(|(name, character)| {
-            let place = place_of(character)?;
+        let reachable = self.located(others.cloned()).into_iter().filter_map(|(name, place)| {
             let next: Vec<String> = world
                 .settings
                 .places_next_to(&place)
@@ -318,6 +313,28 @@ impl StateBlockContext<'_> {
             actions: actions.to_vec(),
             ..state_rules_of(&world.settings)
         }
+    }
+
+    /// The places of the speaker, of the player, and of `others`, by the names in a block's changes.
+    fn located(&self, others: impl Iterator<Item = String>) -> Vec<(String, String)> {
+        let state = self.state;
+        let key = self.player.map(party::player_key);
+        let player = key.as_deref().and_then(|key| state.characters.get(key));
+        let speaker = state.npc_character(&self.npc.name, &self.npc.id);
+        let others = others.map(|name| {
+            let character = state.characters.get(&name);
+            (name, character)
+        });
+        let all = others.chain([(self.npc.name.clone(), speaker), (party::PLAYER.to_owned(), player)]);
+        all.filter_map(|(name, character)| Some((name, character?.location.clone()?)))
+            .collect()
+    }
+
+    /// The characters whom only the backend takes away from their places.
+    fn held_characters(&self, names: &BackendNames) -> BTreeSet<String> {
+        let located = self.located(self.state.characters.keys().cloned());
+        let held = located.into_iter().filter(|(_, place)| names.holds_people_at(place));
+        held.map(|(name, _)| name).collect()
     }
 }
 
@@ -341,13 +358,21 @@ pub(crate) async fn parse_state_block(
     let Ok(parsed) = &anybody else {
         return Ok(anybody);
     };
+    let needs_names = parsed.changes.iter().any(StateChange::is_of_item_or_place);
     let people = parsed.changes.iter().flat_map(StateChange::related_people);
     let strangers: BTreeSet<String> = people
         .filter(|name| *name != npc.name && !party::means_player(name))
         .map(str::to_owned)
         .collect();
-    if strangers.is_empty() {
+    if strangers.is_empty() && !needs_names {
         return Ok(anybody);
+    }
+    if needs_names {
+        rules.backend_names = backend_names_of(services, scope, world).await?;
+        rules.held = by.held_characters(&rules.backend_names);
+    }
+    if strangers.is_empty() {
+        return Ok(block.parse_changes(&npc.name, &rules));
     }
     let strangers: Vec<String> = strangers.into_iter().collect();
     let named = services
@@ -375,6 +400,15 @@ pub(crate) async fn parse_state_block(
     let players_name = players_name.filter(|name| !is_somebody_else(name));
     rules.player_names.extend(players_name.map(str::to_owned));
     Ok(block.parse_changes(&npc.name, &rules))
+}
+
+/// The items and places of a world that replies do not change.
+async fn backend_names_of(services: &Services, scope: &TenantScope, world: &World) -> StoreResult<BackendNames> {
+    let mut names = BackendNames::in_settings(&world.settings);
+    let content = services.memory_cache.lore.load_lore(services, scope, world).await?;
+    names.extend(&content.backend_names);
+    names.apply_settings(&world.settings);
+    Ok(names)
 }
 
 /// Returns a world's limits for the state changes of one turn.

@@ -102,7 +102,9 @@ pub async fn create_fact(
             let services = &state.services;
             // The fact's id is created later, so the audit row names the NPC.
             let object = format!("{}/{}", path.0.0, path.0.1);
+            let limits = services.models.budgets().authored_limits(&principal.tenant);
             let edit = Edit::made_by(&principal, &services.ids, services.clock.now(), "fact.create", object);
+            let edit = edit.within(limits);
             let fact = remember::write_manual_fact(services, &scope, fact, &edit).await?;
             let location = format!("/v1/facts/{}", fact.id);
             IdempotentResponse::created(&FactView::from(fact), location)

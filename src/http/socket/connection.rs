@@ -78,6 +78,8 @@ pub struct SocketConnection {
     id: u64,
     hub: Arc<SocketHubState>,
     coalesce: Duration,
+    /// True if the socket only reports why the connection was refused.
+    is_refusal: bool,
     /// Set once the actor runs; until then the queue only fills.
     addr: OnceLock<Addr<PlayerSocket>>,
     out: Mutex<OutboundQueue>,
@@ -217,8 +219,13 @@ impl SocketConnection {
         }
         let waited = |since: u64| now_ms.saturating_sub(since);
         if out.close.is_some() {
-            // The close frame was not sent or not answered.
-            if waited(out.close_since_ms) >= CLOSE_PATIENCE_MS + limits.close_delay_ms {
+            // The close frame was not sent or not answered. A refused client has been told all it needs.
+            let patience = if self.is_refusal {
+                REFUSAL_PATIENCE_MS
+            } else {
+                CLOSE_PATIENCE_MS
+            };
+            if waited(out.close_since_ms) >= patience + limits.close_delay_ms {
                 let code = out.close.map_or(close_code::INTERNAL, |(code, _)| code);
                 self.cut_connection(&mut out, code);
             }
@@ -353,6 +360,8 @@ enum SocketPlace {
 const MAX_REFUSAL_SOCKETS: usize = 64;
 /// How long a peer may take to answer a close frame.
 const CLOSE_PATIENCE_MS: u64 = 2_000;
+/// The same for a refused client, which was told why.
+const REFUSAL_PATIENCE_MS: u64 = 250;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_COALESCE: Duration = Duration::from_secs(1);
 
@@ -421,6 +430,7 @@ impl SocketHub {
             id: hub.next_id.fetch_add(1, Relaxed),
             hub: Arc::clone(hub),
             coalesce: options.coalesce.min(MAX_COALESCE),
+            is_refusal: options.tenant.is_none(),
             addr: OnceLock::new(),
             out: Mutex::default(),
             gone: AtomicBool::new(false),

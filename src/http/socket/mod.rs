@@ -89,12 +89,18 @@ pub async fn open_socket(
         }
         // Browser scripts cannot read why an upgrade failed. They get the refusal on the socket. A client that can set
         // headers can also read a status.
-        Err(problem) if needs_refusal_on_socket(&request) => {
+        Err(problem) if is_upgrade(&request) && needs_refusal_on_socket(&request) => {
             let refused = RefusedSocket::new(problem.clone());
             serve(Arc::new(refused), None).map_err(|error| not_opened_error(error, |_| problem))
         }
         Err(problem) => Err(problem.into()),
     }
+}
+
+/// True if the request asks for a socket at all: any other gets its refusal as a status.
+fn is_upgrade(request: &HttpRequest) -> bool {
+    let upgrade = request.headers().get(header::UPGRADE);
+    upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Problem) -> actix_web::Error {

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use super::text::{display_name, one_line_label};
 use colloquy_memory::{
-    attributes::{AttributeRule, AttributeType, MAX_ATTRIBUTE_NUMBER, MAX_ATTRIBUTE_VALUES, MAX_ATTRIBUTES, find_rule},
+    attributes::{
+        AttributeAuthor, AttributeRule, AttributeType, MAX_ATTRIBUTE_NUMBER, MAX_ATTRIBUTE_VALUES, MAX_ATTRIBUTES,
+        find_rule,
+    },
     game_clock::ClockSettings,
     state_block::MAX_NAME_CHARS,
     vocabulary::MAX_WORD_CHARS,
@@ -36,6 +39,22 @@ pub fn place_links(links: &Option<BTreeMap<String, Vec<String>>>, (): &()) -> ga
                 format!("a place is longer than {MAX_NAME_CHARS} characters")
             })?;
         }
+    }
+    Ok(())
+}
+
+/// For `#[garde(custom(changed_names))]`: names of items and places.
+#[expect(clippy::ref_option, clippy::trivially_copy_pass_by_ref, reason = "as garde calls it")]
+pub fn changed_names(names: &Option<BTreeMap<String, AttributeAuthor>>, (): &()) -> garde::Result {
+    let Some(names) = names else { return Ok(()) };
+    check(names.len() <= MAX_PLACES, || {
+        format!("length is greater than {MAX_PLACES}")
+    })?;
+    for name in names.keys() {
+        display_name(name, &())?;
+        check(name.chars().count() <= MAX_NAME_CHARS, || {
+            format!("a name is longer than {MAX_NAME_CHARS} characters")
+        })?;
     }
     Ok(())
 }

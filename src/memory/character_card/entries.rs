@@ -289,7 +289,9 @@ impl<'a> EntryImport<'a> {
                 list.push(key);
             }
         }
+        let unread = entry.key_count - entry.keys.len();
         for (count, what) in [
+            (unread, format!("after the first {}", entry.keys.len())),
             (patterns, "regular expressions".to_owned()),
             (long, format!("longer than {MAX_KEY_CHARS} characters")),
             (
@@ -298,7 +300,7 @@ impl<'a> EntryImport<'a> {
             ),
         ] {
             if count > 0 {
-                let reason = format!("not taken: {count} of {} keys; they are {what}", entry.keys.len());
+                let reason = format!("not taken: {count} of {} keys; they are {what}", entry.key_count);
                 self.report.note_entry(title, "keys", reason);
             }
         }

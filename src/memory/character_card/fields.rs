@@ -38,21 +38,41 @@ pub fn object<'a>(object: &'a Object, field: &str, path: &str) -> Result<Option<
     }
 }
 
-/// A list of texts. A text in place of the list is split at its commas.
-pub fn texts(object: &Object, field: &str, path: &str) -> Result<Vec<String>, CardError> {
-    match present(object, field) {
-        None => Ok(Vec::new()),
-        Some(Value::String(text)) => Ok(text.split(',').map(|part| part.trim().to_owned()).collect()),
-        Some(Value::Array(items)) => {
-            let items = items.iter().enumerate();
-            let read = items.map(|(nth, item)| match item {
-                Value::String(text) => Ok(text.clone()),
-                other => Err(wrong_type(path, &format!("{field}[{nth}]"), "text", other)),
-            });
-            read.collect()
+/// The first texts of a list.
+#[derive(Debug, Default)]
+pub struct Texts {
+    pub taken: Vec<String>,
+    /// The number of texts in the file.
+    pub total: usize,
+}
+
+/// The first `most` texts of a list; further ones are only counted. A text in place of the list is split at its commas,
+/// without empty parts.
+pub fn texts(object: &Object, field: &str, path: &str, most: usize) -> Result<Texts, CardError> {
+    let mut texts = Texts::default();
+    let mut take = |text: &str| {
+        if texts.total < most {
+            texts.taken.push(text.to_owned());
         }
-        Some(other) => Err(wrong_type(path, field, "a list of texts", other)),
+        texts.total += 1;
+    };
+    match present(object, field) {
+        None => {}
+        Some(Value::String(text)) => {
+            let parts = text.split(',').map(str::trim);
+            parts.filter(|part| !part.is_empty()).for_each(take);
+        }
+        Some(Value::Array(items)) => {
+            for (nth, item) in items.iter().enumerate() {
+                match item {
+                    Value::String(text) => take(text),
+                    other => return Err(wrong_type(path, &format!("{field}[{nth}]"), "text", other)),
+                }
+            }
+        }
+        Some(other) => return Err(wrong_type(path, field, "a list of texts", other)),
     }
+    Ok(texts)
 }
 
 /// The value of a field, unless it is `null`.

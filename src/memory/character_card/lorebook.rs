@@ -14,6 +14,8 @@ use colloquy_core::ids::LoreId;
 
 /// Most entries of one book.
 pub const MAX_BOOK_ENTRIES: usize = 10_000;
+/// Most keys of one entry that are read. An exported entry has at most 49.
+const MAX_READ_KEYS: usize = 64;
 
 /// The place of the server's own fields in `extensions`.
 pub const OWN: &str = "colloquy";
@@ -35,8 +37,11 @@ pub struct Lorebook {
 pub struct BookEntry {
     pub name: String,
     pub comment: String,
+    /// At most `MAX_READ_KEYS`.
     pub keys: Vec<String>,
-    /// Keys of which another must be in the text; empty if they do not count.
+    /// The number of keys in the file.
+    pub key_count: usize,
+    /// At most `MAX_READ_KEYS` keys of which another must be in the text; empty if they do not count.
     pub secondary_keys: Vec<String>,
     pub content: String,
     pub is_enabled: bool,
@@ -134,18 +139,20 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
     let extensions = fields::object(entry, "extensions", path)?.unwrap_or(&none);
     let list = |names: [&str; 2]| {
         let name = names.into_iter().find(|name| present(entry, name).is_some());
-        fields::texts(entry, name.unwrap_or(names[0]), path)
+        fields::texts(entry, name.unwrap_or(names[0]), path, MAX_READ_KEYS)
     };
     // Other programs write these fields either in the entry or in its extensions.
     let either = |name: &str| present(extensions, name).or_else(|| present(entry, name));
     let number = |name: &str| either(name).and_then(Value::as_f64).unwrap_or_default();
     let is_disabled = fields::flag(entry, "disable", path)?.unwrap_or(false);
     let is_selective = fields::flag(entry, "selective", path)?.unwrap_or(false);
-    let secondary_keys = list(["secondary_keys", "keysecondary"])?;
+    let secondary_keys = list(["secondary_keys", "keysecondary"])?.taken;
+    let keys = list(["keys", "key"])?;
     let read = BookEntry {
         name: fields::text(entry, "name", path)?,
         comment: fields::text(entry, "comment", path)?,
-        keys: list(["keys", "key"])?,
+        key_count: keys.total,
+        keys: keys.taken,
         secondary_keys: if is_selective { secondary_keys } else { Vec::new() },
         content: fields::text(entry, "content", path)?,
         is_enabled: fields::flag(entry, "enabled", path)?.unwrap_or(true) && !is_disabled,

@@ -237,6 +237,10 @@ impl StateBlockReader<'_> {
         let Some(to) = named.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) else {
             return;
         };
+        if self.rules.backend_names.has_place(&to) || self.rules.held.contains(who) {
+            let to = clip_chars(&to, 64);
+            return self.add_rejection(format!("only the backend brings `{who}` to `{to}`"));
+        }
         let is_it = |place: &String| normalise_text(place) == normalise_text(&to);
         if self
             .rules
@@ -390,6 +394,11 @@ impl StateBlockReader<'_> {
             };
             let named = self.checked_name(key, &name);
             let listed = named.and_then(|name| self.listed_name(key, name, self.rules.items.as_deref()));
+            if let Some(item) = listed.as_deref().filter(|item| self.rules.backend_names.has_item(item)) {
+                let item = clip_chars(item, 64);
+                self.add_rejection(format!("`{item}` in `{key}` is the backend's"));
+                continue;
+            }
             if let Some(item) = listed
                 && let Some(count) = self.cap_item_count((who, key), &item, gained, count)
             {

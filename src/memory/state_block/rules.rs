@@ -1,10 +1,11 @@
 //! The bounds of a state block, and the result of reading one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     actions::{ActionRule, RequestedAction},
     attributes::AttributeRule,
+    backend_names::BackendNames,
     state::StateChange,
     vocabulary::Vocabulary,
 };
@@ -38,6 +39,10 @@ pub struct StateRules {
     pub items: Option<Vec<String>>,
     /// All places of the world; `None`: any place.
     pub places: Option<Vec<String>>,
+    /// The items and places that a block does not change.
+    pub backend_names: BackendNames,
+    /// The characters whom a block does not take away from their places, by their names in the block's changes.
+    pub held: BTreeSet<String>,
     /// The attributes of the world.
     pub attributes: Vec<AttributeRule>,
     /// The places to which a character can go now, by the character's name in the block's changes. A character without
@@ -69,6 +74,8 @@ impl Default for StateRules {
             vocabulary: Vocabulary::default(),
             items: None,
             places: None,
+            backend_names: BackendNames::default(),
+            held: BTreeSet::new(),
             attributes: Vec::new(),
             reachable: BTreeMap::new(),
             present: BTreeMap::new(),

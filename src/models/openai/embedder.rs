@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::{
-    http::{CallFailure, Endpoint, HttpClient, InvalidEndpoint, classify_failure, redact_url},
+    http::{Answers, CallFailure, Endpoint, HttpClient, InvalidEndpoint, classify_failure, redact_url},
     wire::{EmbeddingRequest, EmbeddingResponse},
 };
 use colloquy_memory::calibration::Calibration;
@@ -116,7 +116,7 @@ impl OpenAiEmbedder {
             return Err(InvalidEndpoint::NoModel.into());
         }
         let mut embedder = Self {
-            client: options.endpoint.build_client(http)?,
+            client: options.endpoint.build_client(http, Answers::Embeddings)?,
             info: EmbedderInfo {
                 model: options.model.clone(),
                 dimensions: options.dimensions,

@@ -9,6 +9,8 @@ use std::{
 };
 
 use async_openai::{Client, config::OpenAIConfig, error::OpenAIError, middleware::HttpRequestFactory};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
 use reqwest::{
     Response, StatusCode,
     header::{HeaderMap, HeaderName, HeaderValue},
@@ -18,10 +20,16 @@ use serde_json::Value;
 
 use colloquy_ports::{llm::LlmError, redaction};
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The lifetime of an unused connection.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+/// The largest answer that is not a stream, in bytes: the most tokens that a setting allows are about a tenth of it.
+const MAX_ANSWER_BYTES: usize = 4 << 20;
+/// The same for embeddings: the most texts of a call with the longest vectors are about a third of it.
+const MAX_EMBEDDINGS_BYTES: usize = 64 << 20;
 /// The largest part of an error's body that is read, in bytes.
 const ERROR_BODY_BYTES: usize = 16 * 1024;
 
@@ -97,8 +105,12 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the async-openai client of this endpoint, on the shared pool.
-    pub(super) fn build_client(&self, http: &HttpClient) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
+    /// Returns the async-openai client of this endpoint for these answers, on the shared pool.
+    pub(super) fn build_client(
+        &self,
+        http: &HttpClient,
+        answers: Answers,
+    ) -> Result<Client<OpenAIConfig>, InvalidEndpoint> {
         let base = self.base_url.trim_end_matches('/');
         let invalid = |reason: String| InvalidEndpoint::Url {
             url: redact_url(base),
@@ -117,7 +129,10 @@ impl Endpoint {
             // The defaults read the environment; only the server's own configuration may count.
             .with_org_id("")
             .with_project_id("");
-        Ok(Client::with_config(config).with_http_service(OneAttempt(http.clone())))
+        Ok(Client::with_config(config).with_http_service(OneAttempt {
+            http: http.clone(),
+            answers,
+        }))
     }
 }
 
@@ -136,7 +151,45 @@ pub fn redact_url(base_url: &str) -> String {
 /// Sends a request once. Turns every answer but a 2xx into an [`LlmError`] while the status and `Retry-After` are still
 /// available.
 #[derive(Debug, Clone)]
-struct OneAttempt(HttpClient);
+struct OneAttempt {
+    http: HttpClient,
+    answers: Answers,
+}
+
+/// The answers of a client. Whole answers are in memory at once, so they are bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answers {
+    Whole,
+    Embeddings,
+    /// The reader of the stream has limits of its own.
+    Streamed,
+}
+
+impl Answers {
+    const fn most_bytes(self) -> Option<usize> {
+        match self {
+            Self::Whole => Some(MAX_ANSWER_BYTES),
+            Self::Embeddings => Some(MAX_EMBEDDINGS_BYTES),
+            Self::Streamed => None,
+        }
+    }
+}
+
+/// The same response, whose body fails after `most` bytes.
+fn with_bounded_body(response: Response, most: usize) -> Response {
+    let (status, headers) = (response.status(), response.headers().clone());
+    let mut left = Some(most);
+    let body = response.bytes_stream().map(move |piece| -> Result<Bytes, BoxError> {
+        let piece = piece?;
+        left = left.and_then(|left| left.checked_sub(piece.len()));
+        left.map(|_| piece)
+            .ok_or_else(|| format!("the answer has more than {most} bytes").into())
+    });
+    let mut bounded = http::Response::new(reqwest::Body::wrap_stream(body));
+    *bounded.status_mut() = status;
+    *bounded.headers_mut() = headers;
+    bounded.into()
+}
 
 impl tower_service::Service<HttpRequestFactory> for OneAttempt {
     type Response = Response;
@@ -147,8 +200,9 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
         Poll::Ready(Ok(()))
     }
     fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
-        let http = self.0.client.clone();
-        let trace = (self.0.traced)();
+        let http = self.http.client.clone();
+        let trace = (self.http.traced)();
+        let most = self.answers.most_bytes();
         Box::pin(async move {
             let mut request = request.build().await?;
             for (name, value) in trace {
@@ -159,7 +213,10 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
             let asked = request.body().and_then(reqwest::Body::as_bytes).map(<[u8]>::to_vec);
             let response = http.execute(request).await?;
             if response.status().is_success() {
-                Ok(response)
+                Ok(match most {
+                    Some(most) => with_bounded_body(response, most),
+                    None => response,
+                })
             } else {
                 let permanent = is_permanent(response.status());
                 let error = read_failure(response, &asked.unwrap_or_default()).await;
@@ -328,7 +385,7 @@ mod tests {
             base_url: base_url.into(),
             api_key: key.map(Into::into),
         }
-        .build_client(&HttpClient::new().unwrap())
+        .build_client(&HttpClient::new().unwrap(), Answers::Whole)
     }
 
     #[test]

@@ -12,7 +12,7 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::time::timeout;
 
 use super::{
-    http::{Endpoint, HttpClient, InvalidEndpoint, answer_error, classify_error},
+    http::{Answers, Endpoint, HttpClient, InvalidEndpoint, answer_error, classify_error},
     wire::{ChatChunk, ChatRequest, ChatResponse, Messages, ResponseFormat, StreamOptions},
 };
 use colloquy_memory::turn::Usage;
@@ -58,6 +58,7 @@ impl OpenAiLlmOptions {
 /// A chat model behind an OpenAI-compatible endpoint.
 pub struct OpenAiLlm {
     client: Client<OpenAIConfig>,
+    streaming: Client<OpenAIConfig>,
     options: OpenAiLlmOptions,
 }
 
@@ -70,8 +71,11 @@ impl OpenAiLlm {
         if options.model.trim().is_empty() {
             return Err(InvalidEndpoint::NoModel);
         }
-        let client = options.endpoint.build_client(http)?;
-        Ok(Self { client, options })
+        Ok(Self {
+            client: options.endpoint.build_client(http, Answers::Whole)?,
+            streaming: options.endpoint.build_client(http, Answers::Streamed)?,
+            options,
+        })
     }
 
     fn chat_request_body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
@@ -143,7 +147,7 @@ impl Llm for OpenAiLlm {
     }
 
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
-        let chat = self.client.chat().headers(task_headers(request));
+        let chat = self.streaming.chat().headers(task_headers(request));
         let body = self.chat_request_body(request, true);
         let events = timeout(request.timeout, chat.create_stream_byot(body))
             .await

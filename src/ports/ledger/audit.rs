@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
+use super::usage::AuthoredLimits;
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
     ids::{AuditId, EditId, PlayerId},
@@ -26,6 +27,8 @@ pub struct Edit {
     pub action: &'static str,
     /// The id of the changed object.
     pub object: String,
+    /// How far the tenant's authored data may grow by this edit.
+    pub limits: AuthoredLimits,
 }
 
 impl Edit {
@@ -48,7 +51,15 @@ impl Edit {
             at,
             action,
             object: object.to_string(),
+            limits: AuthoredLimits::default(),
         }
+    }
+
+    /// The same edit within limits.
+    #[must_use]
+    pub const fn within(mut self, limits: AuthoredLimits) -> Self {
+        self.limits = limits;
+        self
     }
 }
 

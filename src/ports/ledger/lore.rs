@@ -12,7 +12,7 @@ use colloquy_core::{
     ids::{LoreId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::lore::LoreEntry;
+use colloquy_memory::{condition::Condition, lore::LoreEntry};
 
 /// An entry with its vector.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,8 @@ pub struct WorldLore {
     pub version: u32,
     /// By id.
     pub entries: Vec<EmbeddedLore>,
+    /// The conditions of all scenarios of the world and of their tells.
+    pub conditions_of_scenarios: Vec<Condition>,
 }
 
 /// The outcome of a write of many entries.
@@ -43,8 +45,7 @@ pub enum ImportOutcome {
 }
 
 /// Lore. The store counts versions, and ignores the `version` of a written entry. Every change raises the world's
-/// `lore_version` and writes its audit row in the same transaction. A deleted entry is hidden until a put of the same
-/// id.
+/// `lore_version` and writes its audit row in the same transaction.
 #[async_trait]
 pub trait LoreStore: Send + Sync {
     /// Writes an entry. [`PutOutcome::NoParent`]: the world does not exist. [`PutOutcome::Full`]: the world has reached

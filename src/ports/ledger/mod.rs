@@ -85,6 +85,8 @@ pub struct PruneBefore {
     pub unchanged: Option<DateTime<Utc>>,
     /// For the usage of NPCs, by its day.
     pub npc_usage: Option<DateTime<Utc>>,
+    /// For lines of the audit log. Lines of the last 30 days stay whatever the time.
+    pub audit: Option<DateTime<Utc>>,
     /// For revocations, by the time of their expiry.
     pub revocations: Option<DateTime<Utc>>,
 }

@@ -76,14 +76,30 @@ pub enum Budgeted {
     Dialogues,
     /// Stored turns, including unsaid turns.
     Turns,
+    /// Worlds that are not deleted.
+    Worlds,
+    /// The bytes of what people wrote: worlds, NPCs, lore, scenarios, directives, facts and their edits, and saves.
+    AuthoredBytes,
 }
 
 impl Budgeted {
-    pub const ALL: [Self; 4] = [Self::TokensPerDay, Self::CostPerDay, Self::Dialogues, Self::Turns];
+    pub const ALL: [Self; 6] = [
+        Self::TokensPerDay,
+        Self::CostPerDay,
+        Self::Dialogues,
+        Self::Turns,
+        Self::Worlds,
+        Self::AuthoredBytes,
+    ];
     /// True if the budget is renewed each day.
     #[must_use]
     pub const fn is_daily(self) -> bool {
         matches!(self, Self::TokensPerDay | Self::CostPerDay)
+    }
+    /// True for what people write.
+    #[must_use]
+    pub const fn is_authored(self) -> bool {
+        matches!(self, Self::Worlds | Self::AuthoredBytes)
     }
     /// The name in settings, metrics and answers.
     #[must_use]
@@ -93,6 +109,8 @@ impl Budgeted {
             Self::CostPerDay => "cost_per_day",
             Self::Dialogues => "dialogues",
             Self::Turns => "turns",
+            Self::Worlds => "worlds",
+            Self::AuthoredBytes => "authored_bytes",
         }
     }
 }
@@ -120,6 +138,38 @@ pub struct TenantBudget {
     pub dialogues: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worlds: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub authored_bytes: Option<u64>,
+}
+
+/// What people wrote of a tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AuthoredSize {
+    /// Worlds that are not deleted.
+    pub worlds: u64,
+    /// An object counts 1,024 bytes and its texts; a save 200 for each dialogue.
+    pub bytes: u64,
+}
+
+/// How far what people write of a tenant may grow. `None`: no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AuthoredLimits {
+    pub worlds: Option<u64>,
+    pub bytes: Option<u64>,
+}
+
+impl AuthoredLimits {
+    /// The limit that a change exceeds. A tenant over a limit may still change and delete what it has.
+    #[must_use]
+    pub fn exceeded_by(self, before: AuthoredSize, after: AuthoredSize) -> Option<Budgeted> {
+        let is_over = |limit: Option<u64>, before, after| after > before && limit.is_some_and(|limit| after > limit);
+        if is_over(self.worlds, before.worlds, after.worlds) {
+            return Some(Budgeted::Worlds);
+        }
+        is_over(self.bytes, before.bytes, after.bytes).then_some(Budgeted::AuthoredBytes)
+    }
 }
 
 /// The stored amounts of a tenant.
@@ -171,6 +221,8 @@ pub trait UsageStore: Send + Sync {
     async fn list_usage_of_day(&self, day: NaiveDate) -> StoreResult<Vec<DailyModelUsage>>;
     /// Counts the stored dialogues and turns of a tenant. A count stops at its value in `at_most`.
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts>;
+    /// Returns the size of what people wrote of a tenant. One row is read.
+    async fn load_authored_size(&self, scope: &TenantScope) -> StoreResult<AuthoredSize>;
     /// Counts the stored sessions of a player. The count stops at `at_most`.
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64>;
 }

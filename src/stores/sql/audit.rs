@@ -1,4 +1,4 @@
-//! The audit log. Triggers reject changes and deletions of its rows.
+//! The audit log. Triggers reject changes of its rows, and deletions of rows of the last 30 days.
 
 use std::sync::Arc;
 

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit,
+    authored_size::Growth,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     state,
     statements::{ReadRow, execute, fetch_optional},
@@ -74,9 +75,8 @@ const LIST_WORLDS: &str = concat!(
       WHERE w.tenant = $1 AND w.deleted_at IS NULL AND ($2 IS NULL OR w.id > $2) ORDER BY w.id LIMIT $3"
 );
 const HIDE_WORLD: &str = "UPDATE worlds SET deleted_at = $3 WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
-const HIDE_SCENARIOS: &str = "UPDATE scenarios SET deleted_at = $3
-    WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
-const HIDE_LORE: &str = "UPDATE lore SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
+const DELETE_SCENARIOS: &str = "DELETE FROM scenarios WHERE tenant = $1 AND world = $2";
+const DELETE_LORE: &str = "DELETE FROM lore WHERE tenant = $1 AND world = $2";
 const RAISE_LORE_VERSION: &str = "UPDATE worlds SET lore_version = lore_version + 1 WHERE tenant = $1 AND id = $2";
 const DELETE_DIRECTIVES: &str = "DELETE FROM directives WHERE tenant = $1 AND world = $2";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
@@ -112,8 +112,7 @@ const NPCS_NAMED: &str = concat!(
 );
 const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
-const HIDE_SCENARIOS_OF_NPC: &str = "UPDATE scenarios SET deleted_at = $4
-    WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL";
+const DELETE_SCENARIOS_OF_NPC: &str = "DELETE FROM scenarios WHERE tenant = $1 AND world = $2 AND npc = $3";
 const CLOSE_DIALOGUES_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
     WHERE tenant = $1 AND status = 'open' AND id IN (
         SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
@@ -289,6 +288,11 @@ impl AuthoredStore for SqlAuthoredStore {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
+            if world.settings.clock.is_some() {
+                // All named locks come before the lock of the tenant's size.
+                acquire_lock(connection, &tenant, LedgerLock::State(&world.id)).await?;
+            }
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, PUT_WORLD;
                 tenant, world.id, without_nul(&world.name), without_nul(&world.premise), world.language.as_str(), rules,
@@ -298,6 +302,7 @@ impl AuthoredStore for SqlAuthoredStore {
             if let Some(clock) = &world.settings.clock {
                 state::update_clock(connection, &tenant, &world.id, clock, &edit).await?;
             }
+            Growth::check(growth, connection, &tenant).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(put_outcome(version))
         })
@@ -326,16 +331,12 @@ impl AuthoredStore for SqlAuthoredStore {
                 return Ok(refused);
             }
             // Dialogues before their world, the same lock order as in a rewind.
-            for statement in [
-                CLOSE_DIALOGUES_OF_WORLD,
-                HIDE_SCENARIOS,
-                HIDE_LORE,
-                HIDE_NPCS,
-                HIDE_WORLD,
-            ] {
+            for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_NPCS, HIDE_WORLD] {
                 execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
             }
-            execute!(connection, DELETE_DIRECTIVES; tenant, world).await?;
+            for statement in [DELETE_SCENARIOS, DELETE_LORE, DELETE_DIRECTIVES] {
+                execute!(connection, statement; tenant, world).await?;
+            }
             raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(DeleteOutcome::Deleted)
@@ -399,12 +400,14 @@ impl AuthoredStore for SqlAuthoredStore {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, PUT_NPC;
                 tenant, npc.world, npc.id, without_nul(&npc.name), persona, npc.language.as_str(), factions,
                 npc.model.as_deref().map(without_nul), settings, i64::from(version), to_micros(npc.updated_at)
             )
             .await?;
+            Growth::check(growth, connection, &tenant).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(put_outcome(version))
         })
@@ -449,9 +452,11 @@ impl AuthoredStore for SqlAuthoredStore {
             if let Some(refused) = delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
-            for statement in [HIDE_NPC, HIDE_SCENARIOS_OF_NPC, CLOSE_DIALOGUES_OF_NPC] {
+            for statement in [HIDE_NPC, CLOSE_DIALOGUES_OF_NPC] {
                 execute!(connection, statement; tenant, world, npc, to_micros(edit.at)).await?;
             }
+            execute!(connection, DELETE_SCENARIOS_OF_NPC; tenant, world, npc).await?;
+            raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(DeleteOutcome::Deleted)
         })

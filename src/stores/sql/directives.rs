@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit, authored,
+    authored_size::Growth,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_optional, fetch_scalar},
 };
@@ -121,12 +122,14 @@ impl DirectiveStore for SqlDirectiveStore {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, UPSERT_DIRECTIVE;
                 tenant, it.world, it.id, keys, without_nul(&it.text), instructions, fails_if, i64::from(it.priority),
                 i64::from(version), to_micros(it.updated_at)
             )
             .await?;
+            Growth::check(growth, connection, &tenant).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(authored::put_outcome(version))
         })

@@ -6,14 +6,19 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit, authored,
+    authored_size::Growth,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
-    statements::{execute, fetch_optional, fetch_scalar},
+    statements::{ReadRow, execute, fetch_optional, fetch_scalar},
 };
 use colloquy_core::{
     ids::{LoreId, TenantId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::lore::{LoreEntry, MAX_LORE_PER_WORLD};
+use colloquy_memory::{
+    condition::Condition,
+    lore::{LoreEntry, MAX_LORE_PER_WORLD},
+    secrecy::Tell,
+};
 use colloquy_ports::{
     Page, PageRequest, StoreResult,
     ledger::{
@@ -57,8 +62,9 @@ const ALL_ENTRIES: &str = concat!(
     lore_columns!(),
     ", embedding_model, embedding FROM lore WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL ORDER BY id"
 );
-const HIDE_ENTRY: &str = "UPDATE lore SET deleted_at = $4
-    WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
+const CONDITIONS_OF_SCENARIOS: &str = "SELECT conditions, tell FROM scenarios
+    WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL AND (conditions <> '[]' OR tell IS NOT NULL)";
+const DELETE_ENTRY: &str = "DELETE FROM lore WHERE tenant = $1 AND world = $2 AND id = $3";
 const UNEMBEDDED: &str = concat!(
     "SELECT ",
     lore_columns!(),
@@ -158,7 +164,9 @@ impl LoreStore for SqlLoreStore {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             write_entry(connection, &tenant, &lore, version).await?;
+            Growth::check(growth, connection, &tenant).await?;
             authored::raise_lore_version(connection, &tenant, world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(authored::put_outcome(version))
@@ -200,9 +208,11 @@ impl LoreStore for SqlLoreStore {
                     most: MAX_LORE_PER_WORLD,
                 });
             }
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             for (lore, version) in entries.iter().zip(versions) {
                 write_entry(connection, &tenant, lore, version + 1).await?;
             }
+            Growth::check(growth, connection, &tenant).await?;
             authored::raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(ImportOutcome::Written { created: new, updated })
@@ -230,9 +240,17 @@ impl LoreStore for SqlLoreStore {
             .0
             .fetch_optional(scope, query, |columns| columns.number::<u32>())
             .await?;
+        let query = bind!(CONDITIONS_OF_SCENARIOS; scope.tenant(), world);
+        let read: ReadRow<Vec<Condition>> = |columns| {
+            let mut all: Vec<Condition> = columns.json()?;
+            all.extend(columns.maybe_json::<Tell>()?.into_iter().flat_map(|tell| tell.when));
+            Ok(all)
+        };
+        let conditions = self.0.fetch_all(scope, query, read).await?;
         let query = bind!(ALL_ENTRIES; scope.tenant(), world);
         Ok(WorldLore {
             version: version.unwrap_or(0),
+            conditions_of_scenarios: conditions.into_iter().flatten().collect(),
             entries: self.0.fetch_all(scope, query, read_embedded).await?,
         })
     }
@@ -251,7 +269,7 @@ impl LoreStore for SqlLoreStore {
             if let Some(refused) = authored::delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
-            execute!(connection, HIDE_ENTRY; tenant, world, id, to_micros(edit.at)).await?;
+            execute!(connection, DELETE_ENTRY; tenant, world, id).await?;
             authored::raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(DeleteOutcome::Deleted)
@@ -302,6 +320,8 @@ sqlite_plan_tests! {
                 let plan = plan(statement).await;
                 assert!(plan.contains("sqlite_autoindex_lore_1 (tenant=? AND world=?"), "{plan}");
             }
+            let plan = plan(CONDITIONS_OF_SCENARIOS).await;
+            assert!(plan.contains("sqlite_autoindex_scenarios_1 (tenant=? AND world=?"), "{plan}");
         }
     }
 }

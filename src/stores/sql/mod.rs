@@ -41,6 +41,7 @@ mod statements;
 mod actions;
 mod audit;
 mod authored;
+mod authored_size;
 mod backlog;
 mod curation;
 mod curator;

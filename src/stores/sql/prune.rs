@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
 use super::{Connection, Engine, rows::to_micros, statements::execute, usage::DELETE_OLD_NPC_USAGE};
-use colloquy_core::ids::{GeneratedId, JobId, TenantId, TurnId};
+use colloquy_core::ids::{AuditId, GeneratedId, JobId, TenantId, TurnId};
 use colloquy_ports::{StoreResult, ledger::PruneBefore};
 
 /// Keeps a job that ended with its unsaid turn while a save may make the turn stand again.
@@ -45,6 +45,12 @@ const DELETE_OLD_VERDICTS: &str = concat!(
 /// By then all revoked tokens have expired.
 const DELETE_EXPIRED_REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant = $1 AND (kind, name) IN (
         SELECT kind, name FROM revocations WHERE tenant = $1 AND matters_until < $2 ORDER BY matters_until LIMIT $3)";
+
+/// Ids begin with the time of their line. A trigger refuses to delete a line of the last 30 days.
+const DELETE_OLD_AUDIT: &str = concat!(
+    "DELETE FROM audit WHERE tenant = $1 AND id ",
+    in_subquery!("SELECT id FROM audit WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
+);
 
 /// Returns the first id that can have been created at `at` or later.
 fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
@@ -100,6 +106,9 @@ async fn delete_expired_rows(
     if let Some(at) = before.npc_usage {
         deleted += execute!(connection, DELETE_OLD_NPC_USAGE; tenant, at.date_naive().to_string()).await?;
     }
+    if let Some(at) = before.audit {
+        deleted += execute!(connection, DELETE_OLD_AUDIT; tenant, first_id::<AuditId>(at), limit).await?;
+    }
     Ok(deleted)
 }
 
@@ -115,6 +124,7 @@ sqlite_plan_tests! {
             let indexes = ["(tenant=? AND turn<?)", "sqlite_autoindex_turns_1 (tenant=? AND id=?)", "jobs_once"];
             assert_searches(DELETE_OLD_TRACES, &indexes).await;
             assert_searches(DELETE_EXPIRED_REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
+            assert_searches(DELETE_OLD_AUDIT, &["audit_by_id (tenant=? AND id<?)"]).await;
             let verdicts = plan(DELETE_OLD_VERDICTS).await;
             // The first save is enough.
             assert!(verdicts.contains("verdicts_by_age") && !verdicts.contains("SCAN"), "{verdicts}");

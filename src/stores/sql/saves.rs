@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit, ownership,
+    Connection, Engine, LedgerLock, acquire_lock, audit,
+    authored_size::Growth,
+    ownership,
     rewinds::{self, rewind_head},
     rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
     state,
@@ -181,6 +183,7 @@ async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSa
         return Ok(SaveOutcome::Full);
     }
     let at = state::moment_of_save(connection, tenant, &new.world, &new.edit).await?;
+    let growth = Growth::begin(connection, tenant, new.edit.limits).await?;
     let taken = execute!(connection, INSERT_SAVE_ITEMS; tenant, new.world, new.id).await?;
     let save = Save {
         id: new.id,
@@ -195,6 +198,7 @@ async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSa
         to_micros(at)
     )
     .await?;
+    Growth::check(growth, connection, tenant).await?;
     audit::record_audit(connection, tenant, &new.edit).await?;
     Ok(SaveOutcome::Saved(save))
 }

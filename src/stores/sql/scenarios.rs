@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit, authored,
+    authored_size::Growth,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
     statements::{execute, fetch_optional, fetch_scalar},
 };
@@ -61,8 +62,11 @@ const LIST: &str = concat!(
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND ($4 IS NULL OR s.id > $4)
       ORDER BY s.id LIMIT $5"
 );
-const HIDE_SCENARIO: &str = "UPDATE scenarios SET deleted_at = $5
-    WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4 AND deleted_at IS NULL";
+/// Conditions of scenarios are in the memory of nodes beside the lore. `$5`: the written scenario has conditions.
+const RAISE_LORE_VERSION: &str = "UPDATE worlds SET lore_version = lore_version + 1 WHERE tenant = $1 AND id = $2
+    AND ($5 OR EXISTS (SELECT 1 FROM scenarios s WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.id = $4
+        AND (s.conditions <> '[]' OR s.tell IS NOT NULL)))";
+const DELETE_SCENARIO: &str = "DELETE FROM scenarios WHERE tenant = $1 AND world = $2 AND npc = $3 AND id = $4";
 const UNLOCKED_SCENARIOS: &str = concat!(
     "SELECT ",
     scenario_columns!(),
@@ -217,6 +221,9 @@ impl ScenarioStore for SqlScenarioStore {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
+            let is_conditional = !it.when.is_empty() || it.tell.is_some();
+            execute!(connection, RAISE_LORE_VERSION; tenant, it.world, it.npc, it.id, is_conditional).await?;
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, UPSERT_SCENARIO;
                 tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords, synonyms,
@@ -224,6 +231,7 @@ impl ScenarioStore for SqlScenarioStore {
                 to_micros(it.updated_at), conditions, tell
             )
             .await?;
+            Growth::check(growth, connection, &tenant).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(authored::put_outcome(version))
         })
@@ -280,7 +288,8 @@ impl ScenarioStore for SqlScenarioStore {
             if let Some(refused) = authored::delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
-            execute!(connection, HIDE_SCENARIO; tenant, world, npc, id, to_micros(edit.at)).await?;
+            execute!(connection, RAISE_LORE_VERSION; tenant, world, npc, id, false).await?;
+            execute!(connection, DELETE_SCENARIO; tenant, world, npc, id).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(DeleteOutcome::Deleted)
         })

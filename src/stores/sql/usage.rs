@@ -7,7 +7,7 @@ use chrono::NaiveDate;
 use serde_json::json;
 
 use super::{
-    Engine, RowScope,
+    Engine, RowScope, authored_size,
     rows::{Columns, without_nul},
     statements::{ReadRow, execute},
     turns::to_signed,
@@ -19,7 +19,9 @@ use colloquy_core::{
 use colloquy_memory::turn::Usage;
 use colloquy_ports::{
     StoreResult,
-    ledger::usage::{DailyModelUsage, OwnerUsageRow, StoredAmounts, UsageDelta, UsageOwner, UsageRow, UsageStore},
+    ledger::usage::{
+        AuthoredSize, DailyModelUsage, OwnerUsageRow, StoredAmounts, UsageDelta, UsageOwner, UsageRow, UsageStore,
+    },
 };
 
 pub(super) struct SqlUsageStore(pub(super) Arc<Engine>);
@@ -217,6 +219,10 @@ impl UsageStore for SqlUsageStore {
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
         let query = bind!(COUNT_SESSIONS_OF_PLAYER; scope.tenant(), player, to_signed(at_most));
         self.0.fetch_one(scope, query, |columns| columns.number()).await
+    }
+    async fn load_authored_size(&self, scope: &TenantScope) -> StoreResult<AuthoredSize> {
+        let query = bind!(authored_size::AUTHORED_SIZE; scope.tenant());
+        self.0.fetch_one(scope, query, authored_size::read_size).await
     }
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts> {
         let query = bind!(COUNT_STORED; scope.tenant(), to_signed(at_most.dialogues), to_signed(at_most.turns));

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use super::AuthError;
 use colloquy_core::{
     ids::{PlayerId, TenantId},
-    scope::Principal,
+    scope::{Principal, Role},
 };
 use colloquy_ports::{
     disabled_tenants::DisabledTenants,
@@ -88,6 +88,10 @@ impl Refusals {
     pub(super) fn check_principal(&self, who: &Principal) -> Result<(), AuthError> {
         if self.disabled.contains(&who.tenant) {
             return Err(AuthError::NoTenant);
+        }
+        // An admin of the tenant that an operator's token names has no say over operators.
+        if who.role == Role::Operator {
+            return Ok(());
         }
         if self
             .revoked

@@ -1,7 +1,16 @@
 //! The contract of the language-model port, and how the OpenAI adapter handles a misbehaving endpoint.
 #![allow(clippy::unwrap_used)]
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use colloquy::{
     adapters::{
@@ -475,4 +484,39 @@ async fn llm_calls_per_second_are_measured() {
         let took = started.elapsed();
         println!("{name}: {:.0} calls/s", f64::from(CALLS) / took.as_secs_f64());
     }
+}
+
+/// An endpoint whose JSON never ends. Returns its address, and the number of bytes that it has sent.
+fn endless_endpoint() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut head = [0; 16_384];
+            let _ = stream.read(&mut head);
+            let begin =
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"choices\": \"";
+            let _ = stream.write_all(begin.as_bytes());
+            let part = [b'x'; 65_536];
+            while stream.write_all(&part).is_ok() && counted.load(Ordering::Relaxed) < 1 << 29 {
+                counted.fetch_add(part.len(), Ordering::Relaxed);
+            }
+        }
+    });
+    (url, sent)
+}
+
+#[tokio::test]
+async fn answer_without_end_is_given_up() {
+    let (url, sent) = endless_endpoint();
+    let endpoint = Endpoint {
+        base_url: url,
+        api_key: None,
+    };
+    let llm = OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, "m")).unwrap();
+    let error = llm.complete_chat(&request(Task::Extraction)).await.unwrap_err();
+    assert!(!matches!(error, LlmError::Timeout), "{error}");
+    assert!(sent.load(Ordering::Relaxed) < 64 << 20, "{sent:?}");
 }

@@ -9,6 +9,7 @@ use colloquy::{
         settings::DialogueSettings,
     },
     memory::{
+        attributes::AttributeAuthor,
         authored::WorldSettings,
         fact::{Audience, FactKind, Importance, Knower},
         progress::{Progress, UnlockRule, UnlockWhen},
@@ -600,6 +601,7 @@ fn npc_settings_raise_no_progress() {
             when: UnlockWhen::Item { item: "key".to_owned() },
         };
         stage.world.settings.unlocks = Some(vec![rule(1)]);
+        stage.world.settings.changed_by = Some([("key".to_owned(), AttributeAuthor::Replies)].into());
         stage.npc.settings.unlocks = Some(vec![rule(5)]);
         stage.world = Arc::unwrap_or_clone(Arc::new(stage.world.clone()).for_npc(&stage.npc));
         let mut talk = stage.session("p1").await;

@@ -296,6 +296,7 @@ impl Stage {
             at: self.clock.now(),
             action,
             object: "x".to_owned(),
+            limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
         }
     }
 

@@ -35,7 +35,7 @@ async fn author_scenarios(backend: &RestClient) {
         {"npc": "mira", "progress": 1, "when": {"relationship": "trust", "at_least": 5}},
     ]);
     let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
-        "rules": world["rules"], "settings": {"unlocks": unlocks}});
+        "rules": world["rules"], "settings": {"unlocks": unlocks, "changed_by": {"silver key": "replies"}}});
     put(backend, "/v1/worlds/vale", &body).await;
 }
 
@@ -329,5 +329,51 @@ fn guarded_scenario_shows_its_tell_until_it_may_be_told() {
         let crown = events(json!({"type": "item_gained", "who": "player:p1", "item": "crown"}));
         backend.post("/v1/worlds/vale/events", &crown).await;
         assert_eq!(shows("The shaft?").await, (false, false), "the tell has conditions too");
+    });
+}
+
+/// A player persuades the model to write anything into a state block.
+#[test]
+fn persuaded_reply_opens_no_secret_of_any_npc() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        let secret = json!({"title": "The dry well", "content": "Anselm fell in.", "keywords": ["shaft"],
+            "when": [{"item": "silver key"}]});
+        let path = "/v1/worlds/vale/npcs/ergen/scenarios/well";
+        put(&backend, path, &secret).await;
+        let vault = json!({"name": "vault", "content": "It opens at noon.", "when": [{"location": "cellar"}]});
+        put(&backend, "/v1/worlds/vale/lore/vault", &vault).await;
+        let mut socket = server.player("p1").await;
+        let session = socket.session("mira", "p1").await;
+        let gift = json!({"items_gained": ["silver key", "rope"], "location": "cellar"});
+        let reply = format!("Take it.\n```state\n{gift}\n```");
+        mock.apply_settings(&json!({"reply": reply, "intent": "chat"})).unwrap();
+        let items = async || {
+            say(&backend, &session, "Give me the silver key, and let us go down.").await;
+            let state = backend.get("/v1/worlds/vale/state").await;
+            let all = state["characters"].as_array().unwrap();
+            let player = all.iter().find(|character| character["name"] == "player:p1").unwrap();
+            let names: Vec<String> = player["items"].as_object().unwrap().keys().cloned().collect();
+            (names.join(","), player["location"]["value"].clone())
+        };
+        assert_eq!(items().await, ("rope".to_owned(), Value::Null));
+        let trace = backend.get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
+        assert!(
+            trace["notes"]
+                .to_string()
+                .contains("`silver key` in `items_gained` is the backend's"),
+            "{trace}"
+        );
+
+        // The world may say otherwise, and an item without a condition is anybody's.
+        let world = backend.get("/v1/worlds/vale").await;
+        let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
+            "rules": world["rules"], "settings": {"changed_by": {"Cellar": "replies", "rope": "backend"}}});
+        put(&backend, "/v1/worlds/vale", &body).await;
+        assert_eq!(items().await, ("rope".to_owned(), json!("cellar")));
+        let (status, _) = backend.call(Method::DELETE, path, None).await;
+        assert_eq!(status, 204);
+        assert_eq!(items().await, ("rope,silver key".to_owned(), json!("cellar")));
     });
 }

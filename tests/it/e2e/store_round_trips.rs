@@ -322,7 +322,7 @@ fn scenario_unlocked_by_a_turn_is_read_after_its_commit() {
         ];
         for (said, (rules, block, states, titles)) in (SAID..).zip(cases) {
             let body = json!({"name": world["name"], "premise": world["premise"], "language": world["language"],
-                "rules": world["rules"], "settings": {"unlocks": rules}});
+                "rules": world["rules"], "settings": {"unlocks": rules, "changed_by": {"lamp": "replies"}}});
             put(&backend, "/v1/worlds/vale", &body).await;
             let reply = format!("Well.\n```state\n{block}\n```");
             tapped.mock.apply_settings(&json!({ "reply": reply })).unwrap();

@@ -242,3 +242,57 @@ async fn dialogues_opened_at_once_are_counted_at_once() {
     assert_eq!((made, answers.len()), (5, 20), "{answers:?}");
     assert!(answers.iter().all(|status| [201, 429].contains(status)), "{answers:?}");
 }
+
+#[actix_web::test]
+async fn authored_budget_limits_what_authors_write_and_no_deletion() {
+    let server = HttpTestServer::start();
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    let report = client.get("/v1/usage").await;
+    let [worlds, bytes] = ["worlds", "authored_bytes"].map(|name| report_line(&report, name)["used"].as_f64().unwrap());
+    assert!(worlds > 0.5 && worlds < 1.5 && bytes > 2_048.0, "{report}");
+    let used = bytes.to_string().parse::<u64>().unwrap();
+    set_budget(&operator, json!({"worlds": 2, "authored_bytes": used + 6_000})).await;
+    client.put("/v1/worlds/moor", &json!({"name": "Moor"})).await;
+    let put = async |path: &str, body: Value| client.status_and_code(Method::PUT, path, Some(&body)).await;
+    let spent = (429, "budget_spent".to_owned());
+    assert_eq!(put("/v1/worlds/fen", json!({"name": "Fen"})).await, spent);
+    let entry = |content: &str| json!({"name": "Mill", "content": content});
+    let long = "word ".repeat(700);
+    client.put("/v1/worlds/moor/lore/mill", &entry(&long)).await;
+    // Every way to write more is closed: entries, imports, NPCs, scenarios, directives, facts, and saves.
+    assert_eq!(put("/v1/worlds/moor/lore/inn", entry(&long)).await, spent);
+    let book = json!({"spec": "lorebook_v3", "data": {"entries": [{"name": "Inn", "keys": ["inn"], "content": long}]}});
+    let fact = sample_body("/v1/worlds/{world}/npcs/{npc}/facts");
+    let mut refused = Vec::new();
+    for (method, path, body) in [
+        (Method::POST, "/v1/worlds/moor/lore:import", book),
+        (
+            Method::PUT,
+            "/v1/worlds/vale/npcs/ergen",
+            json!({"name": "Ergen", "persona": {"description": long}}),
+        ),
+        (
+            Method::PUT,
+            "/v1/worlds/vale/npcs/ergen/scenarios/youth",
+            json!({"title": "Youth", "content": long, "required_progress": 0}),
+        ),
+        (
+            Method::PUT,
+            "/v1/worlds/vale/directives/hush",
+            json!({"keys": ["*"], "text": long[..1_900]}),
+        ),
+        (Method::POST, "/v1/worlds/vale/npcs/ergen/facts", fact),
+        (Method::POST, "/v1/worlds/vale/saves", json!({"name": "one"})),
+    ] {
+        refused.push(client.status_and_code(method, path, Some(&body)).await);
+    }
+    assert_eq!(refused, vec![spent.clone(); 6]);
+    let report = client.get("/v1/usage").await;
+    assert_eq!(report_line(&report, "worlds")["warning"], "spent");
+    // Shorter texts and deletions make room.
+    client.put("/v1/worlds/moor/lore/mill", &entry("A mill.")).await;
+    client.put("/v1/worlds/moor/lore/inn", &entry("An inn.")).await;
+    let deleted = client.call(Method::DELETE, "/v1/worlds/moor", None).await.0;
+    assert_eq!(deleted, 204);
+    client.put("/v1/worlds/fen", &json!({"name": "Fen"})).await;
+}

@@ -156,6 +156,12 @@ async fn text_is_validated_at_every_entry() {
         (&post, "/v1/npc-conversations", talk("topic", "the\0mill"), "topic"),
         (&post, "/v1/npc-conversations", talk("topic", "\u{3164}"), "topic"),
         (&post, "/v1/worlds/vale/saves", json!({"name": "one\ntwo"}), "name"),
+        (
+            &post,
+            "/v1/worlds/vale/saves",
+            json!({"name": "one\u{202e}owt"}),
+            "name",
+        ),
     ] {
         let (status, problem) = client.call(method.clone(), path, Some(&body)).await;
         assert_eq!(
@@ -486,5 +492,48 @@ async fn name_contains_no_invisible_characters() {
         let (told, answer) = json_of(facts.json(&fact).send().await.unwrap()).await;
         assert_eq!(told.as_u16(), status, "{answer}");
         assert!(status == 422 || answer["object"] == object, "{answer}");
+    }
+}
+
+#[actix_web::test]
+async fn verb_offers_its_methods_alone() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    let npc = json!({"name": "Ergen"});
+    for (method, path, allow) in [
+        (Method::PUT, "/v1/worlds/vale/npcs/ergen:import", "POST"),
+        (Method::PUT, "/v1/worlds/vale/npcs/ergen:export", "GET, POST"),
+        (Method::DELETE, "/v1/worlds/vale/npcs/ergen:export", "GET, POST"),
+    ] {
+        let request = client.request(method.clone(), path).json(&npc);
+        let answer = request.send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), 405, "{method} {path}");
+        let allowed = answer.headers()["allow"].to_str().unwrap();
+        assert_eq!(allowed.to_uppercase(), allow, "{method} {path}");
+    }
+    // A colon alone makes no verb.
+    let unknown = client
+        .status_and_code(Method::PUT, "/v1/worlds/vale/npcs/a:b", Some(&npc))
+        .await;
+    assert_eq!(unknown, (422, "validation_failed".to_owned()));
+}
+
+#[actix_web::test]
+async fn query_and_upgrade_are_checked_as_documented() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    for (query, status) in [
+        (format!("who={}", "x".repeat(200)), 200),
+        (format!("who={}", "x".repeat(201)), 422),
+        (format!("place={}", "x".repeat(65)), 422),
+    ] {
+        let path = format!("/v1/worlds/vale/state?{query}");
+        let answer = client.call(Method::GET, &path, None).await;
+        assert_eq!(answer.0.as_u16(), status, "{query}: {}", answer.1);
+    }
+    // A caller without a token is told so first, whether the request is an upgrade or not.
+    for path in ["/v1/ws?ticket=x", "/v1/ws"] {
+        let request = reqwest::Client::new().get(format!("http://{}{path}", server.address));
+        assert_eq!(request.send().await.unwrap().status().as_u16(), 401, "{path}");
     }
 }

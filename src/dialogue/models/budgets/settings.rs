@@ -17,6 +17,10 @@ pub struct BudgetSettings {
     pub dialogues: u64,
     /// Stored turns, including unsaid turns; 0.
     pub turns: u64,
+    /// Worlds that are not deleted; 100.
+    pub worlds: u64,
+    /// Bytes of what people write: worlds, NPCs, lore, scenarios, directives, facts, and saves; 8 MiB.
+    pub authored_bytes: u64,
     /// The share of a budget at which `GET /v1/usage` and the log begin to warn, from 0 to 1; 0.8.
     pub warn_at: f64,
 }
@@ -28,6 +32,8 @@ impl Default for BudgetSettings {
             cost_per_day: 0.0,
             dialogues: 0,
             turns: 0,
+            worlds: 0,
+            authored_bytes: 0,
             warn_at: 0.8,
         }
     }
@@ -42,6 +48,8 @@ impl BudgetSettings {
             Budgeted::CostPerDay => own.cost_per_day.unwrap_or(self.cost_per_day),
             Budgeted::Dialogues => as_f64(own.dialogues.unwrap_or(self.dialogues)),
             Budgeted::Turns => as_f64(own.turns.unwrap_or(self.turns)),
+            Budgeted::Worlds => as_f64(own.worlds.unwrap_or(self.worlds)),
+            Budgeted::AuthoredBytes => as_f64(own.authored_bytes.unwrap_or(self.authored_bytes)),
         };
         (limit > 0.0).then_some(limit)
     }

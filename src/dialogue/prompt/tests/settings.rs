@@ -86,6 +86,7 @@ pub(super) fn settings() -> DialogueSettings {
             traces_d: 90,
             verdicts_d: 90,
             npc_usage_d: 400,
+            audit_d: 400,
             unsaid_d: 30,
             unchanged_d: 1,
         },

@@ -344,6 +344,37 @@ fn check_import(bytes: &[u8]) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+#[test]
+fn entry_keeps_few_of_many_keys_and_the_report_counts_the_rest() {
+    let keys: Vec<String> = (0..1_000).map(|nth| format!("k{nth}")).collect();
+    for keys in [
+        json!(keys),
+        json!(keys.join(", ")),
+        json!(",".repeat(2_000) + &keys.join(",,")),
+    ] {
+        let entry = json!({"comment": "x", "key": keys, "keysecondary": keys, "selective": true, "content": "c"});
+        let lorebook = parse_lorebook(json!({"entries": {"0": entry}}).to_string().as_bytes()).unwrap();
+        let (entries, report) = lorebook.to_entries();
+        let text = &entries[0].1;
+        assert_eq!((text.aliases.len(), text.keywords.len()), (16, 32));
+        let reasons: Vec<&str> = report.iter().map(|part| part.reason.as_str()).collect();
+        assert!(
+            reasons.contains(&"not taken: 936 of 1000 keys; they are after the first 64"),
+            "{reasons:?}"
+        );
+    }
+}
+
+#[test]
+fn file_of_nothing_but_commas_or_braces_takes_no_more_memory_than_a_lorebook() {
+    let commas = json!({"entries": {"0": {"comment": "x", "key": ",".repeat(8_000_000), "content": "c"}}});
+    let lorebook = parse_lorebook(commas.to_string().as_bytes()).unwrap();
+    assert_eq!(lorebook.to_entries().0.len(), 1);
+    let braces = format!("{{\"entries\":[],\"x\":[{}0]}}", "{\"\":0},".repeat(1_000_000));
+    let refused = parse_lorebook(braces.as_bytes());
+    assert!(matches!(refused, Err(CardError::TooManyValues { .. })), "{refused:?}");
+}
+
 proptest! {
     #[test]
     fn arbitrary_json_never_panics(value in any_json()) {

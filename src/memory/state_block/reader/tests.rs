@@ -1,4 +1,5 @@
 use super::*;
+use crate::backend_names::BackendNames;
 
 fn changes(block: &str) -> Vec<StateChange> {
     let parsed = parse_closed(block, "mira", &StateRules::default()).unwrap();
@@ -517,4 +518,33 @@ fn player_moves_only_to_a_place_that_can_be_reached() {
     assert_eq!(read("mill").changes.len(), 1);
     let far = read("The moon");
     assert!(far.changes.is_empty() && far.rejected.len() == 1, "{far:?}");
+}
+
+#[test]
+fn block_changes_no_item_and_no_place_of_the_backend() {
+    let mut names = BackendNames::default();
+    let conditions = serde_json::json!([{"item": "silver key"}, {"location": "vault"}, {"not": {"location": "gate"}}]);
+    names.add_conditions(&serde_json::from_value::<Vec<_>>(conditions).unwrap());
+    let rules = StateRules {
+        backend_names: names,
+        held: ["mira".to_owned()].into(),
+        ..StateRules::default()
+    };
+    let block = r#"{"items_gained": ["Silver Key", "rope", {"item": "silver key", "count": 3}], "items_lost": ["silver key"],
+        "location": "Vault", "changes": [{"who": "player", "location": "gate"}, {"who": "mira", "location": "inn"},
+        {"who": "player", "location": "inn"}]}"#;
+    let parsed = parse_closed(block, "mira", &rules).unwrap();
+    let expected = [
+        StateChange::ItemGained {
+            who: player(),
+            item: "rope".into(),
+            count: 1,
+        },
+        StateChange::Location {
+            who: player(),
+            to: "inn".into(),
+        },
+    ];
+    assert_eq!(parsed.changes, expected);
+    assert_eq!(parsed.rejected.len(), 6, "{:?}", parsed.rejected);
 }

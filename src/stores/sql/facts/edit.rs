@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::super::{
     Connection, Engine, LedgerLock, acquire_lock, audit,
+    authored_size::Growth,
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes},
     statements::{execute, fetch_all, fetch_optional},
 };
@@ -122,7 +123,9 @@ impl FactEditStore for SqlFactStore {
         write_memory!(self.0, scope.tenant(), world, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
             let edit = edit.date_now();
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
+            Growth::check(growth, connection, &tenant).await?;
             raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
             if settles {
                 execute!(connection, MARK_MEMORY_DIRTY; tenant, fact.id).await?;
@@ -152,7 +155,9 @@ impl FactEditStore for SqlFactStore {
             if patch == FactPatch::default() {
                 return Ok(FactEditOutcome::Done(Box::new(fact)));
             }
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             write_patch(connection, &tenant, &model, id, &patch, &edit).await?;
+            Growth::check(growth, connection, &tenant).await?;
             finish_edit(connection, &tenant, &fact, id, BTreeSet::from([id]), &edit).await
         })
         .await
@@ -178,7 +183,9 @@ impl FactEditStore for SqlFactStore {
             if let Some(ended) = &fact.invalid {
                 return Ok(FactEditOutcome::Ended { by: ended.by });
             }
+            let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             let touched = insert_replacement(connection, &tenant, &model, id, &replacement, &edit).await?;
+            Growth::check(growth, connection, &tenant).await?;
             finish_edit(connection, &tenant, &fact, replacement.fact.id, touched, &edit).await
         })
         .await

@@ -73,6 +73,15 @@ async fn revoked_tokens_are_rejected_and_others_are_not() {
             false,
         ),
         (
+            "an operator's, whatever tenant it names",
+            revocation("acme", subject(start())),
+            of(|c| {
+                c["role"] = json!("operator");
+                drop(c.as_object_mut().unwrap().remove("pid"));
+            }),
+            false,
+        ),
+        (
             "issued at that moment",
             revocation("acme", subject(start())),
             of(|_| {}),

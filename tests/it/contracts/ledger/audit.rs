@@ -1,3 +1,9 @@
+use chrono::{DateTime, Utc};
+use colloquy::{
+    ids::AuditId,
+    ports::ledger::{PruneBefore, audit::Edit},
+};
+
 use super::{
     LedgerSubject,
     fixture::{Fixture, page},
@@ -52,4 +58,38 @@ pub async fn audit_log_is_immutable<S: LedgerSubject>(f: &Fixture<S>) {
         .items;
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].subject, "designer");
+}
+
+pub async fn old_lines_of_the_audit_log_are_pruned<S: LedgerSubject>(f: &Fixture<S>) {
+    let ledger = f.ledger();
+    let old: DateTime<Utc> = "2020-05-04T12:00:00Z".parse().unwrap();
+    let millis = u128::try_from(old.timestamp_millis()).unwrap();
+    for random in 0..3 {
+        let edit = Edit {
+            at: old,
+            audit_id: AuditId::from_u128(millis << 80 | random),
+            ..f.audit_edit("old")
+        };
+        ledger.audit.append_audit_row(&f.scope, &edit).await.unwrap();
+    }
+    ledger
+        .audit
+        .append_audit_row(&f.scope, &f.audit_edit("new"))
+        .await
+        .unwrap();
+    let before = |at| PruneBefore {
+        audit: Some(at),
+        ..PruneBefore::default()
+    };
+    let prune = async |scope, at, limit| ledger.maintenance.prune_expired(scope, &before(at), limit).await;
+    assert_eq!(prune(&f.scope, old, 9).await.unwrap(), 0);
+    let later = old + chrono::Duration::days(1);
+    assert_eq!(prune(&f.other, later, 9).await.unwrap(), 0);
+    assert_eq!(prune(&f.scope, later, 2).await.unwrap(), 2);
+    assert_eq!(prune(&f.scope, later, 9).await.unwrap(), 1);
+    // A clock that is far ahead deletes nothing new.
+    assert!(prune(&f.scope, f.now() + chrono::Duration::days(400), 9).await.is_err());
+    let left = ledger.audit.list_audit_rows(&f.scope, &page(9, None)).await.unwrap();
+    let left: Vec<_> = left.items.iter().map(|row| row.action.as_str()).collect();
+    assert_eq!(left, ["new"]);
 }

@@ -94,6 +94,7 @@ impl<S: LedgerSubject> Fixture<S> {
             at: self.now(),
             action,
             object: "something".to_owned(),
+            limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
         }
     }
 

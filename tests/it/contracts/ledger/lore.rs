@@ -12,9 +12,9 @@ use super::{
     fixture::{Fixture, page},
 };
 
-fn sample_lore<S: LedgerSubject>(f: &Fixture<S>, id: &str) -> EmbeddedLore {
+pub fn sample_lore<S: LedgerSubject>(f: &Fixture<S>, id: &str, name: &str) -> EmbeddedLore {
     let text = LoreText {
-        name: format!("The \"{id}\""),
+        name: name.to_owned(),
         aliases: vec!["어둠의 숲".to_owned()],
         content: "A wood.\nNobody goes there.".to_owned(),
         layer: LoreLayer::A1,
@@ -38,7 +38,11 @@ fn sample_lore<S: LedgerSubject>(f: &Fixture<S>, id: &str) -> EmbeddedLore {
 }
 
 async fn put<S: LedgerSubject>(f: &Fixture<S>, id: &str, version: Option<u32>) -> PutOutcome {
-    let (store, lore, edit) = (&f.ledger().lore, sample_lore(f, id), f.audit_edit("lore.put"));
+    let (store, lore, edit) = (
+        &f.ledger().lore,
+        sample_lore(f, id, &format!("The \"{id}\"")),
+        f.audit_edit("lore.put"),
+    );
     let refused = store.check_put(&f.scope, &lore.entry, version).await.unwrap();
     let outcome = store.put_lore(&f.scope, &lore, version, &edit).await.unwrap();
     let is_written = matches!(outcome, PutOutcome::Created | PutOutcome::Updated { .. });
@@ -83,13 +87,16 @@ pub async fn lore_is_created_read_listed_versioned_and_hidden<S: LedgerSubject>(
     let found = store.load_lore(&f.scope, &f.world, &forest).await.unwrap();
     let expected = LoreEntry {
         version: 2,
-        ..sample_lore(f, "forest").entry
+        ..sample_lore(f, "forest", "The \"forest\"").entry
     };
     assert_eq!(found, Some(expected.clone()));
     assert_eq!(store.load_lore(&f.other, &f.world, &forest).await.unwrap(), None);
     let all = store.load_world_lore(&f.scope, &f.world).await.unwrap();
     assert_eq!(all.entries[1].entry, expected);
-    assert_eq!(all.entries[1].embedding, sample_lore(f, "forest").embedding);
+    assert_eq!(
+        all.entries[1].embedding,
+        sample_lore(f, "forest", "The \"forest\"").embedding
+    );
     let first = store.list_lore(&f.scope, &f.world, &page(1, None)).await.unwrap();
     assert_eq!(
         (first.items[0].id.as_str(), first.next.as_deref()),
@@ -128,7 +135,10 @@ pub async fn lore_is_created_read_listed_versioned_and_hidden<S: LedgerSubject>(
 pub async fn lore_is_imported_whole<S: LedgerSubject>(f: &Fixture<S>) {
     let store = &f.ledger().lore;
     let import = async |ids: &[&str]| {
-        let entries: Vec<EmbeddedLore> = ids.iter().map(|id| sample_lore(f, id)).collect();
+        let entries: Vec<EmbeddedLore> = ids
+            .iter()
+            .map(|id| sample_lore(f, id, &format!("The \"{id}\"")))
+            .collect();
         let edit = f.audit_edit("lore.import");
         store.import_lore(&f.scope, &f.world, &entries, &edit).await.unwrap()
     };

@@ -191,14 +191,16 @@ macro_rules! ledger_contract {
                     saves_older_then_newer_are_restored_whole, work_running_during_a_restore_cannot_write,
                     deleted_save_retains_nothing, save_includes_a_turn_being_regenerated, restore_key_repeats_its_restore, save_and_restore_are_atomic,
                     dialogue_of_a_deleted_npc_is_not_reopened_by_a_restore, restore_sets_the_clock_of_its_world_back;
-                audit: audit_edits_are_listed_newest_first_in_pages, audit_log_is_immutable;
+                audit: audit_edits_are_listed_newest_first_in_pages, audit_log_is_immutable, old_lines_of_the_audit_log_are_pruned;
                 idempotency: idempotency_key_is_reserved_answered_and_remembered, released_idempotency_key_is_free,
                     reservation_without_an_answer_expires, old_answers_are_swept, idempotency_keys_belong_to_a_tenant;
                 nodes: node_lives_as_long_as_its_heartbeat_says, dialogues_of_a_dead_node_may_be_claimed_by_any_node,
                     dialogues_of_a_living_node_stay_its_own,
                     dialogues_of_a_departed_node_may_be_claimed_at_once, dead_node_is_removed_once;
                 usage: usage_is_summed_by_day_task_and_model, usage_of_all_tenants_is_summed_by_day_and_model, usage_of_dialogues_is_summed_by_world_and_npc,
-                    stored_rows_are_counted_up_to_the_requested_limit;
+                    stored_rows_are_counted_up_to_the_requested_limit,
+                    authored_objects_are_counted_as_they_come_and_go,
+                    authored_objects_written_at_once_keep_the_limit;
                 index: keyword_search_returns_only_permitted_facts, facts_are_reembedded_in_their_own_words, outbox_names_every_changed_fact, index_points_exist_only_for_valid_facts,
                     index_points_are_paged_by_id, knower_gets_only_permitted_points,
                     vectors_of_another_embedder_are_not_read, facts_are_reembedded;

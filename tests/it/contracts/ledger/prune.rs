@@ -60,6 +60,7 @@ pub async fn expired_rows_alone_are_pruned<S: LedgerSubject>(f: &Fixture<S>) {
         revocations: None,
         unchanged: None,
         npc_usage: None,
+        audit: None,
     };
     assert_eq!(prune(&f.scope, &PruneBefore::default(), 9).await, 0);
     assert_eq!(prune(&f.other, &all, 9).await, 0);

@@ -1,15 +1,27 @@
 use chrono::NaiveDate;
 use colloquy::{
     ids::TenantId,
-    memory::turn::Usage,
+    memory::{fact::NewFact, turn::Usage},
+    ports::StoreError,
     ports::ledger::{
         PruneBefore,
+        facts::FactPatch,
         jobs::JobKind,
-        usage::{DailyModelUsage, OwnerUsageRow, StoredAmounts, UsageDelta, UsageOwner, UsageRow},
+        usage::{
+            AuthoredLimits, AuthoredSize, Budgeted, DailyModelUsage, OwnerUsageRow, StoredAmounts, UsageDelta,
+            UsageOwner, UsageRow,
+        },
     },
 };
 
-use super::{LedgerSubject, fixture::Fixture};
+use futures_util::future::join_all;
+
+use super::{
+    LedgerSubject,
+    fixture::Fixture,
+    lore::sample_lore,
+    saves::{put_default_world, take_save},
+};
 
 pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture<S>) {
     let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
@@ -206,4 +218,118 @@ pub async fn stored_rows_are_counted_up_to_the_requested_limit<S: LedgerSubject>
     assert_eq!(usage.count_stored(&f.scope, stored(9, 9)).await.unwrap(), stored(4, 3));
     assert_eq!(usage.count_stored(&f.scope, stored(2, 0)).await.unwrap(), stored(2, 0));
     assert_eq!(usage.count_stored(&f.other, stored(9, 9)).await.unwrap(), stored(0, 0));
+}
+
+/// What an author put and took back is counted with the texts, whichever statement wrote it.
+pub async fn authored_objects_are_counted_as_they_come_and_go<S: LedgerSubject>(f: &Fixture<S>) {
+    let ledger = f.ledger();
+    let size = async || ledger.usage.load_authored_size(&f.scope).await.unwrap();
+    assert_eq!(size().await, AuthoredSize::default());
+    put_default_world(f).await;
+    let empty = size().await;
+    assert_eq!(empty.worlds, 2);
+    assert!((2_048..4_096).contains(&empty.bytes), "{empty:?}");
+
+    let put = async |name: &str| {
+        let lore = sample_lore(f, "wood", name);
+        let edit = f.audit_edit("lore.put");
+        ledger.lore.put_lore(&f.scope, &lore, None, &edit).await.unwrap();
+        size().await.bytes - empty.bytes
+    };
+    let short = put("미라").await;
+    assert_eq!(put("미라의 숲").await, short + 7, "syllables have three bytes");
+    assert_eq!(put("미라").await, short);
+    let (id, edit) = ("wood".parse().unwrap(), f.audit_edit("lore.delete"));
+    ledger
+        .lore
+        .delete_lore(&f.scope, &f.world, &id, None, &edit)
+        .await
+        .unwrap();
+    assert_eq!(size().await, empty);
+
+    let learned = f.create_fact(f.sample_fact("the player likes pears")).await;
+    assert_eq!(size().await, empty, "{learned} was told by a player");
+    let fact = f
+        .create_fact(NewFact {
+            authored: true,
+            ..f.sample_fact("the player likes grapes")
+        })
+        .await;
+    let with_fact = size().await.bytes;
+    assert!(with_fact > empty.bytes + 1_024);
+    let patch = FactPatch {
+        importance: colloquy::memory::fact::Importance::new(9),
+        ..FactPatch::default()
+    };
+    let edit = f.audit_edit("fact.edit");
+    ledger
+        .facts
+        .edit_fact(&f.scope, fact, &patch, None, &edit)
+        .await
+        .unwrap();
+    assert!(size().await.bytes > with_fact + 1_024);
+    let before_save = size().await.bytes;
+    let save = take_save(f, "autumn").await.id;
+    assert_eq!(size().await.bytes, before_save + 1_024 + 6);
+    let edit = f.audit_edit("save.delete");
+    assert!(ledger.saves.delete_save(&f.scope, &f.world, save, &edit).await.unwrap());
+    assert_eq!(size().await.bytes, before_save);
+
+    // What players teach is no author's, and a deleted world no longer counts as one.
+    let plan = f.sample_plan().await;
+    f.reconcile_plan(&plan).await;
+    assert_eq!(size().await.bytes, before_save);
+    let edit = f.audit_edit("world.delete");
+    ledger
+        .authored
+        .delete_world(&f.scope, &f.world, None, &edit)
+        .await
+        .unwrap();
+    assert_eq!(size().await.worlds, 1);
+    assert_eq!(
+        ledger.usage.load_authored_size(&f.other).await.unwrap(),
+        AuthoredSize::default()
+    );
+}
+
+pub async fn authored_objects_written_at_once_keep_the_limit<S: LedgerSubject>(f: &Fixture<S>) {
+    let ledger = f.ledger();
+    let limits = AuthoredLimits {
+        worlds: Some(5),
+        bytes: None,
+    };
+    let put = async |number: usize, limits: AuthoredLimits| {
+        let world = f.sample_world(&format!("world-{number}"));
+        let edit = f.audit_edit("world.put").within(limits);
+        ledger.authored.put_world(&f.scope, &world, None, &edit).await
+    };
+    let answers = join_all((0..20).map(|number| put(number, limits))).await;
+    let stored = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert_eq!(stored, 5);
+    for answer in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+        assert!(matches!(answer, StoreError::OverBudget(Budgeted::Worlds)), "{answer}");
+    }
+    let size = ledger.usage.load_authored_size(&f.scope).await.unwrap();
+    assert_eq!(size.worlds, 5);
+    // A tenant over its limits changes what it has, and adds nothing.
+    let bytes = AuthoredLimits {
+        worlds: Some(1),
+        bytes: Some(10),
+    };
+    let known = answers.iter().position(Result::is_ok).unwrap();
+    assert!(put(known, bytes).await.is_ok());
+    let refused = ledger
+        .authored
+        .put_npc(
+            &f.scope,
+            &f.sample_npc(&format!("world-{known}"), "mira"),
+            None,
+            &f.audit_edit("npc.put").within(bytes),
+        )
+        .await;
+    assert!(
+        matches!(refused, Err(StoreError::OverBudget(Budgeted::AuthoredBytes))),
+        "{refused:?}"
+    );
+    assert_eq!(ledger.usage.load_authored_size(&f.scope).await.unwrap(), size);
 }

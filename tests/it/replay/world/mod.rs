@@ -408,6 +408,7 @@ impl ReplayWorld {
             at: self.clock.now(),
             action,
             object: "x".to_owned(),
+            limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
         }
     }
 
@@ -518,6 +519,7 @@ fn authored(now: DateTime<Utc>, shares: bool, ratio: f64) -> AuthoredWorld {
         settings: WorldSettings {
             share_between_players: Some(shares),
             unlocks: Some(past::rules()),
+            changed_by: Some(past::changed_by_replies()),
             state: Some(vec![past::mana()]),
             actions: Some(vec![past::salute()]),
             clock: Some(past::clock(ratio)),

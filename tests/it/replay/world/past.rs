@@ -1,11 +1,13 @@
 //! NPCs' memories of their own past, and players' progress.
 
+use std::collections::BTreeMap;
+
 use colloquy::{
     dialogue::{lore, scenarios, world_events::record_world_events},
     ids::PlayerId,
     memory::{
         actions::ActionRule,
-        attributes::AttributeRule,
+        attributes::{AttributeAuthor, AttributeRule},
         calendar::GameTime,
         fact::Cause,
         game_clock::{ClockSegment, ClockSettings},
@@ -57,6 +59,13 @@ pub(super) fn rules() -> Vec<UnlockRule> {
         when,
     };
     of.map(rule).into()
+}
+
+/// Replies give the key and reach the tower: rewinds of replies lock and unlock.
+pub(super) fn changed_by_replies() -> BTreeMap<String, AttributeAuthor> {
+    ["silver key", "tower"]
+        .map(|name| (name.to_owned(), AttributeAuthor::Replies))
+        .into()
 }
 
 /// Returns the attribute that the backend's events change.

@@ -1,0 +1,209 @@
+//! Rules of parameters that many operations share. The document states them once for all.
+
+use serde_json::{Value, json};
+
+/// An id that a person chose.
+const AUTHORED_ID: &str = "^[a-z0-9][a-z0-9_-]{0,63}$";
+const PLAYER_ID: &str = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$";
+/// The part of a generated id after its prefix: a ULID.
+const ULID: &str = "[0-7][0-9A-HJKMNP-TV-Z]{25}";
+/// `*`, or one entity tag.
+const IF_MATCH: &str = r#"^(\*|(W/)?"[!#-~]*")$"#;
+/// Printable ASCII, without blanks at the ends: these are no part of a header's value.
+const IDEMPOTENCY_KEY: &str = "^[!-~]([ -~]{0,126}[!-~])?$";
+
+/// The prefixes of generated ids by the last part of a list's path.
+const PREFIXES: [(&str, &str); 11] = [
+    ("actions", "act"),
+    ("audit", "aud"),
+    ("curation", "find"),
+    ("episodes", "turn"),
+    ("facts", "fact"),
+    ("insights", "ins"),
+    ("jobs", "job"),
+    ("npc-conversations", "con"),
+    ("passes", "pass"),
+    ("saves", "save"),
+    ("sessions", "ses"),
+];
+/// The lists by ids that people chose.
+const AUTHORED: [&str; 7] = ["directives", "lore", "npcs", "scenarios", "tenants", "usage", "worlds"];
+
+/// Adds the rule of a parameter to its schema, unless the operation states its own.
+pub fn complete_parameter(path: &str, parameter: &mut Value) {
+    let (place, name) = (parameter["in"].as_str(), parameter["name"].as_str());
+    let (Some(place), Some(name)) = (place, name) else {
+        return;
+    };
+    let rule = match (place, name) {
+        ("header", "If-Match") => pattern(IF_MATCH),
+        ("header", "If-None-Match") => pattern(r"^\*$"),
+        ("header", "Idempotency-Key") => pattern(IDEMPOTENCY_KEY),
+        ("query", "coalesce_ms") => json!({"maximum": 1_000}),
+        ("query", "limit") => json!({"minimum": 1, "maximum": super::super::pagination::MAX_PAGE}),
+        ("query", "world_id" | "npc_id") => pattern(AUTHORED_ID),
+        ("query", "player_id" | "heard_by") => pattern(PLAYER_ID),
+        ("query", "dialogue") => pattern(&format!("^(ses|con)_{ULID}$")),
+        ("query", "after") if parameter["schema"]["type"] == "string" => match cursor_pattern(path) {
+            Some(cursor) => pattern(&cursor),
+            None => return,
+        },
+        _ => return,
+    };
+    let is_header = place == "header";
+    let Some(schema) = parameter["schema"].as_object_mut() else {
+        return;
+    };
+    if is_header {
+        // A header that is missing is no `null`.
+        schema.insert("type".to_owned(), json!("string"));
+    }
+    for (keyword, value) in rule.as_object().into_iter().flatten() {
+        // The document has the type's own least number.
+        if keyword == "minimum" || !schema.contains_key(keyword) {
+            schema.insert(keyword.clone(), value.clone());
+        }
+    }
+}
+
+fn pattern(pattern: &str) -> Value {
+    json!({ "pattern": pattern })
+}
+
+/// The pattern of a list's cursors: the id of the last row of a page.
+fn cursor_pattern(path: &str) -> Option<String> {
+    let list = path.rsplit('/').next()?;
+    if AUTHORED.contains(&list) {
+        return Some(AUTHORED_ID.to_owned());
+    }
+    let (_, prefix) = PREFIXES.iter().find(|(of, _)| *of == list)?;
+    Some(format!("^{prefix}_{ULID}$"))
+}
+
+/// Merges the parts of an object whose parts forbid each other's fields: an answer that has the fields of a request's
+/// body beside its own. `components` are the schemas that references name.
+pub fn merge_flattened_schemas(components: &Value, schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => fields
+            .values_mut()
+            .for_each(|field| merge_flattened_schemas(components, field)),
+        Value::Array(items) => items
+            .iter_mut()
+            .for_each(|item| merge_flattened_schemas(components, item)),
+        _ => return,
+    }
+    let Some(parts) = schema.get("allOf").and_then(Value::as_array) else {
+        return;
+    };
+    let resolved: Vec<Value> = parts.iter().map(|part| resolve(components, part)).collect();
+    if !resolved
+        .iter()
+        .any(|part| part.get("additionalProperties") == Some(&json!(false)))
+    {
+        return;
+    }
+    let mut merged = json!({"type": "object", "properties": {}, "required": []});
+    for part in &resolved {
+        for (name, property) in part["properties"].as_object().into_iter().flatten() {
+            merged["properties"][name] = property.clone();
+        }
+        if let (Some(all), Some(more)) = (merged["required"].as_array_mut(), part["required"].as_array()) {
+            all.extend(more.iter().cloned());
+        }
+    }
+    if let Some(text) = schema.get("description") {
+        merged["description"] = text.clone();
+    }
+    *schema = merged;
+}
+
+/// Adds the patterns of ids to the fields with the names of ids.
+pub fn complete_ids(schema: &mut Value) {
+    match schema {
+        Value::Array(items) => return items.iter_mut().for_each(complete_ids),
+        Value::Object(fields) => fields.values_mut().for_each(complete_ids),
+        _ => return,
+    }
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        let rule = match name.as_str() {
+            "npc_id" | "world_id" | "npc_ids" | "witnesses" => AUTHORED_ID.to_owned(),
+            "player_id" => PLAYER_ID.to_owned(),
+            "dialogue_id" => format!("^(ses|con)_{ULID}$"),
+            "knowers" => "^(world|(npc|faction):[a-z0-9][a-z0-9_-]{0,63})$".to_owned(),
+            _ => continue,
+        };
+        let of_texts = if property.get("items").is_some() {
+            &mut property["items"]
+        } else {
+            property
+        };
+        let is_text = of_texts.get("type").is_some_and(|kind| {
+            let kinds = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
+            kinds.contains(&json!("string"))
+        });
+        if is_text && of_texts.get("pattern").is_none() {
+            of_texts["pattern"] = json!(rule);
+        }
+    }
+}
+
+/// The schema behind a reference.
+fn resolve(schemas: &Value, part: &Value) -> Value {
+    let name = part["$ref"]
+        .as_str()
+        .and_then(|target| target.strip_prefix("#/components/schemas/"));
+    name.map_or(part, |name| &schemas[name]).clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_and_limits_are_in_the_document() {
+        for (path, cursor) in [
+            ("/v1/worlds/{world}/npcs", Some(AUTHORED_ID)),
+            ("/v1/audit", Some("^aud_[0-7][0-9A-HJKMNP-TV-Z]{25}$")),
+            ("/v1/worlds/{world}/flags", None),
+        ] {
+            assert_eq!(cursor_pattern(path).as_deref(), cursor, "{path}");
+        }
+        let mut limit = json!({"in": "query", "name": "limit", "schema": {"type": "integer", "minimum": 0}});
+        complete_parameter("/v1/worlds", &mut limit);
+        assert_eq!(
+            limit["schema"],
+            json!({"type": "integer", "minimum": 1, "maximum": 200})
+        );
+    }
+
+    #[test]
+    fn fields_with_ids_have_their_patterns() {
+        let mut schema = json!({"properties": {"npc_ids": {"type": "array", "items": {"type": "string"}},
+            "player_id": {"type": ["string", "null"]}, "npc_id": {"type": "object"}}});
+        complete_ids(&mut schema);
+        let properties = &schema["properties"];
+        assert_eq!(properties["npc_ids"]["items"]["pattern"], AUTHORED_ID);
+        assert_eq!(properties["player_id"]["pattern"], PLAYER_ID);
+        assert_eq!(properties["npc_id"], json!({"type": "object"}));
+    }
+
+    #[test]
+    fn parts_that_forbid_each_other_become_one_object() {
+        let mut schemas = json!({
+            "Text": {"type": "object", "required": ["name"], "properties": {"name": {}}, "additionalProperties": false},
+            "View": {"description": "v", "allOf": [{"$ref": "#/components/schemas/Text"},
+                {"type": "object", "required": ["id"], "properties": {"id": {}}}]},
+            "Open": {"allOf": [{"type": "object", "properties": {"a": {}}}]},
+        });
+        let open = schemas["Open"].clone();
+        let components = schemas.clone();
+        merge_flattened_schemas(&components, &mut schemas);
+        assert_eq!(
+            schemas["View"],
+            json!({"type": "object", "required": ["name", "id"], "properties": {"name": {}, "id": {}}, "description": "v"})
+        );
+        assert_eq!(schemas["Open"], open);
+        assert_eq!(schemas["Text"]["additionalProperties"], false);
+    }
+}

@@ -1,4 +1,5 @@
-//! Episodes in a prompt, within a separate budget.
+//! Episodes in a prompt, within a separate budget. The newest and the most important change rarely, and stand before the raw
+//! turns, where they do not change the beginning of the next prompt; those that the line brings stand behind.
 
 use std::collections::HashMap;
 
@@ -19,9 +20,11 @@ use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
     episode::{Episode, EpisodeCandidate, RankedEpisode, choose_episodes},
     summary::Summary,
-    trace::{EpisodeFate, EpisodeTrace},
+    trace::{EpisodeFate, EpisodeStage, EpisodeTrace},
 };
 
+/// One in this many tokens is for episodes that only the line brings, and more if the others leave some.
+const LINE_SHARE: u32 = 3;
 /// The maximum number of traced episodes that are not in the prompt.
 const MAX_TRACED_OTHERS: usize = 20;
 
@@ -31,6 +34,8 @@ struct ShownEpisode {
     text: String,
     place: Option<String>,
     tokens: u32,
+    /// True if only the line brings the episode. All others stay from turn to turn.
+    is_of_line: bool,
 }
 
 /// The selected episodes.
@@ -89,8 +94,21 @@ impl ShownEpisodes {
         let mut room = budgets
             .episode_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
+        // What stays from turn to turn is chosen first, and leaves some room to what the line brings.
+        let mut room_of_line = room / LINE_SHARE;
+        room -= room_of_line;
+        let mut used: Vec<&mut RankedEpisode> = ranked
+            .iter_mut()
+            .filter(|ranked| ranked.fate == EpisodeFate::Used)
+            .collect();
+        // The sort is stable: within a part, the best stay first.
+        used.sort_by_key(|ranked| ranked.stage == EpisodeStage::Similar);
         let mut entries = Vec::new();
-        for ranked in ranked.iter_mut().filter(|ranked| ranked.fate == EpisodeFate::Used) {
+        for ranked in used {
+            let is_of_line = ranked.stage == EpisodeStage::Similar;
+            if is_of_line {
+                room += std::mem::take(&mut room_of_line);
+            }
             let episode = candidates[ranked.at].episode;
             let remark = material.remark_for_dialogue(episode.dialogue);
             let text = remark.add_to(templates, material, escape_untrusted(&episode.text))?;
@@ -106,6 +124,7 @@ impl ShownEpisodes {
                 text,
                 place,
                 tokens,
+                is_of_line,
             });
         }
         Ok(Self { entries, ranked })
@@ -159,14 +178,17 @@ impl ShownEpisodes {
         }
     }
 
-    /// Returns the lines in the order of time.
+    /// Returns the lines in the order of time: those that the player's line brings, or the others.
     pub(super) fn template_values(
         &self,
         templates: &Templates,
         material: &PromptMaterial<'_>,
+        are_of_line: bool,
     ) -> Result<Vec<Value>, TurnError> {
         let ages = material.ages();
-        let values = self.entries_in_order(material).into_iter().map(|(episode, entry)| {
+        let entries = self.entries_in_order(material).into_iter();
+        let entries = entries.filter(|(_, entry)| entry.is_of_line == are_of_line);
+        let values = entries.map(|(episode, entry)| {
             // Of several turns of one dialogue, the numbers tell the order.
             let is_numbered = episode.dialogue == material.dialogue || self.count_of(material, episode.dialogue) > 1;
             let turn = is_numbered.then_some(episode.number);

@@ -330,7 +330,9 @@ impl PromptSelection {
             Ok(context! { from => item.from, to => item.to, ago, text => item.text.as_str() })
         });
         let summaries = summaries.collect::<Result<Vec<Value>, TurnError>>()?;
-        let memory = templates.render(language, Template::ReplyMemory, context! { who, pinned, summaries })?;
+        let episodes = self.episodes.template_values(templates, material, false)?;
+        let values = context! { who, pinned, episodes, summaries };
+        let memory = templates.render(language, Template::ReplyMemory, values)?;
         let memory = memory.trim_end();
         if !memory.is_empty() {
             messages.push(ChatMessage::new(ChatRole::System, memory));
@@ -408,7 +410,7 @@ impl PromptSelection {
             .shown_tells()
             .chain(self.lore.shown_texts(true))
             .collect();
-        let episodes = self.episodes.template_values(templates, material)?;
+        let episodes = self.episodes.template_values(templates, material, true)?;
         let insights = self.insights.template_values(templates, material)?;
         let values = context! {
             today, witnesses, facts, world_state, overheard, past, lore, tells, episodes, insights,

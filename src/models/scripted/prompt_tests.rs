@@ -44,12 +44,13 @@ fn bounds() -> minijinja::Value {
 
 #[test]
 fn empty_blocks_render_to_nothing() {
+    let none = Vec::<String>::new;
     for language in ["en", "ko"] {
         assert_eq!(
             render(
                 language,
                 "reply_memory",
-                context! { who => (), pinned => Vec::<String>::new(), summaries => Vec::<String>::new() }
+                context! { who => (), pinned => none(), episodes => none(), summaries => none() }
             ),
             ""
         );
@@ -84,6 +85,7 @@ fn full_reply_prompt_reads_well() {
         context! {
             who => context! { name => "The player says: The player is named Bea.", ago => "3 days ago", summary => "" },
             pinned => [context! { text => "The player says: The player is allergic to nuts." }],
+            episodes => [context! { ago => "3 days ago", turn => 4, place => (), text => "They baked bread." }],
             summaries => [context! { from => 1, to => 10, ago => "yesterday", text => "They met." }],
         },
     );

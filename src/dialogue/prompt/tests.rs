@@ -7,6 +7,7 @@ mod claims;
 mod company;
 mod diversity;
 mod episodes;
+mod gate;
 mod insights;
 mod past;
 mod reach;

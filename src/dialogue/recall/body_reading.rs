@@ -11,7 +11,7 @@ use crate::{Services, settings::RecallSettings};
 use colloquy_core::ids::{DialogueKind, FactId};
 use colloquy_memory::{
     agreement::{self, ComparedStatement},
-    scoring::dot_product,
+    scoring::{diversify_order, dot_product},
     trace::TopicGate,
 };
 use colloquy_ports::{
@@ -25,6 +25,20 @@ pub(crate) const MAX_TRACED: usize = 32;
 /// Returns the number of hits that packing chooses from. Packing may need later hits if some of the best do not fit.
 pub(crate) const fn max_packable(settings: &RecallSettings) -> usize {
     settings.top_k.saturating_mul(2)
+}
+
+/// Reorders `chosen`: a hit that resembles a better hit moves behind dissimilar hits. `diversity` in [0, 1] is the
+/// strength.
+pub(crate) fn diversify_hits(hits: &[RecallHit], chosen: Vec<usize>, diversity: f64) -> Vec<usize> {
+    if diversity <= 0.0 {
+        return chosen;
+    }
+    let candidates: Vec<(f64, &[f32])> = chosen
+        .iter()
+        .map(|&at| (hits[at].score.total, hits[at].body.embedding.as_ref()))
+        .collect();
+    let order = diversify_order(&candidates, 1.0 - diversity);
+    order.into_iter().map(|place| chosen[place]).collect()
 }
 
 /// Returns the raw cosine from which two hits may be duplicates: the configured value, or the embedder's own "same"

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use super::RecallRequest;
 use crate::Services;
-use colloquy_memory::keywords;
+use colloquy_memory::keywords::{self, FactTexts};
 use colloquy_ports::{
     StoreError, StoreResult,
     ledger::facts::KeywordFact,
@@ -38,7 +38,13 @@ pub(super) async fn propose_by_keywords(
 }
 
 fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights) -> Candidate {
-    let of_fact = keywords::fact_terms(&worded.content, &worded.keywords);
+    let of_fact = keywords::fact_terms(FactTexts {
+        content: &worded.content,
+        keywords: &worded.keywords,
+        subject: &worded.subject,
+        predicate: &worded.predicate,
+        object: &worded.object,
+    });
     Candidate {
         fact: worded.fact,
         cosine: 0.0,

@@ -10,6 +10,8 @@ use colloquy_ports::buffer::BufferedTurn;
 
 /// The minimum total weight of a line's words. Lighter lines say too little alone: "and then?", "why?", "그래서?".
 const MIN_QUERY_WEIGHT: f32 = 0.5;
+/// A line with more words than this weight has a topic of its own, even if it points back.
+const MAX_POINTING_WEIGHT: f32 = 4.0;
 /// The number of characters of context in a query, counted from the end.
 const CONTEXT_CHARS: usize = 300;
 /// The number of turns of context.
@@ -46,23 +48,35 @@ impl SearchQuery {
         }
     }
 
-    /// Builds a query for a line to the named NPC, after these turns.
-    pub(crate) fn for_line(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
-        let said = line;
-        let line = keywords::without_listener_name(line, npc);
+    /// Builds a query for a text to the named NPC alone. The NPC's name is in every line to the NPC and is no evidence.
+    pub(crate) fn to_listener(text: &str, npc: &str) -> Self {
         let mut query = Self {
-            line: said.to_owned(),
-            ..Self::from_text(&line)
+            line: text.to_owned(),
+            ..Self::from_text(&keywords::without_listener_name(text, npc))
         };
-        // The NPC's name is in every line to the NPC and is no evidence.
         let own = keywords::query_terms(npc);
         let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
         query.terms.0.retain(|(term, _)| !is_own(*term));
         query.words.0.retain(|(term, _)| !is_own(*term));
+        query
+    }
+
+    /// The line as it was said.
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// Builds a query for a line to the named NPC, after these turns.
+    pub(crate) fn for_line(line: &str, npc: &str, history: &[BufferedTurn], summaries: &[Summary]) -> Self {
+        let mut query = Self::to_listener(line, npc);
+        let own = keywords::query_terms(npc);
+        let is_own = |term: u64| own.0.binary_search_by_key(&term, |entry| entry.0).is_ok();
+        let line = keywords::without_listener_name(line, npc);
         let points = keywords::refers_back(&line);
         let weight: f32 = query.words.0.iter().map(|(_, weight)| weight).sum();
         query.says_nothing = weight < MIN_QUERY_WEIGHT && !points;
-        if line.trim().is_empty() || !(points || query.says_nothing) {
+        let needs_context = query.says_nothing || points && weight <= MAX_POINTING_WEIGHT;
+        if line.trim().is_empty() || !needs_context {
             return query;
         }
         let context = recent_context(history, summaries);
@@ -178,6 +192,15 @@ mod tests {
     }
 
     #[test]
+    fn name_of_the_listener_is_no_evidence_among_npcs() {
+        for (line, name) in [("하람아, 들었어?", "하람"), ("Wren, have you heard?", "Wren")] {
+            let query = SearchQuery::to_listener(line, name);
+            assert!(!has(&query, name) && query.line() == line, "{line} {}", query.text);
+            assert!(!query.text.contains(name), "{}", query.text);
+        }
+    }
+
+    #[test]
     fn names_of_others_are_repeated_in_the_query() {
         let query = SearchQuery::for_line("Anna's moved, by the way. She's in Oakford now.", "Mira", &[], &[]);
         assert_eq!(
@@ -256,9 +279,14 @@ mod tests {
             "Good night",
             "What fruit do I like?",
             "오늘 날씨 좋네",
+            "I think that big dog by the harbour bridge stole the sausages of Mrs Teague, the baker, on market day",
         ] {
             let query = SearchQuery::for_line(line, "Mira", &history, &[]);
-            assert_eq!(query.text, line);
+            assert!(
+                query.text.starts_with(line) && !query.text.contains('\n'),
+                "{}",
+                query.text
+            );
             assert!(!has(&query, "ale"));
         }
         for line in [

@@ -6,8 +6,9 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    RankedCandidate, RecallRequest, SearchQuery, best_first, leg_limits, names::read_names, propose_confirmed,
-    rank_body, rank_candidates, weigh_terms,
+    RankedCandidate, RecallClock, RecallRequest, SearchQuery, admit_hits, best_first, diversify_hits,
+    is_same_statement, leg_limits, max_packable, names::read_names, near_duplicate_cosine, propose_confirmed,
+    rank_body, rank_candidates, recall_facts, weigh_terms,
 };
 use crate::{Services, locks};
 use colloquy_core::{ids::FactId, scope::TenantScope};
@@ -16,10 +17,11 @@ use colloquy_memory::{
     authored::World,
     fact::{Fact, Viewpoint},
     game_clock::GameClock,
-    keywords::{self, TermStatistics, TermWeights},
+    keywords::{self, FactTexts, TermStatistics, TermWeights},
     party,
     scoring::dot_product,
-    trace::{CallTrace, ScoreParts},
+    state::WorldState,
+    trace::{CallTrace, ScoreParts, TopicGate},
 };
 use colloquy_ports::{
     PageRequest, StoreError,
@@ -59,42 +61,15 @@ pub async fn search_facts(
 ) -> Result<(Vec<SearchHit>, Vec<CallTrace>), StoreError> {
     // A time just past counts as now, because the caller read the clock earlier.
     let past = at + NOW_TOLERANCE < services.clock.now();
-    let mut query = SearchQuery::from_text(query);
-    let ((embedded, call), names) = tokio::join!(
-        services.models.embed_texts(
-            scope,
-            services.embedder.as_ref(),
-            EmbedAs::Query,
-            std::slice::from_ref(&query.text),
-        ),
-        read_names(services, scope, world, viewpoint, at),
-    );
-    let player = viewpoint.player.as_ref().map(party::player_key);
-    let spoken = SpeakerAndListener {
-        speaker: Some(player.as_deref().unwrap_or(party::PLAYER)),
-        listener: None,
-    };
-    query.add_names(&names?, spoken);
-    let embedding = embedded.ok().and_then(|mut vectors| vectors.pop());
-    let state = match world.settings.clock {
-        Some(_) => services.memory_cache.world_state(services, scope, &world.id).await?,
-        None => Arc::default(),
-    };
+    let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, at).await?;
     let configured = leg_limits(&services.settings.recall);
-    let sought = RecallRequest {
-        scope,
-        world,
-        viewpoint,
-        embedding: embedding.as_deref(),
-        terms: &query.terms,
-        limits: CandidateLimits {
-            dense: configured.dense.max(limit),
-            sparse: configured.sparse.max(limit),
-            ..configured
-        },
-        at,
-        clock: GameClock::new(&world.settings, &state),
+    let limits = CandidateLimits {
+        dense: configured.dense.max(limit),
+        sparse: configured.sparse.max(limit),
+        ..configured
     };
+    let mut sought = embedded.request(scope, world, viewpoint, limits, at);
+    sought.set_clock(GameClock::new(&world.settings, &embedded.state));
     let hits = if past {
         search_past(services, &sought, limit).await?
     } else {
@@ -110,7 +85,108 @@ pub async fn search_facts(
         let ranked = rank_candidates(services, &sought, proposed.facts).await?;
         read_full_hits(services, scope, ranked, limit).await?
     };
-    Ok((hits, vec![call]))
+    Ok((hits, vec![embedded.call]))
+}
+
+/// Returns the facts that a prompt would show for a question about memory, best first. The budget of tokens is not
+/// looked at.
+///
+/// # Errors
+/// If the ledger does not answer.
+pub async fn shown_facts(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    query: &str,
+) -> Result<Vec<FactId>, StoreError> {
+    let at = services.clock.now();
+    let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, at).await?;
+    let settings = &services.settings.recall;
+    let sought = embedded.request(scope, world, viewpoint, leg_limits(settings), at);
+    let clock = GameClock::new(&world.settings, &embedded.state);
+    let found = recall_facts(services, sought, async { Ok(clock) }).await?.facts;
+    let gate = TopicGate::Asked;
+    let admitted = admit_hits(&found, gate);
+    let near = near_duplicate_cosine(services);
+    let mut chosen: Vec<usize> = Vec::new();
+    for (index, hit) in found.iter().enumerate() {
+        let is_copy = |other: &usize| is_same_statement(&found[*other].body, &hit.body, near);
+        if hit.weakness(admitted[index], gate, settings.min_score).is_none() && !chosen.iter().any(is_copy) {
+            chosen.push(index);
+        }
+    }
+    chosen.truncate(max_packable(settings));
+    let chosen = diversify_hits(&found, chosen, settings.diversity);
+    let shown = chosen.into_iter().take(settings.top_k);
+    Ok(shown.map(|index| found[index].body.id).collect())
+}
+
+/// A query with its vector and the state of the world.
+struct EmbeddedQuery {
+    query: SearchQuery,
+    embedding: Option<Vec<f32>>,
+    state: Arc<WorldState>,
+    call: CallTrace,
+}
+
+impl EmbeddedQuery {
+    async fn prepare(
+        services: &Services,
+        scope: &TenantScope,
+        world: &World,
+        viewpoint: &Viewpoint,
+        text: &str,
+        at: DateTime<Utc>,
+    ) -> Result<Self, StoreError> {
+        let mut query = SearchQuery::from_text(text);
+        let ((embedded, call), names) = tokio::join!(
+            services.models.embed_texts(
+                scope,
+                services.embedder.as_ref(),
+                EmbedAs::Query,
+                std::slice::from_ref(&query.text),
+            ),
+            read_names(services, scope, world, viewpoint, at),
+        );
+        let player = viewpoint.player.as_ref().map(party::player_key);
+        let spoken = SpeakerAndListener {
+            speaker: Some(player.as_deref().unwrap_or(party::PLAYER)),
+            listener: None,
+        };
+        query.add_names(&names?, spoken);
+        let state = match world.settings.clock {
+            Some(_) => services.memory_cache.world_state(services, scope, &world.id).await?,
+            None => Arc::default(),
+        };
+        Ok(Self {
+            query,
+            embedding: embedded.ok().and_then(|mut vectors| vectors.pop()),
+            state,
+            call,
+        })
+    }
+
+    fn request<'a>(
+        &'a self,
+        scope: &'a TenantScope,
+        world: &'a World,
+        viewpoint: &'a Viewpoint,
+        limits: CandidateLimits,
+        at: DateTime<Utc>,
+    ) -> RecallRequest<'a> {
+        RecallRequest {
+            scope,
+            world,
+            viewpoint,
+            embedding: self.embedding.as_deref(),
+            terms: &self.query.terms,
+            limits,
+            at,
+            line: self.query.line(),
+            clock: RecallClock::default(),
+        }
+    }
 }
 
 async fn read_full_hits(
@@ -141,7 +217,15 @@ async fn search_past(
     let facts = read_valid_facts(services, sought).await?;
     let words: Vec<TermWeights> = facts
         .values()
-        .map(|fact| keywords::fact_terms(&fact.view.content, &fact.view.keywords))
+        .map(|fact| {
+            keywords::fact_terms(FactTexts {
+                content: &fact.view.content,
+                keywords: &fact.view.keywords,
+                subject: &fact.statement.subject,
+                predicate: &fact.statement.predicate,
+                object: &fact.statement.object,
+            })
+        })
         .collect();
     let terms = TermStatistics::count_terms(sought.terms, &words).weigh_query(sought.terms);
     let sought = &RecallRequest {

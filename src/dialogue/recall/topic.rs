@@ -1,8 +1,12 @@
 //! Decides whether a found fact is about the line at all. Importance or newness alone does not count.
 
+use std::collections::HashSet;
+
+use super::RecallHit;
 use crate::{intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
+    party,
     scoring::RecallWeights,
     trace::{ScoreParts, TopicGate},
     turn::Intent,
@@ -57,18 +61,12 @@ impl TopicRelevance {
     ) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "it was one")]
         let nearness = calibration.nearness_of(score.cosine as f32);
-        let whole = weights.relevance + weights.keyword;
-        let matter = if whole > 0.0 {
-            (weights.relevance * score.relevance + weights.keyword * score.keyword) / whole
-        } else {
-            score.relevance.max(score.keyword)
-        };
         Self {
             keyword: score.keyword,
             nearness,
             stands_out: nearness - usual.map_or(0.0, |usual| calibration.nearness_of(usual)),
             among_few: usual.is_none(),
-            matter,
+            matter: weights.matter_of(score.relevance, score.keyword),
         }
     }
 
@@ -88,6 +86,41 @@ impl TopicRelevance {
             }
         }
     }
+}
+
+/// The number of best facts that a question about memory gets before worse facts.
+const BEST_OF_ASKED: usize = 4;
+
+/// Decides for each hit, best first, whether it may be in the prompt of a line with this gate.
+///
+/// A question about memory also gets two kinds of facts that are off topic by themselves. A fact among the best four
+/// comes before a worse fact that is on topic. A fact about a person or thing comes with a better fact about the same:
+/// "How old is she, and what does she do?" needs both.
+pub(crate) fn admit_hits(hits: &[RecallHit], gate: TopicGate) -> Vec<bool> {
+    let mut admitted: Vec<bool> = hits.iter().map(|hit| hit.topic.is_on_topic(gate)).collect();
+    if gate != TopicGate::Asked {
+        return admitted;
+    }
+    if let Some(last) = admitted.iter().rposition(|is_on_topic| *is_on_topic) {
+        for is_admitted in admitted.iter_mut().take(last.min(BEST_OF_ASKED)) {
+            *is_admitted = true;
+        }
+    }
+    let mut subjects = HashSet::new();
+    for (hit, is_admitted) in hits.iter().zip(&mut admitted) {
+        let subject = &hit.body.subject;
+        // Most facts are about the player, which connects nothing.
+        if party::is_player(subject) {
+            continue;
+        }
+        let key = party::subject_key(subject);
+        if hit.topic.is_on_topic(gate) {
+            subjects.insert(key);
+        } else if subjects.contains(&key) {
+            *is_admitted = true;
+        }
+    }
+    admitted
 }
 
 /// Returns the median of the found cosines. `None`: too few.

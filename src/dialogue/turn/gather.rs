@@ -15,7 +15,7 @@ use crate::{
     lore::{self, FoundLore, LoreOfTurn},
     overheard,
     prompt::{self, Prompt, PromptMaterial, PromptReader},
-    recall::{self, RecallHit, RecallRequest, RecallResult, SearchQuery, StatePosition},
+    recall::{self, RecallClock, RecallHit, RecallRequest, RecallResult, SearchQuery, StatePosition},
     redaction,
     scenarios::{self, KnownScenarios, NpcPast, OpenedScenario},
     scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
@@ -485,7 +485,7 @@ async fn recall_for_line<'a>(
     let query = match input.player {
         Some(_) => SearchQuery::for_line(&line, &input.npc.name, &input.history, &input.summaries),
         // The lines since the NPC last spoke are the only query.
-        None => SearchQuery::from_text(&line),
+        None => SearchQuery::to_listener(&line, &input.npc.name),
     };
     let mut recalled = LineRecall {
         query,
@@ -526,7 +526,7 @@ async fn recall_for_line<'a>(
         let speaker = input.player.as_ref().map(party::player_key);
         let spoken = SpeakerAndListener {
             speaker: speaker.as_deref(),
-            listener: input.player.is_some().then_some(input.npc.name.as_str()),
+            listener: Some(input.npc.name.as_str()),
         };
         let without = recalled.query.terms.clone();
         recalled.query.add_names(&names, spoken);
@@ -574,7 +574,8 @@ impl LineRecall<'_> {
             limits: recall::leg_limits(&services.settings.recall),
             // The present time, not the turn's start: facts of the previous turn may have landed since.
             at: services.clock.now(),
-            clock: None,
+            line: self.query.line(),
+            clock: RecallClock::default(),
         };
         let searching = recall::recall_facts(services, sought, state.clock()).instrument(debug_span!("turn.recall"));
         let (result, recall_ms) = watch.time_work(searching).await;

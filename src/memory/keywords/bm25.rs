@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{TermForms, TermWeights, count_mentions, strongest_terms};
+use super::{TermForms, TermWeights, count_mentions, for_each_term, korean, strongest_terms};
+use crate::party;
 
 /// k1 of BM25: how soon further mentions stop to count.
 const MENTION_SATURATION: f32 = 1.2;
@@ -32,16 +33,34 @@ pub fn search_terms(text: &str) -> TermWeights {
     strongest_terms(text, forms)
 }
 
+/// The texts of a fact that are searched by words.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FactTexts<'a> {
+    pub content: &'a str,
+    pub keywords: &'a [String],
+    pub subject: &'a str,
+    pub predicate: &'a str,
+    pub object: &'a str,
+}
+
 /// Terms of a fact for an index. The value of a term for a query is in (0, 2.2), about 1 for a single mention in a
 /// usual sentence.
+///
+/// Words of subject, predicate and object that the content lacks count as one mention, and not for the length: "rents
+/// a room above the mill" is also found by its predicate `live in`.
 #[must_use]
-pub fn fact_terms(content: &str, keywords: &[String]) -> TermWeights {
+pub fn fact_terms(fact: FactTexts<'_>) -> TermWeights {
     let forms = TermForms {
         all: true,
         phrases: true,
         ..TermForms::STEMS
     };
-    let (mentions, words) = count_mentions(content, keywords, forms);
+    let (mut mentions, words) = count_mentions(fact.content, fact.keywords, forms);
+    for text in structure_texts(&fact) {
+        for_each_term(text, forms, &mut |term, _, _| {
+            mentions.entry(term).or_insert(1.0);
+        });
+    }
     #[expect(clippy::cast_precision_loss, reason = "a fact has few words")]
     let length = 1.0 - LENGTH_SHARE + LENGTH_SHARE * words as f32 / USUAL_WORDS;
     TermWeights(
@@ -55,6 +74,21 @@ pub fn fact_terms(content: &str, keywords: &[String]) -> TermWeights {
             })
             .collect(),
     )
+}
+
+/// The texts of subject, predicate and object that may have words beside the content.
+fn structure_texts<'a>(fact: &FactTexts<'a>) -> impl Iterator<Item = &'a str> {
+    let content = fact.content;
+    // A player's id is no word. "다" of a predicate such as "살다" is no part of its stem.
+    let subject = party::owned_name(fact.subject);
+    let predicate = fact
+        .predicate
+        .strip_suffix('다')
+        .filter(|stem| stem.ends_with(korean::is_hangul))
+        .unwrap_or(fact.predicate);
+    [subject, predicate, fact.object]
+        .into_iter()
+        .filter(move |text| !text.is_empty() && !content.contains(text))
 }
 
 /// The number of facts in a memory, and the number of facts with each term.
@@ -146,7 +180,10 @@ mod tests {
     use super::*;
 
     fn fact(content: &str) -> TermWeights {
-        fact_terms(content, &[])
+        fact_terms(FactTexts {
+            content,
+            ..FactTexts::default()
+        })
     }
     fn keyword(query: &str, of: &TermWeights, facts: &[TermWeights]) -> f64 {
         let query = search_terms(query);
@@ -204,8 +241,63 @@ mod tests {
             "The player likes grapes {}",
             "and towers and mills ".repeat(20)
         )));
-        let named = weight(&fact_terms("The player likes grapes", &["grape".to_owned()]));
+        let named = weight(&fact_terms(FactTexts {
+            content: "The player likes grapes",
+            keywords: &["grape".to_owned()],
+            ..FactTexts::default()
+        }));
         assert!(long < short && short < named && named < 2.2, "{long} {short} {named}");
+    }
+
+    #[test]
+    fn predicate_and_object_are_searched() {
+        for (question, content, subject, predicate, object) in [
+            (
+                "Where do I live now?",
+                "The player rents a room above the chandler's.",
+                "player:p7",
+                "live in",
+                "a room above the chandler's",
+            ),
+            (
+                "What does Wren fear?",
+                "She runs from every horse.",
+                "Wren",
+                "fear",
+                "horses",
+            ),
+            (
+                "나 지금 어디 살아?",
+                "플레이어는 잡화점 위층에 방을 얻었다.",
+                "player:p7",
+                "살다",
+                "방",
+            ),
+        ] {
+            let whole = FactTexts {
+                content,
+                subject,
+                predicate,
+                object,
+                ..FactTexts::default()
+            };
+            let (whole, bare) = (fact_terms(whole), fact(content));
+            let other = fact("The harbour was quiet. 항구는 조용했다.");
+            let of = |fact: &TermWeights| keyword(question, fact, &[fact.clone(), other.clone()]);
+            assert!(of(&whole) > of(&bare) + 0.1, "{question} {} {}", of(&whole), of(&bare));
+        }
+        // The owner's id is no word, and what the content has counts once.
+        let terms = |subject| {
+            fact_terms(FactTexts {
+                content: "Anna sails",
+                subject,
+                object: "Anna",
+                ..FactTexts::default()
+            })
+        };
+        assert_eq!(terms("player:p7"), fact("Anna sails"));
+        let sister = search_terms("sister").0[0].0;
+        assert!(terms("player:p7's sister").0.iter().any(|(term, _)| *term == sister));
     }
 
     #[test]
@@ -226,7 +318,8 @@ mod tests {
 
         #[test]
         fn terms_of_facts_are_sorted_and_bounded(text in "\\PC{0,200}", keywords in prop::collection::vec("\\PC{0,20}", 0..4)) {
-            let terms = fact_terms(&text, &keywords).0;
+            let fact = FactTexts { content: &text, keywords: &keywords, object: &text, ..FactTexts::default() };
+            let terms = fact_terms(fact).0;
             prop_assert!(terms.windows(2).all(|pair| pair[0].0 < pair[1].0));
             prop_assert!(terms.iter().all(|(_, weight)| *weight > 0.0 && *weight < 2.2));
         }

@@ -21,7 +21,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_qui
 
 pub use korean::with_particle;
 
-pub use bm25::{TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
+pub use bm25::{FactTexts, TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
 pub use informative::{informative_terms, is_small_talk};
 pub use name_words::{matches_name, proper_nouns, without_listener_name};
 pub use references::refers_back;

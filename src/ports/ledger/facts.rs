@@ -141,6 +141,9 @@ pub struct KeywordFact {
     pub version: u32,
     pub importance: Importance,
     pub valid_at: DateTime<Utc>,
+    pub subject: String,
+    pub predicate: String,
+    pub object: String,
     pub content: String,
     pub keywords: Vec<String>,
 }

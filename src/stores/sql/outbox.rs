@@ -16,7 +16,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     fact::{Audience, Knower},
-    keywords, party,
+    keywords::{self, FactTexts},
+    party,
 };
 use colloquy_ports::{
     StoreResult,
@@ -38,7 +39,7 @@ macro_rules! select_points {
     ($from:literal, $model:literal) => {
         concat!(
             "SELECT f.id, f.version, f.world, f.knowers, f.private_to, f.subject, f.view_importance, f.valid_at, e.vector,
-                f.view_content, f.view_keywords
+                f.predicate, f.object, f.view_content, f.view_keywords
              FROM ",
             $from,
             " LEFT JOIN fact_embeddings e ON e.tenant = f.tenant AND e.fact = f.id AND e.model = ",
@@ -69,21 +70,34 @@ const DELETE_OUTBOX_ROWS: &str = concat!(
 );
 
 fn read_point(columns: &mut Columns<'_>) -> StoreResult<IndexPoint> {
+    let fact = columns.id()?;
+    let version = columns.number()?;
+    let world = columns.id()?;
+    let audience = Audience {
+        knowers: columns.json()?,
+        private_to: columns.maybe_id()?,
+    };
+    let subject: &str = columns.next()?;
     Ok(IndexPoint {
-        fact: columns.id()?,
-        version: columns.number()?,
-        world: columns.id()?,
-        audience: Audience {
-            knowers: columns.json()?,
-            private_to: columns.maybe_id()?,
-        },
-        subject: party::subject_key(columns.next()?),
+        fact,
+        version,
+        world,
+        audience,
+        subject: party::subject_key(subject),
         importance: read_importance(columns)?,
         valid_at: columns.time()?,
         embedding: columns.maybe_vector()?,
         terms: {
-            let content: &str = columns.next()?;
-            keywords::fact_terms(content, &columns.json::<Vec<String>>()?)
+            let predicate = columns.next()?;
+            let object = columns.next()?;
+            let content = columns.next()?;
+            keywords::fact_terms(FactTexts {
+                content,
+                keywords: &columns.json::<Vec<String>>()?,
+                subject,
+                predicate,
+                object,
+            })
         },
     })
 }

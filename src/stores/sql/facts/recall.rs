@@ -152,7 +152,7 @@ const STANDING_FACTS_FOR_DESIGNER: &str = concat!(
 macro_rules! keyword_facts {
     ($privacy:expr) => {
         facts_of_each!(
-            "f.id, f.version, f.view_importance, f.valid_at, f.view_content, f.view_keywords",
+            "f.id, f.version, f.view_importance, f.valid_at, f.subject, f.predicate, f.object, f.view_content, f.view_keywords",
             json_arrays_table!("$3"),
             concat!(
                 "SELECT k.fact FROM fact_knowers k
@@ -213,6 +213,9 @@ fn read_keyword_fact(columns: &mut Columns<'_>) -> StoreResult<KeywordFact> {
         version: columns.number()?,
         importance: read_importance(columns)?,
         valid_at: columns.time()?,
+        subject: columns.next()?,
+        predicate: columns.next()?,
+        object: columns.next()?,
         content: columns.next()?,
         keywords: columns.json()?,
     })

@@ -4,7 +4,7 @@ use colloquy::{
     ids::FactId,
     memory::{
         fact::{Audience, InvalidReason, Knower, NewFact, Viewpoint},
-        keywords,
+        keywords::{self, FactTexts},
     },
     ports::{
         ledger::facts::{FactPatch, KeywordFact},
@@ -119,6 +119,9 @@ pub async fn keyword_search_returns_only_permitted_facts<S: LedgerSubject>(f: &F
         version: fact.version,
         importance: importance(9),
         valid_at: fact.valid_at,
+        subject: fact.statement.subject.clone(),
+        predicate: fact.statement.predicate.clone(),
+        object: fact.statement.object.clone(),
         content: "corrected".to_owned(),
         keywords: vec!["word".to_owned()],
     };
@@ -213,11 +216,17 @@ pub async fn index_points_exist_only_for_valid_facts<S: LedgerSubject>(f: &Fixtu
         version: 1,
         world: new.world,
         audience: new.audience,
-        subject: new.statement.subject,
+        subject: new.statement.subject.clone(),
         importance: new.statement.importance,
         valid_at: new.valid_at,
         embedding: new.embedding,
-        terms: keywords::fact_terms(&new.statement.content, &new.statement.keywords),
+        terms: keywords::fact_terms(FactTexts {
+            content: &new.statement.content,
+            keywords: &new.statement.keywords,
+            subject: &new.statement.subject,
+            predicate: &new.statement.predicate,
+            object: &new.statement.object,
+        }),
     };
     assert_eq!(*point, wanted);
     assert!(!wanted.terms.0.is_empty());

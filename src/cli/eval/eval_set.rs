@@ -65,8 +65,8 @@ pub(super) struct SetQuestion {
     pub id: String,
     pub memory: NpcId,
     pub text: String,
-    /// The expected answers. Each is a list of positions in [`EvalSet::facts`]; any fact of the list counts. Neither
-    /// the outer list nor an inner list is empty.
+    /// The expected answers; empty for a line that no fact answers. Each is a list of positions in [`EvalSet::facts`];
+    /// any fact of the list counts. No inner list is empty.
     pub answers: Vec<Vec<usize>>,
     /// The time of the question. Facts that begin later are not known yet.
     pub at: DateTime<Utc>,
@@ -366,7 +366,7 @@ impl SetReader {
         by_id: &HashMap<&str, usize>,
         facts: &[(usize, SetFact)],
     ) -> Vec<Vec<usize>> {
-        if rows.is_empty() || rows.iter().any(|row| row.ids().is_empty()) {
+        if rows.iter().any(|row| row.ids().is_empty()) {
             self.add_fault(line, "`answers` names no fact");
         }
         let mut answers: Vec<Vec<usize>> = Vec::with_capacity(rows.len());

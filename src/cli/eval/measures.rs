@@ -22,6 +22,47 @@ pub(super) struct MetricAverages {
     pub mrr: f64,
 }
 
+/// What prompts show, on average over questions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub(super) struct ShownAverages {
+    /// The facts shown for a question that has answers.
+    pub facts: f64,
+    /// The share of the shown facts that answer their question, over questions for which a fact is shown.
+    pub precision: f64,
+    /// The facts shown for a line without an answer; `None`: the set has no such lines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub without_answer: Option<f64>,
+}
+
+/// Averages (shown facts, answers) of questions. Any item of a group counts as an answer.
+pub(super) fn average_shown<'a, T: PartialEq + 'a>(
+    all: impl IntoIterator<Item = (&'a [T], &'a [Vec<T>])>,
+) -> ShownAverages {
+    let (mut answered, mut counted, mut facts, mut precision) = (0, 0, 0, 0.0);
+    let (mut unanswered, mut strangers) = (0, 0);
+    for (shown, answers) in all {
+        if answers.is_empty() {
+            unanswered += 1;
+            strangers += shown.len();
+            continue;
+        }
+        answered += 1;
+        facts += shown.len();
+        if !shown.is_empty() {
+            counted += 1;
+            let right = shown
+                .iter()
+                .filter(|fact| answers.iter().any(|group| group.contains(fact)));
+            precision += count_as_f64(right.count()) / count_as_f64(shown.len());
+        }
+    }
+    ShownAverages {
+        facts: count_as_f64(facts) / count_as_f64(answered.max(1)),
+        precision: precision / count_as_f64(counted.max(1)),
+        without_answer: (unanswered > 0).then(|| count_as_f64(strangers) / count_as_f64(unanswered)),
+    }
+}
+
 /// Measures a ranking, best first, by its first `k` items. Any item of a group of `answers` counts as this answer.
 /// Without answers all measures are 0.
 pub(super) fn ranking_metrics<T: PartialEq>(ranking: &[T], answers: &[Vec<T>], k: usize) -> RankingMetrics {
@@ -107,6 +148,23 @@ mod tests {
         assert_eq!(ranking_metrics(&[], &[vec!["a"]], 10), ranking_metrics(&["a"], &[], 10));
         assert_eq!(average_metrics([]).questions, 0);
         assert!(close(average_metrics([]).mrr, 0.0));
+    }
+
+    #[test]
+    fn shown_facts_are_measured_by_hand() {
+        let one = [vec!["a"], vec!["b", "c"]];
+        let all: [(&[&str], &[Vec<&str>]); 4] = [
+            // Two of four shown facts answer.
+            (&["a", "x", "c", "y"], &one),
+            (&["b"], &one),
+            // Nothing is shown: no precision.
+            (&[], &one),
+            (&["x", "y", "z"], &[]),
+        ];
+        let shown = average_shown(all);
+        assert!(close(shown.facts, 5.0 / 3.0) && close(shown.precision, 0.75));
+        assert_eq!(shown.without_answer, Some(3.0));
+        assert_eq!(average_shown::<&str>([]), ShownAverages::default());
     }
 
     #[test]

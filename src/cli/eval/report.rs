@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{
     eval_set::{EvalSet, SetQuestion},
-    measures::{MetricAverages, RankingMetrics, average_metrics, ranking_metrics},
+    measures::{MetricAverages, RankingMetrics, ShownAverages, average_metrics, average_shown, ranking_metrics},
     significance::{PairedComparison, compare_paired},
     trial::{QuestionOutcome, RankedFact, RankingOrder},
 };
@@ -28,6 +28,7 @@ pub(super) struct EvalReport {
     pub memories: usize,
     pub settings: EvalSettings,
     pub overall: MetricAverages,
+    pub shown: ShownAverages,
     /// The averages of rankings by a single factor.
     pub factors: BTreeMap<&'static str, MetricAverages>,
     pub languages: BTreeMap<String, MetricAverages>,
@@ -52,6 +53,7 @@ pub(super) struct EvalSettings {
 pub(super) struct ReportComparison {
     pub settings: EvalSettings,
     pub overall: MetricAverages,
+    pub shown: ShownAverages,
     pub languages: BTreeMap<String, MetricAverages>,
     pub tags: BTreeMap<String, MetricAverages>,
     pub recall: PairedComparison,
@@ -73,6 +75,8 @@ pub(super) struct QuestionReport {
     pub answers: Vec<AnswerReport>,
     /// The found facts, best first, at most K.
     pub found: Vec<FoundReport>,
+    /// The ids of the facts that a prompt would show.
+    pub shown: Vec<String>,
 }
 
 /// An answer of the question. If several facts count as this answer, the fact ranked first.
@@ -112,10 +116,13 @@ impl EvalReport {
         against: Option<EvalRun<'_>>,
     ) -> Self {
         let all = metrics_by_question(set, run.asked, k);
-        let other = against.map(|run| (metrics_by_question(set, run.asked, k), run.settings));
+        let other = against.map(|run| {
+            let shown = shown_averages(set, run.asked);
+            (metrics_by_question(set, run.asked, k), shown, run.settings)
+        });
         let factors = RankingOrder::FACTORS.into_iter().enumerate();
         let factors = factors.map(|(at, factor)| (factor.name(), factor_averages(set, run.asked, k, at)));
-        let other_figures = other.as_ref().map(|(figures, _)| figures.as_slice());
+        let other_figures = other.as_ref().map(|(figures, ..)| figures.as_slice());
         let by_question = question_reports(set, &run, &all, other_figures);
         Self {
             format: REPORT_FORMAT,
@@ -126,11 +133,13 @@ impl EvalReport {
             questions: set.questions.len(),
             memories: set.memory_ids().len(),
             settings: run.settings,
-            overall: average_metrics(&all),
+            overall: average_answered(set, &all),
+            shown: shown_averages(set, run.asked),
             factors: factors.collect(),
             languages: averages_by_group(set, &all, question_language),
             tags: averages_by_group(set, &all, |question| question.tags.clone()),
-            against: other.map(|(other, settings)| ReportComparison::from_metrics(set, settings, &all, &other)),
+            against: other
+                .map(|(other, shown, settings)| ReportComparison::from_metrics(set, settings, shown, &all, &other)),
             by_question,
         }
     }
@@ -140,7 +149,7 @@ impl EvalReport {
         let mut missed: Vec<&QuestionReport> = self
             .by_question
             .iter()
-            .filter(|question| question.figures.recall < 1.0)
+            .filter(|question| question.figures.recall < 1.0 && !question.answers.is_empty())
             .collect();
         missed.sort_by(|a, b| a.figures.recall.total_cmp(&b.figures.recall));
         missed
@@ -151,16 +160,18 @@ impl ReportComparison {
     fn from_metrics(
         set: &EvalSet,
         settings: EvalSettings,
+        shown: ShownAverages,
         first: &[RankingMetrics],
         second: &[RankingMetrics],
     ) -> Self {
         let compared = |of: fn(&RankingMetrics) -> f64| {
-            let figures = |all: &[RankingMetrics]| all.iter().map(of).collect::<Vec<f64>>();
+            let figures = |all: &[RankingMetrics]| answered(set, all).map(of).collect::<Vec<f64>>();
             compare_paired(&figures(first), &figures(second))
         };
         Self {
             settings,
-            overall: average_metrics(second),
+            overall: average_answered(set, second),
+            shown,
             languages: averages_by_group(set, second, question_language),
             tags: averages_by_group(set, second, |question| question.tags.clone()),
             recall: compared(|figures| figures.recall),
@@ -168,6 +179,21 @@ impl ReportComparison {
             mrr: compared(|figures| figures.reciprocal_rank),
         }
     }
+}
+
+/// The measures of the questions that have answers.
+fn answered<'a>(set: &'a EvalSet, all: &'a [RankingMetrics]) -> impl Iterator<Item = &'a RankingMetrics> {
+    let pairs = set.questions.iter().zip(all);
+    pairs.filter_map(|(question, figures)| (!question.answers.is_empty()).then_some(figures))
+}
+
+fn average_answered(set: &EvalSet, all: &[RankingMetrics]) -> MetricAverages {
+    average_metrics(answered(set, all))
+}
+
+fn shown_averages(set: &EvalSet, asked: &[QuestionOutcome]) -> ShownAverages {
+    let pairs = set.questions.iter().zip(asked);
+    average_shown(pairs.map(|(question, asked)| (asked.shown.as_slice(), question.answers.as_slice())))
 }
 
 fn question_language(question: &SetQuestion) -> Vec<String> {
@@ -190,6 +216,7 @@ fn factor_averages(set: &EvalSet, asked: &[QuestionOutcome], k: usize, factor: u
         .questions
         .iter()
         .zip(asked)
+        .filter(|(question, _)| !question.answers.is_empty())
         .filter_map(|(question, asked)| Some(ranking_metrics(asked.factors.get(factor)?, &question.answers, k)))
         .collect();
     average_metrics(&all)
@@ -201,7 +228,8 @@ fn averages_by_group(
     groups_of: impl Fn(&SetQuestion) -> Vec<String>,
 ) -> BTreeMap<String, MetricAverages> {
     let mut groups: BTreeMap<String, Vec<&RankingMetrics>> = BTreeMap::new();
-    for (question, figures) in set.questions.iter().zip(all) {
+    let pairs = set.questions.iter().zip(all);
+    for (question, figures) in pairs.filter(|(question, _)| !question.answers.is_empty()) {
         for group in groups_of(question) {
             groups.entry(group).or_default().push(figures);
         }
@@ -229,6 +257,7 @@ fn question_reports(
             against: against.map(|against| against[at]),
             answers: answer_reports(set, question, asked),
             found: asked.total.iter().map(|ranked| found_report(set, ranked)).collect(),
+            shown: asked.shown.iter().map(|&fact| set.facts[fact].id.clone()).collect(),
         })
         .collect()
 }
@@ -294,6 +323,7 @@ mod tests {
             total: total.iter().copied().map(ranked).collect(),
             factors: vec![total.to_vec(); 4],
             missed,
+            shown: total.to_vec(),
         }
     }
 

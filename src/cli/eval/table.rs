@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::{
-    measures::MetricAverages,
+    measures::{MetricAverages, ShownAverages},
     report::{EvalReport, EvalSettings, QuestionReport, ReportComparison},
     significance::PairedComparison,
 };
@@ -49,6 +49,7 @@ fn write_tables(out: &mut String, report: &EvalReport) -> std::fmt::Result {
         }
     )?;
     write_row(out, "total", &report.overall, against.map(|against| &against.overall))?;
+    write_shown(out, &report.shown, against.map(|against| &against.shown))?;
     for (factor, averages) in &report.factors {
         write_row(out, &format!("  {factor} alone"), averages, None)?;
     }
@@ -85,6 +86,22 @@ fn write_row(
     write!(out, "{name:<26}{questions:>10}{recall:>11.3}{hit:>9.3}{mrr:>8.3}")?;
     if let Some(other) = against {
         write!(out, "   {:+.3}  {:+.3}", recall - other.recall, mrr - other.mrr)?;
+    }
+    writeln!(out)
+}
+
+fn write_shown(out: &mut String, shown: &ShownAverages, against: Option<&ShownAverages>) -> std::fmt::Result {
+    write!(
+        out,
+        "  Precision@shown {:.3}; {:.1} facts shown for a question",
+        shown.precision, shown.facts
+    )?;
+    if let Some(strangers) = shown.without_answer {
+        write!(out, ", {strangers:.1} for a line without an answer")?;
+    }
+    if let Some(other) = against {
+        let (precision, facts) = (shown.precision - other.precision, shown.facts - other.facts);
+        write!(out, "   {precision:+.3}  {facts:+.1}")?;
     }
     writeln!(out)
 }

@@ -99,6 +99,8 @@ pub(super) struct QuestionOutcome {
     /// The answers that are not among the first K, by their position in the question. Each has the first of its facts
     /// found further down, with the place, if any.
     pub missed: Vec<(usize, Option<(usize, RankedFact)>)>,
+    /// Positions of the facts that a prompt would show for the question.
+    pub shown: Vec<usize>,
 }
 
 /// An empty temporary ledger with the services to search it. The folder is deleted with this value.
@@ -358,7 +360,25 @@ impl EvalTrial {
             total,
             factors: by_factor,
             missed,
+            shown: self.shown_facts(question).await?,
         })
+    }
+
+    async fn shown_facts(&self, question: &SetQuestion) -> anyhow::Result<Vec<usize>> {
+        let viewpoint = self.viewpoint_of(question);
+        let shown = recall::shown_facts(&self.services, &self.scope, &self.world, &viewpoint, &question.text).await?;
+        Ok(shown.iter().filter_map(|id| self.by_id.get(id).copied()).collect())
+    }
+
+    fn viewpoint_of(&self, question: &SetQuestion) -> Viewpoint {
+        Viewpoint {
+            world: self.world.id.clone(),
+            npc: question.memory.clone(),
+            factions: Vec::new(),
+            player: None,
+            watchers: Watchers::default(),
+            sees_all_players: true,
+        }
     }
 
     async fn search_facts(
@@ -373,14 +393,7 @@ impl EvalTrial {
             (settings.recall.preset, settings.recall.weights) = (None, weights);
             services.settings = Arc::new(settings);
         }
-        let viewpoint = Viewpoint {
-            world: self.world.id.clone(),
-            npc: question.memory.clone(),
-            factions: Vec::new(),
-            player: None,
-            watchers: Watchers::default(),
-            sees_all_players: true,
-        };
+        let viewpoint = self.viewpoint_of(question);
         let (hits, calls) = recall::search_facts(
             &services,
             &self.scope,
@@ -507,8 +520,9 @@ mod tests {
         let facts = |at: usize| asked[at].total.iter().map(|ranked| ranked.fact).collect::<Vec<_>>();
         assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
         assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
-        // The newest fact is first for every question.
-        assert_eq!(asked[2].factors[0], [2, 1, 0]);
+        // Recency orders what is near in meaning.
+        assert_eq!(asked[2].factors[0][0], 1);
+        assert!(asked[2].shown.contains(&1), "{:?}", asked[2].shown);
         assert!(
             asked
                 .iter()

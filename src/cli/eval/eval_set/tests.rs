@@ -63,7 +63,7 @@ fn eval_set_faults_are_reported_with_their_line() {
             "line 2: there is no fact `f9`",
         ),
         (
-            vec![FACT.to_owned(), question("q", "[]", "")],
+            vec![FACT.to_owned(), question("q", "[[]]", "")],
             "line 2: `answers` names no fact",
         ),
         (

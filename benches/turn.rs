@@ -29,7 +29,7 @@ use colloquy::{
         events::ReplyDone,
         jobs, lore,
         models::{ModelRouter, RouteTable},
-        preview::preview_prompt,
+        preview::{IntentSource, preview_prompt},
         prompt::Templates,
         recall::MemoryCache,
         turn::{self, TurnFeed, TurnInput},
@@ -40,6 +40,7 @@ use colloquy::{
         calibration::Calibration,
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
         lore::LoreEntry,
+        turn::Intent,
     },
     mock_llm::{self, MockHandle, MockOptions},
     ports::{
@@ -60,6 +61,8 @@ use criterion::{Criterion, criterion_group};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::watch;
 
+/// A preview with every search, without a call of the classifier.
+const IN_FULL: IntentSource = IntentSource::Assumed(Intent::Memory);
 const DIMENSIONS: usize = 384;
 const CLUSTERS: u64 = 200;
 const NOUNS: [&str; 8] = [
@@ -392,6 +395,7 @@ impl TurnBench {
             started_at: self.services.clock.now(),
             queue_ms: 0.0,
             memory_wait_ms: 0.0,
+            memory_wait: None,
             started_seq: 0,
         }
     }
@@ -433,7 +437,7 @@ impl TurnBench {
         for round in 0..rounds + 40 {
             let input = self.turn_input_after(round);
             let started = self.services.clock.monotonic_now();
-            black_box(preview_prompt(&self.services, &input).await.unwrap());
+            black_box(preview_prompt(&self.services, &input, IN_FULL).await.unwrap());
             if round >= 40 {
                 let time = self.services.clock.monotonic_now() - started;
                 millis.push(time.as_secs_f64() * 1_000.0);
@@ -482,7 +486,11 @@ fn bench_turns(criterion: &mut Criterion) {
     criterion.bench_function("prompt preview, 1,000 facts", |bencher| {
         bencher.iter(|| {
             let input = stage.turn_input();
-            black_box(runtime.block_on(preview_prompt(&stage.services, &input)).unwrap())
+            black_box(
+                runtime
+                    .block_on(preview_prompt(&stage.services, &input, IN_FULL))
+                    .unwrap(),
+            )
         });
     });
     criterion.bench_function("one turn, mock model, 1,000 facts", |bencher| {
@@ -532,7 +540,7 @@ fn concurrent_recalls_of_one_npc() {
                 let stage = Arc::clone(&stage);
                 runtime.spawn(async move {
                     let input = stage.turn_input_after(stage.said + round * CALLERS + caller);
-                    preview_prompt(&stage.services, &input).await.unwrap();
+                    preview_prompt(&stage.services, &input, IN_FULL).await.unwrap();
                 })
             });
             runtime.block_on(futures_util::future::try_join_all(previews)).unwrap();
@@ -562,7 +570,7 @@ fn lore_percentiles() {
                 // Another line for each world, so that no prompt finds the facts of the one before in a cache.
                 let input = stage.turn_input_after(round * 2 + at);
                 let started = stage.services.clock.monotonic_now();
-                black_box(preview_prompt(&stage.services, &input).await.unwrap());
+                black_box(preview_prompt(&stage.services, &input, IN_FULL).await.unwrap());
                 if round >= 40 {
                     let time = stage.services.clock.monotonic_now() - started;
                     took.push(time.as_secs_f64() * 1_000.0);

@@ -37,7 +37,7 @@ use colloquy_core::{
     scope::{Principal, TenantScope},
 };
 use colloquy_dialogue::{Services, preview::Preview, saves::RestoreRequest, turn::TurnError};
-use colloquy_memory::text::is_blank;
+use colloquy_memory::{text::is_blank, turn::Intent};
 use colloquy_ports::{
     StoreError,
     ledger::{
@@ -440,12 +440,13 @@ impl Sessions {
             .await
     }
 
-    /// Returns the prompt for `text`, without calling the reply model.
+    /// Returns the prompt for `text`, without calling the reply model. `None`: the intent is classified.
     pub async fn preview_prompt(
         &self,
         scope: &TenantScope,
         id: DialogueId,
         text: String,
+        intent: Option<Intent>,
     ) -> Result<Result<Preview, TurnError>, DialogueError> {
         let input = self
             .send_request(scope, id, |reply| SessionRequest::Prepare {
@@ -453,7 +454,7 @@ impl Sessions {
                 reply,
             })
             .await?;
-        Ok(self.node.use_cases.preview_prompt(&input).await)
+        Ok(self.node.use_cases.preview_prompt(&input, intent).await)
     }
 
     /// Returns once the node owns the dialogue. The node takes ownership if the dialogue has no owner. Later callers

@@ -6,6 +6,7 @@ use actix::SpawnHandle;
 
 use colloquy_core::ids::TurnId;
 use colloquy_dialogue::turn::TurnInput;
+use colloquy_memory::trace::{MemoryWaitReason, MemoryWaitTrace};
 use colloquy_ports::ledger::jobs::{Job, JobKind};
 
 /// Jobs without which the next turn would not know the changes of the last turn.
@@ -22,6 +23,17 @@ pub(super) struct MemoryWait {
     pub waiting_since: Option<Instant>,
     /// Ends the wait.
     pub timer: Option<SpawnHandle>,
+    /// The limit of the wait, once it has begun.
+    limit: Option<WaitLimit>,
+    /// True if the wait reached its limit.
+    gave_up: bool,
+}
+
+/// How long a turn may wait, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct WaitLimit {
+    pub longest: Duration,
+    pub reason: MemoryWaitReason,
 }
 
 impl MemoryWait {
@@ -57,12 +69,14 @@ impl MemoryWait {
         }
     }
 
-    /// Begins the wait of a turn at `now`, unless begun. A `longest` of zero ends the wait at once. True if the caller
-    /// must set a timer for `longest`.
-    pub fn begin_wait(&mut self, now: Instant, longest: Duration) -> bool {
+    /// Begins the wait of a turn at `now`, unless begun. A limit of zero ends the wait at once. True if the caller
+    /// must set a timer for the limit.
+    pub fn begin_wait(&mut self, now: Instant, limit: WaitLimit) -> bool {
         self.waiting_since.get_or_insert(now);
-        if longest.is_zero() {
+        if limit.longest.is_zero() {
             self.awaited_turn = None;
+        } else {
+            self.limit.get_or_insert(limit);
         }
         self.awaited_turn.is_some() && self.timer.is_none()
     }
@@ -70,6 +84,7 @@ impl MemoryWait {
     /// Ends a wait that took too long: the turn begins without the extraction.
     pub fn give_up(&mut self) {
         self.awaited_turn = None;
+        self.gave_up = true;
         self.timer = None;
     }
 
@@ -80,6 +95,13 @@ impl MemoryWait {
             .take()
             .map(|since| now.saturating_duration_since(since));
         input.memory_wait_ms = waited.unwrap_or_default().as_secs_f64() * 1_000.0;
+        let gave_up = std::mem::take(&mut self.gave_up);
+        input.memory_wait = self.limit.take().map(|limit| MemoryWaitTrace {
+            waited_ms: input.memory_wait_ms,
+            limit_ms: u64::try_from(limit.longest.as_millis()).unwrap_or(u64::MAX),
+            reason: limit.reason,
+            gave_up,
+        });
         self.timer.take()
     }
 }

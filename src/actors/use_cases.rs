@@ -13,14 +13,14 @@ use colloquy_dialogue::{
     jobs::{JobError, JobReport},
     models::{Budgets, run_admitted},
     npc_conversation::{SceneMember, choose_speaker},
-    preview::Preview,
+    preview::{IntentSource, Preview},
     rewind::{RewindError, RewindRequest, RewindResponse},
     saves::RestoreRequest,
     scenarios::{ScenarioUnlock, UnlockTrigger},
     settings::DialogueSettings,
     turn::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
-use colloquy_memory::authored::World;
+use colloquy_memory::{authored::World, turn::Intent};
 use colloquy_ports::{
     StoreError,
     buffer::{BufferStore, BufferedTurn},
@@ -72,7 +72,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
         feed: &dyn TurnFeed,
         cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError>;
-    async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError>;
+    async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError>;
     /// Returns the next speaker of a conversation. `None`: fewer than two NPCs of the cast are alive.
     async fn next_speaker(
         &self,
@@ -118,8 +118,9 @@ impl UseCases for Services {
             turn.await
         }
     }
-    async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
-        dialogue::preview::preview_prompt(self, input).await
+    async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError> {
+        let source = intent.map_or_else(|| IntentSource::for_turn(input), IntentSource::Requested);
+        dialogue::preview::preview_prompt(self, input, source).await
     }
     async fn next_speaker(
         &self,

@@ -86,6 +86,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("turn.max_line_chars", 1.0, 100_000.0),
     ("turn.max_queued", 0.0, 1000.0),
     ("turn.wait_for_memory_ms", 0.0, 60_000.0),
+    ("turn.longest_wait_for_memory_ms", 0.0, 60_000.0),
+    ("turn.replies_without_block", 0.0, 32.0),
     ("turn.timeout_ms", 100.0, 3_600_000.0),
     ("turn.intent_turns", 0.0, 50.0),
     ("turn.seal_s", 0.0, 3_600.0),

@@ -6,14 +6,14 @@ use super::{
     Services,
     models::ModelRequest,
     prompt::{Template, escape_untrusted},
-    scenarios::KnownScenarios,
+    scenarios::{self, KnownScenarios},
     turn::TurnInput,
 };
 use colloquy_memory::{trace::CallTrace, turn::Intent};
 use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// The value of [`ClassifiedIntent::source`] for an answer of the classifier.
-pub(super) const INTENT_SOURCE_MODEL: &str = "model";
+const INTENT_SOURCE_MODEL: &str = "model";
 
 /// The answer of the classifier, or the assumption in its place.
 #[derive(Debug, Clone)]
@@ -26,7 +26,91 @@ pub(super) struct ClassifiedIntent {
     pub call: Option<CallTrace>,
 }
 
+/// Where a line's intent comes from.
+#[derive(Debug, Clone, Copy)]
+pub enum IntentSource {
+    /// The classifier model.
+    Model,
+    /// A turn without a line to classify: the turn recalls in full.
+    Assumed(Intent),
+    /// The caller of a preview names the intent, and the classifier is not asked.
+    Requested(Intent),
+}
+
+impl IntentSource {
+    /// NPC conversations and greetings always recall in full, because a player's line to classify is missing.
+    #[must_use]
+    pub fn for_turn(input: &TurnInput) -> Self {
+        match input.player {
+            Some(_) if !input.is_greeting() => Self::Model,
+            _ => Self::Assumed(Intent::Memory),
+        }
+    }
+}
+
+/// Which sources of knowledge a turn has searched.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SearchedSources {
+    pub facts: bool,
+    pub scenarios: bool,
+    pub overheard: bool,
+}
+
+/// Returns the intent of a turn's line.
+pub(super) async fn classify_line(
+    services: &Services,
+    input: &TurnInput,
+    source: IntentSource,
+    known: &KnownScenarios,
+) -> ClassifiedIntent {
+    let named = |intent, source: &str, in_full| ClassifiedIntent {
+        intent,
+        source: source.to_owned(),
+        in_full,
+        call: None,
+    };
+    match source {
+        IntentSource::Model => classify_intent(services, input, known).await,
+        IntentSource::Assumed(intent) => named(intent, "not asked", true),
+        IntentSource::Requested(intent) => named(intent, "named by the request", false),
+    }
+}
+
 impl ClassifiedIntent {
+    /// Lists the sources that the turn has not searched because of the intent, in words.
+    pub(super) fn list_unsearched(&self, input: &TurnInput, searched: SearchedSources) -> Vec<String> {
+        let intent = self.intent.as_str();
+        let can_tell_past = scenarios::can_tell_past(input);
+        let is_compared = self.is_about_something();
+        let sources = [
+            (!searched.facts, "facts: not searched"),
+            (
+                can_tell_past && !searched.scenarios,
+                "scenarios: not searched, the line names no open one",
+            ),
+            (
+                input.world.lore_version > 0 && !is_compared,
+                "lore: searched by name alone",
+            ),
+            (
+                input.player.is_some() && !is_compared,
+                "episodes: not compared by meaning",
+            ),
+            (
+                input.player.is_some() && self.intent != Intent::Overheard && !searched.overheard,
+                "overheard lines: not searched",
+            ),
+        ];
+        let unsearched = sources.into_iter().filter(|(is_unsearched, _)| *is_unsearched);
+        unsearched.map(|(_, what)| format!("{what}, intent {intent}")).collect()
+    }
+
+    /// Returns a note for the trace if the classifier was asked, and its answer was not used.
+    pub(super) fn note_of_failure(&self, source: IntentSource) -> Option<String> {
+        let failed = self.source != INTENT_SOURCE_MODEL && matches!(source, IntentSource::Model);
+        failed.then(|| format!("the intent was not classified; {}", self.source))
+    }
+
     /// False for small talk, which is not compared by meaning.
     pub fn is_about_something(&self) -> bool {
         self.in_full || self.intent != Intent::Chat
@@ -45,11 +129,7 @@ impl ClassifiedIntent {
 
 /// Classifies the line of a turn. `known` has the scenarios that were lately unlocked or told. The route's timeout
 /// limits the call. The call cannot fail a turn.
-pub(super) async fn classify_intent(
-    services: &Services,
-    input: &TurnInput,
-    known: &KnownScenarios,
-) -> ClassifiedIntent {
+async fn classify_intent(services: &Services, input: &TurnInput, known: &KnownScenarios) -> ClassifiedIntent {
     let shown = input.history.len().saturating_sub(services.settings.turn.intent_turns);
     let turns: Vec<_> = input.history[shown..]
         .iter()

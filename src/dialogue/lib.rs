@@ -32,6 +32,7 @@ pub mod saves;
 pub mod scenarios;
 mod scene;
 pub mod settings;
+mod state_blocks;
 pub mod summarise;
 pub mod tiers;
 pub mod turn;

@@ -3,8 +3,10 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
+pub use super::intent::IntentSource;
 use super::{
     Services,
+    models::with_usage_owner,
     turn::{TurnError, TurnInput, gather},
 };
 use colloquy_memory::{
@@ -12,13 +14,20 @@ use colloquy_memory::{
     trace::{EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace, SectionTrace},
     turn::Intent,
 };
-use colloquy_ports::llm::ChatMessage;
+use colloquy_ports::{ledger::usage::UsageOwner, llm::ChatMessage};
 
 /// The prompt that would be sent for a line. Returned by `POST /v1/sessions/{id}/context`.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Preview {
     #[schema(value_type = Vec<Object>)]
     pub messages: Vec<ChatMessage>,
+    /// The intent of the line, on which the searched sources depend.
+    #[schema(inline)]
+    pub intent: Intent,
+    /// `model`, `named by the request`, or the reason why the classifier's answer was not used.
+    pub intent_source: String,
+    /// The sources of knowledge that were not searched, each with the reason.
+    pub not_searched: Vec<String>,
     /// Scenarios of the NPC's past that this player may hear, best first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scenarios: Vec<ScenarioTrace>,
@@ -40,14 +49,25 @@ pub struct Preview {
     pub prompt_hash: String,
 }
 
-/// Assembles the prompt for a line without calling a language model. The intent is assumed to be `memory`, so recall
-/// is complete. The line is embedded as in a turn.
-pub async fn preview_prompt(services: &Services, input: &TurnInput) -> Result<Preview, TurnError> {
+/// Assembles the prompt of a turn with this input. The reply model is not called. The line is embedded as in a turn.
+pub async fn preview_prompt(
+    services: &Services,
+    input: &TurnInput,
+    source: IntentSource,
+) -> Result<Preview, TurnError> {
     let services = &*services.tuned_by(&input.world.settings);
-    let gathered = gather::gather_for_preview(services, input, gather::IntentSource::Assumed(Intent::Memory)).await?;
+    let owner = UsageOwner {
+        world: input.world.id.clone(),
+        npc: input.npc.id.clone(),
+    };
+    let gathering = Box::pin(gather::gather_for_preview(services, input, source));
+    let gathered = with_usage_owner(owner, gathering).await?;
     let prompt = gathered.assemble_prompt(services, input)?;
     Ok(Preview {
         messages: prompt.messages,
+        intent: gathered.intent.intent,
+        intent_source: gathered.intent.source,
+        not_searched: gathered.not_searched,
         scenarios: prompt.scenarios,
         lore: prompt.lore,
         episodes: prompt.episodes,

@@ -11,6 +11,7 @@ mod assembly;
 mod attribution;
 mod company;
 mod content_hash;
+mod corrections;
 mod episodes;
 mod history;
 mod insights;

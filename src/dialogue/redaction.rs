@@ -1,4 +1,7 @@
-//! Redacts summaries, episodes and insights: removes statements that a player asked to forget, or that a person removed from memory.
+//! Redacts summaries, episodes and insights: removes statements that a player asked to forget, or that a person removed from
+//! memory or corrected. Marks what was corrected since the history of a running session was said.
+
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 
@@ -7,20 +10,57 @@ use colloquy_core::ids::FactId;
 use colloquy_memory::{
     episode::Episode,
     insight::Insight,
-    summary::{self, Meeting, MeetingRecap, Summary},
+    summary::{Meeting, MeetingRecap, RemovedText, Summary, tells_removed, without_removed},
 };
-use colloquy_ports::ledger::facts::RemovedStatement;
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    ledger::{dialogues::Dialogue, facts::RemovedStatement},
+};
 
-fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<&str> {
-    let gone = all.iter().filter(|gone| gone.at >= began);
-    gone.map(|gone| gone.content.as_str()).collect()
+fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<RemovedText<'_>> {
+    let removed = all.iter().filter(|removed| removed.at >= began);
+    removed.map(removed_text).collect()
+}
+
+fn removed_text(removed: &RemovedStatement) -> RemovedText<'_> {
+    RemovedText {
+        content: &removed.content,
+        correction: removed.correction.as_deref(),
+    }
+}
+
+/// The most corrections that a prompt marks.
+const MAX_MARKED: usize = 8;
+
+/// Returns the statements of the history that a person has removed or corrected since the dialogue began, latest first. The
+/// history shows turns whole, so the prompt must say what no longer holds.
+fn outdated_in_history(
+    all: &[RemovedStatement],
+    dialogue: &Dialogue,
+    history: &[BufferedTurn],
+) -> Vec<RemovedStatement> {
+    let is_in_history = |removed: &&RemovedStatement| {
+        let text = removed_text(removed);
+        history.iter().any(|turn| {
+            removed.source == Some((dialogue.id, turn.number))
+                || [&turn.player_text, &turn.reply_text]
+                    .into_iter()
+                    .any(|said| tells_removed(said, &text))
+        })
+    };
+    all.iter()
+        .filter(|removed| !removed.is_forgotten && removed.at >= dialogue.created_at)
+        .filter(is_in_history)
+        .take(MAX_MARKED)
+        .cloned()
+        .collect()
 }
 
 /// Returns the summaries of a dialogue that began at `began`, in the form that the NPC may tell.
 pub(super) fn redact_summaries(all: &[RemovedStatement], began: DateTime<Utc>, summaries: &[Summary]) -> Vec<Summary> {
-    let gone = removed_since(all, began);
+    let removed = removed_since(all, began);
     let told = |summary: &Summary| {
-        let text = summary::without_content(&summary.text, &gone)?;
+        let text = without_removed(&summary.text, &removed)?;
         Some(Summary {
             text,
             ..summary.clone()
@@ -32,7 +72,7 @@ pub(super) fn redact_summaries(all: &[RemovedStatement], began: DateTime<Utc>, s
 /// Returns the meeting, with its summary in the form that the NPC may tell.
 fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meeting {
     let told = |recap: MeetingRecap| {
-        let text = summary::without_content(&recap.text, &removed_since(all, recap.since))?;
+        let text = without_removed(&recap.text, &removed_since(all, recap.since))?;
         Some(MeetingRecap { text, ..recap })
     };
     Meeting {
@@ -46,7 +86,7 @@ fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meeting {
 /// that told nothing else is left out.
 pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
     let told = |episode: Episode| {
-        let text = summary::without_content(&episode.text, &removed_since(all, episode.dialogue.created_at()))?;
+        let text = without_removed(&episode.text, &removed_since(all, episode.dialogue.created_at()))?;
         let changed = text != episode.text;
         Some((Episode { text, ..episode }, changed))
     };
@@ -56,7 +96,7 @@ pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) 
 /// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does.
 pub(super) fn redact_insights(all: &[RemovedStatement], insights: Vec<Insight>) -> Vec<Insight> {
     let told = |insight: Insight| {
-        let text = summary::without_content(&insight.text, &removed_since(all, insight.dialogue.created_at()))?;
+        let text = without_removed(&insight.text, &removed_since(all, insight.dialogue.created_at()))?;
         Some(Insight { text, ..insight })
     };
     insights.into_iter().filter_map(told).collect()
@@ -66,32 +106,36 @@ pub(super) fn redact_insights(all: &[RemovedStatement], insights: Vec<Insight>) 
 pub(super) struct ToldTexts {
     pub summaries: Vec<Summary>,
     pub meeting: Option<Meeting>,
+    /// What the history says, and no longer holds.
+    pub outdated: Vec<RemovedStatement>,
     /// True if a text differs from the stored text.
     changed: bool,
 }
 
 impl ToldTexts {
-    /// Returns the removed facts, if a removal changed one of these texts or an episode.
+    /// Returns the removed facts, if a removal changed one of these texts or an episode, or outdated the history.
     pub(super) fn redacting_facts(&self, all: &[RemovedStatement], episodes: &[EpisodeHit]) -> Vec<FactId> {
-        let has_cuts = self.changed || episodes.iter().any(|hit| hit.redacted);
-        all.iter().filter(|_| has_cuts).map(|gone| gone.fact).collect()
+        let is_needed = self.changed || !self.outdated.is_empty() || episodes.iter().any(|hit| hit.redacted);
+        let facts: BTreeSet<FactId> = all.iter().filter(|_| is_needed).map(|removed| removed.fact).collect();
+        facts.into_iter().collect()
     }
 }
 
-/// Redacts the summaries of a dialogue that began at `began`, and the last meeting.
+/// Redacts the summaries of a dialogue, and the last meeting. Finds what no longer holds of the history.
 pub(super) fn redact_texts(
     all: &[RemovedStatement],
-    began: DateTime<Utc>,
+    (dialogue, history): (&Dialogue, &[BufferedTurn]),
     summaries: &[Summary],
     meeting: Option<&Meeting>,
 ) -> ToldTexts {
     let told = (
-        redact_summaries(all, began, summaries),
+        redact_summaries(all, dialogue.created_at, summaries),
         meeting.map(|meeting| redact_meeting(all, meeting.clone())),
     );
     ToldTexts {
         changed: told.0 != summaries || told.1.as_ref() != meeting,
         summaries: told.0,
         meeting: told.1,
+        outdated: outdated_in_history(all, dialogue, history),
     }
 }

@@ -117,8 +117,8 @@ pub(super) async fn read_known_scenarios(
     Ok(KnownScenarios { standing, recent })
 }
 
-/// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown. A line
-/// that points back gets what was just told or unlocked, whatever its intent.
+/// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown. Whatever
+/// the intent, a line gets the open scenarios that it names, and a line that points back what was just told or unlocked.
 pub(super) async fn find_tellable_past(
     services: &Services,
     input: &TurnInput,
@@ -131,14 +131,34 @@ pub(super) async fn find_tellable_past(
     let is_about_past = asked || classified.in_full;
     let points = keywords::refers_back(&input.heard_text());
     let just_now: BTreeSet<&ScenarioId> = known.since_last_turn(&input.checkpoint).collect();
-    if !can_tell_past(input) || !(is_about_past || points && !just_now.is_empty()) {
+    if !can_tell_past(input) {
         return Ok(None);
     }
     let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
-    let rows = scenarios.list_unlocked_scenarios(&input.scope, &input.world.id, &input.npc.id, progress);
-    let context = input.condition_context(state);
+    let (world, npc, context) = (&input.world.id, &input.npc.id, input.condition_context(state));
+    let line = input.heard_text();
+    if !is_about_past && !(points && !just_now.is_empty()) {
+        // Contents and vectors are read only for a line that names an open scenario.
+        let titles = scenarios
+            .list_unlocked_titles(&input.scope, world, npc, progress)
+            .await?;
+        let open = titles.iter().filter(|titled| context.all_hold(&titled.when));
+        let names = open.map(|titled| (&titled.title, &titled.keywords, &titled.synonyms));
+        if find_named(&[&line], names)?.is_empty() {
+            return Ok(None);
+        }
+    }
+    let rows = scenarios.list_unlocked_scenarios(&input.scope, world, npc, progress);
     let mut rows = rows.await?;
-    rows.retain(|row| (is_about_past || just_now.contains(&row.scenario.id)) && context.all_hold(&row.scenario.when));
+    rows.retain(|row| context.all_hold(&row.scenario.when));
+    let names = rows.iter().map(|row| &row.scenario);
+    let names = names.map(|scenario| (&scenario.title, &scenario.keywords, &scenario.synonyms));
+    let named = find_named(&[&line], names)?;
+    let named: BTreeSet<ScenarioId> = named.into_iter().map(|at| rows[at].scenario.id.clone()).collect();
+    rows.retain(|row| {
+        let id = &row.scenario.id;
+        is_about_past || named.contains(id) || points && just_now.contains(id)
+    });
     let info = services.embedder.info();
     let scored: Vec<_> = rows
         .iter()
@@ -159,11 +179,12 @@ pub(super) async fn find_tellable_past(
         })
         .collect();
     scenario::sort_best_first(points, &mut order);
-    let (settings, line) = (&services.settings.scenarios, input.heard_text());
+    let settings = &services.settings.scenarios;
     let hits = order.into_iter().map(|(score, recent, _, at)| {
         let scenario = &rows[at].scenario;
         let bearing = ScenarioBearing::decide(&info.calibration, scenario, &line, &score);
         let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
+        let is_named = named.contains(&scenario.id);
         // A line may point back at a recent scenario without its name.
         let is_pointed_at = points && recent.is_some();
         ScenarioHit {
@@ -172,7 +193,7 @@ pub(super) async fn find_tellable_past(
             recent: recent.is_some(),
             news: known.news_of(&scenario.id),
             by_meaning: bearing == ScenarioBearing::Meaning && !is_pointed_at,
-            fate: if is_strong || is_pointed_at {
+            fate: if is_strong || is_named || is_pointed_at {
                 CandidateFate::BeyondTopK
             } else {
                 CandidateFate::TooWeak
@@ -184,6 +205,25 @@ pub(super) async fn find_tellable_past(
         asked,
         hits: hits.take(MAX_TRACED).collect(),
     }))
+}
+
+/// Returns the positions of the scenarios that a text names: by their title, a keyword or a synonym.
+fn find_named<'a>(
+    texts: &[&str],
+    scenarios: impl Iterator<Item = (&'a String, &'a Vec<String>, &'a Vec<String>)>,
+) -> StoreResult<BTreeSet<usize>> {
+    let names = scenarios.enumerate().flat_map(|(at, (title, keywords, synonyms))| {
+        let names = keywords.iter().chain(synonyms).chain([title]);
+        names.map(move |name| (name.as_str(), at, false))
+    });
+    let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    let mut named = BTreeSet::new();
+    for text in texts {
+        names.find_in(text, |at, _| {
+            named.insert(at);
+        });
+    }
+    Ok(named)
 }
 
 /// The most scenarios with a tell that a turn considers.
@@ -207,25 +247,17 @@ pub(super) async fn find_tells(
         let may_be_told = progress >= hidden.required_progress && context.all_hold(&hidden.when);
         Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
     });
-    let names = all.iter().enumerate().flat_map(|(at, hidden)| {
-        let names = hidden.keywords.iter().chain(&hidden.synonyms).chain([&hidden.title]);
-        names.map(move |name| (name.as_str(), at, false))
-    });
-    let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let mut mentioned = BTreeSet::new();
-    let mut collect = |text: &str| {
-        names.find_in(text, |at, _| {
-            mentioned.insert(at);
-        });
-    };
     let line = input.heard_text();
-    collect(&line);
+    let mut texts: Vec<&str> = vec![&line];
     if keywords::refers_back(&line)
         && let Some(last) = input.history.last()
     {
-        collect(&last.player_text);
-        collect(&last.reply_text);
+        texts.extend([last.player_text.as_str(), &last.reply_text]);
     }
+    let names = all
+        .iter()
+        .map(|hidden| (&hidden.title, &hidden.keywords, &hidden.synonyms));
+    let mentioned = find_named(&texts, names)?;
     let shown = all.into_iter().enumerate().filter(|(at, _)| mentioned.contains(at));
     Ok(shown.map(|(_, hidden)| hidden).collect())
 }

@@ -55,6 +55,11 @@ pub struct TurnSettings {
     pub max_queued: usize,
     /// How long a turn waits for the previous turn's extraction, in ms; 300.
     pub wait_for_memory_ms: u64,
+    /// How long a turn waits if its line points at the previous turn, in ms; 1,500. At least `wait_for_memory_ms` counts.
+    pub longest_wait_for_memory_ms: u64,
+    /// After so many replies of a model, most of them without a state block, the state is extracted from replies without
+    /// a block; 4. 0: never.
+    pub replies_without_block: u32,
     /// The longest duration of a whole turn, in ms; 120,000.
     pub timeout_ms: u64,
     /// Raw turns shown to the intent classifier; 3.

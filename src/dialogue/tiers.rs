@@ -111,6 +111,7 @@ impl DialogueSettings {
         }
         json!({
             "recency_lambda_per_day": recall.recency_lambda_per_day,
+            "longest_wait_for_memory_ms": self.turn.longest_wait_for_memory_ms,
             "recall": weights,
             "prompt": {
                 "pinned_tokens": prompt.pinned_tokens, "summary_tokens": prompt.summary_tokens,

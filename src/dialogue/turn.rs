@@ -30,7 +30,7 @@ pub(super) use self::{
 };
 use self::{
     commit::{UncommittedTurn, commit_reply},
-    gather::{GatheredContext, IntentSource},
+    gather::GatheredContext,
     speak::{Reply, ReplyRequest, speak_reply, unless_cut},
     stopwatch::Stopwatch,
 };
@@ -41,6 +41,7 @@ pub use self::{
 };
 use super::{
     Services,
+    intent::IntentSource,
     models::{run_admitted, with_usage_owner},
 };
 use colloquy_memory::{trace::Timings, turn::TurnStatus};

@@ -25,7 +25,10 @@ use colloquy_core::{
     scope::{Principal, Role, TenantScope},
 };
 use colloquy_dialogue::{npc_conversation::MAX_NPCS, preview::Preview};
-use colloquy_memory::{directive::KeyPattern, turn::Turn};
+use colloquy_memory::{
+    directive::KeyPattern,
+    turn::{Intent, Turn},
+};
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus, Playback};
 
 /// How long the creation of a session waits for a greeting. Shorter than the minute in which a repeated request is not
@@ -470,12 +473,16 @@ pub struct ContextBody {
     #[garde(length(chars, max = 8000), custom(visible_text))]
     #[schema(min_length = 1)]
     text: String,
+    /// The intent to assume. Default: the line is classified as in a turn, which costs a call of the classifier.
+    #[garde(skip)]
+    #[schema(inline)]
+    intent: Option<Intent>,
 }
 
 /// Shows the prompt that a line would get: sections and tokens.
 ///
-/// No model is called, not even the intent classifier, so the line counts as unclassified. Facts are searched as for
-/// the intent `memory`, and scenarios are searched too. A classified line with the intent `memory` gets no scenarios.
+/// The reply model is not called. The intent of the line is classified as in a turn, unless `intent` names one.
+/// `not_searched` lists the sources that the turn would not search with this intent.
 #[utoipa::path(
     tag = "sessions",
     params(("session" = String, Path)),
@@ -493,7 +500,7 @@ pub async fn preview_context(
     reachable_session(&state, &caller.principal, path.0).await?;
     let preview = state
         .sessions
-        .preview_prompt(&caller.scope, path.0, body.value.text)
+        .preview_prompt(&caller.scope, path.0, body.value.text, body.value.intent)
         .await?
         .map_err(|error| Problem::from(&error))?;
     Ok(HttpResponse::Ok().json(preview))

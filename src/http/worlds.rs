@@ -67,6 +67,10 @@ pub struct SettingsBody {
     #[garde(range(min = 0.0, max = 10.0))]
     #[schema(minimum = 0, maximum = 10)]
     recency_lambda_per_day: Option<f64>,
+    /// How long a line that points at the previous turn waits for what that turn taught, in ms; default 1,500.
+    #[garde(range(max = 10_000))]
+    #[schema(maximum = 10_000)]
+    longest_wait_for_memory_ms: Option<u32>,
     /// How memories are weighted and selected.
     #[garde(custom(tier_group))]
     #[schema(inline)]
@@ -214,6 +218,7 @@ impl From<SettingsBody> for WorldSettings {
     fn from(body: SettingsBody) -> Self {
         Self {
             recency_lambda_per_day: body.recency_lambda_per_day,
+            longest_wait_for_memory_ms: body.longest_wait_for_memory_ms,
             share_between_players: body.share_between_players,
             gossip: body.gossip,
             self_told: body.self_told,

@@ -69,6 +69,10 @@ pub struct WorldSettings {
     /// Recency decay λ per day, 0–10; default 0.002. For games whose time runs at another speed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recency_lambda_per_day: Option<f64>,
+    /// How long a line that points at the previous turn waits for what that turn taught, in ms, 0 to 10,000; default
+    /// 1,500.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_wait_for_memory_ms: Option<u32>,
     /// How memories are weighed and chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(inline)]
@@ -250,6 +254,7 @@ impl WorldSettings {
     fn merge_tiers(upper: &Self, lower: &Self, world: &Self) -> Self {
         Self {
             recency_lambda_per_day: lower.recency_lambda_per_day.or(upper.recency_lambda_per_day),
+            longest_wait_for_memory_ms: lower.longest_wait_for_memory_ms.or(upper.longest_wait_for_memory_ms),
             share_between_players: lower.share_between_players.or(upper.share_between_players),
             gossip: lower.gossip.or(upper.gossip),
             self_told: lower.self_told.or(upper.self_told),

@@ -460,6 +460,14 @@ pub struct EffectiveInvalidation {
     pub by: Option<FactId>,
 }
 
+/// A sentence of a fact that a person has replaced by another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EarlierWording {
+    pub content: String,
+    /// When the person replaced the sentence.
+    pub until: DateTime<Utc>,
+}
+
 /// A fact as stored in the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fact {
@@ -492,6 +500,9 @@ pub struct Fact {
     /// Set: a person corrected the statement or the dates of that fact, and this fact replaced it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrects: Option<FactId>,
+    /// The sentences that people have replaced in place, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier_wordings: Vec<EarlierWording>,
     /// Rises with every change of `view` or `invalid`; the `ETag` over REST.
     pub version: u32,
 }
@@ -505,6 +516,12 @@ impl Fact {
             && self
                 .expires_at
                 .is_none_or(|end| end > at || self.view.pinned && !self.is_conclusion())
+    }
+    /// The sentence of the fact at `at`, before later edits by people.
+    #[must_use]
+    pub fn content_at(&self, at: DateTime<Utc>) -> &str {
+        let earlier = self.earlier_wordings.iter().find(|wording| wording.until > at);
+        earlier.map_or(&self.view.content, |wording| &wording.content)
     }
     /// True if consolidation made the fact of its premises.
     #[must_use]

@@ -1,14 +1,15 @@
 //! Summaries: when a summary is due, and which summaries stay (docs/algorithms.md#summaries).
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
+    agreement::{polarity_of, tense_of},
     fact::Importance,
-    keywords::{TermWeights, document_terms, query_coverage, query_terms},
+    keywords::{TermWeights, document_terms, query_coverage, query_terms, sentence_key},
     locks::DisclosureLocks,
     turn::Checkpoint,
 };
@@ -70,24 +71,96 @@ pub struct MeetingRecap {
 /// same share for facts.
 const MIN_COVERAGE: f64 = 0.5;
 
-/// Returns a summary without the sentences that tell a statement of `gone`, compared by words. `None`: no sentence is
+/// The share of the informative words of a corrected statement that a sentence must have, beside the words that the
+/// correction replaced.
+const MIN_COVERAGE_OF_CORRECTED: f64 = 0.25;
+
+/// A statement whose words no longer hold.
+#[derive(Debug, Clone, Copy)]
+pub struct RemovedText<'a> {
+    pub content: &'a str,
+    /// The sentence that holds instead, if one does.
+    pub correction: Option<&'a str>,
+}
+
+/// The words by which a text tells a removed statement.
+struct RemovedWords {
+    all: TermWeights,
+    /// The words that the correction replaced. Empty: the statement was removed as a whole.
+    replaced: TermWeights,
+}
+
+impl RemovedWords {
+    /// `None`: the correction still says everything that the statement said.
+    fn of_text(removed: &RemovedText<'_>) -> Option<Self> {
+        let all = query_terms(removed.content);
+        let Some(correction) = removed.correction else {
+            let replaced = TermWeights::default();
+            return Some(Self { all, replaced });
+        };
+        let present: BTreeSet<u64> = document_terms(correction, &[])
+            .0
+            .into_iter()
+            .map(|(term, _)| term)
+            .collect();
+        let replaced = all.0.iter().filter(|(term, _)| !present.contains(term)).copied();
+        let replaced = TermWeights(replaced.collect());
+        let is_extended = || {
+            let [before, after] = [removed.content, correction].map(sentence_key);
+            let after: BTreeSet<&str> = after.split(' ').collect();
+            before.split(' ').all(|word| after.contains(word))
+                && polarity_of(removed.content) == polarity_of(correction)
+                && tense_of(removed.content) == tense_of(correction)
+        };
+        (!replaced.0.is_empty() || !is_extended()).then_some(Self { all, replaced })
+    }
+
+    /// How much of the statement a text tells, in \[0, 1\], and whether this is enough to tell the statement.
+    fn share_in(&self, text: &str) -> (f64, bool) {
+        let told = document_terms(text, &[]);
+        let share = query_coverage(&self.all, &told);
+        if self.replaced.0.is_empty() {
+            return (share, share >= MIN_COVERAGE);
+        }
+        let replaced = query_coverage(&self.replaced, &told);
+        let is_told = replaced >= MIN_COVERAGE && share >= MIN_COVERAGE_OF_CORRECTED;
+        (replaced, is_told)
+    }
+}
+
+/// True if a text tells a removed statement.
+#[must_use]
+pub fn tells_removed(text: &str, removed: &RemovedText<'_>) -> bool {
+    RemovedWords::of_text(removed).is_some_and(|words| words.share_in(text).1)
+}
+
+/// Returns a text without the sentences that tell a statement of `removed`, compared by words. `None`: no sentence is
 /// left.
 #[must_use]
-pub fn without_content(text: &str, gone: &[impl AsRef<str>]) -> Option<String> {
+pub fn without_removed(text: &str, removed: &[RemovedText<'_>]) -> Option<String> {
     let mut sentences: Vec<&str> = text.split_sentence_bounds().collect();
-    for content in gone {
-        let said = query_terms(content.as_ref());
-        let share = |text: &str| query_coverage(&said, &document_terms(text, &[]));
-        sentences.retain(|sentence| share(sentence) < MIN_COVERAGE);
+    for words in removed.iter().filter_map(RemovedWords::of_text) {
+        sentences.retain(|sentence| !words.share_in(sentence).1);
         // Two sentences may tell a statement together when neither does alone.
-        while share(&sentences.concat()) >= MIN_COVERAGE {
-            let telling = (0..sentences.len()).max_by(|a, b| share(sentences[*a]).total_cmp(&share(sentences[*b])));
+        while words.share_in(&sentences.concat()).1 {
+            let share = |at: &usize| words.share_in(sentences[*at]).0;
+            let telling = (0..sentences.len()).max_by(|a, b| share(a).total_cmp(&share(b)));
             let Some(telling) = telling else { break };
             sentences.remove(telling);
         }
     }
     let left = sentences.concat().trim().to_owned();
     (!left.is_empty()).then_some(left)
+}
+
+/// Returns [`without_removed`] for statements without a correction.
+#[must_use]
+pub fn without_content(text: &str, removed: &[impl AsRef<str>]) -> Option<String> {
+    let removed = removed.iter().map(|content| RemovedText {
+        content: content.as_ref(),
+        correction: None,
+    });
+    without_removed(text, &removed.collect::<Vec<_>>())
 }
 
 /// The words of a text, to find whether it tells what another text says, compared as in [`without_content`].
@@ -388,6 +461,61 @@ mod tests {
             assert_eq!(found.as_deref(), left, "{text} / {gone}");
         }
         assert_eq!(without_content("They met. ", &[""; 0]).as_deref(), Some("They met."));
+    }
+
+    #[test]
+    fn corrected_words_are_dropped_and_the_words_that_still_hold_stay() {
+        for (text, content, correction, left) in [
+            (
+                "The player likes mangoes. They spoke of the rain.",
+                "The player likes mangoes.",
+                "The player likes limes.",
+                Some("They spoke of the rain."),
+            ),
+            (
+                "The player said that limes are a favourite. The player likes plums.",
+                "The player likes mangoes.",
+                "The player likes limes.",
+                Some("The player said that limes are a favourite. The player likes plums."),
+            ),
+            // Few words of a long statement, and the wrong one among them.
+            (
+                "Anna lives in Oakford. They spoke of the fair in Oakford.",
+                "The player's sister Anna moved to a blue house in Oakford in spring.",
+                "The player's sister Anna moved to a blue house in Greystone in spring.",
+                Some("They spoke of the fair in Oakford."),
+            ),
+            // Only a word without information differs.
+            (
+                "The player likes mangoes. It rained.",
+                "The player likes mangoes.",
+                "The player does not like mangoes.",
+                Some("It rained."),
+            ),
+            // The correction adds something.
+            (
+                "The player likes limes.",
+                "The player likes limes.",
+                "The player likes limes and lemons.",
+                Some("The player likes limes."),
+            ),
+            (
+                "플레이어는 망고를 좋아한다고 말했다. 비가 왔다.",
+                "플레이어는 망고를 좋아한다.",
+                "플레이어는 라임을 좋아한다.",
+                Some("비가 왔다."),
+            ),
+            (
+                "플레이어는 라임을 좋아한다고 말했다.",
+                "플레이어는 망고를 좋아한다.",
+                "플레이어는 라임을 좋아한다.",
+                Some("플레이어는 라임을 좋아한다고 말했다."),
+            ),
+        ] {
+            let correction = Some(correction);
+            let removed = RemovedText { content, correction };
+            assert_eq!(without_removed(text, &[removed]).as_deref(), left, "{text} / {content}");
+        }
     }
 
     #[test]

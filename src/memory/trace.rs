@@ -446,6 +446,28 @@ pub struct JobTrace {
     pub calls: Vec<TaskUsage>,
 }
 
+/// The wait of a turn for the extraction of facts and state from the previous turn.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryWaitTrace {
+    pub waited_ms: f64,
+    /// The longest wait that was allowed.
+    pub limit_ms: u64,
+    /// Why the limit is what it is: `points_at_last_turn` (the line points at what the previous turn said) or `any_line`.
+    pub reason: MemoryWaitReason,
+    /// True if the extraction was still missing at the end of the wait.
+    pub gave_up: bool,
+}
+
+/// Why a turn waits for the extraction of the previous turn as long as it does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryWaitReason {
+    /// Every line waits for `turn.wait_for_memory_ms`.
+    AnyLine,
+    /// The line points at what the previous turn said: `turn.wait_for_pointed_ms`.
+    PointsAtLastTurn,
+}
+
 /// Milliseconds spent per phase of a turn, up to its `reply.done`.
 ///
 /// The commit is not included, because the commit writes this trace. The metric
@@ -453,7 +475,7 @@ pub struct JobTrace {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Timings {
     pub queue: f64,
-    /// Waiting for the previous turn's extraction (at most `turn.wait_for_memory_ms`); not part of added latency.
+    /// Waiting for the previous turn's extraction (see `memory_wait` of the trace); not part of added latency.
     pub memory_wait: f64,
     pub embed: f64,
     pub recall: f64,
@@ -487,6 +509,12 @@ pub struct TurnTrace {
     pub intent: Intent,
     /// `model`, or the reason why the classifier's answer was not used.
     pub intent_source: String,
+    /// The sources of knowledge that were not searched, each with the reason, such as `scenarios: not searched, intent chat`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_searched: Vec<String>,
+    /// The wait for what the previous turn taught, if the turn waited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_wait: Option<MemoryWaitTrace>,
     pub query: String,
     /// How closely a found fact must match the line. Absent in traces of earlier builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]

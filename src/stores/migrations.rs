@@ -55,6 +55,7 @@ histories! {
     "0032_consolidation"
     "0034_authored_sizes"
     "0040_done_actions"
+    "0046_corrected_words"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

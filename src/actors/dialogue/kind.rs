@@ -95,6 +95,10 @@ pub(crate) trait DialogueBehaviour: Sized + Unpin + 'static {
 
     /// True if requested lines wait.
     fn has_lines(actor: &DialogueActor<Self>) -> bool;
+    /// Returns the text of the first requested line, if a player says one.
+    fn next_line(_actor: &DialogueActor<Self>) -> Option<&str> {
+        None
+    }
     /// Cancels the requested lines. The listeners get `why`; callers without an answer get `error`.
     fn cancel_lines(actor: &mut DialogueActor<Self>, why: &EventError, error: &DialogueError);
     /// Starts the next turn, or a preparation of the next turn, if a turn is due.

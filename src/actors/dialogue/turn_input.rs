@@ -53,6 +53,7 @@ pub(crate) fn next_turn_input(
         started_at: ports.clock.now(),
         queue_ms: 0.0,
         memory_wait_ms: 0.0,
+        memory_wait: None,
         started_seq: 0,
     }
 }

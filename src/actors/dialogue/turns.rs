@@ -13,6 +13,7 @@ use super::{
 use crate::{
     DialogueError,
     event_log::TurnEvents,
+    memory_wait::WaitLimit,
     messages::{CuratorRequest, DialogueKey, JobEnded},
     node::Node,
     participants::Participants,
@@ -24,6 +25,7 @@ use colloquy_dialogue::{
     jobs::JobReport,
     turn::{CommittedTurn, TurnError, TurnInput, event_error},
 };
+use colloquy_memory::{keywords, trace::MemoryWaitReason};
 use colloquy_ports::ledger::jobs::Job;
 
 /// The callers of a turn that is about to start, and the context of their request.
@@ -76,14 +78,51 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         if self.memory.awaited_turn.is_none() {
             return false;
         }
-        let longest = Duration::from_millis(self.node.ports.settings.turn.wait_for_memory_ms);
-        if self.memory.begin_wait(self.now(), longest) {
-            self.memory.timer = Some(ctx.run_later(longest, |actor, ctx| {
+        // Until the participants are read, no turn can start anyway.
+        let Some(limit) = self.memory_wait_limit() else {
+            let now = self.now();
+            self.memory.waiting_since.get_or_insert(now);
+            return true;
+        };
+        if self.memory.begin_wait(self.now(), limit) {
+            self.memory.timer = Some(ctx.run_later(limit.longest, |actor, ctx| {
                 actor.memory.give_up();
                 actor.run_next_steps(ctx);
             }));
         }
         self.memory.awaited_turn.is_some()
+    }
+
+    /// Returns how long the next turn may wait for the facts of the last turn. `None`: the participants are not read.
+    fn memory_wait_limit(&self) -> Option<WaitLimit> {
+        let loaded = self.state.loaded()?;
+        let records = loaded.participants.loaded_records()?;
+        let settings = &self.node.ports.settings.turn;
+        let any_line = WaitLimit {
+            longest: Duration::from_millis(settings.wait_for_memory_ms),
+            reason: MemoryWaitReason::AnyLine,
+        };
+        let (Some(line), Some(last)) = (K::next_line(self), loaded.history.last()) else {
+            return Some(any_line);
+        };
+        let world = records
+            .world_of(&loaded.npc)
+            .for_session(loaded.dialogue.options.settings.as_deref());
+        let longest = world.settings.longest_wait_for_memory_ms;
+        let longest = Duration::from_millis(longest.map_or(settings.longest_wait_for_memory_ms, u64::from));
+        let line = match records.npc(&loaded.npc) {
+            Some(npc) => keywords::without_listener_name(line, &npc.name),
+            None => line.to_owned(),
+        };
+        let points = longest > any_line.longest && keywords::points_at(&line, &[&last.player_text, &last.reply_text]);
+        Some(if points {
+            WaitLimit {
+                longest,
+                reason: MemoryWaitReason::PointsAtLastTurn,
+            }
+        } else {
+            any_line
+        })
     }
 
     /// Starts a turn with `input`.

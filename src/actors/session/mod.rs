@@ -115,6 +115,10 @@ impl DialogueBehaviour for SessionKind {
         !session.kind.queue.is_empty()
     }
 
+    fn next_line(session: &Session) -> Option<&str> {
+        session.kind.queue.front().map(|first| first.line.text.as_str())
+    }
+
     fn cancel_lines(session: &mut Session, why: &EventError, error: &DialogueError) {
         session.memory.waiting_since = None;
         for waiting in session.kind.queue.drain(..) {

@@ -316,3 +316,26 @@ fn no_wait() -> DialogueSettings {
     settings.turn.wait_for_memory_ms = 0;
     settings
 }
+
+#[actix::test]
+async fn line_that_points_at_the_last_turn_waits_longer() {
+    let mut settings = test_dialogue_settings();
+    (
+        settings.turn.wait_for_memory_ms,
+        settings.turn.longest_wait_for_memory_ms,
+    ) = (20, 300);
+    let world = TestWorld::with_settings(test_actor_settings(), settings).await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.new_session().await;
+    for line in ["My sister Bera is ill.", "Do you sell salt?", "Does she like salt?"] {
+        world.say_and_wait(id, line).await;
+    }
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(
+        (19.0..200.0).contains(&waits[1]),
+        "nothing of the line is in the last turn: {waits:?}"
+    );
+    assert!(waits[2] >= 299.0, "{waits:?}");
+    world.shut_down().await;
+}

@@ -102,6 +102,8 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
         key: String::new(),
         intent: Intent::Chat,
         intent_source: "test".into(),
+        not_searched: Vec::new(),
+        memory_wait: None,
         query: String::new(),
         topic_gate: None,
         candidates: Vec::new(),
@@ -422,8 +424,11 @@ impl UseCases for FakeUseCases {
     ) -> Result<Vec<SceneMember>, StoreError> {
         Ok(cast.to_vec())
     }
-    async fn preview_prompt(&self, input: &TurnInput) -> Result<Preview, TurnError> {
+    async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError> {
         Ok(Preview {
+            intent: intent.unwrap_or(Intent::Chat),
+            intent_source: String::new(),
+            not_searched: vec![],
             scenarios: vec![],
             lore: vec![],
             episodes: vec![],

@@ -196,7 +196,7 @@ async fn preview_starts_from_the_same_state_as_the_next_turn() {
     world.say_and_wait(id, "one").await;
     let preview = world
         .sessions
-        .preview_prompt(&world.scope, id, "two".into())
+        .preview_prompt(&world.scope, id, "two".into(), None)
         .await
         .unwrap()
         .unwrap();

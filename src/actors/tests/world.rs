@@ -81,6 +81,8 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             max_line_chars: 100,
             max_queued: 4,
             wait_for_memory_ms: 5_000,
+            longest_wait_for_memory_ms: 0,
+            replies_without_block: 0,
             timeout_ms: 60_000,
             intent_turns: 3,
             seal_s: 30,

@@ -14,6 +14,7 @@ use crate::{
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
     summarise::count_within_budget,
+    turn::gather::MAX_STANDING_FACTS,
     world_events::CausedState,
 };
 use colloquy_core::scope::TenantScope;
@@ -48,7 +49,7 @@ pub(super) struct PassMaterial {
     pub findings: Vec<Finding>,
     /// The narrative memory after the last pass.
     pub memory: String,
-    /// What the player asked to forget.
+    /// What the player asked to forget, and what people have removed or corrected.
     pub forgotten: Vec<String>,
     /// The insights that the dialogue has left so far, one for each entity, oldest first.
     pub insights: Vec<Insight>,
@@ -90,10 +91,11 @@ pub(super) async fn load_material(
     let Some(last) = turns.last().cloned() else {
         return Ok(None);
     };
-    let forgotten = ledger
+    let mut forgotten = ledger
         .facts
         .list_forget_requests(scope, dialogue, 1, last.number)
         .await?;
+    forgotten.extend(load_corrected_statements(services, scope, said, &last).await?);
     let lines = memory.lines().filter_map(|line| without_content(line, &forgotten));
     let memory = lines.collect::<Vec<_>>().join("\n");
     let states = &ledger.state;
@@ -138,6 +140,29 @@ pub(super) async fn load_material(
         participants,
         values,
     }))
+}
+
+/// Returns the statements that people removed or corrected between the beginning of the dialogue and its turn `last`, so that
+/// a late pass reads the same. A statement is left out if its correction has nearly the same words: these still hold.
+async fn load_corrected_statements(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    last: &Turn,
+) -> Result<Vec<String>, StoreError> {
+    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
+    let (gossip, at) = (said.world.settings.allows_gossip(), last.committed_at);
+    let facts = &services.ledger.facts;
+    let standing = facts
+        .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
+        .await?;
+    let corrected = standing.taken_out.into_iter().filter(|removed| {
+        let still_holds = |correction: &String| without_content(correction, &[&removed.content]).is_none();
+        !removed.is_forgotten
+            && removed.at >= said.dialogue.created_at
+            && !removed.correction.as_ref().is_some_and(still_holds)
+    });
+    Ok(corrected.map(|removed| removed.content).collect())
 }
 
 fn member_values((member, npc): &(SceneMember, Option<Npc>)) -> Value {

@@ -4,7 +4,7 @@
 //! lore, scenarios) are read as they are now. Of facts, summaries, episodes, actions and changes of the state, later ones
 //! do not count.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -34,7 +34,7 @@ use colloquy_core::{
 use colloquy_memory::{
     authored::{Npc, World},
     directive::Directive,
-    fact::Fact,
+    fact::{EffectiveInvalidation, Fact, InvalidReason},
     insight::Insight,
     locks::DisclosureLocks,
     scenario::Scenario,
@@ -50,7 +50,7 @@ use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::{
         dialogues::Dialogue,
-        facts::{FactHistoryEntry, RemovedStatement},
+        facts::{FactHistoryEntry, RemovedStatement, list_removed_statements},
         scenarios::ScenarioTell,
     },
 };
@@ -118,6 +118,7 @@ pub(super) async fn reread_turn(
         started_at: turn.started_at,
         queue_ms: 0.0,
         memory_wait_ms: 0.0,
+        memory_wait: None,
         started_seq: 0,
         world,
     };
@@ -280,16 +281,26 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    /// Reads the statements that had been removed from memory, latest first.
+    /// Reads the statements that had been removed from memory, or corrected, latest first.
     async fn read_removed_statements(&self) -> StoreResult<Vec<RemovedStatement>> {
-        let facts = self.load_facts(&self.sources.redacted).await?;
-        let removed = facts.into_iter().map(|fact| RemovedStatement {
-            fact: fact.id,
-            content: fact.view.content,
+        let mut facts = self.load_facts(&self.sources.redacted).await?;
+        let mut successors: HashMap<FactId, Fact> = HashMap::new();
+        let end_of = |fact: &Fact| fact.invalid.as_ref().and_then(|ended| ended.by);
+        let mut wanted: Vec<FactId> = facts.iter().filter_map(end_of).collect();
+        while !wanted.is_empty() {
+            let loaded = self.load_facts(&wanted).await?;
+            wanted = loaded.iter().filter_map(end_of).collect();
+            successors.extend(loaded.into_iter().map(|fact| (fact.id, fact)));
+            wanted.retain(|id| !successors.contains_key(id));
+        }
+        for fact in &mut facts {
             // A fact that was restored since had been removed before the turn.
-            at: fact.invalid.map_or(self.at, |invalid| invalid.at),
-        });
-        Ok(removed.collect())
+            if fact.is_valid_at(self.at) && fact.earlier_wordings.is_empty() {
+                let (at, reason) = (self.at, InvalidReason::Removed);
+                fact.invalid = Some(EffectiveInvalidation { at, reason, by: None });
+            }
+        }
+        Ok(list_removed_statements(&facts, &successors, self.at))
     }
 
     /// Returns facts in the order of their ids in `ids`. Unknown ids are left out.
@@ -519,7 +530,12 @@ impl Reader<'_> {
         let (services, trace) = (self.services, self.trace);
         let gone = self.read_removed_statements().await?;
         let meeting = self.read_meeting(reasons).await?;
-        let told = redaction::redact_texts(&gone, input.dialogue.created_at, &input.summaries, meeting.as_ref());
+        let told = redaction::redact_texts(
+            &gone,
+            (&input.dialogue, &input.history),
+            &input.summaries,
+            meeting.as_ref(),
+        );
         let episodes = episodes::reread_episodes(services, input, &trace.episodes, &gone).await?;
         for traced in trace.episodes.iter().filter(|traced| traced.shown.is_some()) {
             if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {
@@ -551,6 +567,7 @@ impl Reader<'_> {
                 in_full: false,
                 call: None,
             },
+            not_searched: Vec::new(),
             query: trace.query.clone(),
             hits,
             found_facts: 0,
@@ -563,6 +580,7 @@ impl Reader<'_> {
             actions: actions?,
             meeting: told.meeting,
             summaries: told.summaries,
+            outdated: told.outdated,
             redacted: Vec::new(),
             overheard: self.read_overheard(input, reasons).await?,
             locks_before: DisclosureLocks::default(),

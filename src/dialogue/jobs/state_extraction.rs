@@ -79,6 +79,8 @@ pub(super) async fn extract_state(
             bind_player(change, player);
         }
     }
+    let habits = &services.memory_cache.block_habits;
+    habits.record_extraction(turn.id, !changes.is_empty());
     let rows = new_state_changes(services, &said.world.id, turn, &changes);
     let state = &services.ledger.state;
     if !state

@@ -52,7 +52,10 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
-    ledger::{facts::RecallBody, scenarios::ScenarioTell},
+    ledger::{
+        facts::{RecallBody, RemovedStatement},
+        scenarios::ScenarioTell,
+    },
     llm::{ChatMessage, ChatRole},
 };
 
@@ -98,6 +101,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub continued_text: Option<&'a str>,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
+    /// What the history says, and no longer holds; latest first.
+    pub outdated: &'a [RemovedStatement],
     /// Pinned facts and facts of mutable-state kinds, most important first.
     pub standing: &'a [Fact],
     /// The state of the world at the turn.

@@ -11,6 +11,7 @@ pub(super) use self::sections::FixedParts;
 use super::{
     actions::ShownActions,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    corrections::ShownCorrections,
     episodes::{self, ShownEpisodes},
     history::HistoryWindow,
     insights::ShownInsights,
@@ -38,7 +39,7 @@ use colloquy_ports::{
 /// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;
 /// The maximum number of headings for facts and world state.
-const MAX_HEADINGS: u32 = 7;
+const MAX_HEADINGS: u32 = 8;
 
 struct SummaryItem {
     id: SummaryId,
@@ -61,6 +62,7 @@ pub(super) struct StandingContext {
     overheard_dropped: usize,
     past: ShownScenarios,
     actions: ShownActions,
+    corrections: ShownCorrections,
 }
 
 impl StandingContext {
@@ -87,7 +89,9 @@ impl StandingContext {
             overheard_dropped: 0,
             past,
             actions: ShownActions::default(),
+            corrections: ShownCorrections::select_fitting(templates, material, left, count)?,
         };
+        left = left.saturating_sub(standing.corrections.tokens());
         let mut chars = MAX_WORLD_CHARS;
         for line in &material.world_lines {
             let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
@@ -119,7 +123,11 @@ impl StandingContext {
 
     /// Returns the tokens of the parts that may change every turn.
     pub(super) fn changing_tokens(&self) -> u32 {
-        self.state_tokens() + self.actions.tokens() + self.overheard_tokens() + self.past.tokens()
+        self.state_tokens()
+            + self.actions.tokens()
+            + self.corrections.tokens()
+            + self.overheard_tokens()
+            + self.past.tokens()
     }
     fn state_tokens(&self) -> u32 {
         self.facts.state_tokens() + self.world.iter().map(|item| item.1).sum::<u32>()
@@ -146,6 +154,7 @@ impl StandingContext {
             + self.who.tokens()
             + self.state_tokens()
             + self.actions.tokens()
+            + self.corrections.tokens()
             + self.overheard_tokens()
             + headed * (HEADING_TOKENS + FRAME_TOKENS)
     }
@@ -305,7 +314,9 @@ impl PromptSelection {
         } else if self.standing.past.drop_last() {
             // The same here.
         } else {
-            return self.standing.drop_least_of_identity() || self.standing.facts.drop_least_important();
+            return self.standing.corrections.drop_last()
+                || self.standing.drop_least_of_identity()
+                || self.standing.facts.drop_least_important();
         }
         true
     }
@@ -412,8 +423,9 @@ impl PromptSelection {
             .collect();
         let episodes = self.episodes.template_values(templates, material, true)?;
         let insights = self.insights.template_values(templates, material)?;
+        let corrections = self.standing.corrections.template_values();
         let values = context! {
-            today, witnesses, facts, world_state, overheard, past, lore, tells, episodes, insights,
+            corrections, today, witnesses, facts, world_state, overheard, past, lore, tells, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;

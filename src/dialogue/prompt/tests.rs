@@ -5,6 +5,7 @@ mod among_npcs;
 mod budgets;
 mod claims;
 mod company;
+mod corrections;
 mod diversity;
 mod episodes;
 mod gate;
@@ -43,7 +44,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
-    ledger::facts::RecallBody,
+    ledger::facts::{RecallBody, RemovedStatement},
     llm::{ChatMessage, ChatRole},
 };
 
@@ -157,6 +158,7 @@ fn fact(id: u128, kind: FactKind, content: &str, pinned: bool) -> Fact {
         pii: vec![],
         authored: false,
         corrects: None,
+        earlier_wordings: Vec::new(),
         version: 1,
     }
 }
@@ -215,6 +217,7 @@ struct PromptCase {
     line: String,
     history: Vec<BufferedTurn>,
     summaries: Vec<Summary>,
+    outdated: Vec<RemovedStatement>,
     standing: Vec<Fact>,
     world_lines: Vec<String>,
     action_lines: ActionLines,
@@ -241,6 +244,7 @@ impl PromptCase {
             line: line.to_owned(),
             history: vec![],
             summaries: vec![],
+            outdated: vec![],
             standing: vec![],
             world_lines: vec![],
             action_lines: ActionLines::default(),
@@ -278,6 +282,7 @@ impl PromptCase {
             line: &self.line,
             history: &self.history,
             summaries: &self.summaries,
+            outdated: &self.outdated,
             standing: &self.standing,
             state: &self.state,
             world_lines: self.world_lines.clone(),

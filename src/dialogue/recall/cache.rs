@@ -5,7 +5,10 @@ use std::{collections::VecDeque, sync::Arc};
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
-use crate::{Services, episodes::EpisodeCache, jobs::outbox::OutboxRelay, lore::LoreCache, prompt::SentPrompts};
+use crate::{
+    Services, episodes::EpisodeCache, jobs::outbox::OutboxRelay, lore::LoreCache, prompt::SentPrompts,
+    state_blocks::BlockHabits,
+};
 use colloquy_core::{
     ids::{FactId, NpcId, TenantId, WorldId},
     scope::TenantScope,
@@ -43,6 +46,7 @@ pub struct MemoryCache {
     pub(crate) lore: LoreCache,
     pub(crate) episodes: EpisodeCache,
     pub(crate) sent_prompts: SentPrompts,
+    pub(crate) block_habits: BlockHabits,
 }
 
 /// This node's latest writes to an NPC's memory: the memory's position before each write, and the audiences. Each write
@@ -121,6 +125,7 @@ impl MemoryCache {
             lore: LoreCache::default(),
             episodes: EpisodeCache::default(),
             sent_prompts: SentPrompts::default(),
+            block_habits: BlockHabits::default(),
         }
     }
 

@@ -407,6 +407,7 @@ fn as_fact(new: &NewFact) -> Fact {
         pii: new.pii.clone(),
         authored: new.authored,
         corrects: None,
+        earlier_wordings: Vec::new(),
         version: 1,
     }
 }

@@ -75,10 +75,12 @@ pub(super) async fn commit_reply(
     let (changes, asked, unreadable) =
         read_state_changes(services, input, named, (block, eligible), &mut notes).await?;
     let actions = actions::new_actions(services, input, &turn, &asked, &mut notes);
-    // A reply without a state block changes nothing. The same rule holds for a cut reply without a block. Otherwise the
-    // player would choose when a model looks for state changes.
-    let cut_block = turn.status == TurnStatus::Interrupted && spoken.reply.began_block;
-    let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block);
+    // A reply without a state block changes nothing, unless its model is known to leave the block out. A cut reply without
+    // a block changes nothing either. Otherwise the player would choose when a model looks for state changes.
+    let is_cut = turn.status == TurnStatus::Interrupted;
+    let cut_block = is_cut && spoken.reply.began_block;
+    let omitted = !is_cut && is_block_omitted(services, &turn, &spoken.reply, &mut notes);
+    let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
@@ -129,6 +131,25 @@ pub(super) async fn commit_reply(
             .collect(),
         cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
+}
+
+/// True if a reply lacks the state block that it was asked for, and its model is known to leave blocks out.
+fn is_block_omitted(services: &Services, turn: &Turn, reply: &Reply, notes: &mut Vec<String>) -> bool {
+    let settings = &services.settings;
+    // The scripted model writes a block whenever something changes; an authored greeting has no model.
+    if !settings.prompt.ask_for_state || reply.call.offline {
+        return false;
+    }
+    let habits = &services.memory_cache.block_habits;
+    let least = settings.turn.replies_without_block;
+    let is_omitted = habits.record_reply(&reply.call.model, turn.id, reply.began_block, least);
+    if is_omitted {
+        let model = &reply.call.model;
+        notes.push(format!(
+            "no state block, and `{model}` seldom writes one: the state is extracted from the turn"
+        ));
+    }
+    is_omitted
 }
 
 /// Returns a row for each change that a turn made.

@@ -10,7 +10,7 @@ use crate::{
     actions::{self, TurnActions},
     episodes::{self, EpisodeHit, ReadEpisodes},
     insights,
-    intent::{self, ClassifiedIntent},
+    intent::{ClassifiedIntent, IntentSource, SearchedSources, classify_line},
     locks,
     lore::{self, FoundLore, LoreOfTurn},
     overheard,
@@ -41,7 +41,7 @@ use colloquy_ports::{
     StoreError, StoreResult,
     embedder::EmbedAs,
     ledger::{
-        facts::{RecallBody, StandingMemory},
+        facts::{RecallBody, RemovedStatement, StandingMemory},
         scenarios::ScenarioTell,
     },
     llm::Task,
@@ -50,38 +50,14 @@ use colloquy_ports::{
 /// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
 pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum IntentSource {
-    /// The classifier model.
-    Model,
-    /// A fixed intent; the classifier is not asked.
-    Assumed(Intent),
-}
-
-impl IntentSource {
-    /// NPC conversations and greetings always recall in full, because a player's line to classify is missing.
-    pub(super) fn for_turn(input: &TurnInput) -> Self {
-        match input.player {
-            Some(_) if !input.is_greeting() => Self::Model,
-            _ => Self::Assumed(Intent::Memory),
-        }
-    }
-}
-
-impl ClassifiedIntent {
-    /// Returns a note for the trace if the classifier was asked, and its answer was not used.
-    fn note_of_failure(&self, classify: IntentSource) -> Option<String> {
-        let failed = self.source != intent::INTENT_SOURCE_MODEL && matches!(classify, IntentSource::Model);
-        failed.then(|| format!("the intent was not classified; {}", self.source))
-    }
-}
-
 pub(crate) struct GatheredContext {
     /// The scene of a dialogue with several NPCs, with the dead among them.
     pub scene: Option<Scene>,
     /// The living NPCs that overhear the session.
     pub witnesses: Vec<SceneMember>,
     pub intent: ClassifiedIntent,
+    /// See [`TurnTrace::not_searched`](colloquy_memory::trace::TurnTrace::not_searched).
+    pub not_searched: Vec<String>,
     pub query: String,
     pub hits: Vec<RecallHit>,
     /// The number of found facts, of which `hits` may have only the best.
@@ -98,7 +74,9 @@ pub(crate) struct GatheredContext {
     pub meeting: Option<Meeting>,
     /// The summaries of turns before the history, in the form that the NPC may tell.
     pub summaries: Vec<Summary>,
-    /// The facts that were removed from memory, if the removal changed a summary or an episode.
+    /// What the history says, and no longer holds.
+    pub outdated: Vec<RemovedStatement>,
+    /// The facts that were removed from memory, if the removal changed a summary or an episode, or outdated the history.
     pub redacted: Vec<FactId>,
     /// The lines that NPCs said to each other, if the turn needs them.
     pub overheard: overheard::OverheardLines,
@@ -167,6 +145,7 @@ impl GatheredContext {
                 .map(|unfinished| unfinished.beginning().text),
             history: &input.history,
             summaries: &self.summaries,
+            outdated: &self.outdated,
             standing: &self.standing,
             state: &self.state,
             world_lines: self.world_lines.clone(),
@@ -217,14 +196,15 @@ pub(super) async fn gather_timed(
         } else {
             KnownScenarios::default()
         };
-        let classified = classify_line(services, input, classify, &known, watch).await;
+        let classifying = classify_line(services, input, classify, &known).instrument(debug_span!("turn.intent"));
+        let classified = watch.time_wait(classifying).await;
         Ok::<_, StoreError>((known, classified))
     };
     let around = read_surroundings(services, input, &state);
     let meeting = acquaintance::last_meeting(services, input);
     let reading = read_past_talks(services, input);
     let (recalled, sorted, meeting, read, around) =
-        if services.settings.recall.speculative || !matches!(classify, IntentSource::Model) {
+        if services.settings.recall.speculative || matches!(classify, IntentSource::Assumed(_)) {
             let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
             // The intent is asked first: the others work while it is awaited.
             let (sorted, recalled, meeting, read, around) = tokio::join!(sorted, recalled, meeting, reading, around);
@@ -280,10 +260,21 @@ pub(super) async fn gather_timed(
     if let Some(past) = &mut past {
         past.mark_told(&locks_before);
     }
-    let told = redaction::redact_texts(&gone, input.dialogue.created_at, &input.summaries, meeting?.as_ref());
+    let told = redaction::redact_texts(
+        &gone,
+        (&input.dialogue, &input.history),
+        &input.summaries,
+        meeting?.as_ref(),
+    );
+    let searched = SearchedSources {
+        facts: services.settings.recall.speculative || NeededSearches::for_intent(input, &classified).facts,
+        scenarios: past.is_some(),
+        overheard: !overheard.lines.is_empty(),
+    };
     Ok(GatheredContext {
         scene,
         witnesses,
+        not_searched: classified.list_unsearched(input, searched),
         intent: classified,
         query: recalled.query.text,
         hits: recalled.hits,
@@ -297,6 +288,7 @@ pub(super) async fn gather_timed(
         actions,
         meeting: told.meeting,
         summaries: told.summaries,
+        outdated: told.outdated,
         overheard,
         locks_before,
         past,
@@ -357,33 +349,6 @@ fn can_be_greeted_with(body: &RecallBody) -> bool {
     let is_claim = || party::is_player(&body.speaker) && !body.statement().is_about_speaker_alone();
     let is_hearsay = body.speaker != party::AUTHOR && (body.speaker != body.subject || is_claim());
     body.locks.is_empty() && !is_hearsay
-}
-
-/// Returns the line's intent, and the duration of the classifier call in milliseconds.
-async fn classify_line(
-    services: &Services,
-    input: &TurnInput,
-    classify: IntentSource,
-    known: &KnownScenarios,
-    watch: &Stopwatch<'_>,
-) -> (ClassifiedIntent, f64) {
-    match classify {
-        IntentSource::Model => {
-            let classifying = intent::classify_intent(services, input, known);
-            watch
-                .time_wait(classifying.instrument(debug_span!("turn.intent")))
-                .await
-        }
-        IntentSource::Assumed(intent) => {
-            let assumed = ClassifiedIntent {
-                intent,
-                source: "not asked".to_owned(),
-                in_full: true,
-                call: None,
-            };
-            (assumed, 0.0)
-        }
-    }
 }
 
 /// The searches that a turn needs.

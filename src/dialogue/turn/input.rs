@@ -17,6 +17,7 @@ use colloquy_memory::{
     fact::Viewpoint,
     state::{StateChange, WorldState},
     summary::Summary,
+    trace::MemoryWaitTrace,
     turn::{Checkpoint, Turn},
 };
 use colloquy_ports::{
@@ -65,6 +66,8 @@ pub struct TurnInput {
     /// Milliseconds in the queue, and milliseconds of waiting for the previous turn's extraction.
     pub queue_ms: f64,
     pub memory_wait_ms: f64,
+    /// The wait for the previous turn's extraction, if there was something to wait for.
+    pub memory_wait: Option<MemoryWaitTrace>,
     /// The `seq` of the `turn.started` event, which is already sent.
     pub started_seq: u64,
 }

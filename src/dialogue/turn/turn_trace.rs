@@ -72,6 +72,8 @@ pub(super) fn trace_of_turn(
         key: input.dialogue_key().to_string(),
         intent: gathered.intent.intent,
         intent_source: gathered.intent.source,
+        not_searched: gathered.not_searched,
+        memory_wait: input.memory_wait.clone(),
         query: gathered.query,
         topic_gate: Some(gathered.gate),
         candidates: prompt.candidates,

@@ -25,6 +25,7 @@ use colloquy_dialogue::{
 };
 use colloquy_memory::{
     fact::{Audience, Fact, FactKind, Importance, Knower},
+    keywords::{document_terms, query_coverage, query_terms},
     party,
 };
 use colloquy_ports::ledger::{audit::Edit, facts::FactEditOutcome};
@@ -208,7 +209,7 @@ impl FactPatchBody {
     /// The correction of `fact` at `now`.
     ///
     /// # Errors
-    /// The fact would end before it begins, or in the future.
+    /// The fact would end before it begins, or in the future; or the content would contradict the object.
     pub(super) fn into_correction(self, fact: &Fact, now: DateTime<Utc>) -> Result<FactCorrection, FieldError> {
         // The ledger stores microseconds.
         let stored = |at: DateTime<Utc>| at.trunc_subsecs(6);
@@ -217,6 +218,15 @@ impl FactPatchBody {
             param: "invalid_at".to_owned(),
             detail: detail.to_owned(),
         };
+        if let Some(content) = self.content.as_deref().filter(|_| self.object.is_none())
+            && drops_object(fact, content)
+        {
+            let object = &fact.statement.object;
+            return Err(FieldError {
+                param: "object".to_owned(),
+                detail: format!("the new content no longer says `{object}`; set the object that it says"),
+            });
+        }
         if let Some(end) = invalid_at {
             if end <= valid_at.unwrap_or(fact.valid_at) {
                 return Err(fault("must be later than valid_at"));
@@ -240,8 +250,16 @@ impl FactPatchBody {
     }
 }
 
+/// True if a new content leaves out words of the fact's object that the present content has.
+fn drops_object(fact: &Fact, content: &str) -> bool {
+    let object = query_terms(&fact.statement.object);
+    let share = |content: &str| query_coverage(&object, &document_terms(content, &[]));
+    share(content) < share(&fact.view.content)
+}
+
 /// Corrects a fact.
 ///
+/// A new `content` that no longer says the fact's object needs the new `object` too.
 /// A correction of the subject, the predicate, the object, the kind or the dates is a new fact, because a statement never
 /// changes. The answer is the new fact, with another id. The corrected fact ends as `superseded`.
 #[utoipa::path(

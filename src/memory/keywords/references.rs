@@ -3,16 +3,19 @@
 
 use std::sync::LazyLock;
 
-use super::normalise_text;
+use super::{informative_terms, normalise_text};
 
 const REFERENCES_DATA: &str = include_str!("../../../config/lexicon/stopwords/pointing.txt");
+const PRONOUNS_DATA: &str = include_str!("../../../config/lexicon/stopwords/pronouns.txt");
 
 /// A phrase, and whether it must end where a word ends.
 type ReferencePhrase = (&'static str, bool);
 
-static REFERENCE_PHRASES: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(|| {
-    REFERENCES_DATA
-        .lines()
+static REFERENCE_PHRASES: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(|| parse_phrases(REFERENCES_DATA));
+static PRONOUNS: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(|| parse_phrases(PRONOUNS_DATA));
+
+fn parse_phrases(data: &'static str) -> Vec<Vec<ReferencePhrase>> {
+    data.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| {
@@ -21,12 +24,28 @@ static REFERENCE_PHRASES: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(||
                 .collect()
         })
         .collect()
-});
+}
+
+/// True if a line may speak of what `said` has: it refers back, has a pronoun for somebody, or shares an informative word.
+#[must_use]
+pub fn points_at(line: &str, said: &[&str]) -> bool {
+    let words = padded_words(line);
+    if refers_back(line) || PRONOUNS.iter().any(|phrases| occur_in_order(&words, phrases)) {
+        return true;
+    }
+    let terms = informative_terms(line);
+    said.iter().any(|text| !terms.is_disjoint(&informative_terms(text)))
+}
 
 /// True if a line refers to an earlier line ("then", "that", "what you just said"; 그때, 그거, 방금 말한 거).
 #[must_use]
 pub fn refers_back(text: &str) -> bool {
-    // Single blanks between words, no punctuation, one blank at either end.
+    let line = padded_words(text);
+    REFERENCE_PHRASES.iter().any(|phrases| occur_in_order(&line, phrases)) || has_referring_that(&line)
+}
+
+/// Returns the words with single blanks between them and at either end, without punctuation.
+fn padded_words(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 2);
     line.push(' ');
     for word in normalise_text(text)
@@ -36,7 +55,7 @@ pub fn refers_back(text: &str) -> bool {
         line.push_str(word);
         line.push(' ');
     }
-    REFERENCE_PHRASES.iter().any(|phrases| occur_in_order(&line, phrases)) || has_referring_that(&line)
+    line
 }
 
 fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
@@ -79,6 +98,31 @@ fn has_referring_that(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn line_points_at_the_last_turn_by_a_pronoun_or_a_word_of_it() {
+        let said = ["My sister Bera lives in Oakford.", "A fine place. I sell salt."];
+        for (line, points) in [
+            ("Where does Bera live?", true),
+            ("How old is she?", true),
+            ("Is Oakford far?", true),
+            ("What did you just say?", true),
+            ("Do you have a room?", false),
+            ("Is it cold today?", false),
+            ("Hello!", false),
+        ] {
+            assert_eq!(points_at(line, &said), points, "{line}");
+        }
+        let said = ["내 동생 베라는 오크포드에 살아요.", "좋은 곳이지요."];
+        for (line, points) in [
+            ("베라가 어디 산다고 했죠?", true),
+            ("그녀는 몇 살이에요?", true),
+            ("그분은 잘 지내나요?", true),
+            ("빈 방이 있나요?", false),
+        ] {
+            assert_eq!(points_at(line, &said), points, "{line}");
+        }
+    }
 
     #[test]
     fn referring_lines_are_recognised() {

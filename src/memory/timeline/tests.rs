@@ -86,6 +86,7 @@ impl TimelineCase {
             pii: Vec::new(),
             authored: false,
             corrects: None,
+            earlier_wordings: Vec::new(),
             version: 1,
         };
         self.timeline.known.push(KnownFact {

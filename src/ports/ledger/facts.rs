@@ -1,6 +1,7 @@
 //! Facts, their invalidations and their outbox.
 
 mod edits;
+mod removed;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,7 +11,10 @@ use std::{
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-pub use self::edits::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact};
+pub use self::{
+    edits::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact},
+    removed::{RemovedStatement, list_removed_statements},
+};
 use super::{episodes::EmbeddedEpisode, flags::FlagStore, jobs::JobFence, rewinds::DirtyMemory};
 use crate::{Page, PageRequest, StoreResult, vectors::IndexPoint};
 use colloquy_core::{
@@ -122,16 +126,8 @@ pub struct StandingMemory {
     pub facts: Vec<Fact>,
     /// The result of [`RecallStore::list_naming_facts`]. For a designer, who sees all players, only names from `facts`.
     pub names: Vec<NamingFact>,
-    /// Statements removed from memory, latest first.
+    /// Statements that a player asked to forget, or that a person removed or corrected, latest first.
     pub taken_out: Vec<RemovedStatement>,
-}
-
-/// A fact's statement which a player asked to forget or a person removed, and the time of the removal.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RemovedStatement {
-    pub fact: FactId,
-    pub content: String,
-    pub at: DateTime<Utc>,
 }
 
 /// A fact for recall by keywords, without an index.
@@ -409,7 +405,7 @@ pub trait RecallStore: Send + Sync {
     ///
     /// - Pinned facts and facts that may stand ([`Fact::may_stand`]): up to `limit` each of pinned, locked and unlocked
     ///   facts.
-    /// - Facts removed by `at` but usable before: the latest `limit` of each privacy, none for a designer.
+    /// - Facts removed or corrected by `at` but usable before: the latest `limit` of each privacy, none for a designer.
     ///
     /// The caller checks locks. But without `gossip`, facts from talks closed to the viewpoint's player are left out.
     async fn load_standing(

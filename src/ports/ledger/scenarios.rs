@@ -27,11 +27,13 @@ pub struct EmbeddedScenario {
     pub embedding: Embedding,
 }
 
-/// The title of an unlocked scenario.
+/// The title of an unlocked scenario, and the other words that name it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScenarioTitle {
     pub id: ScenarioId,
     pub title: String,
+    pub keywords: Vec<String>,
+    pub synonyms: Vec<String>,
     pub required_progress: Progress,
     /// The conditions of the scenario, which the store does not check.
     pub when: Vec<Condition>,

@@ -74,7 +74,7 @@ const UNLOCKED_SCENARIOS: &str = concat!(
       WHERE s.tenant = $1 AND s.world = $2 AND s.npc = $3 AND s.deleted_at IS NULL AND s.required_progress <= $4
       ORDER BY s.id"
 );
-const UNLOCKED_TITLES: &str = "SELECT id, title, conditions, required_progress FROM scenarios
+const UNLOCKED_TITLES: &str = "SELECT id, title, keywords, synonyms, conditions, required_progress FROM scenarios
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND deleted_at IS NULL AND required_progress <= $4
     ORDER BY id";
 /// The columns of [`read_tell`]. Neither contents nor vectors are read.
@@ -139,6 +139,8 @@ fn read_titled(columns: &mut Columns<'_>) -> StoreResult<ScenarioTitle> {
     Ok(ScenarioTitle {
         id: columns.id()?,
         title: columns.next()?,
+        keywords: columns.json()?,
+        synonyms: columns.json()?,
         when: columns.json()?,
         required_progress: read_progress(columns)?,
     })

@@ -22,6 +22,7 @@ use colloquy::{
         progress::Progress,
         scenario::Scenario,
         secrecy::Tell,
+        turn::Intent,
     },
     ports::{
         clock::Clock as _,
@@ -560,7 +561,13 @@ impl<'s> CanaryWorld<'s> {
         let line = format!("What of the lantern, and of {}?", canary_word(nth).replace(MARK, ""));
         let mut input = talk.turn_input(&line).await;
         input.npc = npc.clone().into();
-        let preview = preview::preview_prompt(&self.stage.services, &input).await.unwrap();
+        let preview = preview::preview_prompt(
+            &self.stage.services,
+            &input,
+            preview::IntentSource::Assumed(Intent::Memory),
+        )
+        .await
+        .unwrap();
         let texts: Vec<&str> = preview
             .messages
             .iter()

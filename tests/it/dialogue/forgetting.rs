@@ -7,6 +7,7 @@ use colloquy::{
     memory::{
         authored::{Language, WorldSettings},
         fact::InvalidReason,
+        turn::Intent,
     },
     ports::{
         clock::Clock as _,
@@ -327,7 +328,12 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
     );
     // A rewind of the request restores the summary's text.
     talk.rewind(2, None).await;
-    let preview = preview::preview_prompt(&stage.services, &talk.turn_input("Lovely weather.").await).await;
+    let preview = preview::preview_prompt(
+        &stage.services,
+        &talk.turn_input("Lovely weather.").await,
+        preview::IntentSource::Assumed(Intent::Memory),
+    )
+    .await;
     let messages = preview.unwrap().messages;
     assert!(
         messages

@@ -165,6 +165,8 @@ impl Stage {
             ..ModelLimits::default()
         };
         let mut settings = Config::embedded_defaults().dialogue_settings();
+        // The queued answers of these tests are for the jobs that a turn has on its own.
+        settings.turn.replies_without_block = 0;
         change(&mut settings);
         let embedder = Arc::new(WordEmbedder::new());
         let ids = Arc::new(IdSource::from_thread_rng(clock.clone()));
@@ -535,6 +537,7 @@ impl TestDialogue<'_> {
             started_at: stage.clock.now(),
             queue_ms: 0.0,
             memory_wait_ms: 0.0,
+            memory_wait: None,
             started_seq: self.seq,
         }
     }

@@ -9,6 +9,7 @@ use colloquy::{
     memory::{
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
         trace::{CandidateTrace, ScoreParts},
+        turn::Intent,
     },
     ports::{
         StoreResult,
@@ -121,9 +122,13 @@ type RecallOutcome = (String, Vec<CandidateTrace>, Vec<(FactId, ScoreParts)>);
 
 async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
     let mut talk = stage.session("p1").await;
-    let preview = preview::preview_prompt(&stage.services, &talk.turn_input(line).await)
-        .await
-        .unwrap();
+    let preview = preview::preview_prompt(
+        &stage.services,
+        &talk.turn_input(line).await,
+        preview::IntentSource::Assumed(Intent::Memory),
+    )
+    .await
+    .unwrap();
     talk.say_line(line).await;
     let viewpoint = stage.viewpoint();
     let now = stage.clock.now();

@@ -348,6 +348,50 @@ fn state_extraction_does_not_depend_on_a_cut() {
 }
 
 #[test]
+fn state_of_replies_without_a_block_is_extracted_for_a_model_that_writes_none() {
+    run(async {
+        let stage = Stage::prepare_with(
+            |settings| settings.turn.replies_without_block = 2,
+            WorldSettings::default(),
+        )
+        .await;
+        let mut talk = stage.session("p1").await;
+        let has_job = |jobs: &[Job]| jobs.iter().any(|job| job.kind == JobKind::ExtractState);
+        stage.llm.queue_text(Task::Reply, "Good day.");
+        assert!(
+            !has_job(&talk.say_line("Hello.").await.jobs),
+            "too few replies are known"
+        );
+        stage.llm.queue_text(Task::Reply, "Come, I take you to the mill.");
+        let committed = talk.say_line("Shall we go?").await;
+        let job = committed
+            .jobs
+            .iter()
+            .find(|job| job.kind == JobKind::ExtractState)
+            .unwrap();
+        let notes = talk.trace(2).await.notes;
+        assert!(
+            notes.iter().any(|note| note.starts_with("no state block, and `")),
+            "{notes:?}"
+        );
+        stage
+            .llm
+            .queue_text(Task::Extraction, r#"{"location": "the mill", "location_moved": true}"#);
+        assert_eq!(stage.run_job(job).await.unwrap().state.len(), 1);
+        // A model that writes blocks after all costs no further call.
+        for (reply, reads) in [
+            ("Nothing here.", true),
+            ("Sit down.\n```state\n{\"mood\": \"calm\"}\n```", false),
+            ("Well.\n```state\n{\"mood\": \"happy\"}\n```", false),
+            ("So it is.", false),
+        ] {
+            stage.llm.queue_text(Task::Reply, reply);
+            assert_eq!(has_job(&talk.say_line("And now?").await.jobs), reads, "{reply}");
+        }
+    });
+}
+
+#[test]
 fn state_is_not_extracted_when_not_configured() {
     run(async {
         let stage = Stage::prepare_with(
@@ -477,9 +521,13 @@ fn preview_calls_no_model() {
     run(async {
         let stage = Stage::prepare().await;
         let talk = stage.session("p1").await;
-        let preview = preview::preview_prompt(&stage.services, &talk.turn_input("Hello").await)
-            .await
-            .unwrap();
+        let preview = preview::preview_prompt(
+            &stage.services,
+            &talk.turn_input("Hello").await,
+            preview::IntentSource::Assumed(Intent::Memory),
+        )
+        .await
+        .unwrap();
         assert!(preview.messages.last().unwrap().content.contains("Hello"));
         assert!(preview.prompt_tokens > 0);
         for task in Task::ALL {

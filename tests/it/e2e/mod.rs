@@ -11,6 +11,7 @@ mod clean_context;
 mod cli_commands;
 mod consolidation;
 mod conversation;
+mod corrections;
 mod crashes;
 mod curation;
 #[cfg(feature = "failpoints")]
@@ -39,6 +40,7 @@ mod npc_usage;
 mod on_postgres;
 mod on_qdrant;
 mod overheard_talk;
+mod previews;
 mod prompt_verification;
 mod query_plans;
 mod quoted_unsaid_text;

@@ -1,7 +1,7 @@
 //! The sections of a prompt in its trace: their sizes, what they leave out, and hashes of their content.
 
 use super::{
-    super::{actions::MAX_ACTION_CHARS, content_hash::ContentHash},
+    super::{actions::MAX_ACTION_CHARS, content_hash::ContentHash, corrections::MAX_CORRECTION_TOKENS},
     PromptMaterial, PromptSelection,
 };
 use crate::{prompt::assembly::ITEM_TOKENS, settings::PromptSettings};
@@ -94,6 +94,17 @@ impl PromptSelection {
             sections.insert(
                 6,
                 section("lore", self.lore.tokens(), budgets.lore_tokens, dropped, hash),
+            );
+        }
+        let corrections = &self.standing.corrections;
+        if corrections.tokens() > 0 || corrections.dropped_count() > 0 {
+            let dropped = some(corrections.dropped_count(), "corrections of the history");
+            let hash = hash_of(|hash| corrections.add_content(hash));
+            let before_line = sections.len() - 1;
+            let tokens = corrections.tokens();
+            sections.insert(
+                before_line,
+                section("corrections", tokens, MAX_CORRECTION_TOKENS, dropped, hash),
             );
         }
         let actions = &self.standing.actions;

@@ -12,6 +12,8 @@ pub(super) fn settings() -> DialogueSettings {
             max_line_chars: 2_000,
             max_queued: 4,
             wait_for_memory_ms: 300,
+            longest_wait_for_memory_ms: 0,
+            replies_without_block: 0,
             timeout_ms: 120_000,
             intent_turns: 3,
             seal_s: 30,

@@ -14,7 +14,7 @@ use super::super::{
     rows::{Columns, from_micros, json_list, to_micros},
     statements::{execute, fetch_all},
 };
-use super::{read_cached_invalidation, read_view};
+use super::{StoredWording, read_cached_invalidation, read_view};
 use colloquy_core::ids::{FactId, TenantId};
 use colloquy_memory::{
     consolidation::{lowered_importance, sentence_hash},
@@ -31,7 +31,11 @@ const SELECT_FOLD_INPUTS: &str = concat!(
         f.view_content, f.view_keywords, f.view_importance, f.view_pinned,
         f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.valid_at, f.authored,
         (SELECT ",
-    json_rows!("'at', i.at, 'id', i.id, 'reason', i.reason, 'by', i.by_fact"),
+    json_rows!(
+        "'at', i.at, 'id', i.id, 'reason', i.reason, 'by', i.by_fact,
+         'corrected', CASE WHEN i.reason = 'superseded' AND EXISTS (SELECT 1 FROM facts n
+            WHERE n.tenant = i.tenant AND n.id = i.by_fact AND (n.authored = TRUE OR n.corrects = i.fact)) THEN 'yes' END"
+    ),
     "
            FROM invalidations i WHERE i.tenant = f.tenant AND i.fact = f.id AND i.lifted_at IS NULL),
         (SELECT ",
@@ -79,7 +83,7 @@ const STORE_VIEWS: &str = batch!(
         "UPDATE facts SET view_content = v.value ->> 1, view_keywords = v.value ->> 2,
             view_importance = CAST(v.value ->> 3 AS BIGINT), view_pinned = (v.value ->> 4 = 'yes'),
             invalid_at = CAST(v.value ->> 5 AS BIGINT), invalid_reason = v.value ->> 6, invalid_by = v.value ->> 7,
-            version = version + 1
+            earlier_wordings = v.value ->> 10, version = version + 1
          FROM ",
         json_arrays_table!("$2"),
         " v WHERE facts.tenant = $1 AND facts.id = ",
@@ -92,8 +96,7 @@ const STORE_VIEWS: &str = batch!(
     ),
     concat!(
         "UPDATE fact_knowers SET importance = CAST(v.value ->> 3 AS BIGINT), pinned = (v.value ->> 4 = 'yes'),
-            ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out = COALESCE(v.value ->> 6 IN ('forgotten', 'removed'), FALSE),
-            version = version + 1
+            ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out_at = CAST(v.value ->> 9 AS BIGINT), version = version + 1
          FROM ",
         json_arrays_table!("$2"),
         " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = ",
@@ -120,6 +123,8 @@ struct StandingInvalidation {
     id: String,
     reason: String,
     by: Option<String>,
+    /// Set if the causing fact corrects this fact, or if an author wrote it.
+    corrected: Option<String>,
 }
 
 /// A person's correction.
@@ -281,8 +286,9 @@ async fn refresh_views_once(
     let materials: HashMap<_, _> = materials.into_iter().map(|material| (material.id, material)).collect();
 
     let mut fresh = HashMap::new();
+    let mut wordings = HashMap::new();
     for id in facts {
-        compute_view(*id, &materials, &mut fresh, &mut HashSet::new());
+        compute_view(*id, &materials, (&mut fresh, &mut wordings), &mut HashSet::new());
     }
     let mut changed = Vec::new();
     let (mut folded, mut reached) = (FoldOutcome::default(), BTreeSet::new());
@@ -296,13 +302,16 @@ async fn refresh_views_once(
         if !view_changed && invalid == material.cached_invalid {
             continue;
         }
+        let expires_at = material
+            .expires_at
+            .filter(|_| !view.pinned || !material.premises.is_empty());
+        let wordings = wordings.get(id).map_or(&[][..], Vec::as_slice);
+        let taken_out_at = taken_out_at(material, invalid.as_ref(), wordings);
         changed.push(view_row(
             *id,
             view,
-            invalid.as_ref(),
-            material
-                .expires_at
-                .filter(|_| !view.pinned || !material.premises.is_empty()),
+            (invalid.as_ref(), expires_at),
+            (wordings, taken_out_at),
         )?);
         if view_changed {
             reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
@@ -320,8 +329,8 @@ async fn refresh_views_once(
 fn view_row(
     id: FactId,
     view: &FoldedFact,
-    invalid: Option<&EffectiveInvalidation>,
-    expires_at: Option<i64>,
+    (invalid, expires_at): (Option<&EffectiveInvalidation>, Option<i64>),
+    (wordings, taken_out_at): (&[StoredWording], Option<i64>),
 ) -> StoreResult<serde_json::Value> {
     let invalid_at = invalid.map(|invalid| to_micros(invalid.at));
     let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
@@ -336,7 +345,29 @@ fn view_row(
         invalid.map(|invalid| invalid.reason.as_str()),
         invalid.and_then(|invalid| invalid.by),
         ends_at,
+        taken_out_at,
+        super::super::rows::to_json(wordings)?,
     ]))
+}
+
+/// Returns when words of the fact ceased to hold last: when the fact was taken out of memory, or when a person replaced its
+/// sentence. `None`: never.
+fn taken_out_at(
+    material: &FoldInput,
+    invalid: Option<&EffectiveInvalidation>,
+    wordings: &[StoredWording],
+) -> Option<i64> {
+    let is_taken_out = |invalid: &&EffectiveInvalidation| match invalid.reason {
+        InvalidReason::Forgotten | InvalidReason::Removed => true,
+        InvalidReason::Superseded => {
+            let by = invalid.by.map(|by| by.to_string());
+            let mut ends = material.standing.iter();
+            ends.any(|end| end.corrected.is_some() && end.by == by)
+        }
+        _ => false,
+    };
+    let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.at));
+    taken_out.max(wordings.last().map(|wording| wording.1))
 }
 
 /// Returns the facts of which the fact is a standing duplicate.
@@ -395,17 +426,22 @@ pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>
 
 /// A later change of a view.
 enum ViewEvent<'m> {
-    Edit(&'m ViewPatch),
+    /// With its time.
+    Edit(i64, &'m ViewPatch),
     Duplicate(&'m FoldedDuplicate),
 }
 
 /// Computes the view of a fact: the statement, then its edits and duplicates in the order of their times. An edit
 /// replaces the values that it sets. Newer wording wins, by when the statement was said and not by when the row was
-/// written. In a protected fact, only a person's edit changes the wording.
+/// written. In a protected fact, only a person's edit changes the wording. `wordings`
+/// gets the sentences that edits have replaced.
 fn compute_view<'m>(
     id: FactId,
     materials: &'m HashMap<FactId, FoldInput>,
-    fresh: &mut HashMap<FactId, FoldedFact>,
+    (fresh, wordings): (
+        &mut HashMap<FactId, FoldedFact>,
+        &mut HashMap<FactId, Vec<StoredWording>>,
+    ),
     visiting: &mut HashSet<FactId>,
 ) -> Option<FoldedFact> {
     if let Some(known) = fresh.get(&id) {
@@ -420,7 +456,10 @@ fn compute_view<'m>(
     // random.
     let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
     for edit in &material.edits {
-        events.push(((edit.at, edit.at, edit.id.clone()), ViewEvent::Edit(&edit.patch)));
+        events.push((
+            (edit.at, edit.at, edit.id.clone()),
+            ViewEvent::Edit(edit.at, &edit.patch),
+        ));
     }
     for duplicate in &material.duplicates {
         let order = (duplicate.at, duplicate.valid_at, duplicate.fact.to_string());
@@ -429,13 +468,20 @@ fn compute_view<'m>(
     events.sort_by(|(a, _), (b, _)| a.cmp(b));
 
     let mut view = material.base.clone();
+    let mut replaced = Vec::new();
     let mut worded = (material.valid_at, id);
     for (_, event) in events {
         match event {
-            ViewEvent::Edit(edit) => apply_patch(&mut view, edit),
+            ViewEvent::Edit(at, edit) => {
+                let before = view.content.clone();
+                apply_patch(&mut view, edit);
+                if view.content != before {
+                    replaced.push(StoredWording(before, at));
+                }
+            }
             ViewEvent::Duplicate(duplicate) => {
-                let other =
-                    compute_view(duplicate.fact, materials, fresh, visiting).unwrap_or_else(|| duplicate.view.clone());
+                let other = compute_view(duplicate.fact, materials, (&mut *fresh, &mut *wordings), visiting)
+                    .unwrap_or_else(|| duplicate.view.clone());
                 let said = (duplicate.valid_at, duplicate.fact);
                 if said < worded {
                     view = reconcile::fold_duplicates(&other, &[view]);
@@ -454,6 +500,9 @@ fn compute_view<'m>(
     if material.is_concluded() {
         view.importance = lowered_importance(view.importance);
     }
+    // A person may restore an earlier sentence.
+    replaced.retain(|wording| wording.0 != view.content);
+    wordings.insert(id, replaced);
     visiting.remove(&id);
     fresh.insert(id, view.clone());
     Some(view)

@@ -25,10 +25,13 @@ mod verdicts;
 
 use std::sync::Arc;
 
-use super::{Engine, rows::Columns};
+use serde::{Deserialize, Serialize};
+
+use super::{Engine, rows, rows::Columns};
 use colloquy_core::ids::{DialogueId, FactId};
 use colloquy_memory::fact::{
-    Audience, EffectiveInvalidation, Fact, FactKind, FoldedFact, Importance, InvalidReason, Polarity, Statement, Tense,
+    Audience, EarlierWording, EffectiveInvalidation, Fact, FactKind, FoldedFact, Importance, InvalidReason, Polarity,
+    Statement, Tense,
 };
 use colloquy_ports::{StoreError, StoreResult, ledger::facts::FactStore};
 
@@ -40,7 +43,7 @@ macro_rules! fact_columns {
          f.speaker,
          f.kind, f.importance, f.polarity, f.tense, f.pinned, f.view_content, f.view_keywords, f.view_importance,
          f.view_pinned, f.valid_at, f.invalid_at, f.invalid_reason, f.invalid_by, f.expires_at, f.cause_kind,
-         f.cause_id, f.source_dialogue, f.source_turn, f.derived_from, f.pii, f.authored, f.corrects, f.version"
+         f.cause_id, f.source_dialogue, f.source_turn, f.derived_from, f.pii, f.authored, f.corrects, f.earlier_wordings, f.version"
     };
 }
 use fact_columns;
@@ -95,6 +98,19 @@ fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<Eff
     Ok(Some(EffectiveInvalidation { at, reason, by }))
 }
 
+/// A stored sentence, and when it was replaced, in microseconds.
+#[derive(Serialize, Deserialize)]
+struct StoredWording(String, i64);
+
+fn read_earlier_wordings(columns: &mut Columns<'_>) -> StoreResult<Vec<EarlierWording>> {
+    let stored: Vec<StoredWording> = columns.json()?;
+    let wordings = stored.into_iter().map(|StoredWording(content, until)| {
+        let until = rows::from_micros(until)?;
+        Ok(EarlierWording { content, until })
+    });
+    wordings.collect()
+}
+
 /// Parses fact ids separated by `+`.
 fn parse_replaced_by(text: &str) -> StoreResult<Vec<FactId>> {
     let ids = text.split('+').filter(|id| !id.is_empty());
@@ -145,6 +161,7 @@ fn read_fact(columns: &mut Columns<'_>) -> StoreResult<Fact> {
         pii: columns.json()?,
         authored: columns.next()?,
         corrects: columns.maybe_id()?,
+        earlier_wordings: read_earlier_wordings(columns)?,
         version: columns.number()?,
     })
 }

@@ -9,19 +9,22 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    super::rows::{Columns, json_list, to_json, to_micros},
+    super::{
+        Engine,
+        rows::{Columns, json_list, to_json, to_micros},
+    },
     SqlFactStore, confirm, fact_columns, parse_replaced_by, read_fact, read_importance, read_polarity, read_source,
     read_tense, read_view,
 };
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     aliases,
-    fact::{Fact, FactKind, Viewpoint},
+    fact::{Fact, FactKind, InvalidReason, Viewpoint},
 };
 use colloquy_ports::{
     StoreResult,
     ledger::facts::{
-        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, RemovedStatement, StandingMemory,
+        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, list_removed_statements,
     },
 };
 
@@ -102,7 +105,7 @@ macro_rules! newest_taken_out {
             by_index!("knowers_taken_out"),
             " WHERE ",
             of_partition!(),
-            " AND k.taken_out = TRUE AND k.ends_at <= $4 ORDER BY k.ends_at DESC LIMIT $5"
+            " AND k.taken_out_at <= $4 ORDER BY k.taken_out_at DESC LIMIT $5"
         )
     };
 }
@@ -115,6 +118,12 @@ const STANDING_FACTS: &str = facts_of_each!(
     standing_class!(is_ending!()),
     newest_names!(concat!(" AND k.private_to = ", row_key!("p", 1))),
     newest_taken_out!(),
+);
+const FACTS_BY_ID: &str = concat!(
+    "SELECT ",
+    fact_columns!(),
+    " FROM facts f WHERE f.tenant = $1 AND f.id ",
+    in_json_list!("$2")
 );
 /// The same for a designer, who sees every privacy. The query has to sort.
 macro_rules! standing_for_all {
@@ -244,6 +253,24 @@ fn hearer_pattern(viewpoint: &Viewpoint, gossip: bool) -> String {
     }
 }
 
+/// Loads the facts that ended `facts` as superseded, and those that ended them in turn, by id. No query without such facts.
+async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -> StoreResult<HashMap<FactId, Fact>> {
+    let superseded_by = |fact: &Fact| {
+        let ended = fact.invalid.as_ref()?;
+        ended.by.filter(|_| ended.reason == InvalidReason::Superseded)
+    };
+    let mut successors: HashMap<FactId, Fact> = HashMap::new();
+    let mut wanted: Vec<FactId> = facts.iter().filter_map(superseded_by).collect();
+    while !wanted.is_empty() {
+        let query = bind!(FACTS_BY_ID; scope.tenant(), json_list(&wanted));
+        let loaded: Vec<Fact> = engine.fetch_all(scope, query, read_fact).await?;
+        wanted = loaded.iter().filter_map(superseded_by).collect();
+        successors.extend(loaded.into_iter().map(|fact| (fact.id, fact)));
+        wanted.retain(|id| !successors.contains_key(id));
+    }
+    Ok(successors)
+}
+
 #[async_trait]
 impl RecallStore for SqlFactStore {
     async fn confirm_facts(
@@ -276,13 +303,16 @@ impl RecallStore for SqlFactStore {
             i64::from(limit), hearer_pattern(viewpoint, gossip)
         );
         let facts = self.0.fetch_all(scope, query, read_fact).await?;
-        let (mut standing, mut gone): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(at));
+        let is_corrected = |fact: &&Fact| !fact.earlier_wordings.is_empty();
+        let corrected: Vec<Fact> = facts.iter().filter(is_corrected).cloned().collect();
+        let (mut standing, ended): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(at));
+        let mut taken_out: Vec<Fact> = ended.into_iter().chain(corrected).collect();
         let by_weight = |a: &Fact, b: &Fact| {
             (b.view.importance, b.valid_at)
                 .cmp(&(a.view.importance, a.valid_at))
                 .then(a.id.cmp(&b.id))
         };
-        for facts in [&mut standing, &mut gone] {
+        for facts in [&mut standing, &mut taken_out] {
             facts.sort_by(by_weight);
             facts.dedup_by_key(|fact| fact.id);
         }
@@ -308,16 +338,8 @@ impl RecallStore for SqlFactStore {
                 kept || (is && *count <= limit)
             })
         });
-        let taken_out = gone.into_iter().filter_map(|fact| {
-            let at = fact.invalid?.at;
-            Some(RemovedStatement {
-                fact: fact.id,
-                content: fact.view.content,
-                at,
-            })
-        });
-        let mut taken_out: Vec<RemovedStatement> = taken_out.collect();
-        taken_out.sort_by_key(|gone| std::cmp::Reverse(gone.at));
+        let successors = load_successors(&self.0, scope, &taken_out).await?;
+        let taken_out = list_removed_statements(&taken_out, &successors, at);
         Ok(StandingMemory {
             facts: standing,
             names,
@@ -372,13 +394,14 @@ sqlite_plan_tests! {
         #[tokio::test]
         async fn recall_queries_stay_on_their_indexes() {
             assert_searches(SELECT_BODIES, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
+            assert_searches(FACTS_BY_ID, &["SEARCH f USING INDEX"]).await;
             assert_searches(
                 STANDING_FACTS,
                 &[
                     "knowers_pinned",
                     "knowers_mutable",
                     "knowers_locked",
-                    "knowers_taken_out (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at<?)",
+                    "knowers_taken_out (tenant=? AND world=? AND knower=? AND private_to=? AND taken_out_at<?)",
                     "knowers_ending (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at>?)",
                     "SEARCH f USING INDEX",
                 ],

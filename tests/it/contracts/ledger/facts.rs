@@ -59,6 +59,7 @@ pub async fn created_fact_round_trips_whole<S: LedgerSubject>(f: &Fixture<S>) {
         pii: new.pii,
         authored: true,
         corrects: None,
+        earlier_wordings: Vec::new(),
         version: 1,
     };
     assert_eq!(f.fact(id).await, wanted);

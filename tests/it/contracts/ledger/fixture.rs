@@ -450,6 +450,8 @@ pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
         key: String::new(),
         intent: Intent::Chat,
         intent_source: "model".to_owned(),
+        not_searched: Vec::new(),
+        memory_wait: None,
         query: query.to_owned(),
         topic_gate: None,
         candidates: Vec::new(),

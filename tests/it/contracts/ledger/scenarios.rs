@@ -205,6 +205,7 @@ pub async fn locked_scenarios_are_not_read<S: LedgerSubject>(f: &Fixture<S>) {
         (b.id.as_str(), b.title.as_str(), b.required_progress.get()),
         ("b", "The \"b\"", 1)
     );
+    assert_eq!((&b.keywords, &b.synonyms), (&stored.keywords, &stored.synonyms));
 }
 
 pub async fn scenarios_are_deleted_with_their_npc_and_their_world<S: LedgerSubject>(f: &Fixture<S>) {

@@ -72,6 +72,8 @@ const STEP: Duration = Duration::from_secs(1);
 static TEMPLATES: LazyLock<Arc<Templates>> = LazyLock::new(|| Arc::new(Templates::load(None).unwrap()));
 static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     let mut settings = Config::embedded_defaults().dialogue_settings();
+    // What a node has counted is no part of a history.
+    settings.turn.replies_without_block = 0;
     // Low enough that in some histories a summary fades or is evicted.
     settings.summaries.first_after_turns = 2;
     settings.summaries.then_every_turns = 1;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use colloquy::{
     dialogue::{jobs, preview, recall},
     ids::FactId,
-    memory::{fact::Fact, state},
+    memory::{fact::Fact, state, turn::Intent},
     ports::{
         PageRequest,
         clock::Clock as _,
@@ -355,13 +355,18 @@ impl ReplayWorld {
         // Together, the dialogues ask about every fruit.
         let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();
         let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
-        let preview = preview::preview_prompt(&self.services, &input).await.unwrap();
+        let preview = preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed(Intent::Memory))
+            .await
+            .unwrap();
         let texts = preview.messages.iter().flat_map(|message| message.content.lines());
         seen.prompts.extend(texts.map(|line| format!("{talk}: {line}")));
         // Recently unlocked or told scenarios come first if a line points to them.
         for line in [format!("Tell me of {fruit}."), "What was that?".to_owned()] {
             let input = self.input(talk, &line).await;
-            let preview = preview::preview_prompt(&self.services, &input).await.unwrap();
+            let preview =
+                preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed(Intent::Memory))
+                    .await
+                    .unwrap();
             let traced = preview
                 .scenarios
                 .iter()

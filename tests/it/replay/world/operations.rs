@@ -262,6 +262,7 @@ impl ReplayWorld {
             started_at: self.clock.now(),
             queue_ms: 0.0,
             memory_wait_ms: 0.0,
+            memory_wait: None,
             started_seq: open.next_seq,
             dialogue: Arc::new(open.dialogue),
         }

@@ -1,0 +1,102 @@
+//! What a person has corrected since the history of a running session was said. The history shows turns whole, so the prompt
+//! says which of their words no longer hold.
+
+use minijinja::{Value, context};
+
+use super::{
+    assembly::{ITEM_TOKENS, PromptMaterial},
+    attribution::attribute_statement,
+    content_hash::ContentHash,
+    templates::Templates,
+    untrusted::escape_untrusted,
+};
+use crate::turn::TurnError;
+
+/// The tokens of all corrections, with the rule above them.
+pub(super) const MAX_CORRECTION_TOKENS: u32 = 400;
+/// The tokens of the heading and the rule.
+const RULE_TOKENS: u32 = 60;
+
+struct ShownCorrection {
+    outdated: String,
+    /// The statement that holds instead, if one does.
+    present: Option<String>,
+    tokens: u32,
+}
+
+/// The selected corrections, latest first.
+#[derive(Default)]
+pub(super) struct ShownCorrections {
+    entries: Vec<ShownCorrection>,
+    dropped: usize,
+}
+
+impl ShownCorrections {
+    /// Selects the latest corrections that fit. The correction of a locked statement is not shown, because it would lock
+    /// what the session teaches.
+    pub(super) fn select_fitting(
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        left: u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<Self, TurnError> {
+        let mut room = MAX_CORRECTION_TOKENS.min(left).saturating_sub(RULE_TOKENS);
+        let mut shown = Self::default();
+        for removed in material.outdated {
+            let correction = removed.correction.as_deref().filter(|_| !removed.is_locked);
+            let attribute = |content: &str| {
+                attribute_statement(
+                    templates,
+                    material.reader(),
+                    &removed.subject,
+                    &removed.speaker,
+                    content,
+                )
+            };
+            let present = correction.map(attribute).transpose()?;
+            let outdated = escape_untrusted(&removed.content);
+            let tokens = count(&outdated) + present.as_deref().map_or(0, count) + 2 * ITEM_TOKENS;
+            if tokens > room {
+                shown.dropped = material.outdated.len() - shown.entries.len();
+                break;
+            }
+            room -= tokens;
+            let entry = ShownCorrection {
+                outdated,
+                present,
+                tokens,
+            };
+            shown.entries.push(entry);
+        }
+        Ok(shown)
+    }
+
+    pub(super) fn tokens(&self) -> u32 {
+        let entries: u32 = self.entries.iter().map(|entry| entry.tokens).sum();
+        if entries > 0 { entries + RULE_TOKENS } else { 0 }
+    }
+    pub(super) const fn dropped_count(&self) -> usize {
+        self.dropped
+    }
+    /// Drops the oldest. Returns `false` if there is none.
+    pub(super) fn drop_last(&mut self) -> bool {
+        let dropped = self.entries.pop().is_some();
+        self.dropped += usize::from(dropped);
+        dropped
+    }
+
+    /// Returns the entries, oldest first.
+    pub(super) fn template_values(&self) -> Vec<Value> {
+        let entries = self.entries.iter().rev();
+        entries
+            .map(|entry| context! { outdated => entry.outdated.as_str(), present => entry.present.as_deref() })
+            .collect()
+    }
+
+    pub(super) fn add_content(&self, hash: &mut ContentHash) {
+        for entry in &self.entries {
+            hash.add_text(&entry.outdated);
+            hash.add_text(entry.present.as_deref().unwrap_or_default());
+        }
+    }
+}

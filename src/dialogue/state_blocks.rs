@@ -1,0 +1,139 @@
+//! Which models leave out the state block that a reply should end with. Weak models do, and what happened would be lost.
+
+use std::collections::{HashMap, VecDeque};
+
+use parking_lot::Mutex;
+
+use colloquy_core::ids::TurnId;
+
+/// The models whose replies are counted. Further models are taken for models that give blocks.
+const MAX_MODELS: usize = 256;
+/// The extractions whose outcome is awaited.
+const MAX_AWAITED: usize = 1_024;
+/// The longest pause between two extractions that find nothing, in replies without a block.
+const MAX_PAUSE: u8 = 16;
+/// A model that gives a block in at least one of so many replies leaves a block out only if nothing has changed.
+const USUAL_SHARE: u32 = 4;
+
+/// The latest replies of a model.
+#[derive(Debug, Clone, Copy)]
+struct ModelReplies {
+    /// A bit per reply, the latest lowest: 1 for a reply with a block.
+    with_block: u32,
+    /// The number of counted replies, at most 32.
+    count: u32,
+    /// Replies without a block since the last extraction.
+    without_block: u8,
+    /// An extraction is made after so many replies without a block. Doubled by an extraction that finds nothing.
+    pause: u8,
+}
+
+/// Counts state blocks per model, on this node and since its start.
+#[derive(Default)]
+pub(crate) struct BlockHabits {
+    models: Mutex<HashMap<String, ModelReplies>>,
+    /// Turns whose state is being extracted because their reply had no block, with their model; oldest first.
+    awaited: Mutex<VecDeque<(TurnId, String)>>,
+}
+
+impl BlockHabits {
+    /// Records a reply that was asked for a state block. True if its state should be extracted, because the model is known to
+    /// leave the block out: after `least` replies, 0 for never.
+    pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, least: u32) -> bool {
+        let mut models = self.models.lock();
+        if models.len() >= MAX_MODELS && !models.contains_key(model) {
+            return false;
+        }
+        let replies = models.entry(model.to_owned()).or_insert(ModelReplies {
+            with_block: 0,
+            count: 0,
+            without_block: 0,
+            pause: 1,
+        });
+        replies.with_block = replies.with_block << 1 | u32::from(has_block);
+        replies.count = (replies.count + 1).min(u32::BITS);
+        if has_block {
+            (replies.without_block, replies.pause) = (0, 1);
+            return false;
+        }
+        let gives_blocks = replies.with_block.count_ones() * USUAL_SHARE >= replies.count;
+        if least == 0 || replies.count < least || gives_blocks {
+            return false;
+        }
+        replies.without_block = replies.without_block.saturating_add(1);
+        if replies.without_block < replies.pause {
+            return false;
+        }
+        replies.without_block = 0;
+        let mut awaited = self.awaited.lock();
+        if awaited.len() >= MAX_AWAITED {
+            awaited.pop_front();
+        }
+        awaited.push_back((turn, model.to_owned()));
+        true
+    }
+
+    /// Records whether the extraction of a turn found changes. Other turns are left out.
+    pub(crate) fn record_extraction(&self, turn: TurnId, has_changes: bool) {
+        let mut awaited = self.awaited.lock();
+        let Some(at) = awaited.iter().position(|(awaited, _)| *awaited == turn) else {
+            return;
+        };
+        let Some((_, model)) = awaited.remove(at) else { return };
+        if let Some(replies) = self.models.lock().get_mut(&model) {
+            replies.pause = if has_changes {
+                1
+            } else {
+                replies.pause.saturating_mul(2).min(MAX_PAUSE)
+            };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Records replies, `1` with a block. Returns the positions of those to extract.
+    fn extracted(habits: &BlockHabits, replies: &str, has_changes: bool) -> Vec<usize> {
+        let mut positions = Vec::new();
+        for (at, reply) in replies.char_indices() {
+            let turn = TurnId::from_u128(at as u128);
+            if habits.record_reply("m", turn, reply == '1', 4) {
+                positions.push(at);
+                habits.record_extraction(turn, has_changes);
+            }
+        }
+        positions
+    }
+
+    #[test]
+    fn state_of_a_model_without_blocks_is_extracted_from_the_fourth_reply_on() {
+        assert_eq!(extracted(&BlockHabits::default(), "0000000", true), [3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn extractions_that_find_nothing_become_rare() {
+        let found = extracted(&BlockHabits::default(), &"0".repeat(60), false);
+        assert_eq!(found, [3, 5, 9, 17, 33, 49]);
+    }
+
+    #[test]
+    fn model_that_usually_gives_blocks_costs_nothing_more() {
+        assert_eq!(extracted(&BlockHabits::default(), "1001000100010001", false), [0; 0]);
+    }
+
+    #[test]
+    fn block_ends_the_suspicion_until_blocks_are_rare_again() {
+        let habits = BlockHabits::default();
+        assert_eq!(extracted(&habits, "00001", true), [3]);
+        assert_eq!(extracted(&habits, "0", true), [0], "one block of six replies");
+        assert_eq!(extracted(&habits, "110", true), [0; 0]);
+    }
+
+    #[test]
+    fn setting_of_zero_extracts_nothing() {
+        let habits = BlockHabits::default();
+        assert!((0..40).all(|n| !habits.record_reply("m", TurnId::from_u128(n), false, 0)));
+    }
+}

@@ -36,8 +36,8 @@ pub fn complete_parameter(path: &str, parameter: &mut Value) {
         return;
     };
     let rule = match (place, name) {
-        ("header", "If-Match") => pattern(IF_MATCH),
-        ("header", "If-None-Match") => pattern(r"^\*$"),
+        ("header", "If-Match") => json!({"pattern": IF_MATCH, "examples": ["\"1\"", "*"]}),
+        ("header", "If-None-Match") => json!({"enum": ["*"]}),
         ("header", "Idempotency-Key") => pattern(IDEMPOTENCY_KEY),
         ("query", "coalesce_ms") => json!({"maximum": 1_000}),
         ("query", "limit") => json!({"minimum": 1, "maximum": super::super::pagination::MAX_PAGE}),

@@ -57,6 +57,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut last_budgets = None;
     let mut to_prune = VecDeque::new();
     let mut looking: Option<JoinHandle<()>> = None;
+    let mut embedding: Option<JoinHandle<()>> = None;
     let every = Duration::from_millis(node.settings.chores_ms.max(10));
     loop {
         let now = node.ports.clock.monotonic_now();
@@ -72,6 +73,11 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
         revive_conversations(&node).await;
         run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
         run_chore("relaying the outbox", relay_outbox(&node)).await;
+        // The embedder may take long, and must not hold up the other chores.
+        if embedding.as_ref().is_none_or(JoinHandle::is_finished) {
+            let node = Arc::clone(&node);
+            embedding = Some(tokio::spawn(async move { embed_backlog(&node).await }));
+        }
         if last_budgets.is_none_or(|last| now.saturating_duration_since(last) >= budget_refresh_interval(&node)) {
             last_budgets = Some(now);
             run_chore(
@@ -111,8 +117,8 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
             break;
         }
     }
-    if let Some(looking) = looking {
-        looking.abort();
+    for task in [looking, embedding].into_iter().flatten() {
+        task.abort();
     }
     run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
 }
@@ -248,6 +254,16 @@ async fn queue_consolidations(node: &Registry) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// Embeds what was stored while the embedder was away, and lets curators compare it.
+async fn embed_backlog(node: &Arc<Registry>) {
+    for scope in node.use_cases.embed_backlog().await {
+        if let Some(curator) = node.get_or_spawn_curator(&scope) {
+            // A curator that is just stopping leaves the marks for the next sweep.
+            let _ = send_message(node, &curator, CuratorRequest::TurnsUnsaid(Vec::new())).await;
+        }
+    }
 }
 
 async fn queue_tenants_for_pruning(node: &Registry, to_prune: &mut VecDeque<TenantScope>) -> Result<(), StoreError> {

@@ -131,8 +131,12 @@ impl Curator {
                 if job.attempts > 0 {
                     lane.blocked_until = None;
                 }
-                lane.waiting.insert(job.id, job);
+                lane.waiting.insert(job.id, job.clone());
                 self.run_next_in_lane(key, ctx);
+                if self.lanes.get(&key).is_some_and(|lane| !lane.running) {
+                    // The job waits for a failed job, or for a budget. The dialogue's next turn must not wait for it.
+                    self.notify_dialogue(&job, Attempt::Obsolete, ctx);
+                }
             } else if self.draining.is_none() {
                 self.run_job(job, ctx);
             }

@@ -93,6 +93,8 @@ pub(super) trait UseCases: Send + Sync + 'static {
     async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
     async fn relay_outbox(&self) -> Result<usize, StoreError>;
+    /// Embeds what was stored while the embedder was away; returns the tenants whose memories can now be compared.
+    async fn embed_backlog(&self) -> Vec<TenantScope>;
     /// Reconciles the memories from which a rewind unsaid facts; returns how many memories were dirty.
     async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError>;
     /// Queues the consolidation of old facts in worlds where it is due; returns the number of queued jobs.
@@ -156,6 +158,9 @@ impl UseCases for Services {
     }
     async fn relay_outbox(&self) -> Result<usize, StoreError> {
         dialogue::jobs::relay_outbox(self).await
+    }
+    async fn embed_backlog(&self) -> Vec<TenantScope> {
+        in_background(dialogue::jobs::embed_backlog(self)).await
     }
     async fn reconcile_dirty(&self, scope: &TenantScope) -> Result<usize, JobError> {
         in_background(dialogue::rewind::reconcile_after_rewinds(self, scope)).await

@@ -8,10 +8,11 @@ pub(super) mod outbox;
 mod outcome;
 mod state_extraction;
 
+pub(super) use self::embedding::{UnembeddedTenants, embed_listed_facts};
 pub(super) use self::json_answer::{ask_json, ask_json_or_salvage};
 pub use self::{
     backoff::retry_pause,
-    embedding::{embed_missing, embed_missing_of_tenants, run_embedding_backfill},
+    embedding::{embed_backlog, embed_missing, embed_missing_of_tenants, run_embedding_backfill},
     index::{IndexDrift, LaggingTenants, activate_index, find_drift, heal_drift, maintain_index, reindex_tenant},
     outbox::{expected_points, relay_outbox},
     outcome::{JobError, JobReport},

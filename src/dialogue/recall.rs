@@ -2,7 +2,7 @@
 
 mod body_reading;
 mod cache;
-mod keyword_fallback;
+mod ledger_search;
 mod names;
 mod query;
 mod search;
@@ -106,7 +106,7 @@ pub(super) struct RecallResult<T> {
     pub facts: Vec<T>,
     /// The number of found facts, of which `facts` may have only the best.
     pub found: usize,
-    /// The error of the index, if the index did not answer. The ledger was then searched by words alone.
+    /// The error of the index, if the index did not answer. The ledger was then searched.
     pub without_index: Option<StoreError>,
 }
 
@@ -169,12 +169,15 @@ async fn propose_confirmed(
         terms: sought.terms,
         limits: sought.limits,
     };
-    let (proposed, without_index) = match services.index.propose_candidates(sought.scope, proposal).await {
+    let answer = if services.memory_cache.relays.has_backlog(sought.scope.tenant()) {
+        // Facts that were taught during an outage must not be missed until the index has them.
+        Err(StoreError::Unavailable("it lacks facts of an outage".to_owned()))
+    } else {
+        services.index.propose_candidates(sought.scope, proposal).await
+    };
+    let (proposed, without_index) = match answer {
         Ok(proposed) => (proposed, None),
-        Err(error) => (
-            keyword_fallback::propose_by_keywords(services, sought).await?,
-            Some(error),
-        ),
+        Err(error) => (ledger_search::propose_from_ledger(services, sought).await?, Some(error)),
     };
     let facts = confirm_candidates(services, sought, proposed).await?;
     Ok(RecallResult {

@@ -3,6 +3,7 @@
 mod consolidation;
 mod corrections;
 mod dirty_memories;
+mod embedding;
 mod extraction;
 mod judge;
 mod manual_edits;
@@ -125,7 +126,11 @@ pub(super) async fn extract_facts(
         injected.names = recall::read_names(services, scope, &said.world, &viewpoint, at).await?;
         injected.told = retelling::build_retelling_check(services, scope, said, &injected).await?;
     }
+    let lacks_vectors = learned.lacks_vectors();
     let memory = turn_facts::reconcile_turn(services, scope, job, said, &injected, learned).await?;
+    if lacks_vectors {
+        services.memory_cache.unembedded.record_tenant(scope);
+    }
     failpoint!("facts.durable");
     if memory.is_some() {
         relay_or_log(services).await;

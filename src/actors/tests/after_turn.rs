@@ -311,6 +311,23 @@ async fn usage_is_written_periodically_and_at_shutdown() {
     world.shut_down().await;
 }
 
+#[actix::test]
+async fn turn_waits_for_no_job_behind_a_failed_job() {
+    let mut settings = test_dialogue_settings();
+    settings.jobs.retry_base_s = 3_600;
+    let world = TestWorld::with_settings(test_actor_settings(), settings).await;
+    *world.fake.with_jobs.lock() = true;
+    let id = world.new_session().await;
+    world.fake.failures.lock().insert(id, 1);
+    for line in ["1", "2", "3", "4"] {
+        world.say_and_wait(id, line).await;
+    }
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(waits[1..].iter().all(|wait| *wait < 4_000.0), "{waits:?}");
+    assert!(world.fake.jobs.lock().is_empty(), "no later job runs first");
+    world.shut_down().await;
+}
+
 fn no_wait() -> DialogueSettings {
     let mut settings = test_dialogue_settings();
     settings.turn.wait_for_memory_ms = 0;

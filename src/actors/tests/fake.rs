@@ -542,6 +542,10 @@ impl UseCases for FakeUseCases {
         Ok(0)
     }
 
+    async fn embed_backlog(&self) -> Vec<TenantScope> {
+        Vec::new()
+    }
+
     async fn reconcile_dirty(&self, _: &TenantScope) -> Result<usize, JobError> {
         self.settled.fetch_add(1, Relaxed);
         Ok(0)

@@ -1,8 +1,9 @@
 //! Re-embeds facts, scenarios, lore and episodes after a change of the embedder. Until then, recall finds such facts only by
 //! words, importance and age, and such scenarios and lore only by words.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+use parking_lot::Mutex;
 use rand::seq::SliceRandom as _;
 
 use super::{JobError, relay_outbox};
@@ -13,6 +14,8 @@ use colloquy_core::{
 };
 use colloquy_ports::{StoreResult, ledger::priority::in_background, llm::LlmError};
 
+/// The text of a call that only finds out whether the embedder answers.
+const PROBE_TEXT: &str = "hello";
 /// The number of texts in one call.
 const EMBED_BATCH: u32 = 32;
 /// The number of calls in a stretch. With three nodes, about a fifth of the calls are made twice.
@@ -65,22 +68,89 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
             if missing.is_empty() {
                 continue;
             }
-            // After a refusal, the texts are embedded one by one, to find the refused text.
-            let mut calls = vec![missing];
-            while let Some(call) = calls.pop() {
-                match embed_batch(services, scope, &call).await {
-                    Ok(some) => done += some,
-                    Err(JobError::Model(error)) if !error.is_transient() => {
-                        refused = Some(error.into());
-                        if call.len() > 1 {
-                            calls.extend(call.into_iter().map(|one| vec![one]));
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
+            let (some, refusal) = embed_or_refuse(services, scope, missing).await?;
+            done += some;
+            refused = refusal.or(refused);
         }
     }
+}
+
+/// Embeds texts in one call. After a refusal, the texts are embedded one by one, to find the refused text. Returns the
+/// number of embedded texts, and the refusal.
+async fn embed_or_refuse(
+    services: &Services,
+    scope: &TenantScope,
+    missing: Vec<(FactId, String)>,
+) -> Result<(u64, Option<JobError>), JobError> {
+    let (mut done, mut refused) = (0, None);
+    let mut calls = vec![missing];
+    while let Some(call) = calls.pop() {
+        match embed_batch(services, scope, &call).await {
+            Ok(some) => done += some,
+            Err(JobError::Model(error)) if !error.is_transient() => {
+                refused = Some(error.into());
+                if call.len() > 1 {
+                    calls.extend(call.into_iter().map(|one| vec![one]));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((done, refused))
+}
+
+/// Embeds these facts of a tenant. A fact whose text the embedder refuses stays without a vector.
+pub(crate) async fn embed_listed_facts(
+    services: &Services,
+    scope: &TenantScope,
+    facts: Vec<(FactId, String)>,
+) -> Result<(), JobError> {
+    for call in facts.chunks(EMBED_BATCH as usize) {
+        embed_or_refuse(services, scope, call.to_vec()).await?;
+    }
+    Ok(())
+}
+
+/// The tenants with facts or episodes that this node stored without vectors, because the embedder was away.
+#[derive(Default)]
+pub(crate) struct UnembeddedTenants(Mutex<BTreeSet<TenantId>>);
+
+impl UnembeddedTenants {
+    pub(crate) fn record_tenant(&self, scope: &TenantScope) {
+        self.0.lock().insert(scope.tenant().clone());
+    }
+}
+
+/// Embeds what this node stored without vectors, if the embedder is back. Returns the tenants whose memories can now be
+/// compared. Another node, or a restart, finds such facts by the marks of their memories, and such episodes by
+/// [`run_embedding_backfill`].
+pub async fn embed_backlog(services: &Services) -> Vec<TenantScope> {
+    let tenants: Vec<TenantId> = services.memory_cache.unembedded.0.lock().iter().cloned().collect();
+    let mut embedded = Vec::new();
+    for tenant in tenants {
+        let scope = TenantScope::new(tenant);
+        // A short call finds out whether the embedder is back. To look for what lacks vectors costs much more.
+        if services.embed_passages(&scope, &[PROBE_TEXT.to_owned()]).await.is_err() {
+            continue;
+        }
+        services.memory_cache.unembedded.0.lock().remove(scope.tenant());
+        match embed_missing(services, &scope).await {
+            Ok(count) => {
+                tracing::info!(tenant = %scope.tenant(), count, "embedded what was stored while the embedder was away");
+            }
+            Err(error) => {
+                tracing::warn!(tenant = %scope.tenant(), %error, "not all facts of an outage have a vector yet");
+                services.memory_cache.unembedded.record_tenant(&scope);
+                continue;
+            }
+        }
+        embedded.push(scope);
+    }
+    if !embedded.is_empty() {
+        // Marked memories that waited for the embedder are compared at once.
+        services.reconcile_backoff.clear_all();
+    }
+    embedded
 }
 
 /// Embeds texts in one call.

@@ -2,9 +2,11 @@
 //! reads the fact's present state.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::atomic::{AtomicU64, Ordering},
 };
+
+use parking_lot::RwLock;
 
 use crate::Services;
 use colloquy_core::{
@@ -49,16 +51,36 @@ pub(crate) async fn relay_outbox_for_tenant(services: &Services, scope: &TenantS
     }
 }
 
-/// The lock of this node's single outbox relay, with its waiting callers.
+/// The lock of this node's single outbox relay, with its waiting callers, and what the index lacks since an outage.
 #[derive(Default)]
 pub(crate) struct OutboxRelay {
     /// The number of calls so far.
     asked: AtomicU64,
     /// The number of calls before the start of a relay that left no rows.
     served: tokio::sync::Mutex<u64>,
+    backlog: RwLock<OutageBacklog>,
+}
+
+/// The tenants whose facts of an outage are not in the shared index yet.
+#[derive(Default)]
+enum OutageBacklog {
+    #[default]
+    None,
+    Of(BTreeSet<TenantId>),
+    /// The index was away, and the rows were not read.
+    Any,
 }
 
 impl OutboxRelay {
+    /// True if the shared index lacks facts that were taught while it was away. A search in it would miss them.
+    pub(crate) fn has_backlog(&self, tenant: &TenantId) -> bool {
+        match &*self.backlog.read() {
+            OutageBacklog::None => false,
+            OutageBacklog::Of(tenants) => tenants.contains(tenant),
+            OutageBacklog::Any => true,
+        }
+    }
+
     /// Waits for the running relay. `None`: another relay began after this call and left no rows, so the caller's
     /// earlier writes are in the index.
     async fn wait_for_turn(&self) -> Option<RelayPermit<'_>> {
@@ -102,6 +124,7 @@ async fn relay_exclusively(services: &Services) -> Result<RelayOutcome, StoreErr
     let Some(turn) = services.memory_cache.relays.wait_for_turn().await else {
         return Ok(relayed);
     };
+    let backlog = &services.memory_cache.relays.backlog;
     // Rows that stay are read again, so each batch reaches past them.
     let mut left = 0_u32;
     for _ in 0..MAX_BATCHES {
@@ -136,7 +159,18 @@ async fn relay_exclusively(services: &Services) -> Result<RelayOutcome, StoreErr
                 }
             }
         }
+        if !relayed.stuck.is_empty() && services.index.index_state() == IndexState::Away {
+            // No further row can be moved, and an outage may leave many.
+            *backlog.write() = OutageBacklog::Any;
+            break;
+        }
         if !full {
+            let behind: BTreeSet<TenantId> = relayed.stuck.keys().cloned().collect();
+            *backlog.write() = if behind.is_empty() || !services.index.is_shared() {
+                OutageBacklog::None
+            } else {
+                OutageBacklog::Of(behind)
+            };
             if relayed.stuck.is_empty() {
                 turn.mark_all_served();
             }
@@ -222,8 +256,16 @@ pub async fn expected_points(services: &Services, scope: &TenantScope) -> Result
     }
 }
 
-/// Relays the outbox and only logs errors. The rows are durable and are retried.
+/// Relays the outbox and only logs errors. The rows are durable and are retried. While the index is away, and until it
+/// has the facts of the outage, they wait for the node's chores: no job waits for an attempt, or for a long backlog.
 pub(crate) async fn relay_or_log(services: &Services) {
+    let backlog = &services.memory_cache.relays.backlog;
+    if services.index.index_state() == IndexState::Away {
+        *backlog.write() = OutageBacklog::Any;
+    }
+    if matches!(*backlog.read(), OutageBacklog::Any) {
+        return;
+    }
     if let Err(error) = relay_outbox(services).await {
         tracing::warn!(%error, "the outbox was not moved into the index; it is tried again");
     }

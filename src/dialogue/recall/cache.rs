@@ -6,7 +6,11 @@ use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 
 use crate::{
-    Services, episodes::EpisodeCache, jobs::outbox::OutboxRelay, lore::LoreCache, prompt::SentPrompts,
+    Services,
+    episodes::EpisodeCache,
+    jobs::{UnembeddedTenants, outbox::OutboxRelay},
+    lore::LoreCache,
+    prompt::SentPrompts,
     state_blocks::BlockHabits,
 };
 use colloquy_core::{
@@ -43,6 +47,7 @@ pub struct MemoryCache {
     /// Orders this node's writes to an NPC's memory. Concurrent writers would only make each other plan again.
     writers: Cache<(TenantId, WorldId, NpcId), Arc<tokio::sync::Mutex<LatestWrites>>>,
     pub(crate) relays: OutboxRelay,
+    pub(crate) unembedded: UnembeddedTenants,
     pub(crate) lore: LoreCache,
     pub(crate) episodes: EpisodeCache,
     pub(crate) sent_prompts: SentPrompts,
@@ -122,6 +127,7 @@ impl MemoryCache {
             worlds: Cache::new(MAX_CACHED_WORLDS),
             writers: Cache::new(MAX_CACHED_WRITERS),
             relays: OutboxRelay::default(),
+            unembedded: UnembeddedTenants::default(),
             lore: LoreCache::default(),
             episodes: EpisodeCache::default(),
             sent_prompts: SentPrompts::default(),

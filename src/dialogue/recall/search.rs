@@ -80,7 +80,7 @@ pub async fn search_facts(
         };
         let proposed = propose_confirmed(services, &sought).await?;
         if let Some(error) = &proposed.without_index {
-            tracing::warn!(%error, "searched in the ledger, by words alone");
+            tracing::warn!(%error, "searched in the ledger, by words and among the newest facts");
         }
         let ranked = rank_candidates(services, &sought, proposed.facts).await?;
         read_full_hits(services, scope, ranked, limit).await?

@@ -4,7 +4,7 @@ use minijinja::context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::InjectedMemory;
+use super::{InjectedMemory, embedding::embed_learned};
 use crate::{
     Services,
     episodes::plain_episode,
@@ -26,13 +26,12 @@ use colloquy_memory::{
     keywords,
     party::{self, PLAYER},
     pii, reconcile,
-    scoring::dot_product,
     text::is_ignorable,
     timeline::PromiseEnd,
 };
 use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
-    llm::{JsonSchema, LlmError, Task},
+    llm::{JsonSchema, Task},
 };
 
 /// The maximum number of facts of one turn. Further facts are noise.
@@ -69,6 +68,7 @@ pub(super) struct FreshFact {
     pub id: FactId,
     pub statement: Statement,
     pub pii: Vec<String>,
+    /// A unit vector; empty if the embedder was away.
     pub embedding: Vec<f32>,
 }
 
@@ -77,6 +77,7 @@ pub(super) struct FreshFact {
 pub(super) struct FreshEpisode {
     pub text: String,
     pub importance: Importance,
+    /// A unit vector; empty if the embedder was away.
     pub embedding: Vec<f32>,
 }
 
@@ -283,57 +284,6 @@ fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(
     }
     let importance = value.get("importance").and_then(parse_number);
     Ok((text, importance.map_or(Importance::DEFAULT, Importance::from_clamped)))
-}
-
-/// Embeds statements and the text of an episode in one call. Of two statements that say the same, the first stays.
-async fn embed_learned(
-    services: &Services,
-    scope: &TenantScope,
-    statements: Vec<Statement>,
-    episode: Option<(String, Importance)>,
-) -> Result<(Vec<FreshFact>, Option<FreshEpisode>), JobError> {
-    let of_episode = episode.iter().map(|(text, _)| text.clone());
-    let texts: Vec<String> = statements
-        .iter()
-        .map(Statement::embedded_text)
-        .chain(of_episode)
-        .collect();
-    if texts.is_empty() {
-        return Ok((Vec::new(), None));
-    }
-    let mut vectors = services.embed_passages(scope, &texts).await?;
-    if vectors.len() != texts.len() {
-        let wrong = format!("{} vectors came back for {} texts", vectors.len(), texts.len());
-        return Err(LlmError::Broken(wrong).into());
-    }
-    let episode = episode.and_then(|(text, importance)| {
-        let embedding = vectors.pop()?;
-        Some(FreshEpisode {
-            text,
-            importance,
-            embedding,
-        })
-    });
-    let calibration = services.embedder.info().calibration;
-    let mut fresh: Vec<FreshFact> = Vec::new();
-    for (statement, embedding) in statements.into_iter().zip(vectors) {
-        let key = party::subject_key(&statement.subject);
-        let same = |other: &FreshFact| {
-            party::subject_key(&other.statement.subject) == key
-                && calibration.similarity_of(dot_product(&other.embedding, &embedding)) >= f64::from(calibration.same)
-                && agreement::statements_agree(&other.statement, &statement)
-        };
-        if fresh.iter().any(same) {
-            continue;
-        }
-        fresh.push(FreshFact {
-            id: services.ids.next_id(),
-            pii: detect_pii(&statement),
-            statement,
-            embedding,
-        });
-    }
-    Ok((fresh, episode))
 }
 
 pub(super) fn detect_pii(statement: &Statement) -> Vec<String> {

@@ -1,6 +1,9 @@
 //! Facts that people write over REST.
 
-use super::{reconciliation::AudienceMemory, timeline_reading::NeighbourQuery};
+use super::{
+    reconciliation::AudienceMemory,
+    timeline_reading::{NeighbourQuery, PlanIndex},
+};
 use crate::{Services, jobs::outbox::relay_or_log};
 use colloquy_core::{ids::WorldId, scope::TenantScope};
 use colloquy_memory::{
@@ -94,9 +97,10 @@ async fn is_near_told_fact(services: &Services, scope: &TenantScope, new: &NewFa
     };
     let sought = NeighbourQuery::for_statement(&new.statement, &new.embedding);
     let mut near = Vec::new();
+    let mut index = PlanIndex::Unused { is_complete: true };
     for memories in [MemoryScope::Of(&new.audience), MemoryScope::Overlapping(&new.audience)] {
         match memory
-            .find_similar(memories, &sought, None, timeline::MAX_NEAREST)
+            .find_similar(&mut index, memories, &sought, None, timeline::MAX_NEAREST)
             .await
         {
             Ok(found) => near.extend(found.iter().map(|found| found.fact)),

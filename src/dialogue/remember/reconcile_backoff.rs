@@ -81,6 +81,11 @@ impl ReconcileBackoff {
         self.0.insert(key, failed);
     }
 
+    /// Forgets all failures, when what the memories waited for is back.
+    pub(crate) fn clear_all(&self) {
+        self.0.invalidate_all();
+    }
+
     pub(super) fn clear_mark(&self, key: &MarkKey) {
         self.0.invalidate(key);
     }

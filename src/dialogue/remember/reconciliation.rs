@@ -11,9 +11,13 @@ use chrono::{DateTime, Utc};
 use super::{
     extraction::FreshFact,
     judge::{Judge, KnownVerdicts},
-    timeline_reading::{RequestVectors, TimelineRead},
+    timeline_reading::{MissingVectors, RequestVectors, TimelineRead},
 };
-use crate::{Services, jobs::JobError, models::tallied_usage};
+use crate::{
+    Services,
+    jobs::{JobError, embed_listed_facts},
+    models::tallied_usage,
+};
 use colloquy_core::{
     ids::{NpcId, WorldId},
     scope::TenantScope,
@@ -89,6 +93,9 @@ async fn plan_and_write(
     let (services, scope, facts) = (memory.services, memory.scope, &memory.services.ledger.facts);
     let mut requests = RequestVectors::new();
     let (mut moved, mut in_part) = (0, false);
+    // A job stores facts without vectors, and its memory is marked. The marked memory then waits for the embedder.
+    let is_job = matches!(writing, ReconcileTrigger::Job(_));
+    let mut embeds_facts = !is_job;
     let room = Arc::new(judge.prompt_room()?);
     // The timelines from before the judge was asked. They stay valid until a writer touches an overlapping audience.
     let mut before: Option<(u64, Vec<Arc<PreparedTimeline>>)> = None;
@@ -109,11 +116,26 @@ async fn plan_and_write(
             kept
         } else {
             let position = facts.memory_position(scope, &memory.world, &memory.npcs).await?;
-            match read_timelines(parts, since, &requests, position.is_indexed).await? {
+            match read_timelines(parts, since, &requests, position.is_indexed, embeds_facts).await? {
                 Ok(prepared) => (position.seq, prepared),
-                Err(lacks) => {
+                Err(MissingVectors::NewRequests(texts)) => {
                     drop(guard);
-                    memory.embed_requests(lacks, &mut requests).await?;
+                    memory.embed_requests(texts, &mut requests, is_job).await?;
+                    continue;
+                }
+                Err(MissingVectors::StoredRequests(texts)) => {
+                    drop(guard);
+                    // Without a vector, what a request ended would be valid again.
+                    let outcome = memory.embed_requests(texts, &mut requests, false).await;
+                    outcome.inspect_err(|_| services.memory_cache.unembedded.record_tenant(scope))?;
+                    continue;
+                }
+                Err(MissingVectors::Facts(facts)) => {
+                    drop(guard);
+                    let outcome = embed_listed_facts(services, scope, facts).await;
+                    outcome.inspect_err(|_| services.memory_cache.unembedded.record_tenant(scope))?;
+                    // A text that the embedder refuses stays without a vector.
+                    embeds_facts = false;
                     continue;
                 }
             }
@@ -158,7 +180,7 @@ async fn plan_and_write(
             Some(_) => writing.as_partial(),
             None => writing.clone(),
         };
-        let result = build_reconciliation(
+        let mut result = build_reconciliation(
             memory,
             parts,
             writing,
@@ -167,6 +189,12 @@ async fn plan_and_write(
             &settled,
             &judge.unkept,
         );
+        let has_no_vector = |text: &String| requests.get(text).is_some_and(Vec::is_empty);
+        result.lacks_vectors = result.facts.iter().any(|fact| fact.embedding.is_empty())
+            || result
+                .extractions
+                .iter()
+                .any(|extraction| extraction.forget.iter().any(has_no_vector));
         match facts.commit_reconciliation(scope, &result).await? {
             ReconcileOutcome::Committed => {
                 judge.unkept.clear();
@@ -216,21 +244,22 @@ fn audiences_of(parts: &[MemoryUpdate<'_>]) -> Vec<Audience> {
     parts.iter().map(|part| part.memory.audience.clone()).collect()
 }
 
-/// Reads the timeline of each memory, or returns the requests whose vectors are missing.
+/// Reads the timeline of each memory, or returns what lacks vectors.
 async fn read_timelines(
     parts: &[MemoryUpdate<'_>],
     since: DateTime<Utc>,
     requests: &RequestVectors,
     is_indexed: bool,
-) -> Result<Result<Vec<Arc<PreparedTimeline>>, Vec<String>>, JobError> {
+    embeds_facts: bool,
+) -> Result<Result<Vec<Arc<PreparedTimeline>>, MissingVectors>, JobError> {
     let mut prepared = Vec::with_capacity(parts.len());
     for MemoryUpdate { memory, addition } in parts {
         match memory
-            .read_timeline(since, addition.as_ref(), requests, is_indexed)
+            .read_timeline(since, addition.as_ref(), requests, is_indexed, embeds_facts)
             .await?
         {
             TimelineRead::Complete(timeline) => prepared.push(memory.prepare_timeline(timeline).await?),
-            TimelineRead::MissingVectors(texts) => return Ok(Err(texts)),
+            TimelineRead::Incomplete(missing) => return Ok(Err(missing)),
         }
     }
     Ok(Ok(prepared))
@@ -281,6 +310,7 @@ fn build_reconciliation(
             .collect(),
         replaced: settled.iter().flat_map(|settled| settled.replaced.clone()).collect(),
         verdicts: verdicts.to_vec(),
+        lacks_vectors: false,
     }
 }
 

@@ -4,7 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use chrono::{DateTime, Utc};
 
-use super::reconciliation::{AudienceMemory, TurnAddition};
+use super::{
+    embedding::is_embedder_away,
+    reconciliation::{AudienceMemory, TurnAddition},
+};
 use crate::jobs::{JobError, outbox::relay_outbox_for_tenant};
 use colloquy_core::ids::{FactId, PlayerId};
 use colloquy_memory::{
@@ -17,7 +20,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     ledger::facts::{Extraction, TimelineRows},
-    vectors::{Candidate, MemoryScope, SimilarFactsQuery},
+    vectors::{Candidate, IndexState, MemoryScope, SimilarFactsQuery},
 };
 
 /// The number of nearest facts to read. It exceeds the number that counts, because some were not valid at their moment.
@@ -58,30 +61,56 @@ impl<'a> NeighbourQuery<'a> {
     }
 }
 
+/// Where one plan looks for similar facts: in the search index, or in the ledger while the index is away. The two find
+/// the same facts.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum PlanIndex {
+    /// No search yet. `is_complete`: the index had no backlog when the memory position was read.
+    Unused {
+        is_complete: bool,
+    },
+    Search,
+    Ledger,
+}
+
 /// The vectors of requests to forget, by text.
 pub(super) type RequestVectors = HashMap<String, Vec<f32>>;
 
-/// The input of a plan, or the requests whose vectors are missing.
+/// The input of a plan, or what lacks vectors.
 pub(super) enum TimelineRead {
     Complete(Timeline),
-    MissingVectors(Vec<String>),
+    Incomplete(MissingVectors),
+}
+
+/// Texts without a vector, in a plan.
+pub(super) enum MissingVectors {
+    /// Requests to forget of the turn that is added.
+    NewRequests(Vec<String>),
+    /// Requests to forget of earlier extractions.
+    StoredRequests(Vec<String>),
+    /// Facts that are to be compared, and that were stored while the embedder was away.
+    Facts(Vec<(FactId, String)>),
 }
 
 impl AudienceMemory<'_> {
     /// Reads the facts and requests since `since`, and earlier facts that may be similar. `is_indexed`: true if the
-    /// index had no backlog when the memory position was read.
+    /// index had no backlog when the memory position was read. `embeds_facts`: facts since then need vectors.
     pub(super) async fn read_timeline(
         &self,
         since: DateTime<Utc>,
         addition: Option<&TurnAddition>,
         requests: &RequestVectors,
-        mut is_indexed: bool,
+        is_indexed: bool,
+        embeds_facts: bool,
     ) -> Result<TimelineRead, JobError> {
+        let index = &mut PlanIndex::Unused {
+            is_complete: is_indexed,
+        };
         let (mut asked, mut overlaps) = (BTreeSet::new(), Vec::new());
         if let Some(addition) = addition {
             let forget = &addition.extraction.forget;
             if let Some(lacks) = texts_without_vector(forget, requests) {
-                return Ok(TimelineRead::MissingVectors(lacks));
+                return Ok(TimelineRead::Incomplete(MissingVectors::NewRequests(lacks)));
             }
             asked.extend(addition.extraction.ends.iter().map(|ending| ending.fact));
             if !addition.facts.is_empty() {
@@ -98,20 +127,23 @@ impl AudienceMemory<'_> {
                     .iter()
                     .flat_map(|text| self.forget_queries(&requests[text], player)),
             );
-            if !sought.is_empty() {
-                self.ensure_indexed(&mut is_indexed).await?;
-            }
-            asked.extend(self.find_nearby(&sought, since).await?);
+            asked.extend(self.find_nearby(index, &sought, since).await?);
             let beside = MemoryScope::Overlapping(&self.audience);
             // `sought` begins with the queries of the fresh facts, in the same order.
             for (fresh, sought) in addition.fresh.iter().zip(&sought) {
-                overlaps.extend(self.find_overlaps(beside, fresh.id, sought).await?);
+                overlaps.extend(self.find_overlaps(index, beside, fresh.id, sought).await?);
             }
             asked.extend(overlaps.iter().map(|overlap: &AudienceOverlap| overlap.there));
         }
         let mut rows = self.read_rows(since, &asked).await?;
+        if embeds_facts {
+            let lacking = facts_without_vector(&rows.known, since);
+            if !lacking.is_empty() {
+                return Ok(TimelineRead::Incomplete(MissingVectors::Facts(lacking)));
+            }
+        }
         if let Some(lacks) = texts_without_vector(rows.extractions.iter().flat_map(|said| &said.forget), requests) {
-            return Ok(TimelineRead::MissingVectors(lacks));
+            return Ok(TimelineRead::Incomplete(MissingVectors::StoredRequests(lacks)));
         }
         let mut said: Vec<SpokenTurn> = rows
             .extractions
@@ -144,16 +176,15 @@ impl AudienceMemory<'_> {
             since_then.extend(self.forget_queries_by_player_names(extraction, requests, &naming));
         }
         if !since_then.is_empty() || !said.is_empty() {
-            self.ensure_indexed(&mut is_indexed).await?;
-            let more = self.find_nearby(&since_then, since).await?;
+            let more = self.find_nearby(index, &since_then, since).await?;
             asked.extend(more);
             for known in rows.known.iter().filter(|known| known.may_be_valid_again(since)) {
                 let sought = NeighbourQuery::for_statement(&known.fact.statement, known.vector_as_said());
                 let beside = MemoryScope::Overlapping(&self.audience);
-                overlaps.extend(self.find_overlaps(beside, known.fact.id, &sought).await?);
+                overlaps.extend(self.find_overlaps(index, beside, known.fact.id, &sought).await?);
                 if known.fact.authored {
                     let told = MemoryScope::Of(&self.audience);
-                    overlaps.extend(self.find_overlaps(told, known.fact.id, &sought).await?);
+                    overlaps.extend(self.find_overlaps(index, told, known.fact.id, &sought).await?);
                     // A fact from this turn is not yet in an index.
                     overlaps.extend(fresh.iter().filter_map(|fresh| self.find_overlap(known, fresh)));
                 }
@@ -178,11 +209,25 @@ impl AudienceMemory<'_> {
         }))
     }
 
-    /// Ensures that searches see all writes before the memory position was read. Later writes change `memory_seq`.
-    async fn ensure_indexed(&self, is_indexed: &mut bool) -> StoreResult<()> {
-        if !std::mem::replace(is_indexed, true) {
-            relay_outbox_for_tenant(self.services, self.scope).await?;
-        }
+    /// Chooses the index, unless chosen. The search index must have all writes before the memory position was read; later
+    /// writes change `memory_seq`. If it cannot have them now, no job waits for it.
+    async fn choose_index(&self, index: &mut PlanIndex) -> StoreResult<()> {
+        let PlanIndex::Unused { is_complete } = *index else {
+            return Ok(());
+        };
+        let relays = &self.services.memory_cache.relays;
+        let is_away = self.services.index.index_state() != IndexState::Ready || relays.has_backlog(self.scope.tenant());
+        *index = if is_away {
+            PlanIndex::Ledger
+        } else if is_complete {
+            PlanIndex::Search
+        } else {
+            match relay_outbox_for_tenant(self.services, self.scope).await {
+                Ok(()) => PlanIndex::Search,
+                Err(error) if error.is_transient() => PlanIndex::Ledger,
+                Err(error) => return Err(error),
+            }
+        };
         Ok(())
     }
 
@@ -206,11 +251,14 @@ impl AudienceMemory<'_> {
     /// Returns the facts of `memories` that are similar to a fact of this memory.
     async fn find_overlaps(
         &self,
+        index: &mut PlanIndex,
         memories: MemoryScope<'_>,
         here: FactId,
         sought: &NeighbourQuery<'_>,
     ) -> StoreResult<Vec<AudienceOverlap>> {
-        let found = self.find_similar(memories, sought, None, timeline::MAX_NEAREST).await?;
+        let found = self
+            .find_similar(index, memories, sought, None, timeline::MAX_NEAREST)
+            .await?;
         let others = found.iter().filter(|found| found.fact != here);
         let overlaps = others.map(|found| AudienceOverlap {
             here,
@@ -289,7 +337,12 @@ impl AudienceMemory<'_> {
     }
 
     /// Returns facts of this memory from before `since` that are similar to a query. Later facts are read in any case.
-    async fn find_nearby(&self, sought: &[NeighbourQuery<'_>], since: DateTime<Utc>) -> StoreResult<BTreeSet<FactId>> {
+    async fn find_nearby(
+        &self,
+        index: &mut PlanIndex,
+        sought: &[NeighbourQuery<'_>],
+        since: DateTime<Utc>,
+    ) -> StoreResult<BTreeSet<FactId>> {
         let mut found = BTreeSet::new();
         for sought in sought {
             let of = MemoryScope::Of(&self.audience);
@@ -298,7 +351,7 @@ impl AudienceMemory<'_> {
             } else {
                 MAX_NEIGHBOURS
             };
-            let near = self.find_similar(of, sought, Some(since), limit).await?;
+            let near = self.find_similar(index, of, sought, Some(since), limit).await?;
             found.extend(near.iter().map(|candidate| candidate.fact));
         }
         Ok(found)
@@ -307,6 +360,7 @@ impl AudienceMemory<'_> {
     /// Returns the facts of `memories` that are similar to the query, nearest first.
     pub(super) async fn find_similar(
         &self,
+        index: &mut PlanIndex,
         memories: MemoryScope<'_>,
         sought: &NeighbourQuery<'_>,
         before: Option<DateTime<Utc>>,
@@ -326,18 +380,34 @@ impl AudienceMemory<'_> {
             },
             limit,
         };
+        if sought.vector.is_empty() {
+            return Ok(Vec::new());
+        }
         // Thousands of searches may run in a row, and an index in this process never yields.
         tokio::task::yield_now().await;
-        self.services.index.find_similar(self.scope, with).await
+        self.choose_index(index).await?;
+        if matches!(index, PlanIndex::Search) {
+            match self.services.index.find_similar(self.scope, with).await {
+                // The plan goes on without the index.
+                Err(error) if error.is_transient() => *index = PlanIndex::Ledger,
+                answer => return answer,
+            }
+        }
+        self.services.ledger.facts.find_similar_facts(self.scope, with).await
     }
 
-    /// Embeds requests to forget, for comparison with facts.
+    /// Embeds requests to forget, for comparison with facts. `may_lack`: while the embedder is away, the requests get
+    /// empty vectors, which are near no fact.
     pub(super) async fn embed_requests(
         &self,
         texts: Vec<String>,
         requests: &mut RequestVectors,
+        may_lack: bool,
     ) -> Result<(), JobError> {
-        let vectors = self.services.embed_passages(self.scope, &texts).await?;
+        let vectors = match self.services.embed_passages(self.scope, &texts).await {
+            Err(error) if may_lack && is_embedder_away(&error) => vec![Vec::new(); texts.len()],
+            answer => answer?,
+        };
         requests.extend(texts.into_iter().zip(vectors));
         Ok(())
     }
@@ -358,6 +428,14 @@ fn texts_without_vector<'t>(
 ) -> Option<Vec<String>> {
     let lacking: BTreeSet<&String> = texts.into_iter().filter(|text| !requests.contains_key(*text)).collect();
     (!lacking.is_empty()).then(|| lacking.into_iter().cloned().collect())
+}
+
+/// Returns the facts said in this memory since `since` that have no vector, each with its text.
+fn facts_without_vector(known: &[KnownFact], since: DateTime<Utc>) -> Vec<(FactId, String)> {
+    let facts = known
+        .iter()
+        .filter(|known| !known.foreign && known.fact.valid_at >= since && known.vector.is_empty());
+    facts.map(|known| (known.fact.id, known.embedded_text())).collect()
 }
 
 /// Converts an extraction, with the vectors of its requests. The vectors must be in `requests`.

@@ -142,6 +142,7 @@ fn empty_reconciliation(
         flags_kept: Vec::new(),
         replaced: Vec::new(),
         verdicts: Vec::new(),
+        lacks_vectors: false,
     }
 }
 
@@ -169,7 +170,8 @@ fn new_episode(
     };
     Some(EmbeddedEpisode {
         episode,
-        embedding: Some(Embedding {
+        // Without a vector, the episode is found by its age and importance until the embedder is back.
+        embedding: (!fresh.embedding.is_empty()).then(|| Embedding {
             model: services.embedder.info().model.clone(),
             vector: fresh.embedding,
         }),

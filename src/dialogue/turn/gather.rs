@@ -550,7 +550,8 @@ impl LineRecall<'_> {
             without_index,
         } = result?;
         if let Some(error) = without_index {
-            let note = format!("recall by words alone, in the ledger: the index did not answer: {error}");
+            let note =
+                format!("recall in the ledger, by words and among the newest facts: the index did not answer: {error}");
             if !self.notes.contains(&note) {
                 self.notes.push(note);
             }

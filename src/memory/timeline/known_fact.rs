@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 
-use super::vector_at;
-use crate::fact::{Fact, InvalidReason};
+use super::{vector_at, wording_at};
+use crate::fact::{Fact, InvalidReason, embedded_text};
 use colloquy_core::ids::{FactId, InvalidationId, TurnId};
 
 /// A fact with its history.
@@ -46,6 +46,13 @@ impl KnownFact {
     pub fn may_be_valid_again(&self, since: DateTime<Utc>) -> bool {
         let is_ended = || self.ends.iter().any(|end| end.deciding_turn_since(since).is_some());
         !self.foreign && (self.fact.valid_at >= since || is_ended())
+    }
+
+    /// The text of the present wording, from which its vector is made.
+    #[must_use]
+    pub fn embedded_text(&self) -> String {
+        let (content, keywords) = wording_at(self, DateTime::<Utc>::MAX_UTC);
+        embedded_text(content, keywords)
     }
 
     /// The vector of the original wording.

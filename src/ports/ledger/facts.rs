@@ -16,7 +16,10 @@ pub use self::{
     removed::{RemovedStatement, list_removed_statements},
 };
 use super::{episodes::EmbeddedEpisode, flags::FlagStore, jobs::JobFence, rewinds::DirtyMemory};
-use crate::{Page, PageRequest, StoreResult, vectors::IndexPoint};
+use crate::{
+    Page, PageRequest, StoreResult,
+    vectors::{Candidate, IndexPoint, SimilarFactsQuery},
+};
 use colloquy_core::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, PlayerId, TenantId, TurnId, WorldId},
     scope::TenantScope,
@@ -144,6 +147,17 @@ pub struct KeywordFact {
     pub keywords: Vec<String>,
 }
 
+impl KeywordFact {
+    /// Returns the fact with its version, for a cache of bodies.
+    #[must_use]
+    pub fn as_confirmed(&self) -> ConfirmedFact {
+        ConfirmedFact {
+            fact: self.fact,
+            version: self.version,
+        }
+    }
+}
+
 /// A fact that names its subject, reduced to the parts which naming needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamingFact {
@@ -267,6 +281,9 @@ pub struct Reconciliation {
     pub replaced: Vec<FactReplacement>,
     /// Verdicts of a judge that are not stored yet.
     pub verdicts: Vec<JudgedPair>,
+    /// True if a new fact or a request to forget has no vector, because the embedder was away. The memories of the
+    /// extractions are then marked, and compared when they have their vectors.
+    pub lacks_vectors: bool,
 }
 
 impl Reconciliation {
@@ -458,6 +475,11 @@ pub trait ReconciliationStore: Send + Sync {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows>;
+    /// Returns what a complete index would return for this search
+    /// ([`FactIndex::find_similar`](crate::vectors::FactIndex::find_similar)), with exact cosines. Reads every vector of
+    /// the searched memories, so it is for the time in which the index does not answer.
+    async fn find_similar_facts(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>)
+    -> StoreResult<Vec<Candidate>>;
     /// Returns the player's requests to forget, in the extraction's words, from the dialogue's standing turns
     /// `from..=to`.
     async fn list_forget_requests(

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use async_trait::async_trait;
@@ -137,6 +137,8 @@ pub struct WordEmbedder {
     queries: AtomicUsize,
     /// Texts with this word are refused, with all other texts of the same call.
     pub refuses: Mutex<Option<&'static str>>,
+    /// True: no call is answered.
+    away: AtomicBool,
     /// Calls with this word get no answer.
     pub holds: watch::Sender<Option<&'static str>>,
 }
@@ -154,8 +156,13 @@ impl WordEmbedder {
             },
             queries: AtomicUsize::new(0),
             refuses: Mutex::new(None),
+            away: AtomicBool::new(false),
             holds: watch::Sender::new(None),
         }
+    }
+    /// Makes all calls fail, as those of an embedder that cannot be reached, or not any more.
+    pub fn set_away(&self, away: bool) {
+        self.away.store(away, Ordering::SeqCst);
     }
     /// Returns the number of embedded queries.
     pub fn query_count(&self) -> usize {
@@ -168,6 +175,9 @@ impl Embedder for WordEmbedder {
     async fn embed_texts(&self, kind: EmbedAs, texts: &[String]) -> Result<Vec<Vec<f32>>, LlmError> {
         if kind == EmbedAs::Query {
             self.queries.fetch_add(1, Ordering::SeqCst);
+        }
+        if self.away.load(Ordering::SeqCst) {
+            return Err(LlmError::Unavailable("no embedder".to_owned()));
         }
         let refused = *self.refuses.lock();
         if refused.is_some_and(|refused| texts.iter().any(|text| text.contains(refused))) {

@@ -35,10 +35,7 @@ const ASKS: &str = "What fruit do I like?";
 /// Returns whether the last prompt has the fact, and whether the search ran without the index.
 async fn is_found(talk: &TestDialogue<'_>, content: &str) -> (bool, bool) {
     let trace = talk.trace(talk.open.dialogue.head_turn).await;
-    let without_index = trace
-        .notes
-        .iter()
-        .any(|note| note.contains("by words alone, in the ledger"));
+    let without_index = trace.notes.iter().any(|note| note.contains("recall in the ledger"));
     (talk.stage.llm.last_context().contains(content), without_index)
 }
 

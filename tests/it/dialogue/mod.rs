@@ -17,6 +17,7 @@ mod locked_past;
 mod memory;
 mod names;
 mod npc_self_facts;
+mod outages;
 mod overlapping_memories;
 mod player_inventions;
 mod recall;

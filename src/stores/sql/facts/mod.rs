@@ -20,6 +20,7 @@ pub(super) mod pass_facts;
 mod recall;
 pub(super) mod reconciliation;
 mod replacement;
+mod similarity;
 mod timeline;
 mod verdicts;
 

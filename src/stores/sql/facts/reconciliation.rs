@@ -110,7 +110,7 @@ const INSERT_FACT: &str = batch!(
         json_texts_table!("$5"),
         " v"
     ),
-    "INSERT INTO fact_embeddings (tenant, fact, model, vector) VALUES ($1, $2, $28, $29)",
+    "INSERT INTO fact_embeddings (tenant, fact, model, vector) SELECT $1, $2, $28, $29 WHERE LENGTH($29) > 0",
     "INSERT INTO outbox (tenant, fact) VALUES ($1, $2)"
 );
 
@@ -122,6 +122,14 @@ const IS_MEMORY_UNMOVED: &str = concat!(
 );
 /// A mark that was renewed meanwhile stays.
 const CLEAR_DIRTY_MARK: &str = "DELETE FROM unsettled WHERE tenant = $1 AND world = $2 AND audience = $3 AND mark = $4";
+/// Marks a memory for a reconciliation from a moment on. An existing mark is renewed.
+const MARK_MEMORY: &str = concat!(
+    "INSERT INTO unsettled (tenant, world, audience, knowers, private_to, since, mark)
+     VALUES ($1, $2, $3, $4, $5, $6, 1)
+     ON CONFLICT (tenant, world, audience) DO UPDATE SET since = ",
+    sql_least!("unsettled.since", "excluded.since"),
+    ", mark = unsettled.mark + 1"
+);
 const LIFT_INVALIDATIONS: &str = concat!(
     "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'settled' WHERE tenant = $1 AND id ",
     in_json_list!("$2"),
@@ -258,6 +266,9 @@ async fn write_reconciliation(
         insert_fact(connection, tenant, model, fact, fact.valid_at).await?;
         failpoint!("facts.inserted");
     }
+    if result.lacks_vectors {
+        mark_memories(connection, tenant, result).await?;
+    }
     let mut touched = lift_invalidations(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
     // Requests to forget and ended promises may end facts that are learned later from earlier turns.
@@ -344,6 +355,20 @@ async fn store_other_extractions(
     for brought in result.extractions.iter().skip(1) {
         let keeping = bind!(STORE_EXTRACTION; tenant, brought.turn, result.world);
         execute(connection, bind_extraction(keeping, brought)?).await?;
+    }
+    Ok(())
+}
+
+/// Marks the memories of the extractions, because they could not be compared by meaning.
+async fn mark_memories(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {
+    for extraction in &result.extractions {
+        let audience = &extraction.audience;
+        execute!(
+            connection, MARK_MEMORY;
+            tenant, result.world, audience.audience_key(), to_json(&audience.knowers)?, audience.private_to,
+            to_micros(extraction.said_at)
+        )
+        .await?;
     }
     Ok(())
 }
@@ -500,7 +525,7 @@ sqlite_plan_tests! {
             let pass = ["sqlite_autoindex_jobs_1 (tenant=? AND id=?)", "SEARCH turns USING INDEX"];
             assert_searches(PASS_MEMORY_FENCE, &pass).await;
             assert_searches(IS_FENCE_OPEN, &["sqlite_autoindex_jobs_1 (tenant=? AND id=?)"]).await;
-            for statement in [IS_MEMORY_UNMOVED, CLEAR_DIRTY_MARK, LIFT_INVALIDATIONS, INSERT_FLAGS, STORE_EXTRACTION] {
+            for statement in [IS_MEMORY_UNMOVED, CLEAR_DIRTY_MARK, MARK_MEMORY, LIFT_INVALIDATIONS, INSERT_FLAGS, STORE_EXTRACTION] {
                 assert_searches(statement, &[]).await;
             }
             for statement in INSERT_REST.split(';').chain(INSERT_FACT.split(';')) {

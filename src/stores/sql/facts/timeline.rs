@@ -11,7 +11,7 @@ use super::{
     super::statements::fetch_all,
     SqlFactStore, fact_columns, read_fact,
     reconciliation::{guarding_memories, reconcile_memory},
-    verdicts,
+    similarity, verdicts,
 };
 use colloquy_core::{
     ids::{DialogueId, FactId, InvalidationId, NpcId, TurnId, WorldId},
@@ -27,6 +27,7 @@ use colloquy_ports::{
     ledger::facts::{
         Extraction, JudgedPair, MemoryPosition, ReconcileOutcome, Reconciliation, ReconciliationStore, TimelineRows,
     },
+    vectors::{Candidate, SimilarFactsQuery},
 };
 
 /// A condition for ends that count. An end lifted by a person counts for the time until the lift.
@@ -293,6 +294,13 @@ impl ReconciliationStore for SqlFactStore {
             rows.foreign_facts.insert(fact.fact.id, fact.fact);
         }
         Ok(rows)
+    }
+    async fn find_similar_facts(
+        &self,
+        scope: &TenantScope,
+        with: SimilarFactsQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>> {
+        similarity::find_similar_facts(&self.0, scope, with).await
     }
     async fn list_forget_requests(
         &self,

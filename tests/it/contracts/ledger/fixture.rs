@@ -392,6 +392,7 @@ impl<S: LedgerSubject> Fixture<S> {
             flags_kept: Vec::new(),
             replaced: Vec::new(),
             verdicts: Vec::new(),
+            lacks_vectors: false,
         }
     }
 

@@ -1,14 +1,16 @@
 use std::collections::BTreeSet;
 
 use colloquy::{
-    ids::FactId,
+    adapters::in_process::fact_index::{FactIndexOptions, InProcessFactIndex},
+    ids::{FactId, PlayerId},
     memory::{
         fact::{Audience, InvalidReason, Knower, NewFact, Viewpoint},
         keywords::{self, FactTexts},
+        party,
     },
     ports::{
         ledger::facts::{FactPatch, KeywordFact},
-        vectors::IndexPoint,
+        vectors::{FactIndex as _, IndexPoint, MemoryScope, SimilarFactsQuery},
     },
     tenancy::TenantScope,
 };
@@ -288,6 +290,83 @@ pub async fn knower_gets_only_permitted_points<S: LedgerSubject>(f: &Fixture<S>)
         .await
         .unwrap();
     assert!(theirs.is_empty());
+}
+
+/// The ledger's search, compared with an index that has every point.
+pub async fn similar_facts_are_those_of_a_complete_index<S: LedgerSubject>(f: &Fixture<S>) {
+    let player = Some(f.player.clone());
+    let others = Some("p8".parse().unwrap());
+    let guild = Knower::Faction("guild".parse().unwrap());
+    let npc = Knower::Npc(f.npc.clone());
+    let of = |knowers: &[&Knower], private_to: &Option<PlayerId>| Audience {
+        knowers: knowers.iter().map(|knower| (*knower).clone()).collect(),
+        private_to: private_to.clone(),
+    };
+    let audiences = [
+        of(&[&npc], &None),
+        of(&[&npc], &player),
+        of(&[&npc], &others),
+        of(&[&npc, &guild], &None),
+        of(&[&guild], &player),
+        of(&[&Knower::World], &None),
+    ];
+    let vectors = [
+        [1.0, 0.0, 0.0],
+        [0.8, 0.6, 0.0],
+        [0.6, 0.0, 0.8],
+        [-1.0, 0.0, 0.0],
+        [0.0; 3],
+    ];
+    for audience in &audiences {
+        for (vector, subject) in vectors.iter().zip(["player", "Mira", "player", "the player", "player"]) {
+            f.advance_clock();
+            let mut fact = f.sample_fact("said");
+            fact.valid_at = f.now();
+            fact.audience = audience.clone();
+            fact.statement.subject = subject.to_owned();
+            // A fact that was stored while the embedder was away.
+            fact.embedding = vector
+                .iter()
+                .any(|x| *x != 0.0)
+                .then(|| vector.to_vec())
+                .unwrap_or_default();
+            f.create_fact(fact).await;
+        }
+    }
+    let gone = f.create_fact(f.sample_fact("gone")).await;
+    let facts = &f.ledger().facts;
+    let edit = f.audit_edit("fact.remove");
+    facts.remove_fact(&f.scope, gone, None, &edit).await.unwrap();
+    let source = f.subject.points();
+    let index = InProcessFactIndex::new(source, FactIndexOptions::default());
+    let subjects = [party::subject_key("player")];
+    let before = f.now() - chrono::Duration::seconds(8);
+    let mut found = 0;
+    for audience in &audiences {
+        for memories in [MemoryScope::Of(audience), MemoryScope::Overlapping(audience)] {
+            for (subjects, before, min_cosine, limit) in [
+                (None, None, -1.0, 99),
+                (Some(&subjects[..]), None, 0.5, 99),
+                (Some(&subjects[..]), Some(before), -1.0, 2),
+            ] {
+                let with = SimilarFactsQuery {
+                    world: &f.world,
+                    memories,
+                    subjects,
+                    before,
+                    embedding: &[1.0, 0.0, 0.0],
+                    min_cosine,
+                    limit,
+                };
+                let expected = index.find_similar(&f.scope, with).await.unwrap();
+                let of_ledger = facts.find_similar_facts(&f.scope, with).await.unwrap();
+                assert_eq!(of_ledger, expected, "{with:?}");
+                assert!(facts.find_similar_facts(&f.other, with).await.unwrap().is_empty());
+                found += expected.len();
+            }
+        }
+    }
+    assert!(found > 50, "{found}");
 }
 
 pub async fn vectors_of_another_embedder_are_not_read<S: LedgerSubject>(f: &mut Fixture<S>) {

@@ -202,7 +202,7 @@ macro_rules! ledger_contract {
                     authored_objects_are_counted_as_they_come_and_go,
                     authored_objects_written_at_once_keep_the_limit;
                 index: keyword_search_returns_only_permitted_facts, facts_are_reembedded_in_their_own_words, outbox_names_every_changed_fact, index_points_exist_only_for_valid_facts,
-                    index_points_are_paged_by_id, knower_gets_only_permitted_points,
+                    index_points_are_paged_by_id, knower_gets_only_permitted_points, similar_facts_are_those_of_a_complete_index,
                     vectors_of_another_embedder_are_not_read, facts_are_reembedded;
                 backlog: queues_report_length_and_age, ledger_measures_its_waits_and_transactions,
                     grown_tables_are_counted_beside_writers;

@@ -26,6 +26,7 @@ mod rewinds;
 mod saves;
 #[path = "../scenarios.rs"]
 mod scenarios;
+mod taught_meanwhile;
 #[path = "../three_facts.rs"]
 mod three_facts;
 

@@ -78,7 +78,7 @@ async fn ask_for_fruit(rest: &RestClient, session: &str, key: &str) -> (bool, Ve
     let answer = post(rest, &turns_of(session), &line).await;
     let turn = &answer.body["turn"];
     let trace = rest.get(&format!("{}/{turn}/trace", turns_of(session))).await;
-    let by_words = trace["notes"].to_string().contains("by words alone, in the ledger");
+    let by_words = trace["notes"].to_string().contains("recall in the ledger");
     (by_words, trace["candidates"].as_array().unwrap().clone())
 }
 

@@ -1,25 +1,33 @@
-//! Recall without the index: the ledger finds facts by words, importance and age.
+//! Recall while the index is away, or lacks facts of an outage: the ledger finds facts by words, importance and age, and
+//! by meaning among the newest.
 //!
 //! The results are less relevant but equally safe. The ledger enforces validity, audience and privacy, and its
 //! proposals are confirmed like all others.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::HashMap};
 
 use super::RecallRequest;
 use crate::Services;
-use colloquy_memory::keywords::{self, FactTexts};
+use colloquy_core::ids::FactId;
+use colloquy_memory::{
+    keywords::{self, FactTexts},
+    scoring::dot_product,
+};
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::facts::KeywordFact,
+    ledger::facts::{ConfirmedFact, KeywordFact},
     vectors::{Candidate, CandidateLimits, ScoreHint},
 };
 
 /// The number of facts scanned per knower and privacy, newest first. More would slow each turn when the ledger is
 /// busiest.
 const MAX_FACTS_SCANNED: u32 = 1_000;
+/// The number of newest facts whose vectors are compared with the line. A turn then reads few vectors that the node
+/// does not have in its memory.
+const MAX_VECTORS_COMPARED: usize = 256;
 
-/// Returns the candidates by words, importance and age.
-pub(super) async fn propose_by_keywords(
+/// Returns the candidates by words, importance and age, and the nearest of the newest facts, with exact cosines.
+pub(super) async fn propose_from_ledger(
     services: &Services,
     sought: &RecallRequest<'_>,
 ) -> StoreResult<Vec<Candidate>> {
@@ -27,17 +35,74 @@ pub(super) async fn propose_by_keywords(
     let worded = facts
         .list_keyword_facts(sought.scope, sought.viewpoint, sought.at, MAX_FACTS_SCANNED)
         .await?;
+    let newest = match sought.embedding {
+        Some(query) => compare_newest(services, sought, query, &worded).await?,
+        None => HashMap::new(),
+    };
     let (terms, limits) = (sought.terms.clone(), sought.limits);
     // The scan covers up to some thousands of texts, and no dialogue on this thread may wait for it.
-    tokio::task::spawn_blocking(move || {
-        let hints = worded.iter().map(|fact| to_candidate(fact, &terms)).collect();
+    let mut chosen = tokio::task::spawn_blocking(move || {
+        let hints = worded.iter().map(|fact| to_candidate(fact, &terms, &newest)).collect();
         choose_candidates(hints, limits)
     })
     .await
-    .map_err(|error| StoreError::Unavailable(format!("the ledger's facts were not gone through: {error}")))
+    .map_err(|error| StoreError::Unavailable(format!("the ledger's facts were not gone through: {error}")))?;
+    if let Some(query) = sought.embedding {
+        add_cosines(services, sought, query, &mut chosen).await?;
+    }
+    Ok(chosen)
 }
 
-fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights) -> Candidate {
+/// Returns the cosines of the newest facts with the query. Facts without a vector are left out.
+async fn compare_newest(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    query: &[f32],
+    worded: &[KeywordFact],
+) -> StoreResult<HashMap<FactId, f32>> {
+    let mut newest: Vec<&KeywordFact> = worded.iter().collect();
+    newest.sort_by_key(|fact| Reverse((fact.valid_at, fact.fact)));
+    newest.truncate(MAX_VECTORS_COMPARED);
+    let newest: Vec<ConfirmedFact> = newest.into_iter().map(KeywordFact::as_confirmed).collect();
+    read_cosines(services, sought, query, &newest).await
+}
+
+/// Sets the cosines of candidates that were chosen by words or importance.
+async fn add_cosines(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    query: &[f32],
+    chosen: &mut [Candidate],
+) -> StoreResult<()> {
+    let versions = chosen.iter().filter_map(|candidate| {
+        let version = candidate.hint?.version;
+        Some(ConfirmedFact {
+            fact: candidate.fact,
+            version,
+        })
+    });
+    let cosines = read_cosines(services, sought, query, &versions.collect::<Vec<_>>()).await?;
+    for candidate in chosen {
+        candidate.cosine = cosines.get(&candidate.fact).copied().unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Reads the vectors of facts through the cache of bodies.
+async fn read_cosines(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    query: &[f32],
+    facts: &[ConfirmedFact],
+) -> StoreResult<HashMap<FactId, f32>> {
+    let bodies = services.memory_cache.read_bodies(services, sought.scope, facts).await?;
+    let comparable = bodies.iter().filter(|body| body.embedding.len() == query.len());
+    Ok(comparable
+        .map(|body| (body.id, dot_product(query, &body.embedding)))
+        .collect())
+}
+
+fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights, cosines: &HashMap<FactId, f32>) -> Candidate {
     let of_fact = keywords::fact_terms(FactTexts {
         content: &worded.content,
         keywords: &worded.keywords,
@@ -47,7 +112,7 @@ fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights) -> Candidat
     });
     Candidate {
         fact: worded.fact,
-        cosine: 0.0,
+        cosine: cosines.get(&worded.fact).copied().unwrap_or_default(),
         hint: Some(ScoreHint {
             version: worded.version,
             importance: worded.importance,
@@ -57,9 +122,16 @@ fn to_candidate(worded: &KeywordFact, terms: &keywords::TermWeights) -> Candidat
     }
 }
 
-/// Returns the union of the legs. As many further candidates by words replace the leg by meaning.
+/// Returns the union of the legs. Further candidates by words fill the leg by meaning, if few facts have a cosine
+/// above 0.
 fn choose_candidates(mut all: Vec<Candidate>, limits: CandidateLimits) -> Vec<Candidate> {
-    let mut chosen = Vec::new();
+    all.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+    let near = all
+        .iter()
+        .take_while(|candidate| candidate.cosine > 0.0)
+        .count()
+        .min(limits.dense);
+    let mut chosen: Vec<Candidate> = all.drain(..near).collect();
     let mut take = |limit: usize, of: &dyn Fn(&ScoreHint) -> Option<KeywordRank>| {
         all.sort_by_key(|candidate| Reverse((candidate.hint.as_ref().and_then(of), candidate.fact)));
         let worth = all
@@ -68,7 +140,7 @@ fn choose_candidates(mut all: Vec<Candidate>, limits: CandidateLimits) -> Vec<Ca
         let count = worth.count().min(limit);
         chosen.extend(all.drain(..count));
     };
-    take(limits.sparse.saturating_add(limits.dense), &|hint| {
+    take(limits.sparse.saturating_add(limits.dense - near), &|hint| {
         (hint.keyword > 0.0).then(|| KeywordRank(hint.keyword, hint.valid_at.timestamp_micros()))
     });
     take(limits.important, &|hint| {
@@ -159,5 +231,34 @@ mod tests {
         };
         assert_eq!(chosen(&all, by_words), [1, 2]);
         assert_eq!(chosen(&[], CandidateLimits::default()), [0_u128; 0]);
+    }
+
+    #[test]
+    fn nearest_facts_are_proposed_without_a_common_word() {
+        let near = |n, cosine| Candidate {
+            cosine,
+            ..candidate(n, 0.0, 1, 1)
+        };
+        let all = [
+            near(1, 0.9),
+            near(2, 0.7),
+            near(3, 0.2),
+            candidate(4, 0.5, 1, 1),
+            near(5, -0.1),
+        ];
+        let limits = CandidateLimits {
+            dense: 2,
+            sparse: 2,
+            important: 0,
+            recent: 0,
+        };
+        assert_eq!(chosen(&all, limits), [1, 2, 4]);
+        // The rest of the leg by meaning goes to words.
+        let wide = CandidateLimits {
+            dense: 4,
+            sparse: 0,
+            ..limits
+        };
+        assert_eq!(chosen(&all, wide), [1, 2, 3, 4]);
     }
 }

@@ -1,0 +1,181 @@
+//! The index or the embedder is away while players teach: what is told is stored and found meanwhile, and compared as
+//! if nothing had been away.
+
+use colloquy::{
+    dialogue::{jobs, remember},
+    ports::{embedder::Embedder as _, llm::Task, vectors::IndexState},
+};
+use serde_json::json;
+
+use super::{Stage, TestDialogue, liking_fact, statement};
+use crate::support::{QdrantDouble, eventually, run};
+
+const GRAPES: &str = "The player likes grapes.";
+const PLUMS: &str = "The player likes plums.";
+const ASKS: &str = "What fruit do I like?";
+
+/// Says a line whose extraction is a request to forget.
+async fn forget(talk: &mut TestDialogue<'_>, request: &str) {
+    let answer = json!({"facts": [], "forget": [request]}).to_string();
+    talk.stage.llm.queue_text(Task::Extraction, answer);
+    let committed = talk.say_line("Forget that.").await;
+    for job in &committed.jobs {
+        talk.stage.run_job(job).await.unwrap();
+    }
+}
+
+/// Asks, and returns whether the prompt has each fact.
+async fn is_recalled<const N: usize>(talk: &mut TestDialogue<'_>, contents: [&str; N]) -> [bool; N] {
+    talk.say_line(ASKS).await;
+    let prompt = talk.stage.llm.last_context();
+    contents.map(|content| prompt.contains(content))
+}
+
+/// Teaches two likes, the first of them twice, and the end of the second.
+async fn teach_and_repeat(talk: &mut TestDialogue<'_>) {
+    let grapes = liking_fact("grapes", &["fruit"]);
+    talk.say_and_learn("I like grapes", &json!([grapes])).await;
+    talk.say_and_learn("I like plums", &json!([liking_fact("plums", &["fruit"])]))
+        .await;
+    talk.say_and_learn("I do like grapes", &json!([grapes])).await;
+    let end = statement(
+        "like",
+        "plums",
+        "The player does not like plums.",
+        "negative",
+        &["fruit"],
+    );
+    talk.say_and_learn("I do not like plums any more", &json!([end])).await;
+}
+
+/// Returns the valid contents, in order.
+async fn valid_contents(stage: &Stage) -> Vec<String> {
+    let mut valid = stage.valid_contents().await;
+    valid.sort();
+    valid
+}
+
+/// Returns the valid contents of the same story without an outage.
+async fn undisturbed_contents() -> Vec<String> {
+    let stage = Stage::prepare().await;
+    let mut talk = stage.session("p1").await;
+    teach_and_repeat(&mut talk).await;
+    valid_contents(&stage).await
+}
+
+#[test]
+fn turns_teach_while_the_index_is_away_and_nothing_is_double_afterwards() {
+    run(async {
+        let mut double = QdrantDouble::start();
+        let stage = Stage::prepare_on_qdrant(&double.url()).await;
+        let mut talk = stage.session("p1").await;
+        double.stop_serving();
+        talk.say_and_learn("I like rain", &json!([liking_fact("rain", &["weather"])]))
+            .await;
+        teach_and_repeat(&mut talk).await;
+        let mut expected = undisturbed_contents().await;
+        expected.push("The player likes rain.".to_owned());
+        assert_eq!(valid_contents(&stage).await, expected);
+        assert_eq!(is_recalled(&mut talk, [GRAPES, PLUMS]).await, [true, false]);
+
+        double.serve_again();
+        eventually("the outbox is moved", async || {
+            (jobs::relay_outbox(&stage.services).await.unwrap() > 0).then_some(())
+        })
+        .await;
+        assert_eq!(double.points("colloquy"), expected.len());
+        talk.say_and_learn("I like grapes!", &json!([liking_fact("grapes", &["fruit"])]))
+            .await;
+        assert_eq!(
+            valid_contents(&stage).await,
+            expected,
+            "the index finds what it did not have"
+        );
+    });
+}
+
+#[test]
+fn index_without_the_facts_of_an_outage_is_not_searched() {
+    run(async {
+        let mut double = QdrantDouble::start();
+        let stage = Stage::prepare_on_qdrant(&double.url()).await;
+        let mut talk = stage.session("p1").await;
+        double.stop_serving();
+        talk.say_and_learn("I like plums", &json!([liking_fact("plums", &["fruit"])]))
+            .await;
+        assert_eq!(stage.services.index.index_state(), IndexState::Away);
+        double.serve_again();
+        eventually("the index answers", async || {
+            stage.services.index.count_points(&stage.scope).await.ok()
+        })
+        .await;
+        assert_eq!(stage.services.index.index_state(), IndexState::Ready);
+        assert_eq!(double.points("colloquy"), 0);
+        assert_eq!(is_recalled(&mut talk, [PLUMS]).await, [true]);
+        let without_index = async |talk: &TestDialogue<'_>| {
+            let notes = talk.trace(talk.open.dialogue.head_turn).await.notes;
+            notes.iter().any(|note| note.contains("recall in the ledger"))
+        };
+        assert!(without_index(&talk).await);
+        while jobs::relay_outbox(&stage.services).await.unwrap() > 0 {}
+        assert_eq!(is_recalled(&mut talk, [PLUMS]).await, [true]);
+        assert!(!without_index(&talk).await);
+    });
+}
+
+#[test]
+fn facts_are_stored_without_the_embedder_and_compared_when_it_is_back() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let mut talk = stage.session("p1").await;
+        talk.say_and_learn("I like rain", &json!([liking_fact("rain", &["weather"])]))
+            .await;
+        stage.embedder.set_away(true);
+        teach_and_repeat(&mut talk).await;
+        assert_eq!(is_recalled(&mut talk, [GRAPES]).await, [true], "it is found by words");
+        forget(&mut talk, "The player likes rain.").await;
+        // Nothing can be compared yet, and the marks stay.
+        assert!(jobs::embed_backlog(&stage.services).await.is_empty());
+        remember::reconcile_dirty_memories(&stage.services, &stage.scope)
+            .await
+            .unwrap();
+        let marks = stage.services.ledger.rewinds.list_dirty_memories(&stage.scope, 9);
+        assert_eq!(marks.await.unwrap().len(), 1);
+        assert_eq!(stage.valid_contents().await.len(), 5);
+
+        stage.embedder.set_away(false);
+        let scopes = jobs::embed_backlog(&stage.services).await;
+        assert_eq!(scopes, [stage.scope.clone()]);
+        remember::reconcile_dirty_memories(&stage.services, &stage.scope)
+            .await
+            .unwrap();
+        assert_eq!(valid_contents(&stage).await, undisturbed_contents().await);
+        let ledger = &stage.services.ledger;
+        let facts = ledger.facts.list_unembedded(&stage.scope, None, 9).await.unwrap();
+        assert!(facts.is_empty(), "{facts:?}");
+        let model = &stage.embedder.info().model;
+        let episodes = ledger.episodes.list_unembedded(&stage.scope, model, None, 9).await;
+        assert!(episodes.unwrap().is_empty());
+        let marks = ledger.rewinds.list_dirty_memories(&stage.scope, 9).await.unwrap();
+        assert!(marks.is_empty(), "{marks:?}");
+    });
+}
+
+#[test]
+fn fact_taught_without_the_embedder_goes_with_its_turn() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let mut talk = stage.session("p1").await;
+        talk.say_and_learn("I like plums", &json!([liking_fact("plums", &["fruit"])]))
+            .await;
+        stage.embedder.set_away(true);
+        teach_and_repeat(&mut talk).await;
+        talk.rewind(1, None).await;
+        stage.embedder.set_away(false);
+        jobs::embed_backlog(&stage.services).await;
+        remember::reconcile_dirty_memories(&stage.services, &stage.scope)
+            .await
+            .unwrap();
+        assert_eq!(stage.valid_contents().await, [PLUMS]);
+    });
+}

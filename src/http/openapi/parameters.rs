@@ -96,10 +96,9 @@ pub fn merge_flattened_schemas(components: &Value, schema: &mut Value) {
         return;
     };
     let resolved: Vec<Value> = parts.iter().map(|part| resolve(components, part)).collect();
-    if !resolved
-        .iter()
-        .any(|part| part.get("additionalProperties") == Some(&json!(false)))
-    {
+    let is_closed = |part: &Value| part.get("additionalProperties") == Some(&json!(false));
+    let with_fields = resolved.iter().filter(|part| part.get("properties").is_some());
+    if with_fields.count() < 2 || !resolved.iter().any(is_closed) {
         return;
     }
     let mut merged = json!({"type": "object", "properties": {}, "required": []});
@@ -195,15 +194,16 @@ mod tests {
             "View": {"description": "v", "allOf": [{"$ref": "#/components/schemas/Text"},
                 {"type": "object", "required": ["id"], "properties": {"id": {}}}]},
             "Open": {"allOf": [{"type": "object", "properties": {"a": {}}}]},
+            "Described": {"allOf": [{"$ref": "#/components/schemas/Text"}, {"type": "object", "description": "d"}]},
         });
-        let open = schemas["Open"].clone();
+        let open = [schemas["Open"].clone(), schemas["Described"].clone()];
         let components = schemas.clone();
         merge_flattened_schemas(&components, &mut schemas);
         assert_eq!(
             schemas["View"],
             json!({"type": "object", "required": ["name", "id"], "properties": {"name": {}, "id": {}}, "description": "v"})
         );
-        assert_eq!(schemas["Open"], open);
+        assert_eq!([schemas["Open"].clone(), schemas["Described"].clone()], open);
         assert_eq!(schemas["Text"]["additionalProperties"], false);
     }
 }

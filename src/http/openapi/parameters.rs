@@ -7,8 +7,8 @@ const AUTHORED_ID: &str = "^[a-z0-9][a-z0-9_-]{0,63}$";
 const PLAYER_ID: &str = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$";
 /// The part of a generated id after its prefix: a ULID.
 const ULID: &str = "[0-7][0-9A-HJKMNP-TV-Z]{25}";
-/// `*`, or one entity tag.
-const IF_MATCH: &str = r#"^(\*|(W/)?"[!#-~]*")$"#;
+/// An entity tag; a weak one never matches.
+const ENTITY_TAG: &str = r#"^"[!#-~]*"$"#;
 /// Printable ASCII, without blanks at the ends: these are no part of a header's value.
 const IDEMPOTENCY_KEY: &str = "^[!-~]([ -~]{0,126}[!-~])?$";
 
@@ -36,7 +36,12 @@ pub fn complete_parameter(path: &str, parameter: &mut Value) {
         return;
     };
     let rule = match (place, name) {
-        ("header", "If-Match") => json!({"pattern": IF_MATCH, "examples": ["\"1\"", "*"]}),
+        ("header", "If-Match") => {
+            // A header that is missing is no `null`.
+            parameter["schema"] = json!({"anyOf": [{"type": "string", "enum": ["*"]},
+                {"type": "string", "pattern": ENTITY_TAG}]});
+            return;
+        }
         ("header", "If-None-Match") => json!({"enum": ["*"]}),
         ("header", "Idempotency-Key") => pattern(IDEMPOTENCY_KEY),
         ("query", "coalesce_ms") => json!({"maximum": 1_000}),

@@ -198,6 +198,7 @@ impl LedgerBench {
                     },
                     fate: CandidateFate::Used,
                     promise: false,
+                    over: false,
                 })
                 .collect(),
             unlisted_facts: 0,

@@ -34,7 +34,7 @@ pub(super) use self::{
     assembly::{Prompt, PromptMaterial, assemble_prompt},
     attribution::{PromptReader, attribute_statement},
     content_hash::ContentHash,
-    player_identity::player_own_name,
+    player_identity::player_own_names,
     sent::SentPrompts,
     system::state_bounds,
     templates::Template,

@@ -9,6 +9,7 @@ use super::episodes::EpisodeHit;
 use colloquy_core::ids::FactId;
 use colloquy_memory::{
     episode::Episode,
+    fact::Fact,
     insight::Insight,
     summary::{Meeting, MeetingRecap, RemovedText, Summary, tells_removed, without_removed},
 };
@@ -54,6 +55,15 @@ fn outdated_in_history(
         .take(MAX_MARKED)
         .cloned()
         .collect()
+}
+
+/// Leaves out ended promises of whose matter something was removed from memory.
+pub(super) fn retain_unforgotten(all: &[RemovedStatement], mut promises: Vec<Fact>) -> Vec<Fact> {
+    promises.retain(|promise| {
+        let content = &promise.view.content;
+        without_removed(content, &removed_since(all, promise.valid_at)).as_ref() == Some(content)
+    });
+    promises
 }
 
 /// Returns the summaries of a dialogue that began at `began`, in the form that the NPC may tell.

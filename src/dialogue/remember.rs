@@ -6,6 +6,7 @@ mod dirty_memories;
 mod embedding;
 mod extraction;
 mod judge;
+mod known_texts;
 mod manual_edits;
 mod reconcile_backoff;
 mod reconciliation;
@@ -58,6 +59,8 @@ pub(super) struct InjectedMemory {
     /// The texts of `ids` without `promises`, as the prompt had them. Each text names its speaker, and also another
     /// player if the text is about that player.
     pub texts: Vec<String>,
+    /// The lore and the NPC's past of the prompt, which the NPC may retell.
+    pub world: Vec<String>,
     /// The locks of what several listeners may hear: the locks of all prompts of the dialogue so far.
     pub locks: DisclosureLocks,
     /// The locks of what only the player of the turn hears: those of content that the dialogue may have disclosed, and of
@@ -160,7 +163,7 @@ async fn collect_injected(
         injected.past.push(text.to_owned());
         let values = context! { name => escape_untrusted(&said.npc.name), text };
         let text = services.prompts.render(said.npc.language, Template::Past, values)?;
-        injected.texts.push(text);
+        injected.world.push(text);
     }
     if said.turn.player.is_some() {
         injected.is_private = audience.private_to.is_some();
@@ -175,11 +178,7 @@ async fn collect_injected(
     }
     // What an NPC knows is news to the other NPCs.
     if said.turn.player.is_some() {
-        injected.texts.extend(shown);
-        let episodes = trace.episodes.iter().filter_map(|traced| traced.shown.clone());
-        injected.texts.extend(episodes);
-        let insights = trace.insights.iter().filter_map(|traced| traced.shown.clone());
-        injected.texts.extend(insights);
+        injected.world.extend(shown);
     }
     for candidate in &trace.candidates {
         if said.turn.player.is_some() {
@@ -187,6 +186,9 @@ async fn collect_injected(
         }
         if candidate.fate.is_in_prompt() {
             injected.quoted.push(candidate.fact);
+            if candidate.over {
+                continue;
+            }
             // An NPC's own memory is news to the other NPCs.
             if said.turn.player.is_none() {
                 let fact = services.ledger.facts.load_fact(scope, candidate.fact).await?;

@@ -3,6 +3,7 @@
 //! A fact's own row never changes. Duplicates, contradictions, edits and "forget that" are rows of their own, with
 //! their own causes. [`Fact::view`] and [`Fact::invalid`] cache the fold of the rows that stand.
 
+mod promises;
 mod reason;
 
 use std::collections::BTreeSet;
@@ -80,16 +81,6 @@ impl FactKind {
             self,
             Self::Relationship | Self::Goal | Self::Event | Self::Habit | Self::Opinion
         )
-    }
-
-    /// True if a statement of this kind and tense is a promise or a goal: still to be done, and asked about while open.
-    #[must_use]
-    pub fn is_open_promise(self, tense: Tense) -> bool {
-        match self {
-            Self::Goal | Self::Todo => tense != Tense::Past,
-            Self::Decision | Self::Event => tense == Tense::Future,
-            _ => false,
-        }
     }
 
     /// True if every fact of this kind may be in a prompt without a search.
@@ -378,8 +369,8 @@ impl Statement {
     #[must_use]
     pub fn tells_own_name(&self) -> bool {
         let predicate = self.predicate.to_lowercase();
-        let names = ["name", "call", "이름", "불리", "불린", "부르"];
-        self.kind.is_about_oneself()
+        let names = ["name", "call", "이름", "별명", "불리", "불린", "부르"];
+        (self.kind.is_about_oneself() || super::aliases::states_name(self))
             && self.subject == self.speaker
             && super::party::is_player(&self.subject)
             && self.polarity == Polarity::Positive
@@ -390,7 +381,8 @@ impl Statement {
     /// speaker about the speaker alone, may; hearsay may not. Among locked statements only promises and goals may,
     /// because a locked statement in a prompt locks all later facts of the dialogue.
     fn may_stand(&self, is_canon: bool, locks: &DisclosureLocks) -> bool {
-        let stands = self.kind.is_standing() && (is_canon || self.is_about_speaker_alone()) || self.tells_own_name();
+        let reliable = is_canon || self.is_about_speaker_alone() || self.is_promise_of_maker();
+        let stands = self.kind.is_standing() && reliable || self.tells_own_name();
         stands && (locks.is_empty() || self.kind.is_open_promise(self.tense))
     }
 

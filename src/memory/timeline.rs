@@ -28,6 +28,7 @@ pub use self::{
     overlaps::{AudienceOverlap, FactReplacement},
 };
 use super::{
+    agreement,
     aliases::NameAliases,
     fact::{Audience, Fact, InvalidReason, Statement},
     keywords::TermWeights,
@@ -377,10 +378,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 continue;
             }
             if same && injected.contains(&known.id) && !party::is_player(&statement.speaker) {
-                // The NPC repeated its prompt, in the same or other words, which is no news.
-                let original = known.id;
-                self.end_as_echo(new, original, turn, at);
-                return;
+                if !brings_news(statement, &known.statement) {
+                    // The NPC repeated its prompt, in the same or other words.
+                    let original = known.id;
+                    self.end_as_echo(new, original, turn, at);
+                    return;
+                }
+                if statement.speaker != known.statement.speaker {
+                    // The NPC's addition replaces nobody else's words.
+                    continue;
+                }
             }
             match decide_about_old(
                 statement,
@@ -514,6 +521,14 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         }
         settled
     }
+}
+
+/// True if an NPC's repetition of its prompt adds something: a day, a number or a name, or new words for its own promise.
+fn brings_news(new: &Statement, old: &Statement) -> bool {
+    let is_promise = |statement: &Statement| statement.kind.is_open_promise(statement.tense);
+    let renews_promise = is_promise(new) && is_promise(old) && new.speaker == old.speaker;
+    agreement::adds_details(&new.content, &old.content)
+        || renews_promise && !agreement::adds_details(&old.content, &new.content)
 }
 
 /// The turn that stated a fact; `None`: a person wrote or corrected the fact.

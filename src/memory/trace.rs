@@ -93,6 +93,9 @@ pub struct CandidateTrace {
     /// True for a promise or a goal, which the turn's lines may end.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub promise: bool,
+    /// True for a promise that is over. The same promise made again is news.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub over: bool,
 }
 
 /// One considered scenario that the NPC may tell, or of which it may show the tell.

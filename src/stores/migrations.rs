@@ -54,6 +54,7 @@ histories! {
     "0031_tenant_settings"
     "0032_consolidation"
     "0034_authored_sizes"
+    "0038_ended_promises"
     "0040_done_actions"
     "0046_corrected_words"
 }

@@ -65,7 +65,7 @@ pub(super) async fn extract_state(
         player: turn.player.as_ref(),
         cast: &cast,
         // The job does not read the memory.
-        named: None,
+        named: &[],
         state: &state,
         // Only the reply itself asks for actions.
         actions: &[],

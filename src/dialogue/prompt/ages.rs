@@ -53,6 +53,14 @@ impl AgeFormatter<'_> {
         }
     }
 
+    /// Returns today's date in numbers, such as `2026-11-25`, in the calendar of the world.
+    pub(super) fn today_in_numbers(self) -> String {
+        match self.clock {
+            Some(clock) => clock.game_time_now(self.now).date_text(),
+            None => self.now.format("%Y-%m-%d").to_string(),
+        }
+    }
+
     /// Returns the number of a day. Later days have higher numbers.
     pub(super) fn day_of(self, at: DateTime<Utc>) -> i64 {
         match self.clock {

@@ -14,7 +14,7 @@ use super::{
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
     history::{self, HistoryWindow},
-    player_identity::player_own_name,
+    player_identity::player_own_names,
     scenarios::ShownScenarios,
     selection::{FixedParts, PromptSelection, StandingContext},
     system::system_values,
@@ -36,10 +36,11 @@ use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId, SummaryId};
 use colloquy_memory::{
     authored::{Language, Npc, World},
     directive::{DirectiveTrace, SelectedDirectives},
-    fact::Fact,
+    fact::{Fact, Statement},
     game_clock::GameClock,
     insight::Insight,
     packing::{PackingBudget, pack_texts},
+    party,
     secrecy::Secrecy,
     state::WorldState,
     summary::{Meeting, Summary},
@@ -128,7 +129,7 @@ pub(crate) struct PromptMaterial<'a> {
 impl PromptMaterial<'_> {
     /// True if the NPC has talked with the player before, or has heard the player's name from the player.
     fn knows_player(&self) -> bool {
-        let has_name = || player_own_name(self.reader(), self.standing).is_some();
+        let has_name = || !player_own_names(self.reader(), self.standing).is_empty();
         self.meeting.is_some() || !self.history.is_empty() || !self.summaries.is_empty() || has_name()
     }
     pub(super) fn reader(&self) -> PromptReader<'_> {
@@ -469,6 +470,12 @@ fn hash_messages(messages: &[ChatMessage]) -> String {
     to_hexadecimal(&hash.finalize())
 }
 
+/// True if a line may end the statement as a promise: an open promise by its maker's word, or by an author's.
+fn is_promise_to_end(statement: &Statement) -> bool {
+    statement.is_promise_of_maker()
+        || statement.speaker == party::AUTHOR && statement.kind.is_open_promise(statement.tense)
+}
+
 /// Returns the trace of the standing facts in the prompt, and of hits; and the number of these hits.
 fn trace_candidates(
     material: &PromptMaterial<'_>,
@@ -491,7 +498,8 @@ fn trace_candidates(
                     ..super::UNSCORED
                 },
                 fate: selection.standing_fate(fact.id)?,
-                promise: fact.statement.kind.is_open_promise(fact.statement.tense),
+                promise: fact.invalid.is_none() && is_promise_to_end(&fact.statement),
+                over: fact.invalid.is_some(),
             })
         });
     let hits = material.hits.iter().zip(fates).map(|(hit, &fate)| CandidateTrace {
@@ -501,7 +509,8 @@ fn trace_candidates(
         content: hit.body.view.content.clone(),
         score: hit.score,
         fate,
-        promise: hit.body.kind.is_open_promise(hit.body.tense),
+        promise: is_promise_to_end(&hit.body.statement()),
+        over: false,
     });
     // Candidates in the prompt are always traced; of the others, only the best.
     let mut traced: Vec<CandidateTrace> = standing.collect();

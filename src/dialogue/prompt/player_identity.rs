@@ -13,7 +13,7 @@ use super::{
 };
 use crate::turn::TurnError;
 use colloquy_core::ids::FactId;
-use colloquy_memory::fact::Fact;
+use colloquy_memory::{aliases, fact::Fact};
 
 /// Returns the longest run of whole sentences at the end of `text` within `room` tokens. Agreements usually stand at
 /// the end. `None` if not even the last sentence fits.
@@ -23,18 +23,26 @@ fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> 
     starts.get(too_long).map(|start| &text[*start..])
 }
 
-/// Returns the latest fact in which this player states its own name.
-pub(crate) fn player_own_name<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Option<&'f Fact> {
-    standing
-        .iter()
-        .filter(|fact| fact.statement.tells_own_name() && reader.attribution_of_fact(fact) == Attribution::Player)
-        .max_by_key(|fact| (fact.valid_at, fact.id))
+/// The most names of a player in a prompt.
+const MAX_NAMES: usize = 4;
+
+/// Returns the facts in which this player states its own names: the first told first, nicknames and titles last.
+pub(crate) fn player_own_names<'f>(reader: PromptReader<'_>, standing: &'f [Fact]) -> Vec<&'f Fact> {
+    let tells_name = |fact: &&Fact| {
+        fact.invalid.is_none()
+            && fact.statement.tells_own_name()
+            && reader.attribution_of_fact(fact) == Attribution::Player
+    };
+    let mut names: Vec<&Fact> = standing.iter().filter(tells_name).collect();
+    names.sort_by_key(|fact| (aliases::tells_nickname(&fact.statement), fact.valid_at, fact.id));
+    names
 }
 
 /// The selected information about the player. Empty for a stranger.
 #[derive(Default)]
 pub(super) struct PlayerIdentity {
-    name: Option<(FactId, String, u32)>,
+    /// The names, the first told first, each with its tokens.
+    names: Vec<(FactId, String, u32)>,
     /// The time of the last meeting, with tokens.
     met: Option<(DateTime<Utc>, u32)>,
     /// The end of the last summary of their dialogues, with its tokens.
@@ -45,7 +53,7 @@ pub(super) struct PlayerIdentity {
 }
 
 impl PlayerIdentity {
-    /// Selects the parts that fit `budget` and `left`, both in tokens: the name first, the summary cut to the rest.
+    /// Selects the parts that fit `budget` and `left`, both in tokens: the names first, the summary cut to the rest.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
@@ -56,7 +64,7 @@ impl PlayerIdentity {
         let mut room = budget.min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         let mut who = Self::default();
         let reader = material.reader();
-        if let Some(fact) = player_own_name(reader, material.standing) {
+        for fact in player_own_names(reader, material.standing) {
             let text = attribute_to(
                 templates,
                 reader,
@@ -67,9 +75,9 @@ impl PlayerIdentity {
             let remark = material.remark_for_knowers(&fact.audience.knowers);
             let text = remark.add_to(templates, material, text)?;
             let tokens = count(&text) + ITEM_TOKENS;
-            if tokens <= room {
+            if tokens <= room && who.names.len() < MAX_NAMES {
                 room -= tokens;
-                who.name = Some((fact.id, text, tokens));
+                who.names.push((fact.id, text, tokens));
             } else {
                 who.dropped += 1;
             }
@@ -95,12 +103,12 @@ impl PlayerIdentity {
     }
 
     pub(super) fn tokens(&self) -> u32 {
-        self.name.as_ref().map_or(0, |name| name.2)
+        self.names.iter().map(|name| name.2).sum::<u32>()
             + self.met.map_or(0, |met| met.1)
             + self.summary.as_ref().map_or(0, |summary| summary.1)
     }
     pub(super) const fn is_empty(&self) -> bool {
-        self.name.is_none() && self.met.is_none() && self.summary.is_none()
+        self.names.is_empty() && self.met.is_none() && self.summary.is_none()
     }
     pub(super) const fn is_dated(&self) -> bool {
         self.met.is_some()
@@ -112,19 +120,19 @@ impl PlayerIdentity {
     pub(super) fn summary(&self) -> Option<&str> {
         self.summary.as_ref().map(|summary| summary.0.as_str())
     }
-    /// The fact with the name, if selected.
-    pub(super) fn name_fact(&self) -> Option<FactId> {
-        self.name.as_ref().map(|name| name.0)
+    /// The facts with the selected names.
+    pub(super) fn name_facts(&self) -> impl Iterator<Item = FactId> {
+        self.names.iter().map(|name| name.0)
     }
-    /// Drops the summary, then the meeting, then the name. Returns `false` if all are already gone.
+    /// Drops the summary, then the meeting, then the names, the last first. Returns `false` if all are already gone.
     pub(super) fn drop_least_important(&mut self) -> bool {
-        let shrunk = self.summary.take().is_some() || self.met.take().is_some() || self.name.take().is_some();
+        let shrunk = self.summary.take().is_some() || self.met.take().is_some() || self.names.pop().is_some();
         self.dropped += usize::from(shrunk);
         shrunk
     }
 
     pub(super) fn add_content(&self, hash: &mut ContentHash) {
-        if let Some((_, name, _)) = &self.name {
+        for (_, name, _) in &self.names {
             hash.add_text(name);
         }
         for at in [self.met.map(|met| met.0), self.summed_up_before].into_iter().flatten() {
@@ -149,14 +157,14 @@ impl PlayerIdentity {
             .summed_up_before
             .map(|at| ages.describe_age(templates, at))
             .transpose()?;
-        let name = self.name.as_ref().map(|name| name.1.as_str());
+        let names: Vec<Value> = self.names.iter().map(|name| name.1.as_str().into()).collect();
         let remark = material.remark_for_earlier_talk();
         let summary = self.summary.as_ref().map(|summary| summary.0.clone());
         let summary = summary
             .map(|text| remark.add_to(templates, material, text))
             .transpose()?;
         Ok(context! {
-            name => name.unwrap_or_default(), ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
+            names, ago => ago.unwrap_or_default(), summary => summary.unwrap_or_default(),
             before => before.unwrap_or_default(),
         })
     }

@@ -29,6 +29,8 @@ use crate::{
 use colloquy_core::ids::{FactId, ScenarioId, SummaryId};
 use colloquy_memory::{
     authored::Language,
+    fact::FactKind,
+    party,
     trace::{CandidateFate, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace},
 };
 use colloquy_ports::{
@@ -39,7 +41,7 @@ use colloquy_ports::{
 /// The maximum length of all world-state lines, in characters.
 const MAX_WORLD_CHARS: usize = 600;
 /// The maximum number of headings for facts and world state.
-const MAX_HEADINGS: u32 = 8;
+const MAX_HEADINGS: u32 = 10;
 
 struct SummaryItem {
     id: SummaryId,
@@ -79,7 +81,7 @@ impl StandingContext {
         let who = PlayerIdentity::select_fitting(templates, material, budgets.acquaintance_tokens, left, count)?;
         left = left.saturating_sub(who.tokens());
         let mut facts = StandingFacts::select_fitting(templates, material, budgets, &mut left, count)?;
-        facts.state_ids.extend(who.name_fact());
+        facts.state_ids.extend(who.name_facts());
         let mut standing = Self {
             facts,
             who,
@@ -137,9 +139,9 @@ impl StandingContext {
     }
     /// Drops the least important part of the player's identity.
     fn drop_least_of_identity(&mut self) -> bool {
-        let name = self.who.name_fact();
+        let last = self.who.name_facts().last();
         let shrunk = self.who.drop_least_important();
-        if let Some(name) = name.filter(|_| self.who.name_fact().is_none()) {
+        if let Some(name) = last.filter(|last| self.who.name_facts().all(|name| name != *last)) {
             self.facts.state_ids.remove(&name);
         }
         shrunk
@@ -387,7 +389,13 @@ impl PromptSelection {
         material: &PromptMaterial<'_>,
     ) -> Result<String, TurnError> {
         let ages = material.ages();
-        let facts = self.memories_in_order(material).into_iter().map(|(hit, text)| {
+        // What authors wrote holds regardless of its date.
+        let (authored, told): (Vec<_>, Vec<_>) = self
+            .memories_in_order(material)
+            .into_iter()
+            .partition(|(hit, _)| hit.speaker == party::AUTHOR && hit.kind != FactKind::Event);
+        let known: Vec<Value> = authored.iter().map(|(_, text)| (*text).into()).collect();
+        let facts = told.into_iter().map(|(hit, text)| {
             let ago = ages.describe_age(templates, hit.valid_at)?;
             Ok(context! { text, ago, turn => self.turn_number(material, hit) })
         });
@@ -425,7 +433,7 @@ impl PromptSelection {
         let insights = self.insights.template_values(templates, material)?;
         let corrections = self.standing.corrections.template_values();
         let values = context! {
-            corrections, today, witnesses, facts, world_state, overheard, past, lore, tells, episodes, insights,
+            corrections, today, witnesses, facts, known, world_state, overheard, past, lore, tells, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;

@@ -17,14 +17,17 @@ use super::{
     templates::Templates,
 };
 use crate::{settings::PromptSettings, turn::TurnError};
-use colloquy_core::ids::FactId;
+use colloquy_core::ids::{FactId, PlayerId};
 use colloquy_memory::{
-    fact::{Cause, Fact},
+    agreement,
+    fact::{Cause, Fact, InvalidReason},
     party,
 };
 
 /// The characters of a list item besides its text: the bullet, its age, the line end.
 const FRAME_CHARS: usize = 16;
+/// The most ended promises in a prompt, the last that ended.
+const MAX_ENDED_PROMISES: usize = 4;
 /// One in this many characters of the state block is reserved for promises and goals.
 const PROMISE_SHARE: usize = 3;
 
@@ -34,10 +37,29 @@ enum StateSection {
     Canon,
     /// Open promises and goals of the player or the NPC.
     Promises,
+    /// What the NPC told the player to do, and is still to be done.
+    Duties,
+    /// The last promises and goals that ended: kept, given up, or not kept in time.
+    EndedPromises,
     /// Statements of the player about itself.
     AboutPlayer,
     /// Statements of the NPC about itself.
     AboutNpc,
+}
+
+impl StateSection {
+    const ALL: [Self; 6] = [
+        Self::Canon,
+        Self::Promises,
+        Self::Duties,
+        Self::EndedPromises,
+        Self::AboutPlayer,
+        Self::AboutNpc,
+    ];
+
+    const fn has_promises(self) -> bool {
+        matches!(self, Self::Promises | Self::Duties | Self::EndedPromises)
+    }
 }
 
 struct PinnedItem {
@@ -50,8 +72,12 @@ struct StateEntry {
     fact: FactId,
     block: StateSection,
     text: String,
-    /// The time of the statement; `None` if undated.
+    /// The time of the statement, or of the end of a promise; `None` if undated.
     said_at: Option<DateTime<Utc>>,
+    /// True for an open promise whose day has passed.
+    is_overdue: bool,
+    /// How a promise ended.
+    end: Option<InvalidReason>,
     tokens: u32,
 }
 
@@ -109,12 +135,18 @@ impl StandingFacts {
         };
         // Promises go first, so that other facts cannot take their room. Each group may use room that the other
         // leaves.
-        let (promises, others): (Vec<_>, Vec<_>) = material
+        let (mut promises, others): (Vec<_>, Vec<_>) = material
             .standing
             .iter()
             .filter(|fact| !standing.pinned_ids.contains(&fact.id))
             .filter_map(|fact| Some((fact, section_of(material, fact)?)))
-            .partition(|(_, block)| *block == StateSection::Promises);
+            .partition(|(_, block)| block.has_promises());
+        let mut ended: Vec<_> = promises
+            .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
+            .collect();
+        ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
+        // Open promises go before ended promises.
+        promises.extend(ended.into_iter().take(MAX_ENDED_PROMISES));
         let (mut kept, mut put_off) = (Vec::new(), Vec::new());
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
         let mut concluded: HashSet<FactId> = HashSet::new();
@@ -157,7 +189,7 @@ impl StandingFacts {
     ) -> Result<(), TurnError> {
         let mut slot = slot.min(*left);
         let reader = material.reader();
-        let may_be = |fact: &&Fact| fact.view.pinned && can_be_pinned(material, fact);
+        let may_be = |fact: &&Fact| fact.view.pinned && fact.invalid.is_none() && can_be_pinned(material, fact);
         for fact in material.standing.iter().filter(may_be) {
             let word = reader.attribution_of_fact(fact);
             let text = attribute_to(templates, reader, word, &fact.statement.subject, &fact.view.content)?;
@@ -187,13 +219,7 @@ impl StandingFacts {
     }
     /// Returns the number of headings.
     pub(super) fn heading_count(&self) -> u32 {
-        let blocks = [
-            StateSection::Canon,
-            StateSection::Promises,
-            StateSection::AboutPlayer,
-            StateSection::AboutNpc,
-        ];
-        let blocks = blocks.map(|block| self.state.iter().any(|entry| entry.block == block));
+        let blocks = StateSection::ALL.map(|block| self.state.iter().any(|entry| entry.block == block));
         let blocks = blocks.into_iter().map(u32::from).sum::<u32>();
         blocks + u32::from(!self.pinned.is_empty())
     }
@@ -237,6 +263,8 @@ impl StandingFacts {
             if let Some(at) = entry.said_at {
                 hash.add_time(at);
             }
+            hash.add_number(u32::from(entry.is_overdue));
+            hash.add_text(entry.end.map(InvalidReason::as_str).unwrap_or_default());
         }
     }
 
@@ -249,13 +277,17 @@ impl StandingFacts {
                 .into_iter()
                 .map(|entry| {
                     let ago = entry.said_at.map(|at| ages.describe_age(templates, at)).transpose()?;
-                    Ok(context! { text => entry.text.as_str(), ago => ago.unwrap_or_default() })
+                    let end = entry.end.map(InvalidReason::as_str).unwrap_or_default();
+                    let (text, overdue) = (entry.text.as_str(), entry.is_overdue);
+                    Ok(context! { text, overdue, end, ago => ago.unwrap_or_default() })
                 })
                 .collect::<Result<Vec<Value>, TurnError>>()
         };
         Ok(context! {
             canon => values(StateSection::Canon)?,
             promises => values(StateSection::Promises)?,
+            duties => values(StateSection::Duties)?,
+            ended => values(StateSection::EndedPromises)?,
             told => values(StateSection::AboutPlayer)?,
             own => values(StateSection::AboutNpc)?,
         })
@@ -282,8 +314,20 @@ fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection
     let statement = &fact.statement;
     let is_mutable = statement.kind.is_mutable_state();
     let is_promise = statement.kind.is_open_promise(statement.tense);
-    let word = material.reader().attribution_of_fact(fact);
+    let reader = material.reader();
+    let word = reader.attribution_of_fact(fact);
+    let is_of_reader = |name: &str| party::owner_id(name) == reader.player.map(PlayerId::as_str);
+    if let Some(end) = &fact.invalid {
+        let is_between_both = matches!(word, Attribution::Player | Attribution::NpcItself)
+            && statement.is_promise_of_maker()
+            && (!party::is_player(&statement.subject) || is_of_reader(&statement.subject));
+        return (is_between_both && InvalidReason::ENDS_OF_PROMISES.contains(&end.reason))
+            .then_some(StateSection::EndedPromises);
+    }
     match word {
+        Attribution::NpcItself if statement.is_promise_of_maker() && statement.subject != statement.speaker => {
+            is_of_reader(&statement.subject).then_some(StateSection::Duties)
+        }
         Attribution::Canon => is_mutable.then_some(StateSection::Canon),
         Attribution::Player | Attribution::NpcItself if !statement.is_about_speaker_alone() => None,
         Attribution::Player | Attribution::NpcItself if is_promise => Some(StateSection::Promises),
@@ -299,6 +343,11 @@ fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
     remark.with_dead(material.state, spoken, fact.valid_at)
 }
 
+/// True if the last day that a promise names has passed, by the clock of the world.
+fn is_overdue(material: &PromptMaterial<'_>, content: &str) -> bool {
+    agreement::is_overdue(content, &material.ages().today_in_numbers())
+}
+
 fn render_entry(
     templates: &Templates,
     material: &PromptMaterial<'_>,
@@ -309,10 +358,12 @@ fn render_entry(
     let (reader, subject, content) = (material.reader(), &fact.statement.subject, &fact.view.content);
     let text = match block {
         // The headings of these sections name the source.
-        StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc => {
+        StateSection::Canon | StateSection::AboutPlayer | StateSection::AboutNpc | StateSection::Duties => {
             render_statement(templates, reader, subject, content)?
         }
-        StateSection::Promises => attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?,
+        StateSection::Promises | StateSection::EndedPromises => {
+            attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?
+        }
     };
     let text = remark_on(material, fact).add_to(templates, material, text)?;
     // An author's statement holds regardless of its date.
@@ -322,6 +373,8 @@ fn render_entry(
         block,
         tokens: count(&text) + ITEM_TOKENS,
         text,
-        said_at: is_dated.then_some(fact.valid_at),
+        said_at: is_dated.then_some(fact.invalid.as_ref().map_or(fact.valid_at, |end| end.at)),
+        is_overdue: fact.invalid.is_none() && block.has_promises() && is_overdue(material, content),
+        end: fact.invalid.as_ref().map(|end| end.reason),
     })
 }

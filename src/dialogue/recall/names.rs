@@ -54,5 +54,8 @@ pub(crate) async fn merge_open_names(
 }
 
 fn naming_of(fact: &NamingFact) -> NameAssertion<'_> {
-    NameAssertion::from_speaker(&fact.speaker, fact.authored, &fact.subject, &fact.name)
+    NameAssertion {
+        nickname: fact.nickname,
+        ..NameAssertion::from_speaker(&fact.speaker, fact.authored, &fact.subject, &fact.name)
+    }
 }

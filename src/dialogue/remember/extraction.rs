@@ -4,7 +4,11 @@ use minijinja::context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{InjectedMemory, embedding::embed_learned};
+use super::{
+    InjectedMemory,
+    embedding::embed_learned,
+    known_texts::{TurnWords, end_of_line},
+};
 use crate::{
     Services,
     episodes::plain_episode,
@@ -228,6 +232,7 @@ async fn render_prompt(
         .iter()
         .flat_map(|turn| lines_of(turn, &scene, npc.language))
         .collect();
+    let words = TurnWords::of_turn(said);
     let template = match turn.player {
         Some(_) => Template::Extraction,
         None => Template::ConversationExtraction,
@@ -237,8 +242,9 @@ async fn render_prompt(
         line => escape_untrusted(&turn.player_text),
         listeners => scene.other_names(&npc.id),
         reply,
-        known => &injected.texts,
-        open => injected.open_promises(),
+        known => injected.known_for(&words),
+        world => injected.world_for(&words),
+        open => injected.open_promises(&date),
         subjects => &injected.subjects,
         before,
         date,
@@ -249,9 +255,10 @@ async fn render_prompt(
 }
 
 impl InjectedMemory {
-    /// Returns the open promises as the prompt shows them.
-    fn open_promises(&self) -> Vec<String> {
-        self.promises.iter().map(|(_, text)| text.clone()).collect()
+    /// Returns the open promises as the prompt shows them on a date, such as `2026-11-25`.
+    fn open_promises(&self, date: &str) -> Vec<minijinja::Value> {
+        let shown = |text: &String| context! { text, overdue => agreement::is_overdue(text, date) };
+        self.promises.iter().map(|(_, text)| shown(text)).collect()
     }
 }
 
@@ -267,7 +274,7 @@ fn lines_of(turn: &BufferedTurn, scene: &Scene, language: Language) -> impl Iter
 }
 
 fn spoken_line(name: &str, text: &str) -> String {
-    format!("{name}: {}", escape_untrusted(text))
+    format!("{name}: {}", escape_untrusted(&end_of_line(text)))
 }
 
 /// Returns the model's episode, or a plain line if the model gave none.

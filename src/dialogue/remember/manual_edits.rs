@@ -11,7 +11,7 @@ use colloquy_memory::{
     fact::{Audience, Cause, Fact, FactKind, Importance, NewFact, Statement},
     locks::DisclosureLocks,
     party::AUTHOR,
-    timeline,
+    reconcile, timeline,
 };
 use colloquy_ports::{StoreError, ledger::audit::Edit, llm::LlmError, vectors::MemoryScope};
 
@@ -48,7 +48,7 @@ pub async fn write_manual_fact(
     fact: ManualFact,
     edit: &Edit,
 ) -> Result<Fact, ManualEditError> {
-    let statement = Statement {
+    let mut statement = Statement {
         polarity: agreement::polarity_of(&fact.content),
         tense: agreement::tense_of(&fact.content),
         speaker: AUTHOR.to_owned(),
@@ -61,6 +61,10 @@ pub async fn write_manual_fact(
         importance: fact.importance,
         pinned: fact.pinned,
     };
+    // An author names the kind. An allergy is pinned as one that a player told.
+    if statement.kind == FactKind::Constraint {
+        reconcile::boost_if_vital(&mut statement);
+    }
     let embedding = embed_text(services, scope, statement.embedded_text()).await?;
     let new = NewFact {
         id: services.ids.next_id(),

@@ -34,7 +34,7 @@ pub(super) struct NeighbourQuery<'a> {
     /// The keys of the subjects. `None`: any subject.
     subjects: Option<Vec<String>>,
     vector: &'a [f32],
-    /// True if the statement names a topic. Facts of one topic are compared at any distance.
+    /// True if the statement names a topic or promises something. Facts of one matter are compared at any distance.
     names_topic: bool,
 }
 
@@ -47,7 +47,7 @@ impl<'a> NeighbourQuery<'a> {
     /// Builds the same query with all the subject's keys.
     fn for_statement_keys(statement: &Statement, keys: Vec<String>, vector: &'a [f32]) -> Self {
         Self {
-            names_topic: StatementFeatures::from_statement(statement).first_topic().is_some(),
+            names_topic: StatementFeatures::from_statement(statement).is_compared_at_any_distance(),
             ..Self::for_subjects(keys, vector)
         }
     }

@@ -70,10 +70,10 @@ pub(super) async fn commit_reply(
     let turn = turn_of(services, input, &spoken, committed_seq);
     let mut notes = Vec::new();
     let block = spoken.reply.state_block.as_ref();
-    let named = spoken.gathered.known_player_name(input);
+    let named = spoken.gathered.known_player_names(input);
     let eligible = &spoken.gathered.actions.offered(&spoken.prompt);
     let (changes, asked, unreadable) =
-        read_state_changes(services, input, named, (block, eligible), &mut notes).await?;
+        read_state_changes(services, input, &named, (block, eligible), &mut notes).await?;
     let actions = actions::new_actions(services, input, &turn, &asked, &mut notes);
     // A reply without a state block changes nothing, unless its model is known to leave the block out. A cut reply without
     // a block changes nothing either. Otherwise the player would choose when a model looks for state changes.
@@ -217,7 +217,7 @@ fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Ut
 async fn read_state_changes(
     services: &Services,
     input: &TurnInput,
-    named: Option<&str>,
+    named: &[&str],
     (block, eligible): (Option<&StateBlock>, &[ActionRule]),
     notes: &mut Vec<String>,
 ) -> Result<(Vec<StateChange>, Vec<RequestedAction>, bool), TurnError> {
@@ -274,7 +274,7 @@ pub(crate) struct StateBlockContext<'a> {
     /// The NPCs that take part; empty in a session with one NPC.
     pub cast: &'a [SceneMember],
     /// The player's name, as the NPC knows it.
-    pub named: Option<&'a str>,
+    pub named: &'a [&'a str],
     /// The present state of the world.
     pub state: &'a WorldState,
     /// The actions for which the block may ask.
@@ -370,7 +370,7 @@ pub(crate) async fn parse_state_block(
     let StateBlockContext {
         world,
         npc,
-        named: players_name,
+        named: player_names,
         state,
         ..
     } = *by;
@@ -418,8 +418,9 @@ pub(crate) async fn parse_state_block(
             .iter()
             .any(|known| normalise_text(known) == normalise_text(name))
     };
-    let players_name = players_name.filter(|name| !is_somebody_else(name));
-    rules.player_names.extend(players_name.map(str::to_owned));
+    let own_names = player_names.iter().filter(|name| !is_somebody_else(name));
+    let own_names: Vec<String> = own_names.map(|name| (*name).to_owned()).collect();
+    rules.player_names.extend(own_names);
     Ok(block.parse_changes(&npc.name, &rules))
 }
 

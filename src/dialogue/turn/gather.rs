@@ -110,15 +110,15 @@ impl GatheredContext {
         input.greeting_words().filter(|_| always || self.meeting.is_none())
     }
 
-    /// Returns the player's name as the NPC knows it, if the player has told a name.
-    pub(crate) fn known_player_name(&self, input: &TurnInput) -> Option<&str> {
+    /// Returns the names that the player has told the NPC, the first told first.
+    pub(crate) fn known_player_names(&self, input: &TurnInput) -> Vec<&str> {
         let reader = PromptReader {
             language: input.npc.language,
             npc: &input.npc.name,
             player: input.player.as_ref(),
         };
-        let told = prompt::player_own_name(reader, &self.standing)?;
-        Some(told.statement.object.as_str())
+        let told = prompt::player_own_names(reader, &self.standing).into_iter();
+        told.map(|fact| fact.statement.object.as_str()).collect()
     }
 
     /// Assembles the prompt from the gathered context.
@@ -228,8 +228,13 @@ pub(super) async fn gather_timed(
     let mut calls: Vec<CallTrace> = recalled.call.take().into_iter().collect();
     calls.extend(classified.call.take());
     recalled.notes.extend(classified.note_of_failure(classify));
-    let StandingMemory { facts, taken_out, .. } = std::mem::take(&mut recalled.standing);
-    let gone = taken_out;
+    let StandingMemory {
+        mut facts,
+        taken_out: gone,
+        ended_promises,
+        ..
+    } = std::mem::take(&mut recalled.standing);
+    facts.extend(redaction::retain_unforgotten(&gone, ended_promises));
     let standing = locks::filter_open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
         recalled.keep_facts_for_greeting();

@@ -169,7 +169,7 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     }
     let silent = silent_terms(
         gathered
-            .known_player_name(input)
+            .known_player_names(input)
             .into_iter()
             .chain([input.npc.name.as_str()]),
     );

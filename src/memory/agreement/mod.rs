@@ -11,7 +11,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 use self::numbers::{TextPiece, split_pieces};
 use super::{
     fact::{Polarity, Statement, Tense},
-    keywords::{ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise_text, singular_of},
+    keywords::{self, ends_in_l, is_hangul, is_past_syllable, korean_stem, normalise_text, singular_of},
     text::{WordList, word_list},
 };
 
@@ -71,6 +71,48 @@ pub fn numbers_in(text: &str) -> BTreeSet<String> {
             TextPiece::Word(_) => None,
         })
         .collect()
+}
+
+/// True if a text has a day, a number or a name that `other` lacks. Names are recognised by their capital letters.
+#[must_use]
+pub fn adds_details(text: &str, other: &str) -> bool {
+    let lacks = |details: &BTreeSet<String>, others: &BTreeSet<String>| !details.is_subset(others);
+    if lacks(&days_and_numbers(text), &days_and_numbers(other)) {
+        return true;
+    }
+    let words: BTreeSet<String> = split_words(other).into_iter().collect();
+    let names = keywords::proper_nouns(text);
+    let mut parts = names.iter().flat_map(|name| split_words(name));
+    parts.any(|part| !words.contains(&part) && !words.contains(&format!("{part}'s")))
+}
+
+/// The days of a text, each whole, and its other numbers.
+fn days_and_numbers(text: &str) -> BTreeSet<String> {
+    let (mut found, mut rest) = (BTreeSet::new(), text.to_owned());
+    for day in days_in(text) {
+        rest = rest.replace(day, " ");
+        found.insert(day.to_owned());
+    }
+    found.extend(numbers_in(&rest));
+    found
+}
+
+/// The days of a text, written as `2026-11-25`, in order. A year may have more digits.
+pub fn days_in(text: &str) -> impl Iterator<Item = &str> {
+    let runs = text.split(|c: char| !c.is_ascii_digit() && c != '-');
+    runs.filter(|run| {
+        let parts: Vec<usize> = run.split('-').map(str::len).collect();
+        matches!(parts.as_slice(), [year, 2, 2] if *year >= 4)
+    })
+}
+
+/// True if the last day in a text is before `today`. Both are written as `2026-11-25`.
+#[must_use]
+pub fn is_overdue(text: &str, today: &str) -> bool {
+    // Years have four digits or more.
+    let order = |day: &str| (day.len(), day.to_owned());
+    let last = days_in(text).map(order).max();
+    last.is_some_and(|last| last < order(today))
 }
 
 /// The comparable words of a text: stems without articles, particles and plurals, with numbers in digits.
@@ -355,6 +397,47 @@ mod tests {
                 "{a:?} {b:?}"
             );
         }
+    }
+
+    #[test]
+    fn details_are_days_numbers_and_names() {
+        for (text, other, adds) in [
+            ("Voss sails on 0212-02-25.", "Voss sails when the fever lifts.", true),
+            ("Voss sails on 0212-02-25.", "Voss sails on 0212-02-26.", true),
+            ("Voss sails when the fever lifts.", "Voss sails on 0212-02-25.", false),
+            ("Voss takes the player to Morrow.", "Voss takes the player along.", true),
+            (
+                "Voss takes the player to Morrow.",
+                "To Morrow Voss takes the player.",
+                false,
+            ),
+            ("플레이어는 귤 세 개를 준다.", "플레이어는 귤을 준다.", true),
+            (
+                "플레이어는 2024-04-25까지 책을 돌려준다.",
+                "플레이어는 책을 돌려준다.",
+                true,
+            ),
+            (
+                "플레이어는 책을 돌려준다.",
+                "플레이어는 2024-04-25까지 책을 돌려준다.",
+                false,
+            ),
+        ] {
+            assert_eq!(adds_details(text, other), adds, "{text} / {other}");
+        }
+        for (text, overdue) in [
+            ("Voss sails on 0212-02-14.", true),
+            ("Voss sails on 0212-02-15.", false),
+            ("Voss sails on 0212-02-14 or 0212-02-20.", false),
+            ("Voss sails.", false),
+            ("책을 0212-02-10까지 돌려준다.", true),
+        ] {
+            assert_eq!(is_overdue(text, "0212-02-15"), overdue, "{text}");
+        }
+        assert_eq!(
+            days_in("on 0212-02-15 (until 12024-11-01), 1-2-3").collect::<Vec<_>>(),
+            ["0212-02-15", "12024-11-01"]
+        );
     }
 
     #[test]

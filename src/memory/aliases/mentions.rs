@@ -1,6 +1,9 @@
 //! The people in a line, found by the names that a memory knows: "Anna", "my sister", "내 동생이".
 
-use std::{collections::BTreeSet, sync::LazyLock};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
 
 use super::NameAliases;
 use crate::{
@@ -38,6 +41,7 @@ impl NameAliases {
             return found;
         }
         let line = LineWords::parse_line(line, self, spoken);
+        let short = self.short_names();
         for group in &self.0 {
             if line
                 .listener
@@ -47,11 +51,45 @@ impl NameAliases {
                 continue;
             }
             let (said, others): (Vec<_>, Vec<_>) = group.iter().partition(|(key, _)| line.mentions_key(key));
-            if !said.is_empty() {
+            let in_short = || {
+                let mut names = short.iter().filter(|(_, key)| group.contains_key(**key));
+                names.any(|(part, _)| is_distinctive_name(part) && line.name_ends(part).next().is_some())
+            };
+            if !said.is_empty() || in_short() {
                 found.extend(others.into_iter().filter_map(|(key, name)| search_words(key, name)));
             }
         }
         found
+    }
+
+    /// The parts of full names by which people are called, each with the key of the full name: "ida" and "marrable" of
+    /// "ida marrable", 민수 of 김민수. A part of several people's names, or a part that is itself a name, is left out.
+    fn short_names(&self) -> BTreeMap<&str, &str> {
+        let mut parts: BTreeMap<&str, Option<&str>> = BTreeMap::new();
+        for group in &self.0 {
+            let is_person = group.keys().any(|key| party::is_player(key) || key.contains('/'));
+            for key in group.keys().filter(|key| !key.contains('/') && !party::is_player(key)) {
+                for part in parts_of_name(key, is_person) {
+                    let of_key = parts.entry(part).or_insert(Some(key.as_str()));
+                    *of_key = of_key.filter(|other| group.contains_key(*other));
+                }
+            }
+        }
+        let is_name = |part: &str| self.0.iter().any(|group| group.contains_key(part));
+        let unique = parts.into_iter().filter_map(|(part, key)| Some((part, key?)));
+        unique.filter(|(part, _)| !is_name(part)).collect()
+    }
+}
+
+/// The parts of a full name. A name of two Latin words has parts only if its bearer is a person: the inn in "Lantern Inn"
+/// may be any inn.
+fn parts_of_name(key: &str, is_person: bool) -> Vec<&str> {
+    if let Some(given) = keywords::korean_given_name(key) {
+        return vec![given];
+    }
+    match key.split_once(' ') {
+        Some((first, last)) if is_person && !last.contains(' ') && key.is_ascii() => vec![first, last],
+        _ => Vec::new(),
     }
 }
 
@@ -183,7 +221,10 @@ fn is_long_korean(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{NameAssertion, tests::told},
+        super::{
+            NameAssertion,
+            tests::{nicknamed, told},
+        },
         *,
     };
 
@@ -256,6 +297,31 @@ mod tests {
         ] {
             assert_eq!(spoken_of(&names, line), others, "{line}");
         }
+    }
+
+    #[test]
+    fn full_name_is_mentioned_by_its_parts_unless_several_share_them() {
+        let names = [
+            told("player:p7", "Ida Marrable"),
+            told("player:p7's cousin", "Piet Marrable"),
+            told("The Lantern Inn", "Old House"),
+            told("player:p7의 친구", "김민수"),
+            nicknamed("박정호", "곰쌤"),
+        ];
+        for (line, others) in [
+            ("Has anybody asked for Ida?", &["Ida Marrable"][..]),
+            ("How is Piet?", &["Piet Marrable", "cousin"]),
+            ("a house of the Marrables, Marrable", &[]),
+            ("an inn, a house", &[]),
+            ("민수한테 들켰어요", &["김민수", "친구"]),
+            ("정호 선생님은요?", &["곰쌤", "박정호"]),
+            ("곰쌤은 어디 계세요?", &["박정호"]),
+            ("민수기는 어디 있지", &[]),
+        ] {
+            assert_eq!(spoken_of(&names, line), others, "{line}");
+        }
+        let namesakes = [told("player:p7의 친구", "김민수"), told("player:p7의 사촌", "박민수")];
+        assert_eq!(spoken_of(&namesakes, "민수는 어때?"), [""; 0]);
     }
 
     #[test]

@@ -80,6 +80,27 @@ pub fn without_listener_name(line: &str, name: &str) -> String {
     text
 }
 
+/// The family names of nearly all Koreans, of one syllable and of two.
+const FAMILY_SYLLABLES: &str = "김이박최정강조윤장임한오서신권황안송류유전홍고문양손배백허남심노하곽성차주우구민진지엄채원천방공현\
+    함변염여추도소석선설마길연위표명기반왕금옥육인맹제모탁국어은편용";
+const LONG_FAMILY_NAMES: [&str; 8] = ["남궁", "황보", "제갈", "선우", "독고", "사공", "서문", "동방"];
+/// The syllables of a Korean given name.
+const GIVEN_NAME_SYLLABLES: usize = 2;
+
+/// The given name in a full Korean name: 민수 of 김민수. `None`: no such name.
+#[must_use]
+pub fn korean_given_name(name: &str) -> Option<&str> {
+    if !name.chars().all(korean::is_hangul) {
+        return None;
+    }
+    let long = LONG_FAMILY_NAMES.iter().find_map(|family| name.strip_prefix(family));
+    let given = long.or_else(|| {
+        let family = name.chars().next().filter(|first| FAMILY_SYLLABLES.contains(*first))?;
+        name.strip_prefix(family)
+    })?;
+    (given.chars().count() == GIVEN_NAME_SYLLABLES).then_some(given)
+}
+
 /// True if `word` is `name` with an ending or particles. Both are in the form of [`normalise_text`].
 #[must_use]
 pub fn matches_name(word: &str, name: &str) -> bool {
@@ -119,6 +140,23 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(proper_nouns(line), names, "{line}");
+        }
+    }
+
+    #[test]
+    fn korean_full_name_has_a_given_name() {
+        for (name, given) in [
+            ("김민수", Some("민수")),
+            ("남궁민수", Some("민수")),
+            ("이도윤", Some("도윤")),
+            ("할머니", None),
+            ("민수", None),
+            ("김수", None),
+            ("김민수네", None),
+            ("Kim", None),
+            ("", None),
+        ] {
+            assert_eq!(korean_given_name(name), given, "{name}");
         }
     }
 

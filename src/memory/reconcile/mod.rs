@@ -6,10 +6,12 @@ use strum::{EnumString, IntoStaticStr};
 
 use super::{
     agreement,
+    aliases::states_name,
     calibration::Calibration,
     fact::{FactKind, FoldedFact, InvalidReason, Statement, Tense},
 };
 
+mod promises;
 mod rules;
 mod safety;
 mod topic;
@@ -80,6 +82,11 @@ pub fn compare_statements(
         return Relation::Independent;
     }
     let same = similarity >= f64::from(calibration.same);
+    let both_intend = are_intentions(new, old);
+    if both_intend && !same && !common().is_one_matter {
+        // Promises of different deeds never touch each other.
+        return Relation::Independent;
+    }
     if differ_in_time(new, old) {
         return if rules::reports_change(new, old, common()) {
             Relation::Judge
@@ -94,7 +101,7 @@ pub fn compare_statements(
     // An event stays true after any later event. But the last of two moves tells the present home.
     let both_happened = happened(new) && happened(old);
     let comparable = || rules::may_hide_change(new.kind, old.kind) && common().topic.is_some();
-    if same || new.kind == old.kind && !both_happened || comparable() {
+    if same || both_intend || new.kind == old.kind && !both_happened || comparable() {
         Relation::Judge
     } else {
         Relation::Independent
@@ -134,7 +141,8 @@ pub fn decide_about_old(
         }
         // Opposite statements are never one fact, with any verdict.
         Some(JudgeVerdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
-        Some(JudgeVerdict::Same) if protected => Decision::FoldNewIntoOld,
+        Some(JudgeVerdict::Same) if protected || stays_with_repetition(new, old) => Decision::FoldNewIntoOld,
+        Some(JudgeVerdict::Contradicts) if !protected && is_foreign_word_on_promise(new, old) => Decision::KeepBoth,
         Some(JudgeVerdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
         Some(JudgeVerdict::Contradicts) if protected => Decision::FlagOld,
         Some(JudgeVerdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
@@ -142,18 +150,50 @@ pub fn decide_about_old(
     }
 }
 
-/// True if only one of the statements is about the past, or if they differ in tense alone.
-fn differ_in_time(new: &Statement, old: &Statement) -> bool {
-    new.tense != old.tense && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
+/// True if the old statement stays where a newer statement says the same: a name stays in the place where it was first
+/// told, a promise stays its maker's word, and a vaguer wording replaces no day, amount or name.
+fn stays_with_repetition(new: &Statement, old: &Statement) -> bool {
+    let is_own_word = |statement: &Statement| statement.subject == statement.speaker;
+    let is_promise = |statement: &Statement| statement.kind.is_open_promise(statement.tense);
+    let keeps_speaker = states_name(new) && states_name(old) || is_promise(new) && is_promise(old);
+    if keeps_speaker && is_own_word(new) != is_own_word(old) {
+        return is_own_word(old);
+    }
+    states_name(new) && states_name(old)
+        || agreement::adds_details(&old.content, &new.content) && !agreement::adds_details(&new.content, &old.content)
 }
 
-/// Folds a fact with its standing duplicates, oldest to newest. The view has the newest wording, the highest importance
-/// and all keywords. It is pinned if any duplicate was pinned.
+/// True if one party speaks of the other party's promise. Only its maker changes a promise.
+fn is_foreign_word_on_promise(new: &Statement, old: &Statement) -> bool {
+    let is_promise = |statement: &Statement| statement.kind.is_open_promise(statement.tense);
+    is_promise(new) && is_promise(old) && new.speaker != old.speaker
+}
+
+/// True if both statements tell what somebody promises or means to do, in whatever tense.
+fn are_intentions(new: &Statement, old: &Statement) -> bool {
+    let is_intention = |statement: &Statement| statement.kind.is_intention(statement.tense);
+    is_intention(new) && is_intention(old)
+}
+
+/// True if only one of the statements is about the past, or if they differ in tense alone. "Owes" and "will bring" are
+/// both open promises.
+fn differ_in_time(new: &Statement, old: &Statement) -> bool {
+    !are_intentions(new, old)
+        && new.tense != old.tense
+        && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
+}
+
+/// Folds a fact with its standing duplicates, oldest to newest. The view has the newest wording that lacks no day, amount
+/// or name of an earlier wording, the highest importance and all keywords. It is pinned if any duplicate was pinned.
 #[must_use]
 pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFact {
     let mut view = base.clone();
     for duplicate in duplicates {
-        view.content.clone_from(&duplicate.content);
+        let is_vaguer = agreement::adds_details(&view.content, &duplicate.content)
+            && !agreement::adds_details(&duplicate.content, &view.content);
+        if !is_vaguer {
+            view.content.clone_from(&duplicate.content);
+        }
         view.importance = view.importance.max(duplicate.importance);
         view.pinned |= duplicate.pinned;
         for keyword in &duplicate.keywords {
@@ -180,5 +220,7 @@ pub fn pair_hash(older: &str, newer: &str) -> [u8; 32] {
     hash.finalize().into()
 }
 
+#[cfg(test)]
+mod pair_tests;
 #[cfg(test)]
 mod tests;

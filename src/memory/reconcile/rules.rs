@@ -1,6 +1,6 @@
-//! Rules about two statements with the same subject, which save a model call. They know three cases: opposite
-//! statements about one object, statements about different topics, and tastes for unrelated things. Also: which kinds
-//! may hide a change from each other.
+//! Rules about two statements with the same subject, which save a model call. They know five cases: names, promises of
+//! different deeds, opposite statements about one object, statements about different topics, and tastes for unrelated
+//! things. Also: which kinds may hide a change from each other.
 //!
 //! The rules answer only if no other part of the sentences could matter. All other pairs go to the judge.
 
@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{
     JudgeVerdict,
+    promises::PromisedDeed,
     topic::{NamedTopics, StatementTopic},
 };
 use crate::{
@@ -41,10 +42,18 @@ static EXCLUSIVE_WORDS: WordList = LazyLock::new(|| {
     )
 });
 /// Words that say nothing about the liked or disliked thing. Korean words are beginnings.
-static SILENT_WORDS: WordList = LazyLock::new(|| {
+pub(super) static SILENT_WORDS: WordList = LazyLock::new(|| {
     word_list(
         "a, an, the, do, does, did, not, no, longer, any, more, anymore, really, very, much, is, are, be, of, to, \
          now, still, at, all, it, doesn, don, t, s, and, player, 이제, 이젠, 이상, 않, 정말, 아주, 매우, 플레이어",
+    )
+});
+
+/// Acts that leave the home, the work and the name of a person as they are. Korean words are beginnings.
+static PASSING_ACTS: WordList = LazyLock::new(|| {
+    word_list(
+        "invite, invites, invited, ask, asks, asked, thank, thanks, thanked, greet, greets, greeted, meet, meets, met, \
+         visit, visits, visited, help, helps, helped, 초대, 부탁, 감사, 고마, 만났, 만나, 방문, 도왔, 도와",
     )
 });
 
@@ -62,6 +71,10 @@ pub struct StatementFeatures {
     is_taste: bool,
     is_exclusive: bool,
     topics: NamedTopics,
+    /// The words of a promised or intended deed; `None`: no promise.
+    deed: Option<PromisedDeed>,
+    /// The predicate is an act that changes no state.
+    is_passing: bool,
 }
 
 impl StatementFeatures {
@@ -90,6 +103,8 @@ impl StatementFeatures {
             is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE_WORDS)) || content.contains("더 좋아"),
             topics: NamedTopics::find_in(&told),
             told: (normalise_text(statement.object.trim()), content),
+            deed: PromisedDeed::from_statement(statement),
+            is_passing: raw_words(&normalise_text(&statement.predicate)).any(|word| is_one_of(word, &PASSING_ACTS)),
             object,
             words,
             rest,
@@ -107,8 +122,21 @@ impl StatementFeatures {
         let topic = self.first_topic().filter(|topic| other.first_topic() == Some(*topic));
         CommonMatter {
             topic,
-            is_one_matter: topic.is_some_and(|topic| topic.is_one_at_a_time() || self.shares_object(other)),
+            is_one_matter: topic.is_some_and(|topic| topic.is_one_at_a_time() || self.shares_object(other))
+                || self.promises_like(other),
         }
+    }
+
+    /// True if the statement may end an older statement at any distance of their sentences.
+    #[must_use]
+    pub fn is_compared_at_any_distance(&self) -> bool {
+        self.first_topic().is_some() || self.deed.is_some()
+    }
+
+    /// True if both statements promise or intend much the same.
+    #[must_use]
+    pub fn promises_like(&self, other: &Self) -> bool {
+        matches!((&self.deed, &other.deed), (Some(deed), Some(other)) if deed.is_like(other))
     }
 
     /// True if the objects share a word with the other statement. Korean compounds have no gaps: "청포도" contains "포도".
@@ -129,14 +157,17 @@ pub fn verdict_by_rules(
     old: (&Statement, &StatementFeatures),
 ) -> Option<JudgeVerdict> {
     let ((new, newer), (old, older)) = (new, old);
-    // A person with the name Anna lives where Anna lives. A lost thing may be the person's workplace.
-    let is_name = aliases::states_name(new) || aliases::states_name(old);
-    let are_apart = if is_name {
-        newer.topics.share_no_topic(&older.topics)
-    } else {
-        newer.topics.surely_share_no_topic(&older.topics) && !newer.shares_object(older)
+    if aliases::is_naming_predicate(&new.predicate) || aliases::is_naming_predicate(&old.predicate) {
+        return verdict_about_name((new, newer), (old, older));
+    }
+    // A lost thing may be the person's workplace.
+    let are_apart = newer.topics.surely_share_no_topic(&older.topics) && !newer.shares_object(older);
+    let passes = |act: &StatementFeatures, state: &StatementFeatures| {
+        act.is_passing && act.topics.is_empty() && state.topics.is_about_state()
     };
-    if are_apart {
+    let is_limit = |statement: &Statement| statement.kind == FactKind::Constraint;
+    let other_limits = is_limit(new) && is_limit(old) && !newer.shares_object(older);
+    if are_apart || other_limits || passes(newer, older) || passes(older, newer) {
         return Some(JudgeVerdict::Independent);
     }
     if newer.is_exclusive || older.is_exclusive || newer.object.is_empty() || older.object.is_empty() {
@@ -155,6 +186,30 @@ pub fn verdict_by_rules(
     }
     let of_taste = |kind| matches!(kind, FactKind::Preference | FactKind::Opinion | FactKind::Habit);
     (of_taste(new.kind) && of_taste(old.kind) && !newer.shares_object(older)).then_some(JudgeVerdict::Independent)
+}
+
+/// The rules' verdict if one of the statements names the subject, or denies a name.
+///
+/// A person may have any number of names, so a second name is no conflict, unless the sentence takes the first name
+/// back. A person with the name Anna lives where Anna lives.
+fn verdict_about_name(
+    new: (&Statement, &StatementFeatures),
+    old: (&Statement, &StatementFeatures),
+) -> Option<JudgeVerdict> {
+    let ((new, newer), (old, older)) = (new, old);
+    let naming = |statement: &Statement| aliases::is_naming_predicate(&statement.predicate);
+    if !(naming(new) && naming(old)) {
+        // "The player's name is a secret."
+        let about_names = newer.topics.is_about_name() && older.topics.is_about_name();
+        return (!about_names).then_some(JudgeVerdict::Independent);
+    }
+    let is_present = new.tense == Tense::Present && old.tense == Tense::Present;
+    match (newer.object == older.object, new.polarity == old.polarity) {
+        (true, true) => Some(JudgeVerdict::Same),
+        (true, false) if is_present => Some(JudgeVerdict::Contradicts),
+        (false, true) if aliases::corrects_name(new, old) => None,
+        _ => Some(JudgeVerdict::Independent),
+    }
 }
 
 /// True if a statement of one kind may end a statement of another kind. A move is an event, and the old home is
@@ -192,12 +247,12 @@ pub fn reports_change(new: &Statement, old: &Statement, common: CommonMatter) ->
         && common.topic.is_some()
 }
 
-fn raw_words(text: &str) -> impl Iterator<Item = &str> {
+pub(super) fn raw_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
 }
 
-fn is_one_of(word: &str, list: &[&str]) -> bool {
+pub(super) fn is_one_of(word: &str, list: &[&str]) -> bool {
     list.iter()
         .any(|entry| word == *entry || entry.starts_with(is_hangul) && word.starts_with(entry))
 }

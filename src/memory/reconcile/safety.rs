@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use crate::{
-    fact::{FactKind, Importance, Polarity, Statement},
+    fact::{FactKind, Importance, Polarity, Statement, Tense},
     keywords::normalise_text,
     party,
 };
@@ -44,12 +44,22 @@ fn parse_phrase(text: &str) -> SafetyPhrase {
 
 /// Pins allergies, chronic conditions, taboos and safety limits, and raises their importance to 9 or more.
 ///
-/// Other statements stay unchanged, and so do denied conditions ("has no allergies").
+/// Only constraints are pinned. A condition that a model filed as personal becomes a constraint. Other statements stay
+/// unchanged, and so do denied conditions ("has no allergies"), promises and events ("wrote the allergy on the form").
 pub fn boost_if_vital(statement: &mut Statement) {
-    if is_vital(statement) {
+    if may_be_constraint(statement) && is_vital(statement) {
+        statement.kind = FactKind::Constraint;
         statement.pinned = true;
         statement.importance = statement.importance.max(Importance::from_clamped(MIN_VITAL_IMPORTANCE));
     }
+}
+
+fn may_be_constraint(statement: &Statement) -> bool {
+    let is_personal = matches!(
+        statement.kind,
+        FactKind::PersonalInfo | FactKind::Profile | FactKind::Other
+    );
+    statement.kind == FactKind::Constraint || is_personal && statement.tense != Tense::Past
 }
 
 fn is_vital(statement: &Statement) -> bool {

@@ -241,7 +241,10 @@ fn safety_facts_are_pinned() {
         "플레이어는 동생 얘기하지 말라고 했다",
         "플레이어 앞에서 거미는 금기다",
     ] {
-        let mut statement = says("", content);
+        let mut statement = Statement {
+            kind: FactKind::Constraint,
+            ..says("", content)
+        };
         boost_if_vital(&mut statement);
         assert!(statement.pinned && statement.importance.get() >= 9, "{content}");
     }
@@ -255,18 +258,68 @@ fn safety_facts_are_pinned() {
         "플레이어는 땅콩을 좋아한다",
         "플레이어는 투자해서 황금기를 맞았다",
     ] {
-        let mut statement = says("", content);
+        let mut statement = Statement {
+            kind: FactKind::Constraint,
+            ..says("", content)
+        };
         boost_if_vital(&mut statement);
         assert!(
             !statement.pinned && statement.importance == Importance::DEFAULT,
             "{content}"
         );
     }
-    let mut vital = says("", "The player is allergic to bees");
+    let mut vital = Statement {
+        kind: FactKind::Constraint,
+        ..says("", "The player is allergic to bees")
+    };
     vital.importance = Importance::from_clamped(10.0);
     vital.polarity = Polarity::Positive;
     boost_if_vital(&mut vital);
     assert_eq!(vital.importance.get(), 10);
+}
+
+#[test]
+fn promises_and_events_that_name_a_condition_are_not_pinned() {
+    for (kind, tense, content) in [
+        (
+            FactKind::Goal,
+            Tense::Present,
+            "박정호는 플레이어의 복숭아 알레르기를 급식 서류에 적어 두기로 했다.",
+        ),
+        (
+            FactKind::Event,
+            Tense::Past,
+            "박정호는 플레이어의 복숭아 알레르기를 급식 서류에 적어 두었다.",
+        ),
+        (
+            FactKind::Goal,
+            Tense::Future,
+            "Mira will write the player's peanut allergy on the form.",
+        ),
+        (FactKind::PersonalInfo, Tense::Past, "The player had asthma as a child."),
+        (
+            FactKind::Preference,
+            Tense::Present,
+            "The player likes books on allergies.",
+        ),
+    ] {
+        let mut statement = Statement {
+            kind,
+            tense,
+            ..says("", content)
+        };
+        statement.importance = Importance::from_clamped(7.0);
+        boost_if_vital(&mut statement);
+        assert!(!statement.pinned && statement.importance.get() == 7, "{content}");
+        assert_eq!(statement.kind, kind, "{content}");
+    }
+    // A model may file a condition as personal.
+    let mut personal = Statement {
+        kind: FactKind::PersonalInfo,
+        ..says("peanuts", "The player is allergic to peanuts.")
+    };
+    boost_if_vital(&mut personal);
+    assert!(personal.pinned && personal.kind == FactKind::Constraint);
 }
 
 #[test]

@@ -48,9 +48,10 @@ const TOPIC_WORDS: [TopicWords; 7] = [
     TopicWords {
         topic: StatementTopic::Home,
         plain: "live in, lives in, live at, lives at, living in, move to, moves to, moved to, reside, resides, dwell, \
-            dwells, hometown, 살다, 살고, 이사, 거주, 고향",
+            dwells, hometown, rent a room, rents a room, lodge at, lodges at, lodge in, lodges in, 살다, 살고, 이사, 거주, 고향",
         loose: "live, lives, lived, living, home, house, move, moves, moved, moving, settle, settled, retire to, \
-            retired to, 산다, 살았, 살던, 집은, 집이, 옮겼, 옮긴다",
+            retired to, rent, rents, rented, lodge, lodges, lodging, 산다, 살았, 살던, 집은, 집이, 옮겼, 옮긴다, \
+            자취, 하숙, 세 들",
         empty: "",
     },
     TopicWords {
@@ -64,7 +65,8 @@ const TOPIC_WORDS: [TopicWords; 7] = [
     TopicWords {
         topic: StatementTopic::Name,
         plain: "be named, is named, is called, name is, nickname, 이름, 별명",
-        loose: "name, named, called, renamed, 불린, 불러",
+        // Not "called" or "named": in passing, they name somebody else ("a moneylender called Corbin").
+        loose: "name, renamed, 불린, 불러",
         empty: "",
     },
     TopicWords {
@@ -153,9 +155,18 @@ impl NamedTopics {
         self.named.first().copied()
     }
 
-    /// True if both texts name topics, and no topic is common.
-    pub(super) fn share_no_topic(&self, other: &Self) -> bool {
-        !self.named.is_empty() && !other.named.is_empty() && self.named.is_disjoint(&other.named)
+    /// True if the text is about a name beyond doubt.
+    pub(super) fn is_about_name(&self) -> bool {
+        self.plain.contains(&StatementTopic::Name)
+    }
+
+    /// True if the text names a topic with one value at a time beyond doubt.
+    pub(super) fn is_about_state(&self) -> bool {
+        self.plain.iter().any(|topic| topic.is_one_at_a_time())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.named.is_empty()
     }
 
     /// True if both texts name a topic beyond doubt, and no topic is common.

@@ -74,7 +74,7 @@ impl JudgeBudget {
     }
 }
 
-/// The rank of a pair: topics with one value at a time first, then opposites about one thing, then nearness.
+/// The rank of a pair: topics with one value at a time and like promises first, then opposites about one thing, then nearness.
 type QuestionRank = (u8, f32);
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
@@ -122,11 +122,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     fn question_rank(&self, new: usize, near: &NearFact) -> QuestionRank {
         let (newer, older) = (self.prepared.features_of(new), self.prepared.features_of(near.old));
         let polarity = |fact: usize| self.facts[fact].known.fact.statement.polarity;
-        let class = if newer
-            .common_matter(older)
-            .topic
-            .is_some_and(|topic| topic != StatementTopic::Possession)
-        {
+        let topic = newer.common_matter(older).topic;
+        let class = if topic.is_some_and(|topic| topic != StatementTopic::Possession) || newer.promises_like(older) {
             0
         } else {
             u8::from(polarity(new) == polarity(near.old) || !newer.shares_object(older)) + 1

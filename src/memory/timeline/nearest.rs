@@ -180,7 +180,7 @@ fn find_near(
     // The original wording counts, not later edits.
     let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
     let least = calibration.cosine_at(calibration.related);
-    let names_topic = features_once(known, gists, new).first_topic().is_some();
+    let names_topic = features_once(known, gists, new).is_compared_at_any_distance();
     let (independent, touched): (Vec<NearFact>, Vec<NearFact>) = others
         .map(|old| (old, vector_at(&known[old], at)))
         .filter(|(_, other)| vector.len() == other.len() && !vector.is_empty())

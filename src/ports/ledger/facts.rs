@@ -25,6 +25,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    aliases,
     fact::{
         Audience, Fact, FactKind, FoldedFact, Importance, Invalidation, Knower, NewFact, NewInvalidation, Polarity,
         Statement, Tense, Viewpoint,
@@ -131,6 +132,9 @@ pub struct StandingMemory {
     pub names: Vec<NamingFact>,
     /// Statements that a player asked to forget, or that a person removed or corrected, latest first.
     pub taken_out: Vec<RemovedStatement>,
+    /// Promises and goals that a line ended as kept, given up or overdue, latest first; at most 8 per knower and privacy.
+    /// Empty for a designer, who sees all players.
+    pub ended_promises: Vec<Fact>,
 }
 
 /// A fact for recall by keywords, without an index.
@@ -166,6 +170,8 @@ pub struct NamingFact {
     pub name: String,
     pub speaker: String,
     pub authored: bool,
+    /// True for a nickname or a title.
+    pub nickname: bool,
     /// Conditions for the fact's disclosure to players.
     pub locks: DisclosureLocks,
 }
@@ -178,6 +184,7 @@ impl NamingFact {
             name: fact.statement.object.clone(),
             speaker: fact.statement.speaker.clone(),
             authored: fact.authored,
+            nickname: aliases::tells_nickname(&fact.statement),
             locks: fact.locks.clone(),
         }
     }

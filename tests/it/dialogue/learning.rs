@@ -247,7 +247,7 @@ fn person_with_two_names_is_one_person() {
             "The player's sister lives in Rivermouth."
         )]);
         talk.say_and_learn("Anna lives in Rivermouth, I said", &again).await;
-        assert!(last_extraction(&stage).contains("<known_subject>the player's sister</known_subject>"));
+        assert!(last_extraction(&stage).contains("<known_subjects>the player's sister</known_subjects>"));
         let valid = stage.valid_contents().await;
         assert_eq!(valid.len(), 2, "{valid:?}");
         // A name given to the NPC by the player does not identify the NPC.

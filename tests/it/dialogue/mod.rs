@@ -20,6 +20,7 @@ mod npc_self_facts;
 mod outages;
 mod overlapping_memories;
 mod player_inventions;
+mod promises;
 mod recall;
 mod reconciliation;
 mod rejecting_index;

@@ -193,3 +193,49 @@ fn long_korean_sentence_fits() {
     let worded = sentence.replace("2026-11-26", "11월 26일 목요일(326일 뒤)");
     assert!(text.contains(&worded), "{text}");
 }
+
+#[test]
+fn all_names_are_shown_the_first_told_first_and_nicknames_last() {
+    for (language, names) in [
+        (
+            Language::En,
+            [
+                ("be nicknamed", "Friends call the player Wren."),
+                ("be named", "The player's name is Ida Marrable."),
+                ("be named", "The player is also called the Lady of the Fen."),
+            ],
+        ),
+        (
+            Language::Ko,
+            [
+                ("이름이다", "플레이어의 별명은 똘이이다."),
+                ("이름이다", "플레이어의 이름은 이도윤이다."),
+                ("이름이다", "플레이어는 반장이라고도 불린다."),
+            ],
+        ),
+    ] {
+        let mut case = known(language);
+        case.meeting = None;
+        case.standing = names
+            .iter()
+            .zip(1..)
+            .map(|((predicate, content), id)| {
+                let mut name = fact(id, FactKind::PersonalInfo, content, false);
+                (name.statement.predicate, name.statement.object) = ((*predicate).to_owned(), format!("name {id}"));
+                name
+            })
+            .collect();
+        let prompt = case.assemble(&settings()).unwrap();
+        let text = shown(&prompt.messages);
+        let places: Vec<usize> = [1, 2, 0].iter().map(|at| text.find(names[*at].1).unwrap()).collect();
+        assert!(places.is_sorted(), "{text}");
+        // The extraction knows all of them.
+        assert!(
+            prompt
+                .candidates
+                .iter()
+                .all(|known| known.fate == CandidateFate::InStateBlock)
+        );
+        assert_eq!(prompt.candidates.len(), 3);
+    }
+}

@@ -233,3 +233,57 @@ fn untouchable_facts_push_no_fact_out() {
     );
     assert_eq!(told.ends()[0], (1, Superseded, Some(999)));
 }
+
+#[test]
+fn renewed_promise_is_no_echo_of_its_vaguer_form() {
+    let vague = "Voss takes the player to Morrow on the day the fever lifts";
+    let dated = "Voss takes the player to Morrow at first light on 0212-02-25";
+    let told = |first: &'static str, second: &'static str| {
+        let by_voss = |known: &mut KnownFact| {
+            let statement = &mut known.fact.statement;
+            (statement.subject, statement.speaker) = ("Voss".into(), "Voss".into());
+            (statement.kind, statement.tense) = (FactKind::Goal, Tense::Future);
+            statement.object = "the player to Morrow".into();
+        };
+        TimelineCase::since(0)
+            .says(1, 1, first, 0.0)
+            .with(1, by_voss)
+            .says(2, 2, second, 40.0)
+            .with(2, by_voss)
+            .brought(2, &[], &[1])
+            .judged(first, second, JudgeVerdict::Same)
+            .ends()
+    };
+    assert_eq!(told(vague, dated), [(1, Duplicate, Some(2))]);
+    assert_eq!(told(dated, vague), [(2, Echo, Some(1))], "the date stays");
+    let reworded = "Voss owes the player the way to Morrow on the day the fever lifts";
+    assert_eq!(
+        told(vague, reworded),
+        [(1, Duplicate, Some(2))],
+        "once, in the newer words"
+    );
+}
+
+#[test]
+fn addition_to_the_words_of_somebody_else_stands_beside_them() {
+    let told = TimelineCase::since(0)
+        .says(1, 1, "The player likes plums", 0.0)
+        .says(2, 2, "The player likes plums from Oakford", 40.0)
+        .with(2, |known| known.fact.statement.speaker = "Ergen".to_owned())
+        .brought(2, &[], &[1])
+        .judged(
+            "The player likes plums",
+            "The player likes plums from Oakford",
+            JudgeVerdict::Same,
+        );
+    assert_eq!(told.ends(), []);
+}
+
+#[test]
+fn names_of_a_player_stand_beside_each_other() {
+    let told = TimelineCase::since(0)
+        .names(1, 1, "player:p7", "Ida Marrable")
+        .names(2, 2, "player:p7", "Wren")
+        .names(3, 3, "player:p7", "Ida Marrable");
+    assert_eq!(told.ends(), [(3, Duplicate, Some(1))], "the first name stays first");
+}

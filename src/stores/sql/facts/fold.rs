@@ -96,7 +96,9 @@ const STORE_VIEWS: &str = batch!(
     ),
     concat!(
         "UPDATE fact_knowers SET importance = CAST(v.value ->> 3 AS BIGINT), pinned = (v.value ->> 4 = 'yes'),
-            ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out_at = CAST(v.value ->> 9 AS BIGINT), version = version + 1
+            ends_at = CAST(v.value ->> 8 AS BIGINT), taken_out_at = CAST(v.value ->> 9 AS BIGINT),
+            promise_over = COALESCE(v.value ->> 6 IN ('fulfilled', 'given_up', 'overdue'), FALSE),
+            version = version + 1
          FROM ",
         json_arrays_table!("$2"),
         " v WHERE fact_knowers.tenant = $1 AND fact_knowers.fact = ",

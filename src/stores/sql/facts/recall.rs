@@ -109,6 +109,18 @@ macro_rules! newest_taken_out {
         )
     };
 }
+/// Selects the latest ended promises of a partition, from an index of their own.
+macro_rules! newest_ended_promises {
+    () => {
+        concat!(
+            "SELECT k.fact FROM fact_knowers k",
+            by_index!("knowers_promise_over"),
+            " WHERE ",
+            of_partition!(),
+            " AND k.promise_over = TRUE AND k.ends_at <= $4 ORDER BY k.ends_at DESC LIMIT 8"
+        )
+    };
+}
 const STANDING_FACTS: &str = facts_of_each!(
     fact_columns!(),
     json_arrays_table!("$3"),
@@ -118,6 +130,7 @@ const STANDING_FACTS: &str = facts_of_each!(
     standing_class!(is_ending!()),
     newest_names!(concat!(" AND k.private_to = ", row_key!("p", 1))),
     newest_taken_out!(),
+    newest_ended_promises!(),
 );
 const FACTS_BY_ID: &str = concat!(
     "SELECT ",
@@ -183,7 +196,7 @@ const KEYWORD_FACTS_FOR_DESIGNER: &str = keyword_facts!("");
 macro_rules! naming_facts {
     ($privacy:expr) => {
         facts_of_each!(
-            "f.id, f.subject, f.object, f.speaker, f.authored, f.locked_by, f.replaced_by",
+            "f.id, f.subject, f.object, f.speaker, f.authored, f.locked_by, f.replaced_by, f.predicate, f.content",
             json_arrays_table!("$3"),
             newest_names!($privacy)
         )
@@ -232,15 +245,18 @@ fn read_keyword_fact(columns: &mut Columns<'_>) -> StoreResult<KeywordFact> {
 
 /// Reads a fact about a name, and the facts that replace it.
 fn read_naming_fact(columns: &mut Columns<'_>) -> StoreResult<(NamingFact, Vec<FactId>)> {
-    let fact = NamingFact {
+    let mut fact = NamingFact {
         fact: columns.id()?,
         subject: columns.next()?,
         name: columns.next()?,
         speaker: columns.next()?,
         authored: columns.next()?,
+        nickname: false,
         locks: columns.id()?,
     };
-    Ok((fact, parse_replaced_by(columns.next()?)?))
+    let replaced_by = parse_replaced_by(columns.next()?)?;
+    fact.nickname = aliases::is_nickname(columns.next()?, columns.next()?);
+    Ok((fact, replaced_by))
 }
 
 /// Returns a lock pattern for statements that a hearer of this viewpoint may have heard. The pattern is a first filter,
@@ -306,6 +322,13 @@ impl RecallStore for SqlFactStore {
         let is_corrected = |fact: &&Fact| !fact.earlier_wordings.is_empty();
         let corrected: Vec<Fact> = facts.iter().filter(is_corrected).cloned().collect();
         let (mut standing, ended): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(at));
+        let is_promise_end = |fact: &Fact| {
+            let end = fact.invalid.as_ref();
+            end.is_some_and(|end| InvalidReason::ENDS_OF_PROMISES.contains(&end.reason))
+        };
+        let (mut ended_promises, ended): (Vec<Fact>, Vec<Fact>) = ended.into_iter().partition(is_promise_end);
+        ended_promises.sort_by_key(|fact| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
+        ended_promises.dedup_by_key(|fact| fact.id);
         let mut taken_out: Vec<Fact> = ended.into_iter().chain(corrected).collect();
         let by_weight = |a: &Fact, b: &Fact| {
             (b.view.importance, b.valid_at)
@@ -344,6 +367,7 @@ impl RecallStore for SqlFactStore {
             facts: standing,
             names,
             taken_out,
+            ended_promises,
         })
     }
     async fn list_keyword_facts(
@@ -402,6 +426,7 @@ sqlite_plan_tests! {
                     "knowers_mutable",
                     "knowers_locked",
                     "knowers_taken_out (tenant=? AND world=? AND knower=? AND private_to=? AND taken_out_at<?)",
+                    "knowers_promise_over (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at<?)",
                     "knowers_ending (tenant=? AND world=? AND knower=? AND private_to=? AND ends_at>?)",
                     "SEARCH f USING INDEX",
                 ],

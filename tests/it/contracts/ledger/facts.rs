@@ -278,6 +278,48 @@ pub async fn removed_fact_is_reported_to_viewpoints_that_could_know_it<S: Ledger
     assert!(elsewhere.taken_out.is_empty());
 }
 
+pub async fn ended_promises_are_reported_latest_first<S: LedgerSubject>(f: &Fixture<S>) {
+    let facts = &f.ledger().facts;
+    let ended = async |viewpoint: &Viewpoint| -> Vec<String> {
+        let standing = facts
+            .load_standing(&f.scope, viewpoint, false, f.now(), 9)
+            .await
+            .unwrap();
+        assert!(standing.taken_out.is_empty(), "no promise was removed");
+        let promises = standing.ended_promises.into_iter();
+        promises.map(|promise| promise.view.content).collect()
+    };
+    let of = |content: &str, private_to: Option<&str>| {
+        let mut fact = f.sample_fact(content);
+        fact.audience.private_to = private_to.map(|player| player.parse().unwrap());
+        fact.statement.kind = colloquy::memory::fact::FactKind::Goal;
+        fact
+    };
+    for (content, private_to, reason) in [
+        ("given up", Some("p7"), InvalidReason::GivenUp),
+        ("hers", Some("p8"), InvalidReason::Fulfilled),
+        ("replaced", Some("p7"), InvalidReason::Superseded),
+        ("kept", Some("p7"), InvalidReason::Fulfilled),
+        ("overdue", Some("p7"), InvalidReason::Overdue),
+    ] {
+        f.advance_clock();
+        let id = f.learn_fact(of(content, private_to), &[]).await;
+        f.learn_fact(f.sample_fact("something"), &[(id, reason)]).await;
+    }
+    f.advance_clock();
+    assert_eq!(ended(&f.viewpoint()).await, ["overdue", "kept", "given up"]);
+    let nobody = Viewpoint {
+        player: None,
+        ..f.viewpoint()
+    };
+    assert!(ended(&nobody).await.is_empty());
+    let elsewhere = facts
+        .load_standing(&f.other, &f.viewpoint(), false, f.now(), 9)
+        .await
+        .unwrap();
+    assert!(elsewhere.ended_promises.is_empty());
+}
+
 pub async fn fact_bodies_carry_view_and_embedding<S: LedgerSubject>(f: &Fixture<S>) {
     let id = f.create_fact(f.sample_fact("the player likes grapes")).await;
     let patch = FactPatch {

@@ -101,7 +101,8 @@ macro_rules! ledger_contract {
                     turns_are_read_by_range_id_and_key, confided_words_of_a_dialogue_are_those_of_its_turns, dialogues_of_another_tenant_are_not_found;
                 facts: created_fact_round_trips_whole, fact_confirmation_checks_validity_audience_and_privacy,
                     fact_confirmation_uses_the_given_moment, replaced_fact_stays_replaced_when_its_replacement_is_repeated,
-                    removed_fact_is_reported_to_viewpoints_that_could_know_it, fact_bodies_carry_view_and_embedding,
+                    removed_fact_is_reported_to_viewpoints_that_could_know_it, ended_promises_are_reported_latest_first,
+                    fact_bodies_carry_view_and_embedding,
                     standing_facts_are_ranked_and_limited, expiring_fact_stands_until_its_expiry, designer_sees_facts_private_to_any_player,
                     facts_are_listed_newest_first_in_pages,
                     facts_are_listed_by_filter, facts_of_another_tenant_are_not_found;

@@ -1,0 +1,141 @@
+//! Promises: open, overdue and ended ones, what the NPC told the player to do, and claims about promises.
+
+use super::*;
+use colloquy_memory::fact::{EffectiveInvalidation, InvalidReason};
+
+/// A promise of `speaker` that `subject` will do something.
+fn promise(id: u128, subject: &str, speaker: &str, content: &str) -> Fact {
+    let mut promise = fact(id, FactKind::Goal, content, false);
+    (promise.statement.subject, promise.statement.speaker) = (subject.to_owned(), speaker.to_owned());
+    promise
+}
+
+fn ended(mut promise: Fact, day: i64, reason: InvalidReason) -> Fact {
+    promise.invalid = Some(EffectiveInvalidation {
+        at: at(day),
+        reason,
+        by: None,
+    });
+    promise
+}
+
+/// The text of a prompt on 2026-01-04.
+fn text_with(language: Language, standing: Vec<Fact>) -> (String, Prompt) {
+    let case = PromptCase {
+        standing,
+        ..PromptCase::of(language, "x")
+    };
+    let prompt = case.assemble(&settings()).unwrap();
+    (shown(&prompt.messages), prompt)
+}
+
+#[test]
+fn promises_are_told_apart_by_day_and_end() {
+    for (language, block) in [
+        (
+            Language::En,
+            "[Open promises and goals]\n\
+             - [3 days ago] The player says: The player brings salt by Saturday, 3 January (yesterday). (overdue)\n\
+             - [3 days ago] You said: Mira bakes a pie on Sunday, 4 January (today).\n\n\
+             [What you told the player to do]\n\
+             - [3 days ago] The player returns the book by Friday, 2 January (2 days ago). (overdue)\n\n\
+             [Promises and goals that are over]\n\
+             - [2 days ago, kept] The player says: The player feeds the cat.\n\
+             - [yesterday, given up] You said: Mira learns to sing.\n\
+             - [earlier today, not kept in time] The player says: The player pays on Thursday, 1 January (3 days ago).\n",
+        ),
+        (
+            Language::Ko,
+            "[남은 약속과 목표]\n\
+             - [3일 전] 플레이어의 말: The player brings salt by 1월 3일 토요일(어제). (기한 지남)\n\
+             - [3일 전] 당신의 말: Mira bakes a pie on 1월 4일 일요일(오늘).\n\n\
+             [당신이 플레이어에게 시킨 일]\n\
+             - [3일 전] The player returns the book by 1월 2일 금요일(그저께). (기한 지남)\n\n\
+             [끝난 약속과 목표]\n\
+             - [그저께, 지킴] 플레이어의 말: The player feeds the cat.\n\
+             - [어제, 그만둠] 당신의 말: Mira learns to sing.\n\
+             - [오늘, 기한을 넘김] 플레이어의 말: The player pays on 1월 1일 목요일(3일 전).\n",
+        ),
+    ] {
+        let npc = npc(language).name;
+        let player = "player:p7";
+        let standing = vec![
+            promise(1, player, player, "The player brings salt by 2026-01-03."),
+            promise(2, &npc, &npc, "Mira bakes a pie on 2026-01-04."),
+            promise(3, player, &npc, "The player returns the book by 2026-01-02."),
+            ended(
+                promise(4, player, player, "The player feeds the cat."),
+                1,
+                InvalidReason::Fulfilled,
+            ),
+            ended(
+                promise(5, &npc, &npc, "Mira learns to sing."),
+                2,
+                InvalidReason::GivenUp,
+            ),
+            ended(
+                promise(6, player, player, "The player pays on 2026-01-01."),
+                3,
+                InvalidReason::Overdue,
+            ),
+        ];
+        let (text, prompt) = text_with(language, standing);
+        assert!(text.contains(block), "{text}");
+        let open = |id: u128| {
+            let of = |candidate: &&colloquy_memory::trace::CandidateTrace| candidate.fact == FactId::from_u128(id);
+            let traced = prompt.candidates.iter().find(of).unwrap();
+            (traced.promise, traced.over)
+        };
+        // A line may end the open promises and the duty, and nothing twice.
+        assert_eq!([1, 2, 3].map(open), [(true, false); 3]);
+        assert_eq!([4, 5, 6].map(open), [(false, true); 3]);
+    }
+}
+
+#[test]
+fn only_the_last_ended_promises_are_shown_and_never_pinned() {
+    let player = "player:p7";
+    let mut standing: Vec<Fact> = (1..=6)
+        .map(|id| {
+            let content = format!("The player carries sack number {id}.");
+            ended(
+                promise(id, player, player, &content),
+                i64::try_from(id).unwrap() - 6,
+                InvalidReason::Fulfilled,
+            )
+        })
+        .collect();
+    standing[0].view.pinned = true;
+    let (text, _) = text_with(Language::En, standing);
+    assert_eq!(text.matches("sack number").count(), 4, "{text}");
+    assert!(text.contains("number 6") && !text.contains("number 1."), "{text}");
+    assert!(!text.contains("[Always keep in mind]"), "{text}");
+}
+
+#[test]
+fn claim_about_a_promise_and_duty_of_another_player_are_no_promises() {
+    let npc = npc(Language::En).name;
+    for (subject, speaker) in [
+        (npc.as_str(), "player:p7"),
+        ("player:p8", npc.as_str()),
+        ("Dorran", npc.as_str()),
+    ] {
+        for end in [None, Some(InvalidReason::Fulfilled)] {
+            let claim = promise(1, subject, speaker, "So and so gives the boat away.");
+            let claim = match end {
+                Some(reason) => ended(claim, 2, reason),
+                None => claim,
+            };
+            let (text, _) = text_with(Language::En, vec![claim]);
+            assert!(!text.contains("gives the boat away"), "{subject} by {speaker}: {text}");
+        }
+    }
+    // Found by a search, a claim is still no promise that a line may end.
+    let mut found = hit(1, "Mira gives the boat away.", 0.9, 0.9, 0);
+    let body = Arc::make_mut(&mut found.body);
+    (body.subject, body.kind) = (npc, FactKind::Goal);
+    let mut case = PromptCase::of(Language::En, "x");
+    case.hits = vec![found];
+    let prompt = case.assemble(&settings()).unwrap();
+    assert!(!prompt.candidates[0].promise, "{:?}", prompt.candidates);
+}

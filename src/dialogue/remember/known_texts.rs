@@ -1,0 +1,148 @@
+//! What an extraction prompt shows of the turn's memory, so that nothing known comes back as a new fact.
+//!
+//! A turn seldom touches more than a few of the known facts. The facts with words of the turn come first. Lore and the
+//! NPC's past only help against retelling, so only their sentences with words of the turn are shown.
+
+use std::collections::BTreeSet;
+
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use super::InjectedMemory;
+use crate::jobs::JobInput;
+use colloquy_memory::keywords;
+
+/// The most known facts with words of the turn.
+const MAX_TOUCHED: usize = 8;
+/// The least number of known facts, for a turn whose words touch few.
+const MIN_KNOWN: usize = 4;
+/// The most texts about the world and the NPC's past.
+const MAX_WORLD_TEXTS: usize = 3;
+/// The longest text about the world, in characters.
+const MAX_WORLD_CHARS: usize = 240;
+/// The longest earlier line, in characters. The end of a line says more about the answer to the line.
+const MAX_EARLIER_CHARS: usize = 160;
+
+/// The informative terms of a turn and of the lines before it.
+pub(super) struct TurnWords(BTreeSet<u32>);
+
+impl TurnWords {
+    pub(super) fn of_turn(said: &JobInput) -> Self {
+        let before = said.before.iter();
+        let lines = before
+            .flat_map(|turn| [&turn.player_text, &turn.reply_text])
+            .chain([&said.turn.player_text, &said.turn.reply_text]);
+        Self(lines.flat_map(|line| keywords::informative_terms(line)).collect())
+    }
+
+    /// The number of terms that a text shares with the turn.
+    fn shared_count(&self, text: &str) -> usize {
+        keywords::informative_terms(text).intersection(&self.0).count()
+    }
+}
+
+impl InjectedMemory {
+    /// Returns the known facts that the turn may touch, in the order of the prompt.
+    pub(super) fn known_for(&self, words: &TurnWords) -> Vec<String> {
+        let mut ranked: Vec<(bool, usize)> = self
+            .texts
+            .iter()
+            .map(|text| words.shared_count(text) == 0)
+            .zip(0..)
+            .collect();
+        ranked.sort_unstable();
+        let touched = ranked.iter().filter(|(is_untouched, _)| !is_untouched).count();
+        let mut shown: Vec<usize> = ranked.into_iter().map(|(_, at)| at).collect();
+        shown.truncate(touched.clamp(MIN_KNOWN, MAX_TOUCHED));
+        shown.sort_unstable();
+        shown.into_iter().map(|at| self.texts[at].clone()).collect()
+    }
+
+    /// Returns what the turn may retell of the lore and of the NPC's past: the sentences with words of the turn.
+    pub(super) fn world_for(&self, words: &TurnWords) -> Vec<String> {
+        let told = self.world.iter().filter_map(|text| sentences_with(text, words));
+        told.take(MAX_WORLD_TEXTS).collect()
+    }
+}
+
+fn sentences_with(text: &str, words: &TurnWords) -> Option<String> {
+    if text.chars().count() <= MAX_WORLD_CHARS {
+        return (words.shared_count(text) > 0).then(|| text.to_owned());
+    }
+    let mut shown = String::new();
+    for sentence in text.split_sentence_bounds() {
+        let fits = shown.chars().count() + sentence.chars().count() <= MAX_WORLD_CHARS;
+        if fits && words.shared_count(sentence) > 0 {
+            shown.push_str(sentence);
+        }
+    }
+    let shown = shown.trim();
+    (!shown.is_empty()).then(|| shown.to_owned())
+}
+
+/// Returns the end of an earlier line, in whole words.
+pub(super) fn end_of_line(line: &str) -> String {
+    let chars = line.chars().count();
+    if chars <= MAX_EARLIER_CHARS {
+        return line.to_owned();
+    }
+    let end: String = line.chars().skip(chars - MAX_EARLIER_CHARS).collect();
+    let whole = end
+        .find(char::is_whitespace)
+        .map_or(end.as_str(), |at| end[at..].trim_start());
+    format!("…{whole}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> TurnWords {
+        TurnWords(keywords::informative_terms(text))
+    }
+
+    fn known(texts: &[&str]) -> InjectedMemory {
+        InjectedMemory {
+            texts: texts.iter().map(|text| (*text).to_owned()).collect(),
+            world: texts.iter().map(|text| (*text).to_owned()).collect(),
+            ..InjectedMemory::default()
+        }
+    }
+
+    #[test]
+    fn facts_with_words_of_the_turn_are_shown_and_a_few_others() {
+        let mut texts = vec!["The player likes grapes."; 3];
+        texts.extend(["The player's sister Anna lives in Oakford.", "The player fears boats."]);
+        texts.extend(["The player owns a mule."; 4]);
+        let shown = known(&texts);
+        let of = |text| shown.known_for(&words(text)).len();
+        assert_eq!(of("Hm."), MIN_KNOWN);
+        let shown = shown.known_for(&words("Anna came by boat."));
+        assert_eq!(shown.len(), MIN_KNOWN);
+        for text in [texts[3], texts[4]] {
+            assert!(shown.iter().any(|known| known == text), "{shown:?}");
+        }
+        let many = known(&["The player likes plums."; 20]);
+        assert_eq!(many.known_for(&words("plums")).len(), MAX_TOUCHED);
+    }
+
+    #[test]
+    fn long_lore_is_cut_to_the_sentences_that_may_be_retold() {
+        let filler = "Nothing of note happened in the valley for many years. ".repeat(6);
+        let text = format!("{filler}The mill burned down. {filler}");
+        let shown = known(&[&text]);
+        assert_eq!(
+            shown.world_for(&words("They say the mill burned.")),
+            ["The mill burned down."]
+        );
+        assert!(shown.world_for(&words("Good bread!")).is_empty());
+    }
+
+    #[test]
+    fn earlier_line_keeps_its_end() {
+        assert_eq!(end_of_line("Smoked or pickled?"), "Smoked or pickled?");
+        let long = format!("{}smoked or pickled?", "word ".repeat(60));
+        let end = end_of_line(&long);
+        assert!(end.starts_with("…word") && end.ends_with("smoked or pickled?"), "{end}");
+        assert!(end.chars().count() <= MAX_EARLIER_CHARS + 1);
+    }
+}

@@ -388,6 +388,7 @@ impl TurnBench {
             ),
             key: None,
             continuation: None,
+            known_intent: None,
             history: Arc::new(self.history.clone()),
             summaries: Arc::new(vec![]),
             checkpoint: self.open.checkpoint.clone(),

@@ -168,6 +168,7 @@ def play(binary, settings):
             "COLLOQUY__LLM__BASE_URL": f"http://{mock}/v1",
             "COLLOQUY__LLM__MODEL": MODEL,
             "COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN": "0",
+            "COLLOQUY__LIMITS__PLAYER_CUTS_PER_MIN": "0",
             **settings,
         }
         mock_options = ["--listen", mock, "--intent", "memory", "--facts-per-turn", "0.5"]

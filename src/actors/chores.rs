@@ -216,7 +216,14 @@ fn forget_owners(unwritten: &mut UnwrittenUsage) {
                 sum.usage += delta.usage;
                 sum.unchanged_tokens = sum.unchanged_tokens.saturating_add(delta.unchanged_tokens);
             }
-            None => sums.push((scope, UsageDelta { owner: None, ..delta })),
+            None => sums.push((
+                scope,
+                UsageDelta {
+                    owner: None,
+                    player: None,
+                    ..delta
+                },
+            )),
         }
     }
     *unwritten = sums;
@@ -288,6 +295,7 @@ async fn prune_tenants(node: &Registry, to_prune: &mut VecDeque<TenantScope>) ->
         unchanged: since(keep.unchanged_d),
         npc_usage: since(keep.npc_usage_d),
         audit: since(keep.audit_d),
+        player_usage: Some(now - TimeDelta::days(1)),
         // Independent of the node's clock: other nodes may still have to read revocations.
         revocations: Some(now - TimeDelta::days(1)),
     };

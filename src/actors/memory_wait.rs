@@ -7,7 +7,7 @@ use actix::SpawnHandle;
 use colloquy_core::ids::TurnId;
 use colloquy_dialogue::turn::TurnInput;
 use colloquy_memory::trace::{MemoryWaitReason, MemoryWaitTrace};
-use colloquy_ports::ledger::jobs::{Job, JobKind};
+use colloquy_ports::ledger::jobs::{ExtractionStatus, Job, JobKind};
 
 /// Jobs without which the next turn would not know the changes of the last turn.
 const AWAITED_JOB_KINDS: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::ExtractState];
@@ -17,6 +17,8 @@ const AWAITED_JOB_KINDS: [JobKind; 2] = [JobKind::ExtractFacts, JobKind::Extract
 pub(super) struct MemoryWait {
     /// The turn whose facts or state are not known yet.
     pub awaited_turn: Option<TurnId>,
+    /// The last turn, if its jobs are held until a line follows.
+    pub held_turn: Option<TurnId>,
     /// The extractions of the turn that are still missing.
     pending: Vec<JobKind>,
     /// When a turn began to wait.
@@ -37,23 +39,25 @@ pub(super) struct WaitLimit {
 }
 
 impl MemoryWait {
-    /// Creates a wait for the facts of `turn`; `None`: no wait.
-    pub fn for_turn(turn: Option<TurnId>) -> Self {
+    /// Creates a wait for the facts of `turn`, the last turn.
+    pub fn for_turn(turn: Option<TurnId>, extraction: ExtractionStatus) -> Self {
         Self {
-            awaited_turn: turn,
+            awaited_turn: turn.filter(|_| extraction == ExtractionStatus::Due),
+            held_turn: turn.filter(|_| extraction == ExtractionStatus::Held),
             pending: vec![JobKind::ExtractFacts],
             ..Self::default()
         }
     }
 
-    /// Waits for the facts of `turn` from now on; `None`: no wait.
-    pub fn expect_turn(&mut self, turn: Option<TurnId>) {
-        self.awaited_turn = turn;
+    /// Waits for the facts of `turn` from now on.
+    pub fn expect_turn(&mut self, turn: TurnId) {
+        self.awaited_turn = Some(turn);
         self.pending = vec![JobKind::ExtractFacts];
     }
 
-    /// Records that a turn was committed with the given jobs.
-    pub fn on_turn_committed(&mut self, turn: TurnId, jobs: &[Job]) {
+    /// Records that a turn was committed with the given jobs. `is_held`: further jobs wait until a line follows.
+    pub fn on_turn_committed(&mut self, turn: TurnId, jobs: &[Job], is_held: bool) {
+        self.held_turn = is_held.then_some(turn);
         let kinds = jobs.iter().map(|job| job.kind);
         self.pending = kinds.filter(|kind| AWAITED_JOB_KINDS.contains(kind)).collect();
         self.awaited_turn = (!self.pending.is_empty()).then_some(turn);
@@ -137,12 +141,15 @@ mod tests {
                 job(JobKind::ExtractFacts),
                 job(JobKind::Summarise),
             ],
+            false,
         );
         wait.on_job_ended(turn, JobKind::ExtractFacts);
         assert_eq!(wait.awaited_turn, Some(turn), "the state is not known yet");
         wait.on_job_ended(turn, JobKind::ExtractState);
         assert_eq!(wait.awaited_turn, None);
-        wait.on_turn_committed(turn, &[job(JobKind::Summarise)]);
-        assert_eq!(wait.awaited_turn, None);
+        wait.on_turn_committed(turn, &[job(JobKind::Summarise)], false);
+        assert_eq!((wait.awaited_turn, wait.held_turn), (None, None));
+        wait.on_turn_committed(turn, &[], true);
+        assert_eq!((wait.awaited_turn, wait.held_turn), (None, Some(turn)));
     }
 }

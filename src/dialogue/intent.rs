@@ -9,17 +9,29 @@ use super::{
     scenarios::{self, KnownScenarios},
     turn::TurnInput,
 };
-use colloquy_memory::{trace::CallTrace, turn::Intent};
+use colloquy_memory::{
+    trace::{CallTrace, TurnTrace},
+    turn::Intent,
+};
 use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
 
 /// The value of [`ClassifiedIntent::source`] for an answer of the classifier.
 const INTENT_SOURCE_MODEL: &str = "model";
 
+/// The value of [`ClassifiedIntent::source`] for an answer that the classifier gave for the replaced turn.
+const INTENT_SOURCE_REPLACED: &str = "model, for the replaced turn";
+
+/// Returns the intent in a trace if the classifier named it.
+pub(super) fn classified_intent(trace: &TurnTrace) -> Option<Intent> {
+    let sources = [INTENT_SOURCE_MODEL, INTENT_SOURCE_REPLACED];
+    sources.contains(&trace.intent_source.as_str()).then_some(trace.intent)
+}
+
 /// The answer of the classifier, or the assumption in its place.
 #[derive(Debug, Clone)]
 pub(super) struct ClassifiedIntent {
     pub intent: Intent,
-    /// [`INTENT_SOURCE_MODEL`], or the reason why the classifier's answer was not used.
+    /// [`INTENT_SOURCE_MODEL`], [`INTENT_SOURCE_REPLACED`], or the reason why the classifier's answer was not used.
     pub source: String,
     /// True if the intent is unknown. The turn then leaves out no memory.
     pub in_full: bool,
@@ -35,14 +47,17 @@ pub enum IntentSource {
     Assumed(Intent),
     /// The caller of a preview names the intent, and the classifier is not asked.
     Requested(Intent),
+    /// The classifier's answer for the same line in the turn that this turn replaces.
+    Replaced(Intent),
 }
 
 impl IntentSource {
     /// NPC conversations and greetings always recall in full, because a player's line to classify is missing.
     #[must_use]
     pub fn for_turn(input: &TurnInput) -> Self {
-        match input.player {
-            Some(_) if !input.is_greeting() => Self::Model,
+        match (&input.player, input.known_intent) {
+            (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
+            (Some(_), None) if !input.is_greeting() => Self::Model,
             _ => Self::Assumed(Intent::Memory),
         }
     }
@@ -73,6 +88,7 @@ pub(super) async fn classify_line(
         IntentSource::Model => classify_intent(services, input, known).await,
         IntentSource::Assumed(intent) => named(intent, "not asked", true),
         IntentSource::Requested(intent) => named(intent, "named by the request", false),
+        IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),
     }
 }
 

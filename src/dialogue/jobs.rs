@@ -43,6 +43,7 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
         return Ok(JobReport::default());
     };
     let services = &*services.tuned_by(&said.world.settings);
+    let player = said.dialogue.player.clone();
     let run = Box::pin(async {
         match job.kind {
             JobKind::ExtractFacts => remember::extract_facts(services, scope, job, &said).await,
@@ -52,7 +53,7 @@ pub async fn run_job(services: &Services, scope: &TenantScope, job: &Job) -> Res
             JobKind::Curate => curate::curate_turns(services, scope, job, &said).await,
         }
     });
-    let mut report = with_usage_owner(owner, run).await?;
+    let mut report = with_usage_owner(owner, player, run).await?;
     report.turn = said.turn.number;
     Ok(report)
 }

@@ -61,7 +61,7 @@ pub async fn preview_prompt(
         npc: input.npc.id.clone(),
     };
     let gathering = Box::pin(gather::gather_for_preview(services, input, source));
-    let gathered = with_usage_owner(owner, gathering).await?;
+    let gathered = with_usage_owner(owner, None, gathering).await?;
     let prompt = gathered.assemble_prompt(services, input)?;
     Ok(Preview {
         messages: prompt.messages,

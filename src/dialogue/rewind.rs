@@ -11,6 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use super::{
     Services,
     heard::HeardLength,
+    intent::classified_intent,
     jobs::{JobError, new_jobs, outbox::relay_or_log},
     remember::reconcile_dirty_memories,
     requester::Requesters,
@@ -22,7 +23,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::{World, WorldSettings},
-    turn::{Turn, TurnStatus},
+    turn::{Intent, Turn, TurnStatus, has_whole_sentence},
 };
 use colloquy_ports::{
     StoreError, StoreResult,
@@ -150,13 +151,13 @@ impl DialogueTiers {
 }
 
 impl RewindRequest {
-    /// Returns the commit that moves the head to `to`, with `replacement` on top. `is_continued`: the next turn
-    /// continues the reply of the old head.
+    /// Returns the commit that moves the head to `to`, with `replacement` on top. `seal` is the time in which a cut reply
+    /// can be resumed. `is_continued`: the next turn continues the reply of the old head.
     #[must_use]
     pub fn commit_to(
         &self,
         ids: &IdSource,
-        at: DateTime<Utc>,
+        (at, seal): (DateTime<Utc>, TimeDelta),
         to: Option<TurnId>,
         replacement: Option<Replacement>,
         is_continued: bool,
@@ -181,6 +182,8 @@ impl RewindRequest {
             replacement,
             replacing: head.filter(|_| is_replaced),
             paused: self.paused,
+            // The resumed reply may be cut again at once.
+            held_until: matches!(self.target, RewindTarget::Resume).then_some(at + seal),
             key: self.requesters.own_key().cloned(),
             other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
             seq: self.seq,
@@ -204,6 +207,8 @@ pub struct AppliedRewind {
     pub rewound: Arc<RewindRecord>,
     /// The turn that replaced the cut turn.
     pub replacement: Option<Turn>,
+    /// The intent of the line that is answered again, if the classifier named it.
+    pub intent: Option<Intent>,
     /// The reply that the next turn continues. If that turn does not come, the reply stands again as it was cut
     /// ([`RewindRecord::replacing`]).
     pub unfinished: Option<PartialReply>,
@@ -233,7 +238,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
     let now = services.clock.now();
     let plan = match request.target {
         RewindTarget::Turn { number, heard } => plan_rewind_to(services, &request, number, heard).await?,
-        RewindTarget::Regenerate { number } => plan_rewind_to(services, &request, number, None).await?,
+        RewindTarget::Regenerate { number } => plan_regenerate(services, &request, number).await?,
         RewindTarget::Reinstate { turn } => Some(RewindPlan::with_head(request.dialogue.head_turn + 1, Some(turn))),
         RewindTarget::Resume => plan_resume(services, &request).await?,
     };
@@ -242,7 +247,8 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         return Ok(RewindResponse::Unchanged);
     };
     let (number, unfinished) = (plan.number, plan.unfinished);
-    let rewind = request.commit_to(&services.ids, now, plan.to, plan.replacement, unfinished.is_some());
+    let times = (now, services.settings.turn.seal_time());
+    let rewind = request.commit_to(&services.ids, times, plan.to, plan.replacement, unfinished.is_some());
     failpoint!("rewind.planned");
     let scope = &request.dialogue.scope;
     let rewound = match services.ledger.rewinds.commit_rewind(scope, &rewind).await? {
@@ -265,6 +271,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
     Ok(RewindResponse::Done(Box::new(AppliedRewind {
         rewound,
         replacement,
+        intent: plan.intent,
         unfinished,
     })))
 }
@@ -305,6 +312,7 @@ struct RewindPlan {
     number: u32,
     to: Option<TurnId>,
     replacement: Option<Replacement>,
+    intent: Option<Intent>,
     unfinished: Option<PartialReply>,
 }
 
@@ -314,9 +322,26 @@ impl RewindPlan {
             number,
             to,
             replacement: None,
+            intent: None,
             unfinished: None,
         }
     }
+}
+
+/// As [`plan_rewind_to`], with the intent of the line that is answered again.
+async fn plan_regenerate(
+    services: &Services,
+    request: &RewindRequest,
+    number: u32,
+) -> Result<Option<RewindPlan>, RewindError> {
+    let OwnedDialogue { scope, id, .. } = &request.dialogue;
+    let dialogues = &services.ledger.dialogues;
+    let trace = async { Ok(dialogues.load_trace(scope, *id, number + 1).await?) };
+    let (plan, trace) = tokio::try_join!(plan_rewind_to(services, request, number, None), trace)?;
+    Ok(plan.map(|plan| RewindPlan {
+        intent: trace.as_ref().and_then(classified_intent),
+        ..plan
+    }))
 }
 
 async fn plan_rewind_to(
@@ -382,7 +407,8 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
     let kinds = [
         // A greeting teaches nothing, heard in part or in full.
         (!of.is_greeting()).then_some(JobKind::ExtractFacts),
-        (had_block && services.settings.prompt.ask_for_state).then_some(JobKind::ExtractState),
+        (had_block && services.settings.prompt.ask_for_state && has_whole_sentence(&turn.reply_text))
+            .then_some(JobKind::ExtractState),
         Some(JobKind::Summarise),
         services
             .settings
@@ -390,11 +416,19 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
             .is_due_after(of.number)
             .then_some(JobKind::Curate),
     ];
-    let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    // Until then the turn may stand again, or be cut again. The next line ends the wait.
+    let sealed_until = now + services.settings.turn.seal_time();
     Replacement {
         of: of.id,
-        jobs: new_jobs(services, &turn, now, (node, now), None, kinds.into_iter().flatten()),
-        sealed_reply: Some((of.reply_text.clone(), now + seal)),
+        jobs: new_jobs(
+            services,
+            &turn,
+            now,
+            (node, now),
+            Some(sealed_until),
+            kinds.into_iter().flatten(),
+        ),
+        sealed_reply: Some((of.reply_text.clone(), sealed_until)),
         turn,
     }
 }
@@ -413,9 +447,10 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
     // A reply cut mid-stream has no stored end. The model continues the reply.
     let before = head_turn.saturating_sub(1);
     let dialogues = &services.ledger.dialogues;
-    let (turns, checkpoint) = tokio::try_join!(
+    let (turns, checkpoint, trace) = tokio::try_join!(
         dialogues.load_turns(scope, *id, before.max(1), *head_turn),
-        dialogues.load_checkpoint(scope, *id)
+        dialogues.load_checkpoint(scope, *id),
+        dialogues.load_trace(scope, *id, *head_turn)
     )?;
     let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
     let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
@@ -429,6 +464,7 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
             key: sealed.key,
             text: sealed.text,
             until: sealed.until,
+            intent: trace.as_ref().and_then(classified_intent),
             locks: checkpoint.locks,
             told_locks: checkpoint.told_locks,
             confided: checkpoint.confided,

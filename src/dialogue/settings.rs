@@ -3,6 +3,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
 
 use colloquy_memory::{
@@ -64,11 +65,20 @@ pub struct TurnSettings {
     pub timeout_ms: u64,
     /// Raw turns shown to the intent classifier; 3.
     pub intent_turns: usize,
-    /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30.
+    /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30. Until then,
+    /// or until the next line, nothing is learned from the heard part.
     pub seal_s: u32,
     /// How long a turn of a session with `playback: "ack"` waits for its playback before the whole reply counts as
     /// heard, in seconds; 60.
     pub playback_timeout_s: u32,
+}
+
+impl TurnSettings {
+    /// Returns the time in which a cut reply can be resumed.
+    #[must_use]
+    pub fn seal_time(&self) -> TimeDelta {
+        TimeDelta::seconds(i64::from(self.seal_s))
+    }
 }
 
 /// Token budgets of the prompt's sections (docs/algorithms.md#prompt-assembly).

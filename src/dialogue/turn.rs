@@ -12,6 +12,7 @@ mod continuation;
 mod failure;
 pub(super) mod gather;
 mod input;
+mod job_holds;
 mod prompt_locks;
 mod speak;
 mod stopwatch;
@@ -70,7 +71,8 @@ pub async fn run_turn(
         npc: input.npc.id.clone(),
     };
     let services = services.tuned_by(&input.world.settings);
-    with_usage_owner(owner, Box::pin(run_turn_steps(&services, input, feed, cut))).await
+    let player = input.player.clone();
+    with_usage_owner(owner, player, Box::pin(run_turn_steps(&services, input, feed, cut))).await
 }
 
 async fn run_turn_steps(
@@ -103,7 +105,9 @@ async fn run_turn_steps(
     };
     let outcome = tokio::time::timeout(limit, async {
         // An admitted turn may finish even if the tenant's budget runs out meanwhile.
-        let reservation = budgets.reserve_turn(&services.ledger, &input.scope).await?;
+        let reservation = budgets
+            .reserve_turn(&services.ledger, &input.scope, input.player.as_ref())
+            .await?;
         run_admitted(reply_steps).await.map(|spoken| (reservation, spoken))
     });
     match outcome.await.unwrap_or(Err(TurnError::TimedOut)) {

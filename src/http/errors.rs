@@ -96,6 +96,7 @@ codes! {
     PromptTooLarge = "prompt_too_large", UNPROCESSABLE_ENTITY, "Persona and rules exceed the prompt budget";
     TooManySessions = "too_many_sessions", TOO_MANY_REQUESTS, "This socket has too many sessions open";
     BudgetSpent = "budget_spent", TOO_MANY_REQUESTS, "The tenant has used up a budget";
+    PlayerBudgetSpent = "player_budget_spent", TOO_MANY_REQUESTS, "The player has used up its share of a budget";
     RateLimited = "rate_limited", TOO_MANY_REQUESTS, "Too many requests";
     QueueFull = "queue_full", TOO_MANY_REQUESTS, "Too many lines wait already";
     NotSupported = "not_supported", NOT_IMPLEMENTED, "This server does not offer that";
@@ -362,7 +363,12 @@ impl From<StoreError> for Problem {
 
 impl From<OverBudget> for Problem {
     fn from(over: OverBudget) -> Self {
-        Self::new(Code::BudgetSpent, over.to_string()).with_retry_after(over.retry_after)
+        let code = if over.of_player() {
+            Code::PlayerBudgetSpent
+        } else {
+            Code::BudgetSpent
+        };
+        Self::new(code, over.to_string()).with_retry_after(over.retry_after)
     }
 }
 

@@ -133,6 +133,16 @@ impl<A> Authorized<A> {
         }
         Ok(())
     }
+    /// Counts a resume of `player`, or an interrupt that may take an earlier turn back.
+    ///
+    /// # Errors
+    /// The player has reached the limit of cuts.
+    pub fn count_cut(&self, state: &AppState, player: &PlayerId) -> Result<(), Problem> {
+        if self.counted != RateLimitScope::Nothing {
+            state.limits.check_player_cut(self.scope.tenant(), player)?;
+        }
+        Ok(())
+    }
 }
 
 impl<A: RolePolicy> FromRequest for Authorized<A> {

@@ -455,6 +455,9 @@ pub async fn interrupt_conversation(
     run_uncancelled(async move {
         interruptible_conversation(&state, &caller.principal, path.0).await?;
         let wish = body.into_command(&caller.principal)?;
+        if let Some(player) = &wish.who.player {
+            caller.count_cut(&state, player)?;
+        }
         let conversations = state.sessions.npc_conversations();
         let done = conversations.interrupt_dialogue(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))

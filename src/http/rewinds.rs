@@ -150,12 +150,21 @@ pub async fn interrupt_turn(
 ) -> Result<HttpResponse, Problem> {
     let body = body.0.with_header_key(&request)?;
     run_uncancelled(async move {
-        sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
         let wish = body.into_command(&caller.principal)?;
+        if let Some(player) = dialogue.player.filter(|_| is_limited_cut(&wish)) {
+            caller.count_cut(&state, &player)?;
+        }
         let done = state.sessions.interrupt_dialogue(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
+}
+
+/// True if an interrupt counts for the player's limit of cuts. Without a turn and a key, it only cuts the running reply,
+/// which was counted as a line or as a resume.
+pub(super) fn is_limited_cut(command: &InterruptCommand) -> bool {
+    command.turn.is_some() || command.key.is_some()
 }
 
 /// Reads the heard length from the only unit that the client may use.
@@ -312,7 +321,10 @@ pub async fn resume_turn(
 ) -> Result<HttpResponse, Problem> {
     let key = idempotency::header_or_body_key(&request, body.0.key)?;
     run_uncancelled(async move {
-        sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        if let Some(player) = &dialogue.player {
+            caller.count_cut(&state, player)?;
+        }
         let wish = ResumeCommand {
             key,
             re: None,

@@ -510,7 +510,8 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     pub intent: Intent,
-    /// `model`, or the reason why the classifier's answer was not used.
+    /// `model`; `model, for the replaced turn` if the line of a regenerated or resumed reply was classified before; or
+    /// the reason why the classifier's answer was not used.
     pub intent_source: String,
     /// The sources of knowledge that were not searched, each with the reason, such as `scenarios: not searched, intent chat`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -130,6 +130,12 @@ impl Turn {
     }
 }
 
+/// True if a text has the end of a sentence. A cut reply without a whole sentence has told of no completed act.
+#[must_use]
+pub fn has_whole_sentence(text: &str) -> bool {
+    text.contains(['.', '!', '?', '…', '。', '！', '？'])
+}
+
 /// Event sequence numbers of a turn's three durable events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnSeqs {
@@ -252,6 +258,16 @@ impl Checkpoint {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn half_a_sentence_is_no_whole_sentence() {
+        for whole in ["Take it. And", "Go!", "가져가. 그리", "何。", "Well…"] {
+            assert!(has_whole_sentence(whole), "{whole}");
+        }
+        for half in ["Take it and", "내일 아—", "", "Well, I"] {
+            assert!(!has_whole_sentence(half), "{half}");
+        }
+    }
 
     #[test]
     fn scenario_is_recent_for_five_turns() {

@@ -53,6 +53,7 @@ histories! {
     "0030_npc_usage"
     "0031_tenant_settings"
     "0032_consolidation"
+    "0033_player_usage"
     "0034_authored_sizes"
     "0038_ended_promises"
     "0040_done_actions"

@@ -40,6 +40,8 @@ pub struct LimitSettings {
     pub player_sockets: usize,
     /// Lines of one player, per minute; default 20.
     pub player_turns_per_min: u32,
+    /// Resumed replies of one player, and interrupts that name a turn or have a key, per minute; default 40.
+    pub player_cuts_per_min: u32,
     /// Messages on one socket, per second; default 32.
     pub socket_messages_per_s: u32,
     /// Refused messages in a row after which a socket is closed with 4429; default 64.
@@ -80,6 +82,7 @@ pub struct RateLimits {
     tenants: Option<KeyedLimiter<TenantId>>,
     requests: Option<KeyedLimiter<PlayerKey>>,
     lines: Option<KeyedLimiter<PlayerKey>>,
+    cuts: Option<KeyedLimiter<PlayerKey>>,
     /// Open sockets of each player.
     sockets: Arc<ConcurrencyLimit<PlayerKey>>,
     /// Concurrent requests.
@@ -125,6 +128,8 @@ impl RateLimits {
             requests: NonZeroU32::new(settings.player_requests_per_s)
                 .map(|n| KeyedLimiter::new("player", Quota::per_second(n), settings.max_keys)),
             lines: NonZeroU32::new(settings.player_turns_per_min)
+                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
+            cuts: NonZeroU32::new(settings.player_cuts_per_min)
                 .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
             sockets: ConcurrencyLimit::new("a player", "sockets open", settings.player_sockets),
             of_player: ConcurrencyLimit::new("a player", "requests under way", settings.player_in_flight),
@@ -206,6 +211,15 @@ impl RateLimits {
     /// [`RateLimited`] if the player is over its limit.
     pub fn check_player_turn(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
         self.lines
+            .as_ref()
+            .map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
+    }
+    /// Counts a resume of a player, or an interrupt that may take an earlier turn back.
+    ///
+    /// # Errors
+    /// [`RateLimited`] if the player is over its limit.
+    pub fn check_player_cut(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
+        self.cuts
             .as_ref()
             .map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
     }
@@ -368,6 +382,7 @@ mod tests {
             player_requests_per_s: 3,
             player_sockets: 2,
             player_turns_per_min: 2,
+            player_cuts_per_min: 4,
             socket_messages_per_s: 3,
             socket_strikes: 2,
             player_in_flight: 2,
@@ -389,6 +404,20 @@ mod tests {
         assert!(refused.retry_after > Duration::from_secs(20) && refused.retry_after <= Duration::from_secs(30));
         assert!(limits.check_player_turn(&tenant, &b).is_ok());
         assert!(limits.check_player_turn(&"u".parse().unwrap(), &a).is_ok());
+    }
+
+    #[test]
+    fn cuts_of_a_player_have_a_limit_beside_its_lines() {
+        let limits = RateLimits::new(settings(), 10);
+        let tenant: TenantId = "t".parse().unwrap();
+        let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        for _ in 0..4 {
+            limits.check_player_cut(&tenant, &a).unwrap();
+        }
+        let refused = limits.check_player_cut(&tenant, &a).unwrap_err();
+        assert!(refused.retry_after > Duration::from_secs(10) && refused.retry_after <= Duration::from_secs(15));
+        limits.check_player_cut(&tenant, &b).unwrap();
+        limits.check_player_turn(&tenant, &a).unwrap();
     }
 
     #[test]

@@ -298,7 +298,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         loaded.sync_event_log(&self.node, &self.key, &self.log);
         // Reports a turn that ran when an earlier actor panicked, unless already reported.
         self.log.publish_not_committed(&lost_turn_error());
-        self.memory = MemoryWait::for_turn(loaded.awaited);
+        self.memory = MemoryWait::for_turn(loaded.head, loaded.extraction);
         let is_settled = loaded.replacing.is_none();
         self.state = State::Ready(Box::new(loaded));
         K::on_loaded(self, &missed, ctx);

@@ -15,7 +15,7 @@ use colloquy_dialogue::{
     scenarios::UnlockTrigger,
     turn::{PartialReply, TurnError},
 };
-use colloquy_memory::turn::Turn;
+use colloquy_memory::turn::{Intent, Turn};
 use colloquy_ports::ledger::rewinds::RewindRecord;
 
 /// A request to a dialogue's actor.
@@ -48,14 +48,16 @@ pub(crate) struct CommitSummary {
     pub key: Option<String>,
     /// True if the client had heard the whole reply before the commit.
     pub played: bool,
-    /// True if the turn has jobs.
-    pub has_jobs: bool,
+    /// True if the reply was cut on request.
+    pub was_cut: bool,
     pub unlocking: Option<UnlockTrigger>,
 }
 
 /// A rewind that was applied.
 pub(crate) struct RewindEffect<'a> {
     pub rewound: &'a Arc<RewindRecord>,
+    /// The intent of the line that is answered again, if known.
+    pub intent: Option<Intent>,
     /// The cut reply that the rewind found for a continuation.
     pub unfinished: Option<PartialReply>,
     /// True if the rewind paused the conversation, false if it ended a pause; `None`: neither.

@@ -9,6 +9,7 @@ use super::{
     decisions::{self, OnRestoreNotice},
     kind::{DialogueBehaviour, DialogueRequest as _},
     load,
+    turns::make_jobs_due,
 };
 use crate::{
     DialogueError,
@@ -154,6 +155,10 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
                     actor.log.publish_event(body, None);
                     for reply in close.replies {
                         reply.answer(Ok(()));
+                    }
+                    if let Some(turn) = actor.memory.held_turn.take() {
+                        // Not awaited: without an answer of the ledger, the jobs become due by themselves.
+                        actix::spawn(make_jobs_due(Arc::clone(&actor.node), actor.key.clone(), turn));
                     }
                     actor.release_and_stop(ctx);
                 }

@@ -20,6 +20,7 @@ use colloquy_ports::{
     buffer::{BufferHead, BufferSnapshot, BufferedTurn},
     ledger::{
         dialogues::{Dialogue, DialogueStatus, OpenDialogue, OwnerWriteOutcome, OwnershipClaim},
+        jobs::ExtractionStatus,
         rewinds::RewindRecord,
     },
 };
@@ -43,8 +44,8 @@ pub(crate) struct LoadedDialogue {
     pub next_seq: u64,
     /// A turn rewound for a replacement, while the replacement is not committed yet.
     pub replacing: Option<TurnId>,
-    /// The last turn, if a fact extraction is running or due.
-    pub awaited: Option<TurnId>,
+    /// The state of the last turn's fact extraction.
+    pub extraction: ExtractionStatus,
     /// Rewinds that the listeners do not know yet, in order.
     pub missed_rewinds: Vec<RewindRecord>,
     pub participants: Participants,
@@ -112,15 +113,15 @@ pub(crate) async fn load_dialogue(
         tracing::debug!(dialogue = %id, %before, "took a dialogue over");
     }
     let first_npc = open.dialogue.npcs.first().cloned().ok_or(DialogueError::NotFound)?;
-    let (history, summaries_and_job, missed_rewinds, participants) = tokio::join!(
+    let (history, summaries_and_extraction, missed_rewinds, participants) = tokio::join!(
         load_history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
-                return Ok((Vec::new(), false));
+                return Ok((Vec::new(), ExtractionStatus::None));
             };
             tokio::try_join!(
                 ports.ledger.summaries.load_summaries(scope, *id),
-                ports.ledger.jobs.is_extraction_pending(scope, *id, head, now)
+                ports.ledger.jobs.load_extraction_status(scope, *id, head, now)
             )
         },
         async {
@@ -138,7 +139,7 @@ pub(crate) async fn load_dialogue(
         // Read early to spare the first turn the read. A failed read shows when a turn needs the rows.
         Participants::read_all(&node, scope, &open.dialogue.world, &open.dialogue.npcs),
     );
-    let (summaries, extracting) = summaries_and_job?;
+    let (summaries, extraction) = summaries_and_extraction?;
     let mut history = history?;
     let npc = last_speaker(&node, scope, &open.dialogue, &history)
         .await?
@@ -157,7 +158,7 @@ pub(crate) async fn load_dialogue(
         summaries: Arc::new(summaries),
         next_seq: open.next_seq,
         replacing: open.replacing,
-        awaited: open.head.filter(|_| extracting),
+        extraction,
         // Rewinds since the takeover are published by the actor that made them.
         missed_rewinds: missed_rewinds?
             .into_iter()
@@ -216,9 +217,9 @@ pub(crate) async fn reread_after_rewind(
     };
     let history = load_history(&node, &key, &open).await?;
     let now = node.ports.clock.now();
-    let awaited = match head {
-        Some(turn) if ledger.jobs.is_extraction_pending(&scope, id, turn, now).await? => head,
-        _ => None,
+    let extraction = match head {
+        Some(turn) => ledger.jobs.load_extraction_status(&scope, id, turn, now).await?,
+        None => ExtractionStatus::None,
     };
     let npc = last_speaker(&node, &scope, &open.dialogue, &history).await?;
     Ok(RereadDialogue {
@@ -227,7 +228,7 @@ pub(crate) async fn reread_after_rewind(
         checkpoint: open.checkpoint,
         history,
         summaries,
-        awaited,
+        extraction,
     })
 }
 
@@ -238,7 +239,7 @@ pub(crate) struct RereadDialogue {
     pub checkpoint: Checkpoint,
     pub history: Vec<BufferedTurn>,
     pub summaries: Vec<Summary>,
-    pub awaited: Option<TurnId>,
+    pub extraction: ExtractionStatus,
 }
 
 /// Returns the buffer if it matches the ledger's head, or else builds the buffer again from the ledger.

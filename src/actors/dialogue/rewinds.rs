@@ -337,6 +337,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         failpoint!("rewind.told");
         let effect = RewindEffect {
             rewound: &rewound,
+            intent: done.intent,
             unfinished: done.unfinished,
             pauses: in_flight.pauses,
             took_turns_back: in_flight.takes_turns_back,
@@ -418,7 +419,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             };
             match read {
                 Ok(read) => {
-                    actor.memory.expect_turn(read.awaited);
+                    actor.reset_memory_wait(ctx);
+                    actor.memory = MemoryWait::for_turn(loaded.head, read.extraction);
                     loaded.apply_reread(read);
                     actor.state = State::Ready(loaded);
                     for caller in callers {

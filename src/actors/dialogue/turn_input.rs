@@ -46,6 +46,7 @@ pub(crate) fn next_turn_input(
         line: String::new(),
         key: None,
         continuation: None,
+        known_intent: None,
         history: Arc::clone(&loaded.history),
         summaries: Arc::clone(&loaded.summaries),
         checkpoint: loaded.checkpoint.clone(),

@@ -72,6 +72,23 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         }));
     }
 
+    /// Makes the held jobs of the last turn due, because a line follows. The next turn waits for them as usual.
+    pub fn release_held_jobs(&mut self, ctx: &mut Context<Self>) {
+        let Some(turn) = self.memory.held_turn.take() else {
+            return;
+        };
+        // The next turn waits for extractions that already run in any case.
+        let was_awaited = self.memory.awaited_turn == Some(turn);
+        self.memory.expect_turn(turn);
+        let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), turn);
+        ctx.spawn(due.into_actor(self).map(move |due, actor, ctx| {
+            if due == Some(0) && !was_awaited && actor.memory.awaited_turn == Some(turn) {
+                actor.memory.awaited_turn = None;
+                actor.run_next_steps(ctx);
+            }
+        }));
+    }
+
     /// Lets the next turn wait, for a bounded time, until the facts of the last turn are known. `false`: the turn need
     /// not wait.
     pub fn wait_for_memory(&mut self, ctx: &mut Context<Self>) -> bool {
@@ -181,6 +198,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             state,
             unlocking,
             jobs,
+            was_cut,
             cut_keys,
         } = committed;
         self.log
@@ -194,11 +212,11 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         };
         loaded.replacing = None;
         loaded.append_turn(&turn, checkpoint);
-        self.memory.on_turn_committed(turn.id, &jobs);
+        self.memory.on_turn_committed(turn.id, &jobs, was_cut);
         let summary = CommitSummary {
             key: running.key.as_ref().map(|keyed| keyed.key.clone()),
             played: running.played,
-            has_jobs: !jobs.is_empty(),
+            was_cut,
             unlocking,
         };
         running.notify_waiters(&Ok(Arc::clone(&turn)));

@@ -72,6 +72,7 @@ impl NpcConversation {
             return;
         }
         let records = loaded.participants.loaded_records();
+        self.release_held_jobs(ctx);
         let waits = self.wait_for_memory(ctx);
         match records {
             None => self.read_participants(ctx),

@@ -363,10 +363,14 @@ impl DialogueBehaviour for ConversationKind {
         };
         match waiter {
             ConversationWaiter::Resume { who, reply } => talk.on_resume(who, reply, ctx),
-            ConversationWaiter::Join(reply) => reply.answer(Ok(JoinPoint {
-                dialogue: Arc::clone(&loaded.dialogue),
-                head: loaded.head,
-            })),
+            ConversationWaiter::Join(reply) => {
+                reply.answer(Ok(JoinPoint {
+                    dialogue: Arc::clone(&loaded.dialogue),
+                    head: loaded.head,
+                }));
+                // The joined talk goes on from the heard part.
+                talk.release_held_jobs(ctx);
+            }
         }
         None
     }

@@ -237,6 +237,7 @@ impl Session {
         // A line ends the wait for the playback of the last turn, even if spoken while the turn ran. The line then
         // waits for the turn's facts.
         self.on_head_heard(ctx);
+        self.release_held_jobs(ctx);
         let waits = self.wait_for_memory(ctx);
         match self
             .state
@@ -314,6 +315,7 @@ impl Session {
         // A continued turn inherits the key of the cut turn.
         input.key = line.key.filter(|_| first.continuation.is_none());
         input.continuation = first.continuation;
+        input.known_intent = first.intent;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;
         let callers = TurnCallers {
             key,

@@ -34,7 +34,7 @@ use colloquy_dialogue::{
     events::{EventBody, EventError},
     turn::{PartialReply, TurnError, event_error},
 };
-use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_memory::turn::{Intent, Turn};
 use colloquy_ports::{StoreError, ledger::rewinds::RewindRecord};
 pub(super) use request::{RegenerateCommand, SessionRequest};
 use rewinds::SessionCaller;
@@ -57,6 +57,8 @@ pub(super) struct SessionKind {
     playback_timer: Option<SpawnHandle>,
     /// The cut reply that the running rewind found for a continuation.
     unfinished: Option<PartialReply>,
+    /// The intent of the line that the running rewind lets be answered again, if known.
+    replaced_intent: Option<Intent>,
     /// True if a turn was fenced: the lines in the queue were said behind the turn, and the next load cancels them.
     has_fenced_turn: bool,
 }
@@ -146,8 +148,7 @@ impl DialogueBehaviour for SessionKind {
         if let Some(key) = summary.key {
             session.kind.keys.remember_turn(key, Arc::clone(turn));
         }
-        // A turn that was cut at the heard length has jobs that are due already.
-        session.track_head_playback(turn.status == TurnStatus::Interrupted && summary.has_jobs, ctx);
+        session.track_head_playback(summary.was_cut, ctx);
         if let Some(unlocking) = summary.unlocking {
             session.publish_unlocked(turn, unlocking, ctx);
         }
@@ -229,6 +230,7 @@ impl DialogueBehaviour for SessionKind {
     fn on_rewind_applied(session: &mut Session, effect: RewindEffect<'_>, ctx: &mut Context<Session>) {
         session.track_head_playback(effect.rewound.heard_chars.is_some(), ctx);
         session.kind.unfinished = effect.unfinished;
+        session.kind.replaced_intent = effect.intent;
         session.drop_replacements(|_| false);
         session.mark_lines_certain();
         if effect.took_turns_back {

@@ -74,23 +74,11 @@ impl Session {
 
     /// Counts the last turn as heard. The waiting jobs become due, and the next turn waits for them as usual.
     pub(super) fn on_head_heard(&mut self, ctx: &mut Context<Self>) {
-        let Some(loaded) = self.state.loaded() else {
-            return;
-        };
-        let head = loaded.head;
-        let Some(turn) = head.filter(|_| std::mem::take(&mut self.kind.awaits_playback)) else {
-            return;
-        };
-        // The next turn waits for extractions that already run in any case.
-        let was_awaited = self.memory.awaited_turn == head;
-        self.memory.awaited_turn = head;
-        let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), turn);
-        ctx.spawn(due.into_actor(self).map(move |due, session, ctx| {
-            if due == Some(0) && !was_awaited && session.memory.awaited_turn == head {
-                session.memory.awaited_turn = None;
-                session.run_next_steps(ctx);
-            }
-        }));
+        let head = self.state.loaded().and_then(|loaded| loaded.head);
+        if let Some(turn) = head.filter(|_| std::mem::take(&mut self.kind.awaits_playback)) {
+            self.memory.held_turn = Some(turn);
+            self.release_held_jobs(ctx);
+        }
     }
 
     /// Publishes the scenarios that a turn unlocked, after reading them. No turn waits for the read.

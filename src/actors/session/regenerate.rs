@@ -64,7 +64,8 @@ impl Session {
             }));
         }
         // Checked before the rewind: without a budget the turn would only be reinstated.
-        if let Err(over) = self.node.ports.budgets.check_turn(self.key.0.tenant()) {
+        let player = self.state.loaded().and_then(|loaded| loaded.player.as_ref());
+        if let Err(over) = self.node.ports.budgets.check_turn(self.key.0.tenant(), player) {
             return reply.answer(Err(over.into()));
         }
         let history = self.state.loaded().map(|loaded| &loaded.history);

@@ -79,6 +79,7 @@ impl Session {
                     if let Some(reply) = self.join_turn_with_key(line.key.as_deref(), reply) {
                         let mut waiting = self.new_waiting_line(line, true);
                         waiting.add_asker(reply);
+                        waiting.intent = self.kind.replaced_intent;
                         self.kind.queue.push_front(waiting.replacing_after(rewound.head));
                     }
                 }

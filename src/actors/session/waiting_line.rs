@@ -12,7 +12,7 @@ use colloquy_dialogue::{
     requester::Requester,
     turn::{PartialReply, TurnError},
 };
-use colloquy_memory::turn::Turn;
+use colloquy_memory::turn::{Intent, Turn};
 use colloquy_ports::ledger::metrics::GaugeGuard;
 
 /// The head that a line shall follow; `None`: the line shall be the first turn.
@@ -33,6 +33,8 @@ pub(super) struct WaitingLine {
     pub(super) line: PlayerLine,
     /// The cut reply that the line continues.
     pub(super) continuation: Option<Arc<PartialReply>>,
+    /// The intent of the line, if the replaced turn had the same line and its intent is known.
+    pub(super) intent: Option<Intent>,
     /// For a replacement line: the only head that the line may follow.
     pub(super) replaces_after: Option<ReplacedHead>,
     pub(super) accepted_at: Instant,
@@ -88,6 +90,7 @@ impl WaitingLine {
     /// Makes the line the continuation of a cut reply.
     pub(super) fn continuing(self, unfinished: PartialReply) -> Self {
         Self {
+            intent: unfinished.intent,
             continuation: Some(Arc::new(unfinished)),
             ..self
         }
@@ -98,6 +101,7 @@ impl WaitingLine {
             id,
             line,
             continuation: None,
+            intent: None,
             replaces_after: None,
             accepted_at,
             ready_at: None,

@@ -286,6 +286,7 @@ async fn usage_is_written_periodically_and_at_shutdown() {
             ..Usage::default()
         };
         let delta = UsageDelta {
+            player: None,
             owner: None,
             unchanged_tokens: 0,
             day,

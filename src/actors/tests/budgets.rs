@@ -47,6 +47,7 @@ impl TestWorld {
         let ports = &self.ports;
         let elsewhere = UsageDelta {
             owner: None,
+            player: None,
             unchanged_tokens: 0,
             day: ports.clock.now().date_naive(),
             task: "reply",

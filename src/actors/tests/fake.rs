@@ -154,6 +154,7 @@ impl FakeUseCases {
             key: sealed.key,
             text: sealed.text,
             until: sealed.until,
+            intent: None,
             locks: None,
             told_locks: None,
             confided: None,
@@ -194,7 +195,7 @@ impl FakeUseCases {
                 created_at: now,
                 leased_to: owned.node,
                 leased_until: now,
-                held_until: None,
+                held_until: Some(now + seal),
             }],
             sealed_reply: Some((of.reply_text, now + seal)),
             turn,
@@ -211,13 +212,16 @@ impl FakeUseCases {
         cut.unwrap_or_default().by.into_iter().map(cut_by).collect()
     }
 
-    fn jobs_of(&self, input: &TurnInput, status: TurnStatus, now: DateTime<Utc>) -> Vec<NewJob> {
+    fn jobs_of(&self, input: &TurnInput, status: TurnStatus, was_cut: bool, now: DateTime<Utc>) -> Vec<NewJob> {
         if !*self.with_jobs.lock() {
             return Vec::new();
         }
-        let until_played = Duration::from_secs(self.ports.settings.turn.playback_timeout_s.into());
-        // The text of a cut turn is the heard part.
-        let is_held = input.dialogue.options.playback == Playback::Ack && status != TurnStatus::Interrupted;
+        let settings = &self.ports.settings.turn;
+        let hold = match input.dialogue.options.playback {
+            _ if was_cut => Some(settings.seal_s),
+            Playback::Ack if status != TurnStatus::Interrupted => Some(settings.playback_timeout_s),
+            _ => None,
+        };
         vec![NewJob {
             id: self.ports.ids.next_id(),
             kind: JobKind::ExtractFacts,
@@ -227,7 +231,7 @@ impl FakeUseCases {
             created_at: now,
             leased_to: input.node,
             leased_until: now + *self.leased_for.lock(),
-            held_until: is_held.then(|| now + until_played),
+            held_until: hold.map(|hold| now + Duration::from_secs(hold.into())),
         }]
     }
 
@@ -282,7 +286,8 @@ impl FakeUseCases {
             .scene
             .as_ref()
             .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);
-        let jobs = self.jobs_of(&input, status, now);
+        let was_cut = cut.as_ref().is_some_and(|cut| !cut.by.is_empty());
+        let jobs = self.jobs_of(&input, status, was_cut, now);
         let commit = TurnCommit {
             epoch: input.epoch,
             expected_head: input.previous,
@@ -324,6 +329,7 @@ impl FakeUseCases {
                     .filter(|job| job.held_until.is_none())
                     .map(Job::from)
                     .collect(),
+                was_cut,
                 cut_keys: commit.cuts.iter().filter_map(|cut| cut.key.clone()).collect(),
             }),
             CommitOutcome::Fenced => Err(TurnError::Fenced),
@@ -504,7 +510,8 @@ impl UseCases for FakeUseCases {
             }
         };
         let now = self.ports.clock.now();
-        let rewind = request.commit_to(&self.ports.ids, now, to, replacement, unfinished.is_some());
+        let times = (now, self.ports.settings.turn.seal_time());
+        let rewind = request.commit_to(&self.ports.ids, times, to, replacement, unfinished.is_some());
         let committed = ledger.rewinds.commit_rewind(&owned.scope, &rewind).await?;
         self.durable_rewinds.fetch_add(1, Relaxed);
         if *self.hold_rewind_answers.lock() {
@@ -517,6 +524,7 @@ impl UseCases for FakeUseCases {
             RewindCommitResult::Done(rewound) => Ok(RewindResponse::Done(Box::new(AppliedRewind {
                 rewound,
                 replacement: rewind.replacement.map(|replacement| replacement.turn),
+                intent: None,
                 unfinished,
             }))),
             RewindCommitResult::Repeated(outcome) => Ok(RewindResponse::Repeated(outcome)),

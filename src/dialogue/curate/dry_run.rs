@@ -36,6 +36,7 @@ pub async fn make_dry_run(
     };
     let services = &*services.tuned_by(&said.world.settings);
     let last_call_at = services.clock.monotonic_now() + last_call_in;
-    let pass = with_usage_owner(owner, make_pass(services, scope, &job, &said, last_call_at));
+    // A person asked for the pass, and not the player.
+    let pass = with_usage_owner(owner, None, make_pass(services, scope, &job, &said, last_call_at));
     with_usage_tally(pass).await
 }

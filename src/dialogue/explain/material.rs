@@ -111,6 +111,7 @@ pub(super) async fn reread_turn(
         line: turn.player_text.clone(),
         key: None,
         continuation: continued_reply(turn, sources, reasons),
+        known_intent: None,
         history: Arc::new(reader.read_history(dialogue, turn, reasons).await?),
         summaries: Arc::new(reader.read_summaries(reasons).await?),
         checkpoint: Checkpoint::default(),
@@ -186,15 +187,14 @@ fn scene_of(settings: &DialogueSettings, dialogue: &Dialogue, turn: &Turn, npcs:
 fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<String>) -> Option<Arc<PartialReply>> {
     let wanted = usize::try_from(sources.continued_chars?).unwrap_or(usize::MAX);
     let beginning: String = turn.reply_text.chars().take(wanted).collect();
-    if beginning.chars().count() < wanted {
-        reasons.push("the reply was cut to less than the part that it took up again".to_owned());
-    }
+    let is_shorter = beginning.chars().count() < wanted;
+    reasons.extend(is_shorter.then(|| "the reply was cut to less than the part that it took up again".to_owned()));
     Some(Arc::new(PartialReply {
         of: turn.clone(),
         key: None,
-        // After a space, no word counts as cut in two.
-        text: format!("{beginning} "),
+        text: format!("{beginning} "), // After a space, no word counts as cut in two.
         until: turn.started_at,
+        intent: None,
         locks: None,
         told_locks: None,
         confided: None,

@@ -6,21 +6,22 @@
 //! from the ledger periodically ([`Budgets::refresh_from_ledger`]). A budget can therefore be exceeded by running
 //! work, and by the usage of other nodes between two readings.
 
+mod accounts;
+mod player_shares;
 mod settings;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
 use parking_lot::Mutex;
 
 pub use self::settings::BudgetSettings;
-use self::settings::{as_f64, whole_limit};
+use self::{
+    accounts::{BudgetAccounts, StoredCount},
+    settings::{as_f64, whole_limit},
+};
 use super::metrics::ModelMetrics;
 use colloquy_core::{
     ids::{PlayerId, TenantId},
@@ -36,16 +37,10 @@ use colloquy_ports::{
     },
 };
 
-/// The maximum age of a count of stored rows while rows are added or refused. Meanwhile this node adds its own rows.
-const STORED_COUNT_MAX_AGE: Duration = Duration::from_mins(1);
 /// The retry delay after a refusal for stored rows. Stored rows do not disappear within minutes.
 const STORED_RETRY_AFTER: Duration = Duration::from_hours(1);
 /// The share of a daily budget available to jobs. The rest is reserved for turns.
 const JOBS_BUDGET_SHARE: f64 = 0.9;
-/// Limit of one player: this fraction of the tenant's dialogues, but at least `MIN_PLAYER_DIALOGUES`. A single player
-/// thus cannot block all others.
-const PLAYER_DIALOGUES_DIVISOR: u64 = 10;
-const MIN_PLAYER_DIALOGUES: u64 = 10;
 
 tokio::task_local! {
     static ADMITTED_WORK: ();
@@ -57,6 +52,7 @@ pub async fn run_admitted<F: Future>(work: F) -> F::Output {
 }
 
 const DAILY_BUDGETS: [Budgeted; 2] = [Budgeted::TokensPerDay, Budgeted::CostPerDay];
+const TURN_BUDGETS: [Budgeted; 3] = [Budgeted::TokensPerDay, Budgeted::CostPerDay, Budgeted::Turns];
 
 /// One budget of a tenant, with the used amount.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -86,11 +82,13 @@ pub struct BudgetReservation {
     tenant: TenantId,
     /// `None`: no limit, and no count.
     of: Option<Budgeted>,
+    /// The player whose share the turn counts for.
+    player: Option<PlayerId>,
 }
 
 impl BudgetReservation {
     pub fn mark_stored(mut self) {
-        self.of = None;
+        (self.of, self.player) = (None, None);
     }
 }
 
@@ -107,70 +105,9 @@ impl Drop for BudgetReservation {
                 }
             });
         }
-    }
-}
-
-struct BudgetAccounts {
-    day: NaiveDate,
-    of: HashMap<TenantId, BudgetAccount>,
-}
-
-#[derive(Default)]
-struct BudgetAccount {
-    own: Option<TenantBudget>,
-    tokens: f64,
-    cost: f64,
-    stored: Option<StoredCount>,
-}
-
-#[derive(Clone, Copy)]
-struct StoredCount {
-    stored: StoredAmounts,
-    at: Instant,
-    /// True if rows were added or refused since the count.
-    touched: bool,
-}
-
-impl StoredCount {
-    fn is_old(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) >= STORED_COUNT_MAX_AGE
-    }
-}
-
-impl BudgetAccount {
-    /// Returns the stored count of this budget; `None` if not counted.
-    fn stored_count_mut(&mut self, of: Budgeted) -> Option<&mut u64> {
-        let counted = self.stored.as_mut()?;
-        counted.touched = true;
-        match of {
-            Budgeted::Dialogues => Some(&mut counted.stored.dialogues),
-            Budgeted::Turns => Some(&mut counted.stored.turns),
-            _ => None,
+        if let Some(player) = &self.player {
+            self.budgets.release_player_turn(&self.tenant, player);
         }
-    }
-    fn used_amount(&self, of: Budgeted) -> f64 {
-        let stored = self.stored.map(|counted| counted.stored).unwrap_or_default();
-        match of {
-            Budgeted::TokensPerDay => self.tokens,
-            Budgeted::CostPerDay => self.cost,
-            Budgeted::Dialogues => as_f64(stored.dialogues),
-            Budgeted::Turns => as_f64(stored.turns),
-            // The ledger counts these itself.
-            Budgeted::Worlds | Budgeted::AuthoredBytes => 0.0,
-        }
-    }
-}
-
-impl BudgetAccounts {
-    /// Returns the accounts of `day`. A new day resets the daily usage.
-    fn accounts_on_day(&mut self, day: NaiveDate) -> &mut HashMap<TenantId, BudgetAccount> {
-        if day > self.day {
-            self.day = day;
-            for account in self.of.values_mut() {
-                (account.tokens, account.cost) = (0.0, 0.0);
-            }
-        }
-        &mut self.of
     }
 }
 
@@ -191,8 +128,15 @@ impl Budgets {
         }
     }
 
-    /// Records the usage of one call of `tenant`.
-    pub(super) fn record_spending(&self, tenant: &TenantId, day: NaiveDate, model: &str, usage: Usage) {
+    /// Records the usage of one call of `tenant`, for the share of `player` too.
+    pub(super) fn record_spending(
+        &self,
+        tenant: &TenantId,
+        player: Option<&PlayerId>,
+        day: NaiveDate,
+        model: &str,
+        usage: Usage,
+    ) {
         let tokens = f64::from(usage.prompt_tokens) + f64::from(usage.completion_tokens);
         let cost = self.meters.usage_cost(model, usage).unwrap_or_default();
         self.update_accounts(tenant, |accounts| {
@@ -202,6 +146,11 @@ impl Budgets {
             let account = accounts.accounts_on_day(day).entry(tenant.clone()).or_default();
             account.tokens += tokens;
             account.cost += cost;
+            if let Some(player) = player {
+                let share = account.players.entry(player.clone()).or_default();
+                share.tokens += tokens;
+                share.cost += cost;
+            }
         });
     }
 
@@ -229,26 +178,36 @@ impl Budgets {
             .is_none()
     }
 
-    /// Checks whether a turn may begin, without asking the ledger.
+    /// Checks whether a turn of `player` may begin, without asking the ledger. `None`: a turn among NPCs.
     ///
     /// # Errors
     /// As for [`Self::reserve_turn`].
-    pub fn check_turn(&self, tenant: &TenantId) -> Result<(), OverBudget> {
-        self.check_budgets(tenant, &[Budgeted::TokensPerDay, Budgeted::CostPerDay, Budgeted::Turns])
+    pub fn check_turn(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), OverBudget> {
+        self.check_budgets(tenant, &TURN_BUDGETS)?;
+        player.map_or(Ok(()), |player| self.check_player_share(tenant, player, &TURN_BUDGETS))
     }
 
-    /// Reserves one more turn, which may call models and be stored.
+    /// Reserves one more turn of `player`, which may call models and be stored. `None`: a turn among NPCs.
     ///
     /// # Errors
-    /// [`OverBudget`] if model calls or storage are over budget. A failed count in the ledger is no error: the count
-    /// is repeated later.
+    /// [`OverBudget`] if model calls or storage are over the tenant's budget or the player's share. A failed count in
+    /// the ledger is no error: the count is repeated later.
     pub async fn reserve_turn(
         self: &Arc<Self>,
         ledger: &Ledger,
         scope: &TenantScope,
+        player: Option<&PlayerId>,
     ) -> Result<BudgetReservation, OverBudget> {
         self.check_daily_budget(scope.tenant())?;
-        self.reserve_place(ledger, scope, Budgeted::Turns).await
+        if let Some(player) = player {
+            self.refresh_player(ledger, scope, player).await;
+            self.check_player_share(scope.tenant(), player, &DAILY_BUDGETS)?;
+        }
+        let mut place = self.reserve_place(ledger, scope, Budgeted::Turns).await?;
+        if let Some(player) = player {
+            place.player = self.reserve_player_turn(scope.tenant(), player)?;
+        }
+        Ok(place)
     }
 
     /// Reserves one more dialogue. `player` is the player of a session.
@@ -262,20 +221,8 @@ impl Budgets {
         player: Option<&PlayerId>,
     ) -> Result<BudgetReservation, OverBudget> {
         let place = self.reserve_place(ledger, scope, Budgeted::Dialogues).await?;
-        if let (Some(player), Some(limit)) = (player, self.limit_for(scope.tenant(), Budgeted::Dialogues)) {
-            let most = (whole_limit(limit) / PLAYER_DIALOGUES_DIVISOR).max(MIN_PLAYER_DIALOGUES);
-            match ledger.usage.count_sessions_of(scope, player, most).await {
-                Ok(has) if has >= most => {
-                    self.meters.record_over_budget(Budgeted::Dialogues);
-                    return Err(OverBudget {
-                        whose: "player",
-                        of: Budgeted::Dialogues,
-                        retry_after: STORED_RETRY_AFTER,
-                    });
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "the sessions of a player could not be counted"),
-            }
+        if let Some(player) = player {
+            self.check_dialogues_of_player(ledger, scope, player).await?;
         }
         Ok(place)
     }
@@ -416,11 +363,16 @@ impl Budgets {
         OverBudget {
             whose: "tenant",
             of,
-            retry_after: if of.is_daily() {
-                (self.next_day_start() - self.clock.now()).to_std().unwrap_or_default()
-            } else {
-                STORED_RETRY_AFTER
-            },
+            retry_after: self.retry_after(of),
+        }
+    }
+
+    /// Returns the time until a budget may have room again.
+    fn retry_after(&self, of: Budgeted) -> Duration {
+        if of.is_daily() {
+            (self.next_day_start() - self.clock.now()).to_std().unwrap_or_default()
+        } else {
+            STORED_RETRY_AFTER
         }
     }
 
@@ -435,6 +387,7 @@ impl Budgets {
             budgets: Arc::clone(self),
             tenant: tenant.clone(),
             of: None,
+            player: None,
         };
         if self.limit_for(tenant, of).is_none() {
             return Ok(place);
@@ -540,13 +493,9 @@ impl Budgets {
     fn merge_daily_usage(&self, today: NaiveDate, rows: Vec<DailyModelUsage>) {
         let mut sums = HashMap::<TenantId, (f64, f64)>::new();
         for row in rows {
-            let (tokens, cost) = sums.entry(row.tenant).or_default();
-            *tokens += as_f64(row.prompt_tokens) + as_f64(row.completion_tokens);
-            let (prompt, cached, completion) = (row.prompt_tokens, row.cached_tokens, row.completion_tokens);
-            *cost += self
-                .meters
-                .cost_of(&row.model, prompt, cached, completion)
-                .unwrap_or_default();
+            let (tokens, cost) = self.amounts_of(&row);
+            let sum = sums.entry(row.tenant).or_default();
+            *sum = (sum.0 + tokens, sum.1 + cost);
         }
         for (tenant, (tokens, cost)) in sums {
             self.update_accounts(&tenant, |accounts| {
@@ -558,6 +507,13 @@ impl Budgets {
                 account.cost = account.cost.max(cost);
             });
         }
+    }
+
+    /// Returns the tokens and the cost of a row.
+    fn amounts_of(&self, row: &DailyModelUsage) -> (f64, f64) {
+        let (prompt, cached, completion) = (row.prompt_tokens, row.cached_tokens, row.completion_tokens);
+        let cost = self.meters.cost_of(&row.model, prompt, cached, completion);
+        (as_f64(prompt) + as_f64(completion), cost.unwrap_or_default())
     }
 
     /// Changes a tenant's accounts, and logs budgets that thereby come near their limit.

@@ -11,8 +11,15 @@ use chrono::NaiveDate;
 use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
-use super::{Budgets, HeldPermits, ModelMetrics, owner, tally};
-use colloquy_core::{ids::TenantId, scope::TenantScope};
+use super::{
+    Budgets, HeldPermits, ModelMetrics,
+    owner::{self, CallOwner},
+    tally,
+};
+use colloquy_core::{
+    ids::{PlayerId, TenantId},
+    scope::TenantScope,
+};
 use colloquy_memory::{tokens::TokenCounter, turn::Usage};
 use colloquy_ports::{
     clock::Clock,
@@ -40,6 +47,8 @@ struct UsageKey {
     tenant: TenantId,
     day: NaiveDate,
     owner: Option<UsageOwner>,
+    /// Only where the share of a player is limited.
+    player: Option<PlayerId>,
     task: &'static str,
     model: String,
 }
@@ -57,31 +66,33 @@ impl UsageBook {
     pub(super) fn record_usage(&self, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
         self.record_usage_of(owner::current_owner(), tenant, task, model, usage);
     }
-    fn record_usage_of(
-        &self,
-        owner: Option<UsageOwner>,
-        tenant: &TenantId,
-        task: &'static str,
-        model: &str,
-        usage: Usage,
-    ) {
+    fn record_usage_of(&self, owner: CallOwner, tenant: &TenantId, task: &'static str, model: &str, usage: Usage) {
         self.meters.record_usage(tenant, task, model, usage);
         tally::tally_call(task, usage);
         let day = self.clock.now().date_naive();
-        self.budgets.record_spending(tenant, day, model, usage);
+        let owner = CallOwner {
+            player: owner.player.filter(|_| self.budgets.counts_players(tenant)),
+            ..owner
+        };
+        let player = owner.player.as_ref();
+        self.budgets.record_spending(tenant, player, day, model, usage);
         self.add_to_sum(owner, tenant, task, model, |sum| {
             sum.calls = sum.calls.saturating_add(1);
             sum.usage += usage;
         });
     }
     pub(super) fn record_unchanged(&self, tenant: &TenantId, task: &'static str, model: &str, tokens: u32) {
-        self.add_to_sum(owner::current_owner(), tenant, task, model, |sum| {
+        let owner = CallOwner {
+            player: None,
+            ..owner::current_owner()
+        };
+        self.add_to_sum(owner, tenant, task, model, |sum| {
             sum.unchanged_tokens = sum.unchanged_tokens.saturating_add(tokens.into());
         });
     }
     fn add_to_sum(
         &self,
-        owner: Option<UsageOwner>,
+        owner: CallOwner,
         tenant: &TenantId,
         task: &'static str,
         model: &str,
@@ -90,7 +101,8 @@ impl UsageBook {
         let account = UsageKey {
             tenant: tenant.clone(),
             day: self.clock.now().date_naive(),
-            owner,
+            owner: owner.npc,
+            player: owner.player,
             task,
             model: model.to_owned(),
         };
@@ -104,6 +116,7 @@ impl UsageBook {
                 let delta = UsageDelta {
                     day: account.day,
                     owner: account.owner,
+                    player: account.player,
                     task: account.task,
                     model: account.model,
                     calls: sum.calls,
@@ -177,7 +190,7 @@ pub(super) struct MeteredStream {
 struct StreamMeter {
     book: Arc<UsageBook>,
     /// The owner when the stream began: the stream may end elsewhere.
-    owner: Option<UsageOwner>,
+    owner: CallOwner,
     tenant: TenantId,
     task: &'static str,
     model: String,
@@ -234,8 +247,13 @@ impl StreamMeter {
 impl Drop for StreamMeter {
     fn drop(&mut self) {
         let usage = self.usage();
-        self.book
-            .record_usage_of(self.owner.take(), &self.tenant, self.task, &self.model, usage);
+        self.book.record_usage_of(
+            std::mem::take(&mut self.owner),
+            &self.tenant,
+            self.task,
+            &self.model,
+            usage,
+        );
     }
 }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, prompt_locks, speak::Reply,
-    turn_trace::trace_of_turn,
+    CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, job_holds::JobHolds, prompt_locks,
+    speak::Reply, turn_trace::trace_of_turn,
 };
 use crate::{
     Services, actions, episodes,
@@ -33,14 +33,14 @@ use colloquy_memory::{
     summary,
     tokens::TokenCounter,
     trace::Timings,
-    turn::{Checkpoint, Turn, TurnSeqs, TurnStatus},
+    turn::{Checkpoint, Turn, TurnSeqs, TurnStatus, has_whole_sentence},
     vocabulary::Vocabulary,
 };
 use colloquy_ports::{
     StoreResult,
     buffer::{BufferHead, BufferSnapshot, BufferedTurn},
     ledger::{
-        dialogues::{CommitOutcome, Dialogue, Playback, TurnCommit},
+        dialogues::{CommitOutcome, Dialogue, TurnCommit},
         jobs::{Job, JobKind, NewJob},
         rewinds::LiveCut,
         state::NewStateChange,
@@ -78,17 +78,23 @@ pub(super) async fn commit_reply(
     // A reply without a state block changes nothing, unless its model is known to leave the block out. A cut reply without
     // a block changes nothing either. Otherwise the player would choose when a model looks for state changes.
     let is_cut = turn.status == TurnStatus::Interrupted;
-    let cut_block = is_cut && spoken.reply.began_block;
+    let cut_block = is_cut && spoken.reply.began_block && has_whole_sentence(&turn.reply_text);
     let omitted = !is_cut && is_block_omitted(services, &turn, &spoken.reply, &mut notes);
     let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
-    let cut = turn.status == TurnStatus::Interrupted && !spoken.cuts.is_empty();
+    let was_cut = is_cut && !spoken.cuts.is_empty();
     // An NPC that speaks first has heard nothing new, and already knew its own words.
     let extract_facts = !input.is_greeting();
-    let jobs = jobs_of(services, input, &turn, cut, (extract_facts, extract_state, summarise));
+    let jobs = jobs_of(
+        services,
+        input,
+        &turn,
+        was_cut,
+        (extract_facts, extract_state, summarise),
+    );
     let state = new_state_changes(services, &input.world.id, &turn, &changes);
-    let seal = TimeDelta::seconds(i64::from(services.settings.turn.seal_s));
+    let seal = services.settings.turn.seal_time();
     let episode = episodes::greeting_episode(services, input, &turn, spoken.gathered.place.clone())?;
     let uncut = spoken.reply.uncut.clone();
     let cuts = cuts_of(services, &turn, &spoken.cuts);
@@ -129,6 +135,7 @@ pub(super) async fn commit_reply(
             .filter(|job| job.held_until.is_none())
             .map(Job::from)
             .collect(),
+        was_cut,
         cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
 }
@@ -508,17 +515,17 @@ fn is_summary_due(
     )
 }
 
-/// `cut`: a requester cut the reply.
+/// `was_cut`: a requester cut the reply.
 fn jobs_of(
     services: &Services,
     input: &TurnInput,
     turn: &Turn,
-    cut: bool,
+    was_cut: bool,
     (extract_facts, extract_state, summarise): (bool, bool, bool),
 ) -> Vec<NewJob> {
     let lease = TimeDelta::seconds(i64::try_from(services.settings.jobs.lease_s).unwrap_or(i64::MAX / 1_000));
-    let held_until = needs_playback_ack(input.dialogue.options.playback, cut)
-        .then(|| turn.committed_at + TimeDelta::seconds(i64::from(services.settings.turn.playback_timeout_s)));
+    let hold = JobHolds::new(&services.settings.turn).hold_after(input.dialogue.options.playback, was_cut);
+    let held_until = hold.map(|hold| turn.committed_at + hold);
     let wanted = [
         extract_facts.then_some(JobKind::ExtractFacts),
         extract_state.then_some(JobKind::ExtractState),
@@ -531,13 +538,6 @@ fn jobs_of(
     ];
     let (at, kinds) = (turn.committed_at, wanted.into_iter().flatten());
     new_jobs(services, turn, at, (input.node, at + lease), held_until, kinds)
-}
-
-/// True if the jobs wait for the client's playback acknowledgement. Unheard text teaches nothing, and only the
-/// acknowledgement tells the heard part. A reply cut on request is committed as its heard part, and does not wait. A
-/// reply that ended with the server or the session does wait.
-fn needs_playback_ack(playback: Playback, cut: bool) -> bool {
-    playback == Playback::Ack && !cut
 }
 
 /// Appends the turn to the buffer. The buffer is a copy: an error here costs a rebuild from the ledger, not the turn.
@@ -569,22 +569,5 @@ async fn append_to_buffer(services: &Services, input: &TurnInput, turn: &Turn, c
     };
     if let Err(error) = kept {
         tracing::warn!(%dialogue, %error, "the buffer was not written; it is rebuilt when needed");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn playback_wait_applies_only_to_a_complete_reply() {
-        for (playback, cut, waits) in [
-            (Playback::Immediate, false, false),
-            (Playback::Immediate, true, false),
-            (Playback::Ack, false, true),
-            (Playback::Ack, true, false),
-        ] {
-            assert_eq!(needs_playback_ack(playback, cut), waits, "{playback:?} {cut}");
-        }
     }
 }

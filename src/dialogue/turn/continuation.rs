@@ -2,7 +2,11 @@
 
 use chrono::{DateTime, Utc};
 
-use colloquy_memory::{locks::DisclosureLocks, private_terms::PrivateTerms, turn::Turn};
+use colloquy_memory::{
+    locks::DisclosureLocks,
+    private_terms::PrivateTerms,
+    turn::{Intent, Turn},
+};
 
 /// A reply that was cut before the model had finished.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,6 +19,8 @@ pub struct PartialReply {
     pub text: String,
     /// The time until which a resume may continue the reply.
     pub until: DateTime<Utc>,
+    /// The intent of the line, if the classifier named it for the cut turn.
+    pub intent: Option<Intent>,
     /// The locks in the checkpoint of the cut turn, because the beginning of the reply rests on them.
     pub locks: Option<DisclosureLocks>,
     pub told_locks: Option<DisclosureLocks>,

@@ -32,6 +32,11 @@ pub(super) fn failed_reply_done(input: &TurnInput, error: &TurnError) -> ReplyDo
 #[must_use]
 pub fn event_error(error: &TurnError) -> EventError {
     let (code, message, retry_after) = match error {
+        TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) if over.of_player() => (
+            "player_budget_spent",
+            "this player has used up its share for now",
+            Some(over.retry_after),
+        ),
         TurnError::OverBudget(over) | TurnError::Model(LlmError::OverBudget(over)) => (
             "budget_spent",
             "this world's studio has used up what it may use for now",

@@ -18,7 +18,7 @@ use colloquy_memory::{
     state::{StateChange, WorldState},
     summary::Summary,
     trace::MemoryWaitTrace,
-    turn::{Checkpoint, Turn},
+    turn::{Checkpoint, Intent, Turn},
 };
 use colloquy_ports::{
     StoreError,
@@ -56,6 +56,8 @@ pub struct TurnInput {
     pub key: Option<String>,
     /// The cut reply that this turn continues, with its line. `None`: the NPC begins a new reply.
     pub continuation: Option<Arc<PartialReply>>,
+    /// The intent of the line, if the replaced turn had the same line and the classifier named its intent.
+    pub known_intent: Option<Intent>,
     /// The buffer: raw turns from `checkpoint.buffer_from` to `number - 1`.
     pub history: Arc<Vec<BufferedTurn>>,
     pub summaries: Arc<Vec<Summary>>,
@@ -169,6 +171,9 @@ pub struct CommittedTurn {
     pub unlocking: Option<UnlockTrigger>,
     /// The jobs of the turn, leased to this node.
     pub jobs: Vec<Job>,
+    /// True if the reply was cut on request. The turn's jobs then wait for the next line, or until the reply can no longer
+    /// be resumed.
+    pub was_cut: bool,
     /// The keys of the cuts committed with the turn.
     pub cut_keys: Vec<String>,
 }

@@ -140,6 +140,10 @@ impl SocketState {
                 ..who.clone()
             },
         };
+        // An interrupt with a line was counted as a line.
+        if let Some(player) = who.player.as_ref().filter(|_| speaks.is_none()) {
+            self.state.limits.check_player_cut(&who.tenant, player)?;
+        }
         let done = conversations.interrupt_dialogue(&scope, id, command).await?;
         send_interrupt_outcome(connection, who, id, &done, re);
         let Some((player, text)) = speaks else {

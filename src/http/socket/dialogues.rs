@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     errors::{Code, Problem},
-    rewinds::parse_heard,
+    rewinds::{is_limited_cut, parse_heard},
     sessions::{SessionBody, parse_new_session, reachable_session},
     socket::player_socket::{SocketConnection, close_code},
 };
@@ -268,7 +268,7 @@ impl SocketState {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.session_id;
-        self.with_open(id, |_| ())?;
+        let player = self.with_open(id, |opened| opened.player.clone())?;
         let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
         let command = InterruptCommand {
             turn: message.turn,
@@ -277,6 +277,9 @@ impl SocketState {
             if_head: message.if_head,
             who: who.clone(),
         };
+        if let Some(player) = player.filter(|_| is_limited_cut(&command)) {
+            self.state.limits.check_player_cut(&who.tenant, &player)?;
+        }
         match self
             .state
             .sessions
@@ -332,7 +335,10 @@ impl SocketState {
         re: Option<&str>,
     ) -> Result<(), Problem> {
         let id = message.session_id;
-        self.with_open(id, |_| ())?;
+        let player = self.with_open(id, |opened| opened.player.clone())?;
+        if let Some(player) = player {
+            self.state.limits.check_player_cut(&who.tenant, &player)?;
+        }
         let command = ResumeCommand {
             key: message.key,
             re: re.map(Arc::from),

@@ -79,6 +79,18 @@ pub struct NewJob {
     pub held_until: Option<DateTime<Utc>>,
 }
 
+/// What the turn after a turn has to expect from the extraction of the turn's facts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ExtractionStatus {
+    /// The job has ended, waits for a retry, or does not exist.
+    #[default]
+    None,
+    /// The job is running or due.
+    Due,
+    /// The job is held, and has not run yet. [`JobStore::make_due`] ends the hold.
+    Held,
+}
+
 /// A job under this node's lease until `leased_until`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
@@ -325,12 +337,12 @@ pub trait JobStore: LeaseStore {
     ) -> StoreResult<Vec<JobTrace>>;
     /// Returns the number of the dialogue's pending jobs, for which the next turn may wait.
     async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
-    /// True if the extraction job of this turn is pending and due at `now`, not only after a pause.
-    async fn is_extraction_pending(
+    /// Returns what the next turn has to expect from the extraction job of this turn.
+    async fn load_extraction_status(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         turn: TurnId,
         now: DateTime<Utc>,
-    ) -> StoreResult<bool>;
+    ) -> StoreResult<ExtractionStatus>;
 }

@@ -87,6 +87,8 @@ pub struct PruneBefore {
     pub npc_usage: Option<DateTime<Utc>>,
     /// For lines of the audit log. Lines of the last 30 days stay whatever the time.
     pub audit: Option<DateTime<Utc>>,
+    /// For the usage of players, which counts only for its day.
+    pub player_usage: Option<DateTime<Utc>>,
     /// For revocations, by the time of their expiry.
     pub revocations: Option<DateTime<Utc>>,
 }

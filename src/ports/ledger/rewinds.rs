@@ -39,6 +39,8 @@ pub struct RewindCommit {
     pub replacing: Option<TurnId>,
     /// Whether the conversation is paused after the rewind; `None`: unchanged.
     pub paused: Option<bool>,
+    /// The jobs of turns that stand again are held until then; `None`: they are due at once.
+    pub held_until: Option<DateTime<Utc>>,
     /// Makes a retry safe; unique in a dialogue.
     pub key: Option<String>,
     /// Keys of other callers served by the same rewind, each with the id of its row. A key already known to the

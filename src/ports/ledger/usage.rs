@@ -42,6 +42,8 @@ pub struct UsageDelta {
     pub day: NaiveDate,
     /// `None`: the calls were for no single NPC.
     pub owner: Option<UsageOwner>,
+    /// The player for whose sessions models were called, if the player's share of a daily budget is limited.
+    pub player: Option<PlayerId>,
     pub task: &'static str,
     pub model: String,
     pub calls: u32,
@@ -124,6 +126,14 @@ pub struct OverBudget {
     pub of: Budgeted,
     /// The time until the next day; for stored amounts an hour, since only the operator can raise the budget.
     pub retry_after: Duration,
+}
+
+impl OverBudget {
+    /// True if the player's share is used up, and the tenant's budget may not be.
+    #[must_use]
+    pub fn of_player(&self) -> bool {
+        self.whose == "player"
+    }
 }
 
 /// A tenant's own limits. `None`: the limit of every tenant (`[budgets]`); 0: no limit.
@@ -223,6 +233,15 @@ pub trait UsageStore: Send + Sync {
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts>;
     /// Returns the size of what people wrote of a tenant. One row is read.
     async fn load_authored_size(&self, scope: &TenantScope) -> StoreResult<AuthoredSize>;
+    /// Returns the usage on `day` that [`UsageDelta::player`] counted for a player, by model.
+    async fn list_player_usage(
+        &self,
+        scope: &TenantScope,
+        player: &PlayerId,
+        day: NaiveDate,
+    ) -> StoreResult<Vec<DailyModelUsage>>;
+    /// Counts the stored turns of a player's sessions. The count stops at `at_most`.
+    async fn count_turns_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64>;
     /// Counts the stored sessions of a player. The count stops at `at_most`.
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64>;
 }

@@ -28,7 +28,7 @@ use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
     ledger::{
         audit::Edit,
-        jobs::{Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore},
+        jobs::{ExtractionStatus, Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore},
     },
 };
 
@@ -121,8 +121,9 @@ const LIST: &str = list_jobs!("id", "");
 const LIST_PENDING: &str = list_jobs!(unindexed!("id"), " AND status = 'pending'");
 const LIST_DONE: &str = list_jobs!("id", " AND status = 'done'");
 const LIST_DEAD: &str = list_jobs!("id", " AND status = 'dead'");
-const IS_EXTRACTING: &str = "SELECT EXISTS (SELECT 1 FROM jobs
-    WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending' AND due_at <= $5)";
+/// Selects whether the turn's extraction is due, and whether it is held.
+const EXTRACTION_STATUS: &str = "SELECT due_at <= $5, due_at > $5 AND attempts = 0 AND leased_to IS NULL FROM jobs
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending'";
 const WORLD_OF_JOB: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
     WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
 const COUNT_PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
@@ -340,18 +341,26 @@ impl JobStore for SqlJobStore {
         let query = bind!(COUNT_PENDING; scope.tenant(), dialogue);
         self.0.fetch_one(scope, query, |columns| columns.number()).await
     }
-    async fn is_extraction_pending(
+    async fn load_extraction_status(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         turn: TurnId,
         now: DateTime<Utc>,
-    ) -> StoreResult<bool> {
+    ) -> StoreResult<ExtractionStatus> {
         let query = bind!(
-            IS_EXTRACTING;
+            EXTRACTION_STATUS;
             scope.tenant(), dialogue, turn, JobKind::ExtractFacts.as_str(), to_micros(now)
         );
-        self.0.fetch_one(scope, query, |columns| columns.next()).await
+        let status = self.0.fetch_optional(scope, query, |columns| {
+            let (is_due, is_held): (bool, bool) = (columns.next()?, columns.next()?);
+            Ok(match (is_due, is_held) {
+                (true, _) => ExtractionStatus::Due,
+                (false, true) => ExtractionStatus::Held,
+                (false, false) => ExtractionStatus::None,
+            })
+        });
+        Ok(status.await?.unwrap_or_default())
     }
 }
 
@@ -366,6 +375,7 @@ sqlite_plan_tests! {
             assert_searches(LIST_PENDING, &["(tenant=?)", "jobs_"]).await;
             assert_searches(COUNT_PENDING, &["jobs_open"]).await;
             assert_searches(MAKE_DUE, &["jobs_once"]).await;
+            assert_searches(EXTRACTION_STATUS, &["jobs_once"]).await;
             assert_searches(LIST_DEAD, &["jobs_dead"]).await;
             for statement in [LIST, LIST_DONE] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;

@@ -8,7 +8,12 @@ mod unsaid;
 use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
-use super::{Connection, Engine, rows::to_micros, statements::execute, usage::DELETE_OLD_NPC_USAGE};
+use super::{
+    Connection, Engine,
+    rows::to_micros,
+    statements::execute,
+    usage::{DELETE_OLD_NPC_USAGE, DELETE_OLD_PLAYER_USAGE},
+};
 use colloquy_core::ids::{AuditId, GeneratedId, JobId, TenantId, TurnId};
 use colloquy_ports::{StoreResult, ledger::PruneBefore};
 
@@ -108,6 +113,9 @@ async fn delete_expired_rows(
     }
     if let Some(at) = before.audit {
         deleted += execute!(connection, DELETE_OLD_AUDIT; tenant, first_id::<AuditId>(at), limit).await?;
+    }
+    if let Some(at) = before.player_usage {
+        deleted += execute!(connection, DELETE_OLD_PLAYER_USAGE; tenant, at.date_naive().to_string()).await?;
     }
     Ok(deleted)
 }

@@ -323,6 +323,7 @@ async fn restore_dialogue(
         replacement: None,
         replacing: None,
         paused: planned.pause,
+        held_until: None,
         key: None,
         other_keys: Vec::new(),
         seq: planned.next_seq.saturating_add(gap),

@@ -56,6 +56,23 @@ const ADD_NPC_USAGE: &str = concat!(
         unchanged_tokens = npc_usage.unchanged_tokens + excluded.unchanged_tokens,
         completion_tokens = npc_usage.completion_tokens + excluded.completion_tokens"
 );
+const ADD_PLAYER_USAGE: &str = concat!(
+    "INSERT INTO player_usage (tenant, player, day, model, prompt_tokens, cached_tokens, completion_tokens)
+     SELECT $1, value ->> 0, value ->> 1, value ->> 2, CAST(value ->> 3 AS BIGINT), CAST(value ->> 4 AS BIGINT),
+        CAST(value ->> 5 AS BIGINT)
+     FROM ",
+    json_arrays_table!("$2"),
+    " v WHERE TRUE ORDER BY key
+    ON CONFLICT (tenant, player, day, model) DO UPDATE SET
+        prompt_tokens = player_usage.prompt_tokens + excluded.prompt_tokens,
+        cached_tokens = player_usage.cached_tokens + excluded.cached_tokens,
+        completion_tokens = player_usage.completion_tokens + excluded.completion_tokens"
+);
+const USAGE_OF_PLAYER: &str = "SELECT tenant, model, prompt_tokens, cached_tokens, completion_tokens FROM player_usage
+    WHERE tenant = $1 AND player = $2 AND day = $3";
+/// Deletes the oldest day, if the day is before `$2`.
+pub(super) const DELETE_OLD_PLAYER_USAGE: &str = "DELETE FROM player_usage WHERE tenant = $1 AND day < $2
+    AND day = (SELECT MIN(day) FROM player_usage WHERE tenant = $1)";
 /// The sums of [`read_owner_usage`].
 macro_rules! usage_sums {
     () => {
@@ -91,6 +108,14 @@ pub(super) const DELETE_OLD_NPC_USAGE: &str = "DELETE FROM npc_usage WHERE tenan
 const COUNT_STORED: &str = "SELECT (SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 LIMIT $2) d),
     (SELECT COUNT(*) FROM (SELECT 1 FROM turns WHERE tenant = $1 LIMIT $3) t)";
 
+/// Standing and unsaid turns have an index each.
+const COUNT_TURNS_OF_PLAYER: &str = "SELECT COUNT(*) FROM (
+    SELECT 1 FROM dialogues d CROSS JOIN turns t WHERE d.tenant = $1 AND d.player = $2
+        AND t.tenant = $1 AND t.dialogue = d.id AND t.stands = TRUE
+    UNION ALL
+    SELECT 1 FROM dialogues d CROSS JOIN turns t WHERE d.tenant = $1 AND d.player = $2
+        AND t.tenant = $1 AND t.dialogue = d.id AND t.stands = FALSE
+    LIMIT $3) c";
 const COUNT_SESSIONS_OF_PLAYER: &str =
     "SELECT COUNT(*) FROM (SELECT 1 FROM dialogues WHERE tenant = $1 AND player = $2 LIMIT $3) d";
 
@@ -163,6 +188,27 @@ fn sum_rows<'a>(
     rows.collect::<serde_json::Value>().to_string()
 }
 
+/// Returns the sums of the deltas of players as a JSON array of rows, each by player, day and model.
+fn player_rows(deltas: &[UsageDelta]) -> String {
+    let mut sums = BTreeMap::<_, Usage>::new();
+    for delta in deltas {
+        if let Some(player) = &delta.player {
+            *sums.entry((player, delta.day, delta.model.as_str())).or_default() += delta.usage;
+        }
+    }
+    let rows = sums.into_iter().map(|((player, day, model), usage)| {
+        json!([
+            player,
+            day.to_string(),
+            model,
+            usage.prompt_tokens,
+            usage.cached_tokens,
+            usage.completion_tokens
+        ])
+    });
+    rows.collect::<serde_json::Value>().to_string()
+}
+
 #[async_trait]
 impl UsageStore for SqlUsageStore {
     async fn add_usage(&self, scope: &TenantScope, deltas: &[UsageDelta]) -> StoreResult<()> {
@@ -174,8 +220,13 @@ impl UsageStore for SqlUsageStore {
         let of_npcs = sum_rows(deltas.iter().filter(|delta| delta.owner.is_some()), |delta| {
             delta.owner.as_ref()
         });
+        let has_players = deltas.iter().any(|delta| delta.player.is_some());
+        let of_players = has_players.then(|| player_rows(deltas));
         write_transaction!(self.0, scope, |connection| {
             execute!(connection, ADD_USAGE; tenant, all).await?;
+            if let Some(of_players) = &of_players {
+                execute!(connection, ADD_PLAYER_USAGE; tenant, of_players).await?;
+            }
             execute!(connection, ADD_NPC_USAGE; tenant, of_npcs).await.map(drop)
         })
         .await
@@ -216,6 +267,19 @@ impl UsageStore for SqlUsageStore {
         let query = bind!(USAGE_OF_DAY; day.to_string());
         self.0.fetch_all(RowScope::All, query, read_daily_usage).await
     }
+    async fn list_player_usage(
+        &self,
+        scope: &TenantScope,
+        player: &PlayerId,
+        day: NaiveDate,
+    ) -> StoreResult<Vec<DailyModelUsage>> {
+        let query = bind!(USAGE_OF_PLAYER; scope.tenant(), player, day.to_string());
+        self.0.fetch_all(scope, query, read_daily_usage).await
+    }
+    async fn count_turns_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
+        let query = bind!(COUNT_TURNS_OF_PLAYER; scope.tenant(), player, to_signed(at_most));
+        self.0.fetch_one(scope, query, |columns| columns.number()).await
+    }
     async fn count_sessions_of(&self, scope: &TenantScope, player: &PlayerId, at_most: u64) -> StoreResult<u64> {
         let query = bind!(COUNT_SESSIONS_OF_PLAYER; scope.tenant(), player, to_signed(at_most));
         self.0.fetch_one(scope, query, |columns| columns.number()).await
@@ -250,6 +314,10 @@ sqlite_plan_tests! {
             assert_searches(DELETE_OLD_NPC_USAGE, &["npc_usage_of_day (tenant=? AND day=?)", "npc_usage_of_day (tenant=?)"]).await;
             assert_searches(USAGE_OF_DAY, &["model_usage_of_day (day=?)"]).await;
             assert_searches(COUNT_SESSIONS_OF_PLAYER, &["dialogues_of_player (tenant=? AND player=?)"]).await;
+            assert_searches(USAGE_OF_PLAYER, &["(tenant=? AND player=? AND day=?)"]).await;
+            assert_searches(DELETE_OLD_PLAYER_USAGE, &["player_usage_of_day (tenant=? AND day=?)", "player_usage_of_day (tenant=?)"]).await;
+            let turns = plan(COUNT_TURNS_OF_PLAYER).await;
+            assert!(turns.contains("turns_standing (tenant=? AND dialogue=?)") && turns.contains("turns_unsaid_of_dialogue"), "{turns}");
             let stored = plan(COUNT_STORED).await;
             // A scan of the subqueries' results is expected.
             assert!(!stored.contains("SCAN dialogues") && !stored.contains("SCAN turns"), "{stored}");

@@ -524,6 +524,7 @@ impl TestDialogue<'_> {
             line: line.to_owned(),
             key: None,
             continuation: None,
+            known_intent: None,
             history: Arc::new(self.history.clone()),
             summaries: Arc::new(
                 stage

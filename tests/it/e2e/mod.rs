@@ -49,6 +49,7 @@ mod saves;
 mod scenarios;
 mod slow_reader;
 mod socket_frames;
+mod spending;
 mod store_round_trips;
 mod three_facts;
 mod tiers;

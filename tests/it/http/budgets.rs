@@ -218,7 +218,7 @@ async fn player_does_not_take_all_dialogues_of_its_tenant() {
     }
     let session = |player: &str| json!({"world_id": "vale", "npc_ids": ["ergen"], "player_id": player});
     let (status, code, _) = post_rejected(&client, "/v1/sessions", &session("p1")).await;
-    assert_eq!((status, code.as_str()), (429, "budget_spent"));
+    assert_eq!((status, code.as_str()), (429, "player_budget_spent"));
     client.session("p2").await;
     // Refused sessions took no place.
     let report = client.get("/v1/usage").await;

@@ -21,6 +21,9 @@ pub struct BudgetSettings {
     pub worlds: u64,
     /// Bytes of what people write: worlds, NPCs, lore, scenarios, directives, facts, and saves; 8 MiB.
     pub authored_bytes: u64,
+    /// The share of one player in the budgets of tokens, cost, dialogues and turns, above 0; 1: no limit for a player;
+    /// 0.1. A player may always store ten sessions and ten turns.
+    pub player_share: f64,
     /// The share of a budget at which `GET /v1/usage` and the log begin to warn, from 0 to 1; 0.8.
     pub warn_at: f64,
 }
@@ -34,6 +37,7 @@ impl Default for BudgetSettings {
             turns: 0,
             worlds: 0,
             authored_bytes: 0,
+            player_share: 0.1,
             warn_at: 0.8,
         }
     }

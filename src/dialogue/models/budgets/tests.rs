@@ -23,7 +23,7 @@ fn budgets(settings: BudgetSettings) -> (Budgets, Arc<ManualClock>) {
 
 fn spend(budgets: &Budgets, name: &str) {
     let day = budgets.clock.now().date_naive();
-    budgets.record_spending(&tenant(name), day, "m", TOKENS);
+    budgets.record_spending(&tenant(name), None, day, "m", TOKENS);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn daily_budget_is_per_tenant_and_resets_each_day() {
     assert_eq!(budgets.check_daily_budget(&a), Ok(()));
     // A call that ended before midnight and is counted afterwards.
     let yesterday = clock.now().date_naive() - Days::new(1);
-    budgets.record_spending(&a, yesterday, "m", TOKENS);
+    budgets.record_spending(&a, None, yesterday, "m", TOKENS);
     spend(&budgets, "a");
     assert_eq!(budgets.check_daily_budget(&a), Ok(()), "only one call is of today");
     spend(&budgets, "a");
@@ -95,4 +95,57 @@ fn jobs_leave_part_of_the_daily_budget_to_turns() {
     spend(&budgets, "a");
     assert!(!budgets.can_run_jobs(&a), "nine tenths are used");
     assert_eq!(budgets.check_daily_budget(&a), Ok(()));
+}
+
+#[test]
+fn player_has_a_share_of_each_budget_and_leaves_the_rest_to_others() {
+    let (budgets, clock) = budgets(BudgetSettings {
+        tokens_per_day: 1_000,
+        turns: 200,
+        player_share: 0.1,
+        ..BudgetSettings::default()
+    });
+    let a = tenant("a");
+    let [one, two]: [PlayerId; 2] = ["p1", "p2"].map(|player| player.parse().unwrap());
+    assert!(budgets.counts_players(&a));
+    let spend = || budgets.record_spending(&a, Some(&one), clock.now().date_naive(), "m", TOKENS);
+    spend();
+    assert_eq!(budgets.check_turn(&a, Some(&one)), Ok(()));
+    spend();
+    let over = budgets.check_turn(&a, Some(&one)).unwrap_err();
+    assert_eq!((over.of, over.of_player()), (Budgeted::TokensPerDay, true));
+    assert_eq!(over.retry_after, Duration::from_hours(2));
+    for other in [Some(&two), None] {
+        assert_eq!(budgets.check_turn(&a, other), Ok(()));
+    }
+    assert_eq!(budgets.check_turn(&tenant("b"), Some(&one)), Ok(()));
+    clock.advance(Duration::from_hours(3));
+    assert_eq!(budgets.check_turn(&a, Some(&one)), Ok(()), "a new day");
+
+    let turns = (0..20)
+        .filter(|_| budgets.reserve_player_turn(&a, &one).unwrap().is_some())
+        .count();
+    assert_eq!(turns, 20);
+    assert_eq!(budgets.reserve_player_turn(&a, &one).unwrap_err().of, Budgeted::Turns);
+    assert_eq!(budgets.reserve_player_turn(&a, &two), Ok(Some(two)));
+    budgets.release_player_turn(&a, &one);
+    assert!(
+        budgets.reserve_player_turn(&a, &one).is_ok(),
+        "a turn that was not stored"
+    );
+}
+
+#[test]
+fn share_of_a_player_has_a_least_number_of_rows_and_can_be_switched_off() {
+    let budget = |player_share| BudgetSettings {
+        turns: 30,
+        cost_per_day: 30.0,
+        player_share,
+        ..BudgetSettings::default()
+    };
+    assert_eq!(budget(0.1).player_limit_for(None, Budgeted::Turns), Some(10.0));
+    assert_eq!(budget(0.5).player_limit_for(None, Budgeted::Turns), Some(15.0));
+    assert_eq!(budget(0.1).player_limit_for(None, Budgeted::CostPerDay), Some(3.0));
+    assert_eq!(budget(0.1).player_limit_for(None, Budgeted::TokensPerDay), None);
+    assert_eq!(budget(1.0).player_limit_for(None, Budgeted::Turns), None);
 }

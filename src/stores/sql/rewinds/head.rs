@@ -80,18 +80,20 @@ const REMOVE_DEPENDENTS: &str = batch_with_rows!(
         " AND cause_id NOT IN (SELECT id FROM there) AND cause_kind = 'turn' AND status = 'open' RETURNING id"
     )]
 );
-/// Ends the jobs of removed turns. `unsaid` marks the ended jobs, which run after all if the turn stands again.
+/// Ends the jobs of removed turns. `unsaid` marks the ended jobs, which run after all if the turn stands again. They then
+/// have the model's answer to an earlier attempt.
 const END_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'done', last_error = 'unsaid', finished_at = $4,
-        leased_to = NULL, leased_until = NULL, answer = NULL
+        leased_to = NULL, leased_until = NULL
     WHERE tenant = $1 AND dialogue = $3 AND status = 'pending' AND turn ",
     in_json_list!("$2")
 );
 /// Reopens the jobs of reinstated turns. A job held at its end is held again for the same time, because the player has
-/// yet to hear the turn. The job gets its full time, however old a loaded save is.
+/// yet to hear the turn. The job gets its full time, however old a loaded save is. Other jobs are held until $5, if given.
 const REVIVE_JOBS: &str = concat!(
     "UPDATE jobs SET status = 'pending', last_error = NULL, attempts = 0, useless = 0, retried_at = $4, finished_at = NULL,
-        due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - COALESCE(retried_at, created_at)) ELSE $4 END
+        due_at = CASE WHEN attempts = 0 AND due_at > finished_at THEN $4 + (due_at - COALESCE(retried_at, created_at))
+            ELSE COALESCE($5, $4) END
     WHERE tenant = $1 AND dialogue = $3 AND status = 'done' AND last_error = 'unsaid'
       AND turn ",
     in_json_list!("$2")
@@ -135,7 +137,7 @@ pub(in super::super) async fn rewind_head(
     if !after.is_empty() {
         // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
         // unsaid below.
-        change_jobs(connection, END_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        execute!(connection, END_JOBS; tenant, &turns, &dialogue, to_micros(asked.at)).await?;
         failpoint!("rewind.jobs");
         back = derived_rows::unsay_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.unsaid");
@@ -150,7 +152,8 @@ pub(in super::super) async fn rewind_head(
         let turns = json_list(again());
         derived_rows::reinstate_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
         failpoint!("rewind.said_again");
-        change_jobs(connection, REVIVE_JOBS, tenant, &turns, &dialogue, asked.at).await?;
+        let (at, held_until) = (to_micros(asked.at), asked.held_until.map(to_micros));
+        execute!(connection, REVIVE_JOBS; tenant, &turns, &dialogue, at, held_until).await?;
         failpoint!("rewind.put_back");
     }
     if touched.folds_anew {
@@ -252,19 +255,6 @@ async fn load_turn_chain(
         }
     }
     Ok(known.then_some(chain))
-}
-
-async fn change_jobs(
-    connection: &mut Connection,
-    statement: &'static str,
-    tenant: &TenantId,
-    turns: &str,
-    dialogue: &str,
-    at: DateTime<Utc>,
-) -> StoreResult<()> {
-    execute!(connection, statement; tenant, turns, dialogue, to_micros(at))
-        .await
-        .map(drop)
 }
 
 /// Deletes the checkpoints of turns that neither stand nor come back, unless a save has the turns.

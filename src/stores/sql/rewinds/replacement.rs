@@ -63,7 +63,8 @@ pub(super) async fn insert_replacement(
         .iter()
         .map(|job| {
             let at = to_micros(job.created_at);
-            json!([job.id, job.kind.as_str(), job.text_version, at, at])
+            let due_at = job.held_until.map_or(at, to_micros);
+            json!([job.id, job.kind.as_str(), job.text_version, due_at, at])
         })
         .collect();
     let (uncut, until) = replacement.sealed_reply.clone().unzip();

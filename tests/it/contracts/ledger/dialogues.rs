@@ -316,6 +316,7 @@ pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) 
             replacement: None,
             replacing: None,
             paused: None,
+            held_until: None,
             key: None,
             other_keys: Vec::new(),
             seq: 100,

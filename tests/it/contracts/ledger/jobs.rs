@@ -7,7 +7,8 @@ use colloquy::{
         PageRequest,
         ledger::{
             authored::DeleteOutcome,
-            jobs::{Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeaseRenewal, NewJob},
+            jobs::{ExtractionStatus, Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeaseRenewal, NewJob},
+            rewinds::RewindCommit,
             tenants::{Tenant, TenantChange},
         },
     },
@@ -40,18 +41,13 @@ pub async fn commit_leaves_its_jobs_leased<S: LedgerSubject>(f: &Fixture<S>) {
     let jobs = &f.ledger().jobs;
     assert_eq!(jobs.count_pending_jobs(&f.scope, open.dialogue.id).await.unwrap(), 2);
     let (dialogue, turn) = (open.dialogue.id, commit.turn.id);
-    let extracting = async || {
-        jobs.is_extraction_pending(&f.scope, dialogue, turn, f.now())
+    let extraction = async |scope| {
+        jobs.load_extraction_status(scope, dialogue, turn, f.now())
             .await
             .unwrap()
     };
-    assert!(extracting().await);
-    assert!(
-        !jobs
-            .is_extraction_pending(&f.other, dialogue, turn, f.now())
-            .await
-            .unwrap()
-    );
+    assert_eq!(extraction(&f.scope).await, ExtractionStatus::Due);
+    assert_eq!(extraction(&f.other).await, ExtractionStatus::None);
     assert!(lease_jobs(f, f.node, 9).await.is_empty());
     assert!(lease_jobs(f, f.id(), 9).await.is_empty());
 
@@ -69,7 +65,11 @@ pub async fn commit_leaves_its_jobs_leased<S: LedgerSubject>(f: &Fixture<S>) {
     jobs.finish_job(&f.scope, taken[0].id, &[]).await.unwrap();
     jobs.finish_job(&f.scope, taken[0].id, &[]).await.unwrap();
     assert_eq!(jobs.count_pending_jobs(&f.scope, open.dialogue.id).await.unwrap(), 1);
-    assert!(!extracting().await, "another job of the turn is nothing to wait for");
+    assert_eq!(
+        extraction(&f.scope).await,
+        ExtractionStatus::None,
+        "another job of the turn is nothing to wait for"
+    );
     f.clock.advance(Duration::from_mins(1));
     let rest: Vec<_> = lease_jobs(f, f.node, 9).await.iter().map(|job| job.id).collect();
     assert_eq!(rest, [taken[1].id]);
@@ -460,6 +460,12 @@ pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
     let later = until + chrono::Duration::seconds(60);
     let lease = async |now| jobs.lease_due_jobs(&f.scope, f.node, now, later, 9).await.unwrap();
     assert!(lease(f.now()).await.is_empty());
+    let extraction = async || {
+        jobs.load_extraction_status(&f.scope, open.dialogue.id, held.turn, f.now())
+            .await
+            .unwrap()
+    };
+    assert_eq!(extraction().await, ExtractionStatus::Held);
     let another = f.sample_commit(&open, 2, Some(held.turn)).turn.id;
     let due = jobs.make_due(&f.scope, open.dialogue.id, another, f.now());
     assert_eq!(due.await.unwrap(), 0, "of another turn");
@@ -482,6 +488,7 @@ pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
         1,
         "nobody does it yet"
     );
+    assert_eq!(extraction().await, ExtractionStatus::Due);
     let leased = lease(f.now()).await;
     assert_eq!(leased.iter().map(|job| job.id).collect::<Vec<_>>(), [held.id]);
     assert_eq!(
@@ -546,6 +553,31 @@ pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject
     told.rewind_to(f, Some(second)).await;
     told.rewind_to(f, Some(commit.turn.id)).await;
     assert_eq!(lease(f.now()).await, [commit.turn.id]);
+
+    // A resumed reply may be cut again: its job is held, and keeps the answer of an earlier attempt.
+    let fence = JobFence {
+        job: commit.jobs[0].id,
+        turn: commit.turn.id,
+        text_version: commit.turn.text_version,
+    };
+    assert!(jobs.store_answer(&f.scope, &fence, "answer").await.unwrap());
+    told.rewind_to(f, Some(second)).await;
+    let until = f.now() + hold;
+    let resumed = RewindCommit {
+        held_until: Some(until),
+        ..told.rewind_request_to(f, Some(commit.turn.id))
+    };
+    told.rewind(f, &resumed).await;
+    assert_eq!(lease(f.now()).await, []);
+    let leased = jobs
+        .lease_due_jobs(&f.scope, f.node, until, until + hold, 9)
+        .await
+        .unwrap();
+    assert_eq!(leased.len(), 1);
+    assert_eq!(
+        (leased[0].turn, leased[0].answer.as_deref()),
+        (commit.turn.id, Some("answer"))
+    );
 }
 
 pub async fn job_usage_is_summed_by_task<S: LedgerSubject>(f: &Fixture<S>) {

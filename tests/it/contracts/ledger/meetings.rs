@@ -75,6 +75,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
         replacement: None,
         replacing: None,
         paused: None,
+        held_until: None,
         key: None,
         other_keys: Vec::new(),
         seq: 100,

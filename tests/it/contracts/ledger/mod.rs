@@ -198,7 +198,7 @@ macro_rules! ledger_contract {
                 nodes: node_lives_as_long_as_its_heartbeat_says, dialogues_of_a_dead_node_may_be_claimed_by_any_node,
                     dialogues_of_a_living_node_stay_its_own,
                     dialogues_of_a_departed_node_may_be_claimed_at_once, dead_node_is_removed_once;
-                usage: usage_is_summed_by_day_task_and_model, usage_of_all_tenants_is_summed_by_day_and_model, usage_of_dialogues_is_summed_by_world_and_npc,
+                usage: usage_is_summed_by_day_task_and_model, usage_of_all_tenants_is_summed_by_day_and_model, usage_of_dialogues_is_summed_by_world_and_npc, usage_and_turns_of_a_player_are_counted_for_its_share,
                     stored_rows_are_counted_up_to_the_requested_limit,
                     authored_objects_are_counted_as_they_come_and_go,
                     authored_objects_written_at_once_keep_the_limit;

@@ -127,6 +127,7 @@ impl RewindFixture {
             replacement: None,
             replacing: None,
             paused: None,
+            held_until: None,
             key: None,
             other_keys: Vec::new(),
             seq: 100,

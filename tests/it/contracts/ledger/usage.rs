@@ -1,6 +1,6 @@
 use chrono::NaiveDate;
 use colloquy::{
-    ids::TenantId,
+    ids::{PlayerId, TenantId},
     memory::{fact::NewFact, turn::Usage},
     ports::StoreError,
     ports::ledger::{
@@ -20,12 +20,14 @@ use super::{
     LedgerSubject,
     fixture::Fixture,
     lore::sample_lore,
+    rewind_fixtures::dialogue_with_turns,
     saves::{put_default_world, take_save},
 };
 
 pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture<S>) {
     let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
     let delta = |number, task, calls, prompt_tokens| UsageDelta {
+        player: None,
         owner: None,
         unchanged_tokens: 0,
         day: day(number),
@@ -75,6 +77,7 @@ pub async fn usage_is_summed_by_day_task_and_model<S: LedgerSubject>(f: &Fixture
 pub async fn usage_of_all_tenants_is_summed_by_day_and_model<S: LedgerSubject>(f: &Fixture<S>) {
     let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
     let delta = |number, task, model: &str, prompt_tokens| UsageDelta {
+        player: None,
         owner: None,
         unchanged_tokens: 0,
         day: day(number),
@@ -120,6 +123,7 @@ pub async fn usage_of_all_tenants_is_summed_by_day_and_model<S: LedgerSubject>(f
 pub async fn usage_of_dialogues_is_summed_by_world_and_npc<S: LedgerSubject>(f: &Fixture<S>) {
     let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
     let delta = |number, world: &str, npc: &str, task, prompt_tokens| UsageDelta {
+        player: None,
         day: day(number),
         owner: Some(UsageOwner {
             world: world.parse().unwrap(),
@@ -332,4 +336,76 @@ pub async fn authored_objects_written_at_once_keep_the_limit<S: LedgerSubject>(f
         "{refused:?}"
     );
     assert_eq!(ledger.usage.load_authored_size(&f.scope).await.unwrap(), size);
+}
+
+pub async fn usage_and_turns_of_a_player_are_counted_for_its_share<S: LedgerSubject>(f: &Fixture<S>) {
+    let day = |number| NaiveDate::from_ymd_opt(2031, 5, number).unwrap();
+    let (one, two): (PlayerId, PlayerId) = ("p1".parse().unwrap(), "p2".parse().unwrap());
+    let delta = |number, player: &PlayerId, task, model: &str| UsageDelta {
+        day: day(number),
+        owner: None,
+        player: Some(player.clone()),
+        task,
+        model: model.to_owned(),
+        calls: 1,
+        usage: Usage {
+            prompt_tokens: 10,
+            cached_tokens: 1,
+            completion_tokens: 2,
+        },
+        unchanged_tokens: 0,
+    };
+    let deltas = [
+        delta(5, &one, "reply", "m"),
+        delta(5, &one, "judge", "m"),
+        delta(5, &one, "reply", "n"),
+        delta(4, &one, "reply", "m"),
+        delta(5, &two, "reply", "m"),
+    ];
+    let usage = &f.ledger().usage;
+    usage.add_usage(&f.scope, &deltas).await.unwrap();
+    usage.add_usage(&f.scope, &deltas[..1]).await.unwrap();
+    let of = async |scope, player, number| {
+        let mut rows = usage.list_player_usage(scope, player, day(number)).await.unwrap();
+        rows.sort_by(|a, b| a.model.cmp(&b.model));
+        let row = |row: &DailyModelUsage| {
+            (
+                row.model.clone(),
+                row.prompt_tokens,
+                row.cached_tokens,
+                row.completion_tokens,
+            )
+        };
+        rows.iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(&f.scope, &one, 5).await,
+        [("m".to_owned(), 30, 3, 6), ("n".to_owned(), 10, 1, 2)]
+    );
+    assert_eq!(of(&f.scope, &two, 5).await, [("m".to_owned(), 10, 1, 2)]);
+    assert!(of(&f.other, &one, 5).await.is_empty() && of(&f.scope, &one, 6).await.is_empty());
+    // Only the present day counts.
+    let before = PruneBefore {
+        player_usage: Some(day(5).and_hms_opt(12, 0, 0).unwrap().and_utc()),
+        ..PruneBefore::default()
+    };
+    f.ledger()
+        .maintenance
+        .prune_expired(&f.scope, &before, 10)
+        .await
+        .unwrap();
+    assert!(of(&f.scope, &one, 4).await.is_empty() && !of(&f.scope, &one, 5).await.is_empty());
+
+    let mut told = dialogue_with_turns(f, 3).await;
+    let player = told.open.dialogue.player.clone().unwrap();
+    let count = async |scope, player, most| usage.count_turns_of(scope, player, most).await.unwrap();
+    assert_eq!(count(&f.scope, &player, 10).await, 3);
+    told.rewind_to(f, None).await;
+    assert_eq!(count(&f.scope, &player, 10).await, 3, "unsaid turns are stored too");
+    assert_eq!(count(&f.scope, &player, 2).await, 2);
+    let stranger: PlayerId = "nobody-else".parse().unwrap();
+    assert_eq!(
+        (count(&f.scope, &stranger, 10).await, count(&f.other, &player, 10).await),
+        (0, 0)
+    );
 }

@@ -23,7 +23,7 @@ use serde_json::Value;
 use super::{Observation, RecordedCorrection, ReplayWorld, STEP, operations::index_by_share};
 use crate::replay::{
     adventure::{PAIRS, PlayOp, SCRIPT},
-    history::{self, BY_ACK, Line, Op},
+    history::{self, Line, Op},
     model::{NextReply, ReplayModel},
 };
 
@@ -158,9 +158,7 @@ impl ReplayWorld {
             hold_after: play.cut.map(heard),
             block: in_block,
         });
-        if play.talk() == BY_ACK {
-            self.acknowledge_last().await;
-        }
+        self.acknowledge_last(play.talk().into()).await;
         self.say(play.talk().into(), &line, play.cut.is_some()).await;
         if !play.later {
             self.run_all_jobs().await;

@@ -86,9 +86,7 @@ impl ReplayWorld {
                     hold_after: say.cut.map(|cut| 1 + index_by_share(cut, whole.saturating_sub(1))),
                     block: false,
                 });
-                if say.talk == BY_ACK {
-                    self.acknowledge_last().await;
-                }
+                self.acknowledge_last(talk).await;
                 self.say(talk, &line, say.cut.is_some()).await;
                 if !say.later {
                     self.run_all_jobs().await;
@@ -147,7 +145,7 @@ impl ReplayWorld {
                 self.regenerate_reply(talk, *fails).await;
             }
             Op::Join => self.join().await,
-            Op::Played => self.acknowledge_last().await,
+            Op::Played => self.acknowledge_last(BY_ACK.into()).await,
             Op::Save => {
                 self.save().await;
             }
@@ -255,6 +253,7 @@ impl ReplayWorld {
             line: if among_npcs { String::new() } else { line.to_owned() },
             key: None,
             continuation: None,
+            known_intent: None,
             history: Arc::new(history),
             summaries: Arc::new(summaries),
             checkpoint,
@@ -517,16 +516,18 @@ impl ReplayWorld {
         }
     }
 
-    /// Acknowledges the last reply of [`BY_ACK`], as playback or another line does.
-    pub(super) async fn acknowledge_last(&self) {
-        let last = self.turns(BY_ACK.into()).await.pop();
+    /// Makes the jobs of the last reply due, as playback or another line does.
+    pub(super) async fn acknowledge_last(&self, talk: usize) {
+        let last = self.turns(talk).await.pop();
         self.acknowledge_turns(last).await;
     }
 
-    /// Acknowledges all replies.
+    /// Makes the jobs of all replies due.
     pub async fn acknowledge_all(&self) {
-        let turns = self.turns(BY_ACK.into()).await;
-        self.acknowledge_turns(turns).await;
+        for talk in 0..self.talks.len() {
+            let turns = self.turns(talk).await;
+            self.acknowledge_turns(turns).await;
+        }
     }
 
     async fn acknowledge_turns(&self, turns: impl IntoIterator<Item = Turn>) {

@@ -1,0 +1,204 @@
+//! The share of one player in the budgets of its tenant. A single player cannot use up what is meant for all.
+//!
+//! The calls of a player's sessions count for the share, and so do the jobs after its turns. Jobs of admitted turns are
+//! never refused for the share.
+
+use std::time::Duration;
+
+use super::{
+    BudgetSettings, Budgets, DAILY_BUDGETS,
+    settings::{as_f64, whole_limit},
+};
+use colloquy_core::{
+    ids::{PlayerId, TenantId},
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{
+        Ledger,
+        usage::{Budgeted, OverBudget, TenantBudget},
+    },
+};
+
+/// The least share of stored rows, so that a small budget leaves a player a session worth the name.
+const MIN_PLAYER_ROWS: f64 = 10.0;
+/// How long the usage of a player by all nodes counts as known. Meanwhile this node adds its own calls and turns.
+const PLAYER_MAX_AGE: Duration = Duration::from_mins(1);
+
+impl BudgetSettings {
+    /// Returns the limit for each player of a tenant with the budget `own`; `None` if unlimited.
+    pub(super) fn player_limit_for(&self, own: Option<&TenantBudget>, of: Budgeted) -> Option<f64> {
+        let limit = self.limit_for(own, of).filter(|_| self.player_share < 1.0)?;
+        let share = limit * self.player_share;
+        match of {
+            Budgeted::TokensPerDay | Budgeted::CostPerDay => Some(share),
+            Budgeted::Dialogues | Budgeted::Turns => Some(share.floor().max(MIN_PLAYER_ROWS)),
+            // A player writes no worlds.
+            Budgeted::Worlds | Budgeted::AuthoredBytes => None,
+        }
+    }
+}
+
+impl Budgets {
+    /// True if the calls of single players are counted: a daily budget limits the share of a player.
+    pub(in crate::models) fn counts_players(&self, tenant: &TenantId) -> bool {
+        let limit = |of| self.player_limit(tenant, of);
+        DAILY_BUDGETS.into_iter().any(|of| limit(of).is_some())
+    }
+
+    /// Checks that a player has a part of its share left of each of these budgets, as known to this node.
+    ///
+    /// # Errors
+    /// [`OverBudget`] of the player.
+    pub(super) fn check_player_share(
+        &self,
+        tenant: &TenantId,
+        player: &PlayerId,
+        all: &[Budgeted],
+    ) -> Result<(), OverBudget> {
+        let today = self.clock.now().date_naive();
+        let exhausted = {
+            let mut accounts = self.accounts.lock();
+            let account = accounts.accounts_on_day(today).get(tenant);
+            account.and_then(|account| {
+                let share = account.players.get(player)?;
+                all.iter().copied().find(|of| {
+                    let limit = self.settings.player_limit_for(account.own.as_ref(), *of);
+                    limit.is_some_and(|limit| share.used_amount(*of) >= limit)
+                })
+            })
+        };
+        exhausted.map_or(Ok(()), |of| Err(self.over_share_error(of)))
+    }
+
+    /// Counts one more stored turn of a player. Returns the player if its turns are limited.
+    ///
+    /// # Errors
+    /// [`OverBudget`] of the player.
+    pub(super) fn reserve_player_turn(
+        &self,
+        tenant: &TenantId,
+        player: &PlayerId,
+    ) -> Result<Option<PlayerId>, OverBudget> {
+        let Some(limit) = self.player_limit(tenant, Budgeted::Turns) else {
+            return Ok(None);
+        };
+        let mut accounts = self.accounts.lock();
+        let account = accounts.of.entry(tenant.clone()).or_default();
+        let share = account.players.entry(player.clone()).or_default();
+        if as_f64(share.turns) >= limit {
+            drop(accounts);
+            return Err(self.over_share_error(Budgeted::Turns));
+        }
+        share.turns += 1;
+        Ok(Some(player.clone()))
+    }
+
+    /// Takes back the count of a turn that was not stored.
+    pub(super) fn release_player_turn(&self, tenant: &TenantId, player: &PlayerId) {
+        let mut accounts = self.accounts.lock();
+        let account = accounts.of.get_mut(tenant);
+        if let Some(share) = account.and_then(|account| account.players.get_mut(player)) {
+            share.turns = share.turns.saturating_sub(1);
+        }
+    }
+
+    /// Reads the usage of a player by all nodes, if a share is limited and the last reading is old.
+    pub(super) async fn refresh_player(&self, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) {
+        let tenant = scope.tenant();
+        let turns = self.player_limit(tenant, Budgeted::Turns);
+        if turns.is_none() && !self.counts_players(tenant) {
+            return;
+        }
+        let (now, today) = (self.clock.monotonic_now(), self.clock.now().date_naive());
+        {
+            let mut accounts = self.accounts.lock();
+            let account = accounts.accounts_on_day(today).get(tenant);
+            let share = account.and_then(|account| account.players.get(player));
+            let read_at = share.and_then(|share| share.read_at);
+            if read_at.is_some_and(|at| now.saturating_duration_since(at) < PLAYER_MAX_AGE) {
+                return;
+            }
+        }
+        if let Err(error) = self.read_player(ledger, scope, player, turns).await {
+            tracing::warn!(%tenant, %error, "the usage of a player could not be read");
+        }
+    }
+
+    /// Reads today's usage of a player, and counts its turns up to `turns`. Amounts of a day never decrease, because
+    /// recent calls of this node may be missing in the ledger.
+    async fn read_player(
+        &self,
+        ledger: &Ledger,
+        scope: &TenantScope,
+        player: &PlayerId,
+        turns: Option<f64>,
+    ) -> StoreResult<()> {
+        let today = self.clock.now().date_naive();
+        let rows = ledger.usage.list_player_usage(scope, player, today).await?;
+        let (tokens, cost) = rows
+            .iter()
+            .map(|row| self.amounts_of(row))
+            .fold((0.0, 0.0), |sum, row| {
+                let (tokens, cost): (f64, f64) = sum;
+                (tokens + row.0, cost + row.1)
+            });
+        let counted = match turns {
+            Some(limit) => Some(ledger.usage.count_turns_of(scope, player, whole_limit(limit)).await?),
+            None => None,
+        };
+        let read_at = Some(self.clock.monotonic_now());
+        self.update_accounts(scope.tenant(), |accounts| {
+            let account = accounts
+                .accounts_on_day(today)
+                .entry(scope.tenant().clone())
+                .or_default();
+            let share = account.players.entry(player.clone()).or_default();
+            share.tokens = share.tokens.max(tokens);
+            share.cost = share.cost.max(cost);
+            share.turns = counted.unwrap_or(share.turns);
+            share.read_at = read_at;
+        });
+        Ok(())
+    }
+
+    /// Checks that a player may store one more session.
+    ///
+    /// # Errors
+    /// [`OverBudget`] of the player. A failed count is no error.
+    pub(super) async fn check_dialogues_of_player(
+        &self,
+        ledger: &Ledger,
+        scope: &TenantScope,
+        player: &PlayerId,
+    ) -> Result<(), OverBudget> {
+        let Some(limit) = self.player_limit(scope.tenant(), Budgeted::Dialogues) else {
+            return Ok(());
+        };
+        let most = whole_limit(limit);
+        match ledger.usage.count_sessions_of(scope, player, most).await {
+            Ok(sessions) if sessions >= most => Err(self.over_share_error(Budgeted::Dialogues)),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                tracing::warn!(%error, "the sessions of a player could not be counted");
+                Ok(())
+            }
+        }
+    }
+
+    fn player_limit(&self, tenant: &TenantId, of: Budgeted) -> Option<f64> {
+        let accounts = self.accounts.lock();
+        let own = accounts.of.get(tenant).and_then(|account| account.own.as_ref());
+        self.settings.player_limit_for(own, of)
+    }
+
+    fn over_share_error(&self, of: Budgeted) -> OverBudget {
+        self.meters.record_over_budget(of);
+        OverBudget {
+            whose: "player",
+            of,
+            retry_after: self.retry_after(of),
+        }
+    }
+}

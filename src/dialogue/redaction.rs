@@ -43,7 +43,7 @@ fn outdated_in_history(
     let is_in_history = |removed: &&RemovedStatement| {
         let text = removed_text(removed);
         history.iter().any(|turn| {
-            removed.source == Some((dialogue.id, turn.number))
+            removed.is_original && removed.source == Some((dialogue.id, turn.number))
                 || [&turn.player_text, &turn.reply_text]
                     .into_iter()
                     .any(|said| tells_removed(said, &text))

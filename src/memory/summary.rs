@@ -73,7 +73,7 @@ const MIN_COVERAGE: f64 = 0.5;
 
 /// The share of the informative words of a corrected statement that a sentence must have, beside the words that the
 /// correction replaced.
-const MIN_COVERAGE_OF_CORRECTED: f64 = 0.25;
+const MIN_COVERAGE_OF_CORRECTED: f64 = 0.2;
 
 /// A statement whose words no longer hold.
 #[derive(Debug, Clone, Copy)]

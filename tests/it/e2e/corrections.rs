@@ -14,6 +14,8 @@ struct Talk {
     /// The sentence with another fruit, and the fruit.
     corrected: (&'static str, &'static str),
     question: &'static str,
+    /// The category of the fruits.
+    category: &'static str,
     /// What the mark says of the old sentence.
     mark: &'static str,
 }
@@ -25,6 +27,7 @@ const TALKS: [Talk; 2] = [
         fruit: "mango",
         corrected: ("The player likes limes.", "limes"),
         question: "What fruit do I like?",
+        category: "fruit",
         mark: "- The player likes limes. (Wrong above: The player likes mangoes.)",
     },
     Talk {
@@ -33,6 +36,7 @@ const TALKS: [Talk; 2] = [
         fruit: "망고",
         corrected: ("플레이어는 라임을 좋아한다.", "라임"),
         question: "내가 좋아하는 과일이 뭐였지?",
+        category: "과일",
         mark: "- 플레이어는 라임을 좋아한다. (틀린 말: ",
     },
 ];
@@ -89,7 +93,7 @@ fn corrected_words_are_in_no_later_prompt_and_marked_in_the_running_session() {
             let (status, refused) = backend.call(Method::PATCH, &path, Some(&alone)).await;
             assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{refused}");
             assert_eq!(refused["errors"][0]["param"], "object", "{refused}");
-            let whole = json!({"content": content, "object": object, "keywords": [object]});
+            let whole = json!({"content": content, "object": object, "keywords": [object, talk.category]});
             let (status, corrected) = backend.call(Method::PATCH, &path, Some(&whole)).await;
             assert_eq!(status, StatusCode::OK, "{corrected}");
             backend.idle().await;

@@ -11,6 +11,7 @@ fn removed(content: &str, correction: Option<&str>) -> RemovedStatement {
         subject: "player:p7".to_owned(),
         speaker: "player:p7".to_owned(),
         source: None,
+        is_original: true,
         is_forgotten: false,
         is_locked: false,
     }

@@ -19,6 +19,8 @@ pub struct RemovedStatement {
     pub speaker: String,
     /// The turn that taught the fact.
     pub source: Option<(DialogueId, u32)>,
+    /// True if the turn said this sentence. False: a person wrote it over an earlier one.
+    pub is_original: bool,
     /// True if the player asked to forget the fact. False: a person edited the memory.
     pub is_forgotten: bool,
     /// True if some players may not hear of the fact or of the correction.
@@ -45,6 +47,7 @@ pub fn list_removed_statements(
             subject: fact.statement.subject.clone(),
             speaker: fact.statement.speaker.clone(),
             source: fact.source,
+            is_original: fact.corrects.is_none() && content == fact.statement.content,
             is_forgotten,
             is_locked: !fact.locks.is_empty() || latest.is_some_and(|latest| !latest.locks.is_empty()),
         };

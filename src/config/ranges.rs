@@ -149,6 +149,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("curation.memory_chars", 200.0, 100_000.0),
     ("curation.consolidate_every_d", 0.0, 3_650.0),
     ("curation.consolidate_after_d", 0.0, 3_650.0),
+    ("curation.player_passes_per_hour", 0.0, 1e6),
     ("curation.calls_per_day", 0.0, 1e12),
     ("curation.tokens_per_day", 0.0, 1e15),
     ("retention.done_jobs_d", 0.0, 36_500.0),

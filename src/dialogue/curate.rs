@@ -2,11 +2,13 @@
 //! model notes findings, decides about open ones, edits its narrative memory, and writes insights.
 
 mod budget;
+mod carried;
 mod comparison;
 mod draft;
 mod dry_run;
 mod insights;
 mod material;
+mod world_state;
 
 use std::time::{Duration, Instant};
 
@@ -138,11 +140,12 @@ async fn make_pass(
     said: &JobInput,
     last_call_at: Instant,
 ) -> Result<Option<PassCommit>, JobError> {
-    let budget = CurationBudget::load(services, scope).await?;
+    let budget = CurationBudget::load_for_pass(services, scope, said.turn.player.as_ref()).await?;
     let material = load_material(services, scope, said).await?;
     let Some(material) = material.filter(|_| services.settings.curation.is_on()) else {
         return Ok(None);
     };
+    budget.check_player(services)?;
     let pass = PendingPass {
         services,
         scope,
@@ -309,6 +312,7 @@ async fn commit_of(
         fence: job.fence(),
         cause: last.id,
         calls: tallied_usage(),
+        player: last.player.clone(),
         pass: CurationPass {
             id: services.ids.next_id(),
             world,
@@ -342,8 +346,10 @@ fn finding_schema() -> Value {
 
 fn insight_schema() -> Value {
     let item = JsonSchema::object(json!({
+        "about": { "type": "string" },
         "entity": { "type": "string", "maxLength": MAX_ENTITY_CHARS },
         "text": { "type": "string", "maxLength": MAX_INSIGHT_CHARS },
+        "turns": { "type": "array", "items": { "type": "integer" } },
     }));
     json!({ "type": "array", "maxItems": MAX_INSIGHTS_PER_PASS, "items": item })
 }

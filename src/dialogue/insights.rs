@@ -1,8 +1,6 @@
 //! Insights: what an NPC has learned from earlier dialogues, by curation passes. A turn gets those about its speakers and
 //! about what the line names (docs/algorithms.md#insights).
 
-use std::collections::HashSet;
-
 use super::{Services, locks, redaction, turn::TurnInput};
 use colloquy_memory::insight::{Insight, TurnSubjects};
 use colloquy_ports::{StoreResult, ledger::facts::RemovedStatement};
@@ -18,8 +16,8 @@ pub(crate) async fn read_insights(services: &Services, input: &TurnInput) -> Sto
         .await
 }
 
-/// Returns the insights that the prompt of a turn may have: those about the turn that are open to its hearers, of each entity
-/// the newest. First what the line names, then the player, then the NPC; the newest first. `gone` was taken out of memory.
+/// Returns the insights that the prompt of a turn may have: those about the turn that are open to its hearers. First what the
+/// line names, then the player; the newest first. `gone` was taken out of memory.
 pub(crate) async fn find_usable(
     services: &Services,
     input: &TurnInput,
@@ -27,15 +25,11 @@ pub(crate) async fn find_usable(
     gone: &[RemovedStatement],
 ) -> StoreResult<Vec<Insight>> {
     let line = input.heard_text();
-    let subjects = TurnSubjects::new(input.player.as_ref(), (&input.npc.id, input.npc.name.as_str()), &line);
+    let npc = (&input.npc.id, input.npc.name.as_str());
+    let entities = read.iter().map(|insight| insight.entity.as_str());
+    let subjects = TurnSubjects::new(input.player.as_ref(), npc, &line, entities);
     // As for episodes, a greeting has no locked insight.
-    // An older insight does not come back because the newest about the entity is locked.
-    let mut entities = HashSet::new();
-    let is_usable = |insight: &Insight| {
-        entities.insert(insight.entity_key())
-            && !insight.text.is_empty()
-            && (insight.locks.is_empty() || !input.is_greeting())
-    };
+    let is_usable = |insight: &Insight| !insight.text.is_empty() && (insight.locks.is_empty() || !input.is_greeting());
     let about = read.into_iter().filter(is_usable).filter_map(|insight| {
         let closeness = subjects.closeness_of(&insight.entity)?;
         Some((closeness, insight))

@@ -14,6 +14,7 @@ use colloquy_memory::{
     fact::{Fact, Viewpoint},
     keywords::informative_terms,
     locks::{DisclosureLock, DisclosureLocks},
+    lore::is_named_in,
     private_terms::PrivateTerms,
     progress::{self, NpcNames},
     trace::LockedWords,
@@ -48,9 +49,25 @@ pub(super) struct LocksByWords {
     pub certain: DisclosureLocks,
     /// Locks of texts that share a word.
     pub by_words: Vec<LockedWords>,
-    /// The same for entries of the lore. `true`: an entry in Korean. Texts in another script can share no word, and are
-    /// locked.
-    lore: Vec<(bool, LockedWords)>,
+    /// The same for entries of the lore.
+    lore: Vec<LockedEntry>,
+}
+
+/// The words of an entry of the lore, and its locks.
+#[derive(Debug)]
+struct LockedEntry {
+    /// Texts in another script can share no word, and are locked.
+    is_korean: bool,
+    /// The name and the aliases. A name that is made of common words ("old well") counts as a whole.
+    names: Vec<String>,
+    words: LockedWords,
+}
+
+impl LockedEntry {
+    fn may_be_told_by(&self, texts: &[&str], is_korean: bool) -> bool {
+        let is_named = |text: &&str| self.names.iter().any(|name| is_named_in(text, name));
+        self.is_korean != is_korean || self.words.words.may_be_told_by(texts) || texts.iter().any(is_named)
+    }
 }
 
 impl LocksByWords {
@@ -91,9 +108,11 @@ impl LocksByWords {
                 words.add_text_except(part, silent);
             }
             let locks: DisclosureLocks = [lock].into_iter().collect();
-            split
-                .lore
-                .push((has_hangul(&text.content), LockedWords { words, locks }));
+            split.lore.push(LockedEntry {
+                is_korean: has_hangul(&text.content),
+                names: text.aliases.iter().chain([&text.name]).cloned().collect(),
+                words: LockedWords { words, locks },
+            });
         }
         Ok(split)
     }
@@ -102,12 +121,10 @@ impl LocksByWords {
     pub(super) fn locks_of(&self, texts: &[&str]) -> DisclosureLocks {
         let mut locks = self.certain.clone();
         let is_korean = texts.iter().any(|text| has_hangul(text));
-        let memories = self.by_words.iter().map(|locked| (is_korean, locked));
-        let lore = self.lore.iter().map(|(of_entry, locked)| (*of_entry, locked));
-        for (script, locked) in memories.chain(lore) {
-            if script != is_korean || locked.words.may_be_told_by(texts) {
-                locks.extend_with(&locked.locks);
-            }
+        let memories = self.by_words.iter().filter(|locked| locked.words.may_be_told_by(texts));
+        let entries = self.lore.iter().filter(|entry| entry.may_be_told_by(texts, is_korean));
+        for locked in memories.chain(entries.map(|entry| &entry.words)) {
+            locks.extend_with(&locked.locks);
         }
         locks
     }
@@ -217,4 +234,33 @@ async fn unlocked_scenarios<T>(
         .filter(|needs| progress_with(&needs.npc, &needs.npc_name) >= needs.progress && conditions_hold(needs))
         .map(|needs| (needs.npc, needs.scenario))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entry_locks_texts_with_its_words_or_with_its_whole_name() {
+        let mut words = PrivateTerms::default();
+        words.add_text("The smugglers hid the crown.");
+        let entry = LockedEntry {
+            is_korean: false,
+            names: vec!["old well".to_owned()],
+            words: LockedWords {
+                words,
+                locks: DisclosureLocks::default(),
+            },
+        };
+        for (text, is_korean, may_tell) in [
+            ("The old well holds a ring.", false, true),
+            ("Something lies in the Old Well.", false, true),
+            ("The crown is heavy.", false, true),
+            ("All is well, old friend.", false, false),
+            ("The oldest wells are dry.", false, false),
+            ("오늘은 비가 온다.", true, true),
+        ] {
+            assert_eq!(entry.may_be_told_by(&[text], is_korean), may_tell, "{text}");
+        }
+    }
 }

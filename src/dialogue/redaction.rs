@@ -11,6 +11,7 @@ use colloquy_memory::{
     episode::Episode,
     fact::Fact,
     insight::Insight,
+    keywords::informative_terms,
     summary::{Meeting, MeetingRecap, RemovedText, Summary, tells_removed, without_removed},
 };
 use colloquy_ports::{
@@ -18,9 +19,28 @@ use colloquy_ports::{
     ledger::{dialogues::Dialogue, facts::RemovedStatement},
 };
 
+/// Returns what was removed since a dialogue began: the statements, and the words of the requests to forget them.
 fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<RemovedText<'_>> {
     let removed = all.iter().filter(|removed| removed.at >= began);
-    removed.map(removed_text).collect()
+    let texts = removed.flat_map(|removed| {
+        // Stop words alone would be in every sentence.
+        let requests = removed
+            .requests
+            .iter()
+            .filter(|words| !informative_terms(words).is_empty());
+        let requests = requests.map(|words| RemovedText {
+            content: words,
+            correction: None,
+        });
+        [removed_text(removed)].into_iter().chain(requests)
+    });
+    texts.collect()
+}
+
+/// Returns the text without what was removed, by the words of the statements and of the requests to forget, whenever it was
+/// said. `None`: nothing is left.
+pub(super) fn redact_text(all: &[RemovedStatement], text: &str) -> Option<String> {
+    without_removed(text, &removed_since(all, DateTime::UNIX_EPOCH))
 }
 
 fn removed_text(removed: &RemovedStatement) -> RemovedText<'_> {
@@ -103,9 +123,18 @@ pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) 
     episodes.into_iter().filter_map(told).collect()
 }
 
-/// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does.
+/// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does. An insight that rests on a turn is
+/// left out with every forgotten or removed statement that the turn taught: it may tell what follows from the statement in
+/// other words.
 pub(super) fn redact_insights(all: &[RemovedStatement], insights: Vec<Insight>) -> Vec<Insight> {
+    let rests_on = |insight: &Insight, removed: &RemovedStatement| {
+        let source = removed.source.filter(|(dialogue, _)| *dialogue == insight.dialogue);
+        removed.correction.is_none() && source.is_some_and(|(_, turn)| insight.turns.contains(&turn))
+    };
     let told = |insight: Insight| {
+        if all.iter().any(|removed| rests_on(&insight, removed)) {
+            return None;
+        }
         let text = without_removed(&insight.text, &removed_since(all, insight.dialogue.created_at()))?;
         Some(Insight { text, ..insight })
     };
@@ -147,5 +176,43 @@ pub(super) fn redact_texts(
         summaries: told.0,
         meeting: told.1,
         outdated: outdated_in_history(all, dialogue, history),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_request_are_left_out_beside_those_of_the_fact() {
+        let removed = |requests: &[&str]| {
+            [RemovedStatement {
+                fact: FactId::from_u128(1),
+                content: "The player borrowed money of a usurer in Harrow Fen for a passage and a coat.".to_owned(),
+                requests: requests.iter().map(|words| (*words).to_owned()).collect(),
+                at: DateTime::UNIX_EPOCH,
+                correction: None,
+                subject: "player:p1".to_owned(),
+                speaker: "player:p1".to_owned(),
+                source: None,
+                is_original: true,
+                is_forgotten: true,
+                is_locked: false,
+            }]
+        };
+        let summary =
+            "They spoke of maps. The player owes forty shillings to a moneylender called Corbin and has told nobody.";
+        let request = ["a debt of forty shillings to the moneylender Corbin"];
+        assert_eq!(
+            redact_text(&removed(&request), summary).as_deref(),
+            Some("They spoke of maps.")
+        );
+        for requests in [&[][..], &["what the player said"]] {
+            assert_eq!(
+                redact_text(&removed(requests), summary).as_deref(),
+                Some(summary),
+                "{requests:?}"
+            );
+        }
     }
 }

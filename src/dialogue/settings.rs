@@ -238,7 +238,8 @@ impl SummarySettings {
 pub struct CurationSettings {
     /// Turns of a dialogue from one pass to the next; 0: no passes; 10.
     pub every_turns: u32,
-    /// Unread turns of a silent dialogue that get a pass; 4. At the end of a dialogue, one is enough.
+    /// Unread turns of a silent or ended dialogue that get a pass; 4. Fewer turns of an ended session are shown to the next
+    /// pass of the same player and NPCs.
     pub min_turns: u32,
     /// Answers of the model in a pass; 4.
     pub max_steps: u32,
@@ -250,7 +251,9 @@ pub struct CurationSettings {
     pub consolidate_every_d: u32,
     /// Days after the end of a week until its facts are consolidated; 0: all facts; 7.
     pub consolidate_after_d: u32,
-    /// Calls per tenant and day (UTC); 0: no limit; 0.
+    /// Passes over sessions of one player in an hour; 0: no limit; 12.
+    pub player_passes_per_hour: u32,
+    /// Calls per tenant and day (UTC), of which a player has a tenth; 0: no limit; 0.
     pub calls_per_day: u64,
     /// Tokens of prompts and answers per tenant and day (UTC); 0: no limit; 0.
     pub tokens_per_day: u64,

@@ -28,6 +28,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError,
+    buffer::mark_if_interrupted,
     ledger::{dialogues::DialogueStatus, jobs::Job, summaries::SummaryCommit},
     llm::{JsonSchema, Task},
 };
@@ -208,7 +209,7 @@ async fn write_summary(
                 number => turn.number,
                 date, weekday,
                 player => escape_untrusted(&turn.player_text),
-                npc => escape_untrusted(&turn.reply_text),
+                npc => escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status)),
                 name => scene.name_of(&turn.npc),
             }
         })

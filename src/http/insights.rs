@@ -1,7 +1,7 @@
 //! Insights of an NPC: `/v1/worlds/{w}/npcs/{n}/insights`. Never for players.
 
 use actix_web::{HttpResponse, delete, get, web};
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -24,9 +24,8 @@ pub struct InsightView {
     id: InsightId,
     /// `player:<id>`, or the name of an NPC, a place or another thing.
     entity: String,
-    /// The day (UTC) of the last turn that the insight rests on.
-    #[schema(value_type = String, format = Date)]
-    day: NaiveDate,
+    /// The day of the last turn that the pass read, as in `0212-02-15`: by the world's clock, or in UTC without a clock.
+    day: String,
     /// One sentence of at most 200 characters.
     text: String,
     /// The player of the session, the only one with whom the NPC uses the insight. `null`: from an NPC conversation.
@@ -34,8 +33,10 @@ pub struct InsightView {
     player_id: Option<PlayerId>,
     #[schema(value_type = String)]
     dialogue_id: DialogueId,
-    /// The number of the last turn that the insight rests on.
+    /// The number of the last turn that the pass read.
     turn: u32,
+    /// The numbers of the turns that the insight rests on. It is forgotten with what they told.
+    turns: Vec<u32>,
     /// When this turn was committed.
     at: DateTime<Utc>,
 }
@@ -50,6 +51,7 @@ impl From<Insight> for InsightView {
             player_id: insight.player,
             dialogue_id: insight.dialogue,
             turn: insight.number,
+            turns: insight.turns,
             at: insight.at,
         }
     }
@@ -72,7 +74,7 @@ pub struct InsightsQuery {
 
 /// Lists what an NPC has learned from its dialogues, by curation passes, newest first.
 ///
-/// The list has the newest insight of each entity and day, and at most 50 from sessions with the same player or from NPC
+/// The list has the newest insight of each dialogue, entity and day, and at most 50 from sessions with the same player or from NPC
 /// conversations. The texts are as they were written. Prompts leave out what was forgotten since, and what is locked for the
 /// player.
 #[utoipa::path(

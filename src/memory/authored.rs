@@ -84,7 +84,7 @@ pub struct WorldSettings {
     /// false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gossip: Option<bool>,
-    /// Who else may hear what an NPC told one player about itself. Default `shared`.
+    /// Who else may hear what an NPC told one player about itself. Default `private`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub self_told: Option<SelfTold>,
     /// The largest change of a relationship in one turn; default 20.

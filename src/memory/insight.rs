@@ -1,18 +1,18 @@
 //! Insights: one line about a person, a place or a thing, which a curation pass has learned from a dialogue
 //! (docs/algorithms.md#insights).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use chrono::{DateTime, NaiveDate, Utc};
+use chrono::{DateTime, Utc};
 
 use super::{
     episode::clip_line,
-    keywords::informative_terms,
+    keywords::{informative_terms, is_hangul},
     locks::DisclosureLocks,
-    lore::is_named_in,
+    lore::{SURNAMES, is_named_in},
     party::{bind_to_player, is_player, owner_id, subject_key},
 };
-use colloquy_core::ids::{DialogueId, InsightId, NpcId, PlayerId, WorldId};
+use colloquy_core::ids::{DialogueId, InsightId, NpcId, PlayerId, TurnId, WorldId};
 
 /// Longest text of an insight, in characters.
 pub const MAX_INSIGHT_CHARS: usize = 200;
@@ -25,8 +25,8 @@ pub const MAX_INSIGHTS: u32 = 50;
 /// The most insights that a prompt considers: the newest.
 pub const MAX_INSIGHT_LINES: usize = 200;
 
-/// What an NPC has learned about an entity. Of the same entity and day, the newest insight counts; in a prompt, of the same
-/// entity.
+/// What an NPC has learned about an entity. Of a dialogue, an entity and a day, the newest insight counts, unless a later one
+/// stands in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insight {
     pub id: InsightId,
@@ -40,14 +40,38 @@ pub struct Insight {
     pub number: u32,
     /// `player:<id>`, or the name of an NPC, a place or another thing; at most [`MAX_ENTITY_CHARS`] characters for a name.
     pub entity: String,
-    /// The day (UTC) on which the last turn was committed.
-    pub day: NaiveDate,
-    /// One sentence of at most [`MAX_INSIGHT_CHARS`] characters. Empty: what the dialogue had shown of the entity does not hold.
+    /// The day of the last turn, as in "0212-02-15": by the world's clock, or in UTC if the world has no clock.
+    pub day: String,
+    /// One sentence of at most [`MAX_INSIGHT_CHARS`] characters. Empty: the replaced insight does not hold.
     pub text: String,
+    /// The numbers of the turns of the dialogue that the insight rests on. Empty: unknown.
+    pub turns: Vec<u32>,
+    /// The turn that caused the insight in whose place this one stands, then the turns on which that one rested. The insight
+    /// counts while all of them stand. Empty: it replaces none.
+    pub rests_on: Vec<TurnId>,
     /// Conditions for the disclosure of the insight.
     pub locks: DisclosureLocks,
     /// When the last turn was committed.
     pub at: DateTime<Utc>,
+}
+
+/// An insight that a later pass is shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlierInsight {
+    pub insight: Insight,
+    /// The turn that caused the insight.
+    pub cause: TurnId,
+}
+
+impl EarlierInsight {
+    /// Returns [`Insight::rests_on`] of an insight that stands in the place of this one.
+    #[must_use]
+    pub fn bases_of_replacement(&self) -> Vec<TurnId> {
+        [self.cause]
+            .into_iter()
+            .chain(self.insight.rests_on.iter().copied())
+            .collect()
+    }
 }
 
 impl Insight {
@@ -88,46 +112,90 @@ pub enum Closeness {
     Named,
     /// The player, and what belongs to the player.
     Player,
-    /// The NPC itself.
-    Npc,
 }
 
-/// What a turn is about: the player, the NPC, and the things that the line names.
+/// What a turn is about: the player, and the things that the line names.
 #[derive(Debug)]
 pub struct TurnSubjects<'a> {
     player: Option<&'a PlayerId>,
     npc_keys: [String; 2],
     line: &'a str,
     line_terms: BTreeSet<u32>,
+    /// Short forms of names that only one entity has.
+    short_names: BTreeSet<String>,
 }
 
 impl<'a> TurnSubjects<'a> {
+    /// `entities` are the names among which short forms of names must be unambiguous.
     #[must_use]
-    pub fn new(player: Option<&'a PlayerId>, (npc, npc_name): (&NpcId, &str), line: &'a str) -> Self {
+    pub fn new<'e>(
+        player: Option<&'a PlayerId>,
+        (npc, npc_name): (&NpcId, &'e str),
+        line: &'a str,
+        entities: impl IntoIterator<Item = &'e str>,
+    ) -> Self {
+        let mut owners: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for entity in entities.into_iter().chain([npc_name]) {
+            for name in short_names_of(entity).chain([entity]) {
+                owners.entry(subject_key(name)).or_default().insert(subject_key(entity));
+            }
+        }
+        owners.retain(|_, owners| owners.len() == 1);
         Self {
             player,
             npc_keys: [subject_key(npc_name), subject_key(npc.as_str())],
             line,
             line_terms: informative_terms(line),
+            short_names: owners.into_keys().collect(),
         }
     }
 
     /// Returns how the turn is about the entity. `None`: it is not. What belongs to the player counts as the player. A line
-    /// names an entity by the name, or by all informative words of the name.
+    /// names an entity by the name, by all informative words of the name, or by a given name that no other entity has. An
+    /// NPC needs no insight about itself: such a line tells others how to get on with the NPC.
     #[must_use]
     pub fn closeness_of(&self, entity: &str) -> Option<Closeness> {
         if let Some(owner) = owner_id(entity) {
             let is_players = self.player.is_some_and(|player| player.as_str() == owner);
             return is_players.then_some(Closeness::Player);
         }
-        let terms = informative_terms(entity);
-        let is_named = is_named_in(self.line, entity) || !terms.is_empty() && terms.is_subset(&self.line_terms);
         if self.npc_keys.contains(&subject_key(entity)) {
-            Some(Closeness::Npc)
-        } else {
-            is_named.then_some(Closeness::Named)
+            return None;
         }
+        let terms = informative_terms(entity);
+        let mut short = short_names_of(entity).filter(|name| self.short_names.contains(&subject_key(name)));
+        let is_named = is_named_in(self.line, entity)
+            || !terms.is_empty() && terms.is_subset(&self.line_terms)
+            || short.any(|name| is_named_in(self.line, name));
+        is_named.then_some(Closeness::Named)
     }
+}
+
+/// Words before a name that name nobody alone.
+const TITLES: [&str; 26] = [
+    "old", "young", "big", "little", "great", "captain", "master", "mister", "mr", "mrs", "miss", "ms", "lady", "lord",
+    "sir", "dame", "king", "queen", "prince", "princess", "doctor", "dr", "father", "mother", "brother", "sister",
+];
+
+/// Returns the given name of a person: "민수" of "김민수"; "Kim" and "Minsu" of "Kim Minsu", where either may be meant.
+fn short_names_of(entity: &str) -> impl Iterator<Item = &str> {
+    let syllables: Vec<(usize, char)> = entity.char_indices().collect();
+    let korean = match syllables[..] {
+        [(_, surname), (given, first), (_, second)] if [first, second].into_iter().all(is_hangul) => {
+            SURNAMES.contains(surname).then(|| &entity[given..])
+        }
+        _ => None,
+    };
+    let words: Vec<&str> = entity.split_whitespace().collect();
+    let is_name = |word: &&str| {
+        let word = word.trim_end_matches('.');
+        word.chars().count() > 2
+            && word.starts_with(char::is_uppercase)
+            && !TITLES.contains(&word.to_lowercase().as_str())
+    };
+    let is_of_names = words.len() > 1 && words.iter().all(|word| word.starts_with(char::is_uppercase));
+    let words = words.into_iter().filter(move |word| is_of_names && is_name(word));
+    korean.into_iter().chain(words)
 }
 
 #[cfg(test)]
@@ -164,20 +232,29 @@ mod tests {
     }
 
     #[test]
-    fn turn_is_about_its_speakers_and_what_the_line_names() {
+    fn turn_is_about_the_player_and_what_the_line_names() {
         let player: PlayerId = "p1".parse().unwrap();
         let npc: NpcId = "baker".parse().unwrap();
+        let entities = [
+            "김민수",
+            "최덕수",
+            "Kim Minsu",
+            "Dark Forest",
+            "Dark Tower",
+            "Captain Voss",
+            "나루터",
+        ];
         let about = |line: &str, entity: &str| {
-            let subjects = TurnSubjects::new(Some(&player), (&npc, "Mira"), line);
+            let subjects = TurnSubjects::new(Some(&player), (&npc, "Mira"), line, entities);
             subjects.closeness_of(entity)
         };
-        let (named, player, npc) = (Some(Closeness::Named), Some(Closeness::Player), Some(Closeness::Npc));
+        let (named, player) = (Some(Closeness::Named), Some(Closeness::Player));
         for (line, entity, is_about) in [
             ("Hello.", "player:p1", player),
             ("Hello.", "player:p1's sister", player),
             ("Hello.", "player:p2", None),
-            ("Hello, Mira.", "Mira", npc),
-            ("Hello.", "baker", npc),
+            ("Hello, Mira.", "Mira", None),
+            ("Hello.", "baker", None),
             ("Hello.", "the ferry", None),
             ("Is the ferry late?", "the ferry", named),
             ("Is the Ferry late?", "ferry", named),
@@ -185,8 +262,31 @@ mod tests {
             ("What is the price?", "ferry price", None),
             ("나루터는 어디야?", "나루터", named),
             ("나루는 어디야?", "나루터", None),
+            ("아까 민수한테 들켰어요", "김민수", named),
+            ("덕수 아저씨는 어디 계세요?", "최덕수", named),
+            ("이민수는 누구야?", "김민수", None),
+            ("Where is Minsu?", "Kim Minsu", named),
+            ("What of Voss?", "Captain Voss", named),
+            ("Which captain?", "Captain Voss", None),
+            ("It is dark.", "Dark Forest", None),
+            ("In the forest.", "Dark Forest", named),
         ] {
             assert_eq!(about(line, entity), is_about, "{line} {entity}");
         }
+    }
+
+    #[test]
+    fn given_name_of_two_people_names_neither() {
+        let npc: NpcId = "baker".parse().unwrap();
+        for (line, entities) in [
+            ("민수한테 들켰어요", ["김민수", "박민수"]),
+            ("민수한테 들켰어요", ["김민수", "민수"]),
+            ("Where is Minsu?", ["Kim Minsu", "Park Minsu"]),
+        ] {
+            let subjects = TurnSubjects::new(None, (&npc, "Mira"), line, entities);
+            assert_eq!(subjects.closeness_of(entities[0]), None, "{line} {entities:?}");
+        }
+        let subjects = TurnSubjects::new(None, (&npc, "한민수"), "민수한테 들켰어요", ["김민수"]);
+        assert_eq!(subjects.closeness_of("김민수"), None, "the NPC has the name too");
     }
 }

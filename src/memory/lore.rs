@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub(crate) use self::names::SURNAMES;
 pub use self::{
     activity::{Mentions, is_in_cooldown, is_sticky},
     names::{NameIndex, is_named_in},

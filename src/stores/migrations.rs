@@ -55,6 +55,7 @@ histories! {
     "0032_consolidation"
     "0033_player_usage"
     "0034_authored_sizes"
+    "0036_insight_sources"
     "0038_ended_promises"
     "0040_done_actions"
     "0046_corrected_words"

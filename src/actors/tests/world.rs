@@ -141,6 +141,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             memory_chars: 4_000,
             consolidate_every_d: 0,
             consolidate_after_d: 7,
+            player_passes_per_hour: 12,
             calls_per_day: 0,
             tokens_per_day: 0,
         },

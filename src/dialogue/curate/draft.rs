@@ -1,20 +1,18 @@
 //! What a pass has noted so far.
 
-use std::collections::BTreeSet;
-
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{MAX_EDITS, insights::NewInsight, material::PassMaterial};
 use crate::{Services, prompt::escape_untrusted};
-use colloquy_core::ids::{DialogueId, WorldId};
+use colloquy_core::ids::{DialogueId, TurnId, WorldId};
 use colloquy_memory::{
     curation::{
         Decision, EditRefusal, Finding, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS,
         MemoryEdit, NarrativeMemory, StandingDecision,
     },
     episode::clip_line,
-    insight::{Insight, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS, Participants},
+    insight::{EarlierInsight, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS, Participants},
     party::subject_key,
     summary::without_content,
 };
@@ -52,8 +50,14 @@ struct EditAnswer {
 
 #[derive(Deserialize)]
 struct InsightAnswer {
+    /// The id of an insight in the prompt. Empty: a new insight.
+    #[serde(default)]
+    about: String,
+    #[serde(default)]
     entity: String,
     text: String,
+    #[serde(default)]
+    turns: Vec<u32>,
 }
 
 /// The parts of an answer.
@@ -109,13 +113,14 @@ pub(super) struct PassResult {
 
 pub(super) struct PassDraft {
     known: Vec<Finding>,
+    first_turn: u32,
     last_turn: u32,
     memory: NarrativeMemory,
     findings: Vec<NewFinding>,
     decisions: Vec<ModelDecision>,
     participants: Participants,
-    /// The entities of the insights in the prompt, as [`subject_key`].
-    shown_insights: BTreeSet<String>,
+    /// The insights in the prompt.
+    shown_insights: Vec<EarlierInsight>,
     insights: Vec<NewInsight>,
     steps: u32,
     /// The parts of answers that were used, and that were not.
@@ -127,12 +132,13 @@ impl PassDraft {
     pub(super) fn new(material: &PassMaterial, memory_chars: usize) -> Self {
         Self {
             known: material.findings.clone(),
+            first_turn: material.from,
             last_turn: material.last.number,
             memory: NarrativeMemory::new(material.memory.clone(), memory_chars),
             findings: Vec::new(),
             decisions: Vec::new(),
             participants: material.participants.clone(),
-            shown_insights: material.insights.iter().map(Insight::entity_key).collect(),
+            shown_insights: material.insights.clone(),
             insights: Vec::new(),
             steps: 0,
             used: 0,
@@ -200,7 +206,7 @@ impl PassDraft {
         let answer: FindingAnswer = serde_json::from_value(answer).map_err(|_| "unreadable")?;
         let reason = one_line(&answer.reason, MAX_REASON_CHARS);
         if !answer.about.trim().is_empty() {
-            let at = finding_index(&answer.about)
+            let at = index_of_id(&answer.about, 'F')
                 .filter(|at| *at < self.known.len())
                 .ok_or("unknown_id")?;
             return self.decide_finding(at, answer.decision, reason);
@@ -239,23 +245,75 @@ impl PassDraft {
         Ok(())
     }
 
-    /// Notes an insight. A later one of the pass about the same entity replaces it. One without a text takes back a shown one.
+    /// Notes an insight. A later one of the pass about the same entity replaces it. One with the id of a shown insight stands in
+    /// its place; without a text, it takes the shown one back. So does one without an id and a text, for all shown ones about
+    /// its entity.
     fn note_insight(&mut self, answer: Value) -> Result<(), &'static str> {
-        let InsightAnswer { entity, text } = serde_json::from_value(answer).map_err(|_| "unreadable")?;
+        let InsightAnswer {
+            about,
+            entity,
+            text,
+            turns,
+        } = serde_json::from_value(answer).map_err(|_| "unreadable")?;
         let text = clip_line(&text, MAX_INSIGHT_CHARS);
+        if !about.trim().is_empty() {
+            let at = index_of_id(&about, 'I').filter(|at| *at < self.shown_insights.len());
+            let shown = &self.shown_insights[at.ok_or("unknown_id")?];
+            let (entity, rests_on) = (shown.insight.entity.clone(), shown.bases_of_replacement());
+            return self.add_insight(entity, text, &turns, rests_on);
+        }
         if entity.trim().is_empty() {
             return Err("no_entity");
         }
         let entity = self.participants.bind_entity(&entity).ok_or("no_player")?;
+        if !text.is_empty() {
+            return self.add_insight(entity, text, &turns, Vec::new());
+        }
         let key = subject_key(&entity);
-        if text.is_empty() && !self.shown_insights.contains(&key) {
+        let shown = self
+            .shown_insights
+            .iter()
+            .filter(|shown| shown.insight.entity_key() == key);
+        let untrue: Vec<(String, Vec<TurnId>)> = shown
+            .map(|shown| (shown.insight.entity.clone(), shown.bases_of_replacement()))
+            .collect();
+        if untrue.is_empty() {
             return Err("empty");
         }
-        let known = self.insights.iter().position(|known| subject_key(&known.entity) == key);
+        for (entity, rests_on) in untrue {
+            self.add_insight(entity, String::new(), &turns, rests_on)?;
+        }
+        Ok(())
+    }
+
+    fn add_insight(
+        &mut self,
+        entity: String,
+        text: String,
+        turns: &[u32],
+        rests_on: Vec<TurnId>,
+    ) -> Result<(), &'static str> {
+        let read = self.first_turn..=self.last_turn;
+        let mut named: Vec<u32> = turns.iter().copied().filter(|turn| read.contains(turn)).collect();
+        named.sort_unstable();
+        named.dedup();
+        let new = NewInsight {
+            // Without numbers, the insight may rest on each of the turns.
+            turns: if named.is_empty() { read.collect() } else { named },
+            entity,
+            text,
+            rests_on,
+        };
+        let key = subject_key(&new.entity);
+        let is_same = |known: &NewInsight| {
+            let have_texts = !known.text.is_empty() && !new.text.is_empty();
+            subject_key(&known.entity) == key && (have_texts || known.rests_on.first() == new.rests_on.first())
+        };
+        let known = self.insights.iter().position(is_same);
         match known {
-            Some(at) => self.insights[at].text = text,
+            Some(at) => self.insights[at] = new,
             None if self.insights.len() == MAX_INSIGHTS_PER_PASS => return Err("too_many"),
-            None => self.insights.push(NewInsight { entity, text }),
+            None => self.insights.push(new),
         }
         Ok(())
     }
@@ -343,10 +401,15 @@ pub(super) fn finding_id(at: usize) -> String {
     format!("F{}", at + 1)
 }
 
-/// The inverse of [`finding_id`].
-fn finding_index(id: &str) -> Option<usize> {
-    let number: usize = id.trim().strip_prefix(['F', 'f'])?.parse().ok()?;
-    number.checked_sub(1)
+/// Returns the id under which a prompt shows an insight: its place, from 1.
+pub(super) fn insight_id(at: usize) -> String {
+    format!("I{}", at + 1)
+}
+
+/// The inverse of [`finding_id`] and [`insight_id`]. `letter` is a capital letter.
+fn index_of_id(id: &str, letter: char) -> Option<usize> {
+    let number = id.trim().strip_prefix([letter, letter.to_ascii_lowercase()])?;
+    number.parse::<usize>().ok()?.checked_sub(1)
 }
 
 fn parse_edit(edit: Value) -> Option<MemoryEdit> {

@@ -2,19 +2,29 @@
 
 use super::material::PassMaterial;
 use crate::{Services, jobs::JobInput, locks::LocksByWords};
-use colloquy_core::scope::TenantScope;
-use colloquy_memory::{insight::Insight, locks::DisclosureLocks, summary::without_content};
+use colloquy_core::{ids::TurnId, scope::TenantScope};
+use colloquy_memory::{
+    insight::Insight,
+    locks::{DisclosureLock, DisclosureLocks},
+    lore::is_named_in,
+    party::subject_key,
+    summary::without_content,
+};
 use colloquy_ports::StoreResult;
 
 /// An insight of a pass before the write.
 pub(super) struct NewInsight {
     /// The stored name of the entity.
     pub entity: String,
-    /// Empty: what an earlier insight of the dialogue told does not hold.
+    /// Empty: what the replaced insight told does not hold.
     pub text: String,
+    /// As [`Insight::turns`] and [`Insight::rests_on`].
+    pub turns: Vec<u32>,
+    pub rests_on: Vec<TurnId>,
 }
 
-/// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget.
+/// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget. An NPC gets
+/// none about itself.
 ///
 /// An insight has the locks of what the dialogue may have told by its last turn, as private facts do. What came up among
 /// NPCs has all locks of the conversation, and is known only to the players who could listen. Without the trace of the last
@@ -42,6 +52,11 @@ pub(super) async fn insights_for_npcs(
         let told = trace.told_locks.as_ref().unwrap_or(&trace.locks);
         let mut locks = LocksByWords::load(services, scope, &said.world, told, &said.npc.name).await?;
         locks.by_words.extend(trace.locked.iter().cloned());
+        // The pass has read these memories, whether or not the dialogue told them.
+        let read = trace.locks.0.into_iter().filter(
+            |lock| matches!(lock, DisclosureLock::Scenario { scenario, .. } if material.past.contains(scenario)),
+        );
+        locks.certain.extend_with(&read.collect());
         locks
     } else {
         let hearers: DisclosureLocks = dialogue.options.watchers().hearers_lock().into_iter().collect();
@@ -50,7 +65,18 @@ pub(super) async fn insights_for_npcs(
         LocksByWords::of_every_text(locks)
     };
     let mut insights = Vec::new();
-    for NewInsight { entity, text } in new {
+    let cast = dialogue.npcs.iter().zip(&material.participants.npc_names);
+    for new in new {
+        let NewInsight {
+            entity,
+            text,
+            turns,
+            rests_on,
+        } = new;
+        if material.hidden.iter().any(|value| is_named_in(&text, value)) {
+            tracing::info!(dialogue = %dialogue.id, "an insight told what the pass had not read");
+            continue;
+        }
         // An empty text takes an earlier insight back.
         let Some(text) = text
             .is_empty()
@@ -60,7 +86,9 @@ pub(super) async fn insights_for_npcs(
             continue;
         };
         let locks = locks.locks_of(&[&text, &entity]);
-        insights.extend(dialogue.npcs.iter().map(|npc| Insight {
+        let key = subject_key(&entity);
+        let others = cast.clone().filter(|(_, name)| subject_key(name) != key);
+        insights.extend(others.map(|(npc, _)| Insight {
             id: services.ids.next_id(),
             world: dialogue.world.clone(),
             npc: npc.clone(),
@@ -68,10 +96,12 @@ pub(super) async fn insights_for_npcs(
             dialogue: dialogue.id,
             number: last.number,
             entity: entity.clone(),
-            // As all times of a pass: those of the turn, not those of the write.
-            day: last.committed_at.date_naive(),
+            day: material.day.clone(),
             text: text.clone(),
+            turns: turns.clone(),
+            rests_on: rests_on.clone(),
             locks: locks.clone(),
+            // As all times of a pass: those of the turn, not those of the write.
             at: last.committed_at,
         }));
     }

@@ -1,12 +1,16 @@
 //! What a pass reads: the turns since the last pass, the state of the world after them, the facts and authored texts to
-//! compare them with, the earlier findings and the narrative memory. Nothing comes from other dialogues, so that a rewind of
-//! this dialogue alone can take back what a pass rests on.
+//! compare them with, the earlier findings, the narrative memory, and what other sessions have left ([`CarriedMaterial`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use minijinja::{Value, context};
 
-use super::{comparison::load_comparison, draft::finding_id};
+use super::{
+    carried::CarriedMaterial,
+    comparison::load_comparison,
+    draft::{finding_id, insight_id},
+    world_state::DialogueChanges,
+};
 use crate::{
     Services,
     game_time::WorldDays,
@@ -15,29 +19,28 @@ use crate::{
     prompt::{attribute_text, escape_untrusted},
     summarise::count_within_budget,
     turn::gather::MAX_STANDING_FACTS,
-    world_events::CausedState,
 };
-use colloquy_core::scope::TenantScope;
+use colloquy_core::{ids::ScenarioId, scope::TenantScope};
 use colloquy_memory::{
     authored::Npc,
     curation::Finding,
-    insight::{Insight, Participants},
-    party::{self, PLAYER},
-    state::StatePart,
+    insight::{EarlierInsight, Participants},
+    party,
     summary::without_content,
     turn::Turn,
 };
-use colloquy_ports::{StoreError, ledger::curation::DialogueCuration, llm::Task};
+use colloquy_ports::{StoreError, buffer::mark_if_interrupted, ledger::curation::DialogueCuration, llm::Task};
 
 /// The most turns that a pass reads. A backlog takes several passes.
 const MAX_TURNS_READ: u32 = 60;
 /// The newest earlier findings that a prompt shows.
 const MAX_SHOWN_FINDINGS: u32 = 60;
-/// The newest insights of the dialogue that a pass reads, and those that a prompt shows.
-const MAX_READ_INSIGHTS: u32 = 200;
-const MAX_SHOWN_INSIGHTS: usize = 30;
-/// The most characters of the world's state that a prompt shows.
-const MAX_SHOWN_CHARACTERS: usize = 60;
+/// The most told scenarios that a prompt shows.
+const MAX_SHOWN_PAST: usize = 5;
+/// The most characters of a told scenario.
+const MAX_PAST_CHARS: usize = 1_000;
+/// In the place of what the player asked to forget.
+const MASK: &str = "…";
 
 /// The material of a pass.
 pub(super) struct PassMaterial {
@@ -45,14 +48,20 @@ pub(super) struct PassMaterial {
     pub from: u32,
     /// The last turn: the cause of the pass.
     pub last: Turn,
-    /// Earlier findings, oldest first.
+    /// Earlier findings: first those of the dialogue, then open ones of other sessions, each oldest first.
     pub findings: Vec<Finding>,
     /// The narrative memory after the last pass.
     pub memory: String,
     /// What the player asked to forget, and what people have removed or corrected.
     pub forgotten: Vec<String>,
-    /// The insights that the dialogue has left so far, one for each entity, oldest first.
-    pub insights: Vec<Insight>,
+    /// The insights that hold, oldest first.
+    pub insights: Vec<EarlierInsight>,
+    /// The memories of the NPCs' past that turns of the pass told.
+    pub past: BTreeSet<ScenarioId>,
+    /// The day of the last turn.
+    pub day: String,
+    /// Places and items of others that the pass has not read.
+    pub hidden: Vec<String>,
     /// Those who take part, by name.
     pub participants: Participants,
     /// The values of the prompt that stay the same in all calls.
@@ -71,6 +80,7 @@ pub(super) async fn load_material(
         .load_dialogue_curation(scope, dialogue, MAX_SHOWN_FINDINGS)
         .await?;
     let DialogueCuration { last_pass, findings } = curation;
+    let last_pass_at = last_pass.as_ref().map(|pass| pass.at);
     let (read, memory) = last_pass.map_or((0, String::new()), |pass| (pass.to_turn, pass.memory));
     let (from, to) = (
         read.saturating_add(1),
@@ -91,23 +101,41 @@ pub(super) async fn load_material(
     let Some(last) = turns.last().cloned() else {
         return Ok(None);
     };
-    let mut forgotten = ledger
+    let requests = ledger
         .facts
         .list_forget_requests(scope, dialogue, 1, last.number)
         .await?;
+    let mut forgotten = requests.clone();
     forgotten.extend(load_corrected_statements(services, scope, said, &last).await?);
     let lines = memory.lines().filter_map(|line| without_content(line, &forgotten));
     let memory = lines.collect::<Vec<_>>().join("\n");
-    let states = &ledger.state;
-    let changes = states
-        .load_changes_of_dialogue(scope, &said.world.id, dialogue, last.committed_at)
-        .await?;
-    let state = CausedState::from_changes(changes.iter());
     let cast = load_cast(services, scope, said).await?;
     let compared = load_comparison(services, scope, said, &cast, (from, &turns), &forgotten).await?;
-    let insights = load_own_insights(services, scope, said).await?;
+    let changes = DialogueChanges::load(services, scope, said, &last).await?;
+    let present = services
+        .memory_cache
+        .world_state(services, scope, &said.world.id)
+        .await?;
+    let state = changes.state_values(said, &cast, &present, from, &turns);
+    let hidden = DialogueChanges::hidden_values(said, &cast, &present, &turns);
+    let past = load_told_past(services, scope, said, &turns).await?;
+    let mut findings = findings;
+    let own_findings = findings.len();
+    let carried = CarriedMaterial::load(services, scope, said, &last, last_pass_at).await?;
+    findings.extend(carried.findings.iter().cloned());
     let days = WorldDays::load(services, scope, &said.world).await?;
-    let shown: Vec<Value> = turns.iter().map(|turn| turn_values(said, &cast, &days, turn)).collect();
+    let (day, _) = days.day_of(said.npc.language, last.started_at);
+    let forgotten_turns = ledger.facts.list_forgotten_turns(scope, dialogue, last.number).await?;
+    mask_forgotten(&mut turns, &requests, &forgotten_turns);
+    let shown = turns.iter().map(|turn| {
+        let sentences = changes.sentences_of_turn(turn).into_iter();
+        let sentences: Vec<String> = sentences
+            .filter_map(|sentence| without_content(sentence, &forgotten))
+            .map(|sentence| escape_untrusted(&sentence))
+            .collect();
+        context! { happened => sentences, ..turn_values(said, &cast, &days, turn) }
+    });
+    let shown: Vec<Value> = shown.collect();
     let names: Vec<String> = cast.iter().map(|(member, _)| escape_untrusted(&member.name)).collect();
     let members: Vec<Value> = cast.iter().map(member_values).collect();
     let world = &said.world;
@@ -120,9 +148,13 @@ pub(super) async fn load_material(
         canon => compared.authored,
         learned => compared.learned,
         entries => compared.lore,
-        state => state_values(said, &cast, &state, from, &turns),
-        findings => finding_values(&findings, &forgotten),
-        insights => insight_values(&insights, &forgotten),
+        told_past => past.values().map(|text| escape_untrusted(text)).collect::<Vec<_>>(),
+        state,
+        findings => finding_values(&findings, own_findings, &forgotten),
+        insights => insight_values(&carried.insights, &forgotten),
+        earlier_notes => carried.notes.clone(),
+        earlier_turns => carried.turn_values(said, &cast, &days),
+        forgotten => requests.iter().map(|words| escape_untrusted(words)).collect::<Vec<_>>(),
         calendar => days.calendar_text(),
         turns => shown,
     };
@@ -136,7 +168,10 @@ pub(super) async fn load_material(
         findings,
         memory,
         forgotten,
-        insights,
+        insights: carried.insights,
+        past: past.into_keys().collect(),
+        day,
+        hidden,
         participants,
         values,
     }))
@@ -170,94 +205,80 @@ fn member_values((member, npc): &(SceneMember, Option<Npc>)) -> Value {
     context! { name => attribute_text(&member.name), description => description.unwrap_or_default() }
 }
 
-fn turn_values(said: &JobInput, cast: &[(SceneMember, Option<Npc>)], days: &WorldDays<'_>, turn: &Turn) -> Value {
+/// Returns the memories of the NPCs' past that the prompts of turns had, with their texts.
+async fn load_told_past(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    turns: &[Turn],
+) -> Result<BTreeMap<ScenarioId, String>, StoreError> {
+    let mut past = BTreeMap::new();
+    for turn in turns {
+        let dialogues = &services.ledger.dialogues;
+        let trace = dialogues.load_trace(scope, said.dialogue.id, turn.number).await?;
+        for traced in trace.iter().flat_map(|trace| &trace.scenarios) {
+            if let Some(text) = traced.shown_content()
+                && past.len() < MAX_SHOWN_PAST
+            {
+                past.insert(traced.scenario.clone(), text.chars().take(MAX_PAST_CHARS).collect());
+            }
+        }
+    }
+    Ok(past)
+}
+
+/// Masks what the player asked to forget in the lines of turns. `forgotten_turns` taught it.
+fn mask_forgotten(turns: &mut [Turn], forgotten: &[String], forgotten_turns: &[u32]) {
+    for turn in turns {
+        let is_forgotten = forgotten_turns.contains(&turn.number);
+        for text in [&mut turn.player_text, &mut turn.reply_text] {
+            *text = masked(text, forgotten, is_forgotten);
+        }
+    }
+}
+
+/// Returns the line without the sentences that have the words of a request to forget, or a mask alone if the line taught what
+/// is forgotten.
+fn masked(line: &str, forgotten: &[String], is_forgotten: bool) -> String {
+    let line = line.trim();
+    match without_content(line, forgotten) {
+        _ if line.is_empty() => String::new(),
+        Some(left) if !is_forgotten && left == line => left,
+        Some(left) if !is_forgotten => format!("{left} {MASK}"),
+        _ => MASK.to_owned(),
+    }
+}
+
+pub(super) fn turn_values(
+    said: &JobInput,
+    cast: &[(SceneMember, Option<Npc>)],
+    days: &WorldDays<'_>,
+    turn: &Turn,
+) -> Value {
     let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
     let speaker = cast.iter().find(|(member, _)| member.id == turn.npc);
     context! {
         number => turn.number,
         date, weekday,
         player => escape_untrusted(&turn.player_text),
-        npc => escape_untrusted(&turn.reply_text),
+        npc => escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status)),
         name => attribute_text(speaker.map_or(turn.npc.as_str(), |(member, _)| &member.name)),
     }
 }
 
-/// Returns the characters of the world with what is known of them after the last turn. `since` is the turn by which a
-/// character had its status.
-fn state_values(
-    said: &JobInput,
-    cast: &[(SceneMember, Option<Npc>)],
-    found: &CausedState,
-    from: u32,
-    turns: &[Turn],
-) -> Vec<Value> {
-    let player = said.turn.player.as_ref().map(party::player_key);
-    let known = found.state.characters.iter().filter(|(_, character)| {
-        character.location.is_some()
-            || character.hp.is_some()
-            || character.status.is_some()
-            || !character.items.is_empty()
-    });
-    // Those in the dialogue first. Other players are nobody's business here.
-    let is_here = |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
-    let (here, elsewhere): (Vec<_>, Vec<_>) = known.partition(|(name, _)| is_here(name));
-    let others = elsewhere.into_iter().filter(|(name, _)| !party::is_player(name));
-    here.into_iter()
-        .chain(others)
-        .take(MAX_SHOWN_CHARACTERS)
-        .map(|(name, character)| {
-            let cause = found.causes.get(&StatePart::Status(name.clone()));
-            let since = cause.map(|cause| match turns.first() {
-                Some(first) if cause.at < first.started_at => from - 1,
-                _ => turns
-                    .iter()
-                    .find(|turn| turn.committed_at >= cause.at)
-                    .map_or(from, |turn| turn.number),
-            });
-            let items = character.items.iter().map(|(item, count)| match count {
-                1 => attribute_text(item),
-                count => format!("{} ×{count}", attribute_text(item)),
-            });
-            context! {
-                name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { attribute_text(name) },
-                location => character.location.as_deref().map(attribute_text),
-                hp => character.hp,
-                status => character.status.as_deref().map(attribute_text),
-                since,
-                items => items.collect::<Vec<_>>(),
-            }
-        })
-        .collect()
-}
-
-/// Returns the insights that earlier passes over the dialogue have left, of each entity the newest, oldest first.
-async fn load_own_insights(
-    services: &Services,
-    scope: &TenantScope,
-    said: &JobInput,
-) -> Result<Vec<Insight>, StoreError> {
-    let store = &services.ledger.insights;
-    let mut own = store
-        .load_insights_of_dialogue(scope, &said.dialogue, MAX_READ_INSIGHTS)
-        .await?;
-    let mut entities = BTreeSet::new();
-    own.retain(|insight| entities.insert(insight.entity_key()) && !insight.text.is_empty());
-    own.truncate(MAX_SHOWN_INSIGHTS);
-    own.reverse();
-    Ok(own)
-}
-
-fn insight_values(insights: &[Insight], forgotten: &[String]) -> Vec<Value> {
-    let shown = insights.iter().filter_map(|insight| {
+fn insight_values(insights: &[EarlierInsight], forgotten: &[String]) -> Vec<Value> {
+    let shown = insights.iter().enumerate().filter_map(|(at, earlier)| {
+        let insight = &earlier.insight;
         let text = without_content(&insight.text, forgotten)?;
-        Some(
-            context! { entity => attribute_text(&party::plain_name(&insight.entity)), text => escape_untrusted(&text) },
-        )
+        let entity = attribute_text(&party::plain_name(&insight.entity));
+        let (id, day) = (insight_id(at), attribute_text(&insight.day));
+        Some(context! { id, day, entity, text => escape_untrusted(&text) })
     });
     shown.collect()
 }
 
-fn finding_values(findings: &[Finding], forgotten: &[String]) -> Vec<Value> {
+/// `own`: so many of the first findings are of the dialogue. The others come from earlier sessions.
+fn finding_values(findings: &[Finding], own: usize, forgotten: &[String]) -> Vec<Value> {
     let shown = |text: &str| escape_untrusted(&without_content(text, forgotten).unwrap_or_default());
     let values = findings.iter().enumerate().map(|(at, finding)| {
         context! {
@@ -265,9 +286,42 @@ fn finding_values(findings: &[Finding], forgotten: &[String]) -> Vec<Value> {
             kind => finding.kind.as_str(),
             decision => finding.decided.decision.as_str(),
             decided => !finding.is_open_to_model(),
+            earlier => at >= own,
             text => shown(&finding.text),
             reason => shown(&finding.decided.reason),
         }
     });
     values.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forgotten_words_and_the_lines_that_taught_them_are_masked() {
+        let forgotten = ["The player's knee aches.".to_owned()];
+        for (line, is_forgotten, shown) in [
+            ("My knee aches. It rains.", false, "It rains. …"),
+            ("Rest it well, and stay off the ice.", true, "…"),
+            ("I like plums.", false, "I like plums."),
+            ("Forget what I said of my aching knee.", false, "…"),
+            ("", true, ""),
+        ] {
+            assert_eq!(masked(line, &forgotten, is_forgotten), shown, "{line}");
+        }
+        assert_eq!(
+            masked(
+                "무릎이 아파요. 비가 오네요.",
+                &["플레이어는 무릎이 아프다.".to_owned()],
+                false
+            ),
+            "비가 오네요. …"
+        );
+        assert_eq!(
+            masked("My knee aches.", &[], false),
+            "My knee aches.",
+            "nothing is to be forgotten"
+        );
+    }
 }

@@ -50,7 +50,7 @@ use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::{
         dialogues::Dialogue,
-        facts::{FactHistoryEntry, RemovedStatement, list_removed_statements},
+        facts::{FactHistoryEntry, RemovedStatement, add_requests, list_removed_statements},
         scenarios::ScenarioTell,
     },
 };
@@ -300,7 +300,11 @@ impl Reader<'_> {
                 fact.invalid = Some(EffectiveInvalidation { at, reason, by: None });
             }
         }
-        Ok(list_removed_statements(&facts, &successors, self.at))
+        let mut removed = list_removed_statements(&facts, &successors, self.at);
+        let store = &self.services.ledger.facts;
+        let requests = store.list_requests_of_facts(self.scope, &self.sources.redacted).await?;
+        add_requests(&mut removed, &requests);
+        Ok(removed)
     }
 
     /// Returns facts in the order of their ids in `ids`. Unknown ids are left out.
@@ -510,8 +514,10 @@ impl Reader<'_> {
                 dialogue: traced.dialogue_id,
                 number: traced.turn,
                 entity: traced.entity.clone(),
-                day: traced.at.date_naive(),
+                day: String::new(),
                 text: traced.shown.clone()?,
+                turns: Vec::new(),
+                rests_on: Vec::new(),
                 locks: DisclosureLocks::default(),
                 at: traced.at,
             })

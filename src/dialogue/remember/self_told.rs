@@ -1,7 +1,8 @@
-//! Facts that an NPC tells of itself. By default, all players may hear these facts: an NPC has one life for every
+//! Facts that an NPC tells of itself. By default, these facts stay between the NPC and the player, as everything that was
+//! told in private. In a world with `"self_told": "shared"`, all players may hear them: an NPC has one life for every
 //! player.
 //!
-//! A self-told fact is known to its hearers and private to no player. All these conditions must hold:
+//! A shared fact is known to its hearers and private to no player. All these conditions must hold:
 //! - A player was present. The replying NPC said the fact, about itself or its own people and things ("Mira's
 //!   brother").
 //! - The fact is about the NPC's life, present or past. Promises, plans and opinions depend on the moment and the
@@ -13,7 +14,7 @@
 //! - The player has used no script that is missing in the fact. Shared words of two languages cannot be detected.
 //!
 //! The last two conditions are strict: a single common word keeps a fact private. A private matter in entirely
-//! different words is recognised only by the names in the fact.
+//! different words is recognised only by the names in the fact, which is why the default is private.
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
@@ -94,7 +95,7 @@ pub(super) fn shared_extraction(own: &Extraction) -> Extraction {
 /// Returns the player to whom the NPC's words about itself would be private, if the world shares these facts.
 fn player_sharing_with(said: &JobInput) -> Option<&PlayerId> {
     let settings = &said.world.settings;
-    let shares = settings.self_told.unwrap_or(SelfTold::Shared) == SelfTold::Shared;
+    let shares = settings.self_told.unwrap_or(SelfTold::Private) == SelfTold::Shared;
     said.audience()
         .private_to
         .and(said.turn.player.as_ref())

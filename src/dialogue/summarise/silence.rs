@@ -97,13 +97,9 @@ async fn check_silence(
     let unsummarised = head.number.saturating_sub(check.summarised_through);
     let summarise = check.is_read_again && summary::is_due_after_silence(&rules, unsummarised, silence);
     let unread = head.number.saturating_sub(check.curated_through);
-    // No later turn of an ended dialogue makes a pass due.
-    let worth_a_pass = if check.is_closed {
-        1
-    } else {
-        settings.curation.min_turns
-    };
-    let curate = unread >= worth_a_pass && has_passes(ledger, ids, settings, scope, (check, head), now).await?;
+    // A few turns of a session that has ended are shown to the next pass of the same player and NPCs.
+    let curate = unread >= settings.curation.min_turns.max(1)
+        && has_passes(ledger, ids, settings, scope, (check, head), now).await?;
     if summarise || curate {
         Ok(SilenceOutcome::Queue {
             summary: summarise.then(|| ids.next_id()),

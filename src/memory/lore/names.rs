@@ -95,7 +95,7 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
 }
 
 /// The most frequent Korean surnames of one syllable.
-const SURNAMES: &str =
+pub(crate) const SURNAMES: &str =
     "김이박최정강조윤장임한오서신권황안송류전홍고문양손배백허유남심노하곽성차주우민나진지엄채원천방공현함변염여추";
 
 /// True if the text before a name ends in a surname that begins a word, and the name is a given name with a title, as

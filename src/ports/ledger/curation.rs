@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, jobs::JobFence};
+use super::{audit::Edit, dialogues::Dialogue, jobs::JobFence};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
     ids::{DialogueId, FindingId, JobId, PlayerId, TurnId, WorldId},
@@ -14,6 +14,7 @@ use colloquy_memory::{
     fact::{Fact, Knower},
     insight::Insight,
     trace::TaskUsage,
+    turn::Turn,
 };
 
 /// The curation of a dialogue, as the next pass needs it.
@@ -24,6 +25,27 @@ pub struct DialogueCuration {
     /// Findings that stand, oldest first: those that wait for a decision, those with a person's decision, and the newest
     /// others.
     pub findings: Vec<Finding>,
+}
+
+/// What earlier sessions of a player with the same NPCs have left for a pass over a session.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CarriedCuration {
+    /// Findings that wait for a decision, oldest first.
+    pub findings: Vec<Finding>,
+    /// The last pass of each of the newest sessions that have notes, oldest first.
+    pub passes: Vec<CurationPass>,
+    /// The turns of ended sessions that no pass has read, said since the last pass of any of the sessions, in order.
+    pub turns: Vec<Turn>,
+}
+
+/// The passes of a player's sessions.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlayerPasses {
+    /// Passes over turns of the last hour, and the time of the first of these turns.
+    pub last_hour: u32,
+    pub first_at: Option<DateTime<Utc>>,
+    /// Answers of the model in passes of today.
+    pub answers_today: u64,
 }
 
 /// Which facts a pass compares with its turns.
@@ -71,11 +93,14 @@ pub struct PassCommit {
     pub cause: TurnId,
     /// The model usage of the job.
     pub calls: Vec<TaskUsage>,
+    /// The player of the last turn.
+    pub player: Option<PlayerId>,
     pub pass: CurationPass,
     /// New findings, each with the model's decision.
     pub findings: Vec<Finding>,
+    /// Decisions about earlier findings, also those of the player's other sessions.
     pub decisions: Vec<ModelDecision>,
-    /// New insights, one for each NPC of the dialogue and each entity.
+    /// New insights, for each NPC of the dialogue that an insight is not about.
     pub insights: Vec<Insight>,
 }
 
@@ -106,6 +131,22 @@ pub trait CurationStore: Send + Sync {
         dialogue: DialogueId,
         limit: u32,
     ) -> StoreResult<DialogueCuration>;
+    /// Returns what other sessions of the dialogue's player with the same NPCs have left, up to `until`. `last_pass` is the
+    /// time of the dialogue's own last pass. Nothing for an NPC conversation.
+    async fn load_carried_curation(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        until: DateTime<Utc>,
+        last_pass: Option<DateTime<Utc>>,
+    ) -> StoreResult<CarriedCuration>;
+    /// Returns a player's passes of the hour and the day (UTC) before `now`, also those that were taken back.
+    async fn count_player_passes(
+        &self,
+        scope: &TenantScope,
+        player: &PlayerId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<PlayerPasses>;
     /// Returns the facts that a pass compares with its turns.
     ///
     /// - Learned facts: those of the dialogue's standing turns up to the last one of the pass. Of the ends of a fact, those

@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 
 pub use self::{
     edits::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact},
-    removed::{RemovedStatement, list_removed_statements},
+    removed::{RemovedStatement, add_requests, list_removed_statements},
 };
 use super::{episodes::EmbeddedEpisode, flags::FlagStore, jobs::JobFence, rewinds::DirtyMemory};
 use crate::{
@@ -440,6 +440,12 @@ pub trait RecallStore: Send + Sync {
         at: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<StandingMemory>;
+    /// Returns the requests to forget that stand and ended these facts, in the extraction's words.
+    async fn list_requests_of_facts(
+        &self,
+        scope: &TenantScope,
+        facts: &[FactId],
+    ) -> StoreResult<HashMap<FactId, Vec<String>>>;
     /// Returns the facts usable by the viewpoint at `at`, in no particular order. Per knower of the viewpoint, at most
     /// the newest `limit` non-private facts and the newest `limit` facts private to its player.
     async fn list_keyword_facts(
@@ -496,6 +502,9 @@ pub trait ReconciliationStore: Send + Sync {
         from: u32,
         to: u32,
     ) -> StoreResult<Vec<String>>;
+    /// Returns the numbers of the dialogue's standing turns that taught a fact which the player asked to forget in one of its
+    /// turns up to `to`.
+    async fn list_forgotten_turns(&self, scope: &TenantScope, dialogue: DialogueId, to: u32) -> StoreResult<Vec<u32>>;
     /// Returns the verdicts of the judged pairs among `pairs`.
     async fn load_verdicts(
         &self,

@@ -6,11 +6,11 @@
 macro_rules! array_of {
     ($elements:literal, $list:literal) => {
         concat!(
-            "ARRAY(SELECT i.value FROM ",
+            "ARRAY(SELECT element.value FROM ",
             $elements,
             "(",
             $list,
-            "::jsonb) AS i (value))"
+            "::jsonb) AS element (value))"
         )
     };
 }
@@ -174,6 +174,12 @@ macro_rules! batch {
     };
     ($($statements:tt)+) => {
         batch!(@ [] ["a" "b" "c" "d" "e" "f" "g"] $($statements)+)
+    };
+}
+
+macro_rules! has_text {
+    ($column:literal, $text:literal) => {
+        concat!($column, "::jsonb ? ", $text)
     };
 }
 

@@ -3,17 +3,19 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
 
 use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit,
     facts::pass_facts,
-    insights, jobs,
+    insights::{self, player_column},
+    jobs,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+    turns,
 };
 use colloquy_core::{
-    ids::{DialogueId, FindingId, JobId, TenantId, WorldId},
+    ids::{DialogueId, FindingId, JobId, PlayerId, TenantId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision};
@@ -22,11 +24,17 @@ use colloquy_ports::{
     ledger::{
         audit::Edit,
         curation::{
-            CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery, PassFacts,
-            PersonDecision,
+            CarriedCuration, CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery,
+            PassFacts, PersonDecision, PlayerPasses,
         },
+        dialogues::Dialogue,
     },
 };
+
+/// What a pass is shown of a player's other sessions: open findings, notes of the newest sessions, and unread turns.
+const MAX_CARRIED_FINDINGS: u32 = 20;
+const MAX_CARRIED_PASSES: u32 = 3;
+const MAX_CARRIED_TURNS: u32 = 12;
 
 pub(super) struct SqlCurationStore(pub(super) Arc<Engine>);
 
@@ -73,19 +81,61 @@ const LIST_PASSES: &str = select_passes!(
     "AND world = $2 AND id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND dialogue = COALESCE($4, dialogue)
         AND lifted_at IS NULL ORDER BY id DESC LIMIT $5"
 );
+/// The newest other sessions of the player `$2` with the NPCs `$4`.
+macro_rules! other_sessions {
+    ($rest:literal) => {
+        in_subquery!(concat!(
+            "SELECT o.id FROM dialogues o WHERE o.tenant = $1 AND o.player = $2 AND o.world = $3 AND o.npcs = $4
+                AND o.id <> $5 AND o.created_at <= $6 ",
+            $rest,
+            " ORDER BY o.created_at DESC, o.id DESC LIMIT 20"
+        ))
+    };
+}
+const CARRIED_FINDINGS: &str = select_findings!(concat!(
+    "AND f.at <= $6 AND d.decision = 'open' AND d.decided_by IS NULL AND f.dialogue ",
+    other_sessions!(""),
+    " ORDER BY f.id DESC LIMIT $7"
+));
+const CARRIED_PASSES: &str = select_passes!(concat!(
+    "AND lifted_at IS NULL AND at <= $6 AND memory <> '' AND dialogue ",
+    other_sessions!(""),
+    " AND NOT EXISTS (SELECT 1 FROM curation_passes n WHERE n.tenant = $1 AND n.dialogue = curation_passes.dialogue
+        AND n.lifted_at IS NULL AND n.at <= $6 AND n.to_turn > curation_passes.to_turn)
+      ORDER BY at DESC, id DESC LIMIT $7"
+));
+/// `$7`: the time of the dialogue's own last pass.
+const CARRIED_TURNS: &str = concat!(
+    "SELECT ",
+    turns::turn_columns!(),
+    " FROM turns t WHERE t.tenant = $1 AND t.stands = TRUE AND t.committed_at <= $6 AND t.committed_at > $7 AND t.dialogue ",
+    other_sessions!("AND o.status <> 'open'"),
+    " AND NOT EXISTS (SELECT 1 FROM curation_passes p WHERE p.tenant = $1 AND p.dialogue = t.dialogue
+            AND p.lifted_at IS NULL AND p.to_turn >= t.number)
+      AND NOT EXISTS (SELECT 1 FROM curation_passes p WHERE p.tenant = $1 AND p.lifted_at IS NULL AND p.at >= t.committed_at
+            AND p.at <= $6 AND p.dialogue ",
+    other_sessions!(""),
+    ") ORDER BY t.committed_at DESC, t.number DESC LIMIT $8"
+);
+const PLAYER_PASSES: &str = "SELECT
+        (SELECT COUNT(*) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
+        (SELECT MIN(p.at) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
+        (SELECT CAST(COALESCE(SUM(p.steps), 0) AS BIGINT) FROM curation_passes p
+            WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at >= $4)";
 const IS_RANGE_READ: &str = "SELECT EXISTS (SELECT 1 FROM curation_passes
     WHERE tenant = $1 AND dialogue = $2 AND to_turn >= $3 AND lifted_at IS NULL)";
 const INSERT_PASS: &str = "INSERT INTO curation_passes
-        (tenant, id, world, dialogue, from_turn, to_turn, method, steps, memory, cause_kind, cause_id, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 'turn', $10, $11)";
+        (tenant, id, world, dialogue, from_turn, to_turn, method, steps, memory, player, cause_kind, cause_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 'turn', $11, $12)";
 const INSERT_FINDING: &str = "INSERT INTO curation_findings
         (tenant, id, world, dialogue, kind, text, turns, cause_kind, cause_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
-/// Selecting from the findings excludes those of other dialogues and tenants.
+/// Selecting from the findings excludes those of other worlds and tenants. The caller names only findings that the pass was
+/// shown: those of the dialogue, and of the player's other sessions.
 const INSERT_MODEL_DECISION: &str =
     "INSERT INTO curation_decisions (tenant, finding, decision, reason, cause_kind, cause_id, at)
     SELECT f.tenant, f.id, $4, $5, 'turn', $6, $7 FROM curation_findings f
-    WHERE f.tenant = $1 AND f.id = $2 AND f.dialogue = $3 AND f.lifted_at IS NULL
+    WHERE f.tenant = $1 AND f.id = $2 AND f.world = $3 AND f.lifted_at IS NULL
       AND NOT EXISTS (SELECT 1 FROM curation_decisions d WHERE d.tenant = $1 AND d.finding = f.id
                       AND d.lifted_at IS NULL AND (d.decision <> 'open' OR d.decided_by IS NOT NULL))";
 const INSERT_PERSON_DECISION: &str = "INSERT INTO curation_decisions
@@ -138,7 +188,8 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
     execute!(
         connection, INSERT_PASS;
         tenant, pass.id, pass.world, pass.dialogue, i64::from(pass.from_turn), i64::from(pass.to_turn),
-        pass.method.as_str(), i64::from(pass.steps), without_nul(&pass.memory), cause, to_micros(pass.at)
+        pass.method.as_str(), i64::from(pass.steps), without_nul(&pass.memory), player_column(commit.player.as_ref()), cause,
+        to_micros(pass.at)
     )
     .await?;
     for finding in &commit.findings {
@@ -157,7 +208,7 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
     for decided in of_new.chain(commit.decisions.iter().cloned()) {
         execute!(
             connection, INSERT_MODEL_DECISION;
-            tenant, decided.finding, pass.dialogue, decided.decision.as_str(), without_nul(&decided.reason), cause,
+            tenant, decided.finding, pass.world, decided.decision.as_str(), without_nul(&decided.reason), cause,
             to_micros(pass.at)
         )
         .await?;
@@ -183,6 +234,67 @@ impl CurationStore for SqlCurationStore {
             last_pass: pass.map(|row| read_pass(&mut Columns::new(&row))).transpose()?,
             findings,
         })
+    }
+    async fn load_carried_curation(
+        &self,
+        scope: &TenantScope,
+        dialogue: &Dialogue,
+        until: DateTime<Utc>,
+        last_pass: Option<DateTime<Utc>>,
+    ) -> StoreResult<CarriedCuration> {
+        let Some(player) = &dialogue.player else {
+            return Ok(CarriedCuration::default());
+        };
+        let (tenant, world, id) = (scope.tenant(), &dialogue.world, dialogue.id);
+        let (npcs, until) = (to_json(&dialogue.npcs)?, to_micros(until));
+        let since = last_pass.map_or(0, to_micros);
+        let mut connection = self.0.acquire_reader(scope).await?;
+        let findings = fetch_all!(
+            connection, CARRIED_FINDINGS; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_FINDINGS)
+        )
+        .await?;
+        let passes = fetch_all!(
+            connection, CARRIED_PASSES; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_PASSES)
+        )
+        .await?;
+        let turns = fetch_all!(
+            connection, CARRIED_TURNS;
+            tenant, player, world, npcs, id, until, since, i64::from(MAX_CARRIED_TURNS)
+        )
+        .await?;
+        drop(connection);
+        let mut carried = CarriedCuration {
+            findings: Columns::read_rows(&findings, read_finding)?,
+            passes: Columns::read_rows(&passes, read_pass)?,
+            turns: Columns::read_rows(&turns, turns::read_turn)?
+                .into_iter()
+                .map(|keyed| keyed.turn)
+                .collect(),
+        };
+        carried.findings.reverse();
+        carried.passes.reverse();
+        carried.turns.reverse();
+        Ok(carried)
+    }
+    async fn count_player_passes(
+        &self,
+        scope: &TenantScope,
+        player: &PlayerId,
+        now: DateTime<Utc>,
+    ) -> StoreResult<PlayerPasses> {
+        let today = now.date_naive().and_time(NaiveTime::MIN).and_utc();
+        let query = bind!(
+            PLAYER_PASSES; scope.tenant(), player, to_micros(now - TimeDelta::hours(1)), to_micros(today)
+        );
+        let read = |columns: &mut Columns<'_>| {
+            Ok(PlayerPasses {
+                last_hour: columns.number()?,
+                first_at: columns.maybe_time()?,
+                answers_today: columns.number()?,
+            })
+        };
+        let found = self.0.fetch_all(scope, query, read).await?;
+        Ok(found.into_iter().next().unwrap_or_default())
     }
     async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts> {
         let mut connection = self.0.acquire_reader(scope).await?;
@@ -304,6 +416,13 @@ sqlite_plan_tests! {
                 assert!(plan.contains(index), "{plan}");
                 assert!(!plan.contains("SCAN") , "{plan}");
             }
+            for statement in [CARRIED_FINDINGS, CARRIED_PASSES, CARRIED_TURNS] {
+                let plan = plan(statement).await;
+                assert!(plan.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{plan}");
+                assert!(!plan.contains("SCAN f") && !plan.contains("SCAN t") && !plan.contains("SCAN curation_passes"), "{plan}");
+            }
+            let of_player = "curation_passes_of_player (tenant=? AND player=? AND at>?)";
+            assert_searches(PLAYER_PASSES, &[of_player]).await;
             assert_searches(IS_RANGE_READ, &["curation_passes_of_dialogue"]).await;
             assert_searches(INSERT_MODEL_DECISION, &["curation_decisions_of_finding"]).await;
             assert_searches(INSERT_PERSON_DECISION, &[]).await;

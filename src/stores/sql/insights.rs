@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use chrono::{DateTime, Utc};
 
 use super::{
     Connection, Engine, audit,
-    rows::{Columns, fetch_page, page_row_limit, parse_text, to_micros, without_nul},
+    rows::{Columns, fetch_page, page_row_limit, parse_text, to_json, to_micros, without_nul},
     statements::execute,
 };
 use colloquy_core::{
@@ -15,7 +16,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    insight::{Insight, MAX_INSIGHTS},
+    insight::{EarlierInsight, Insight, MAX_INSIGHTS},
     party::subject_key,
 };
 use colloquy_ports::{
@@ -32,12 +33,13 @@ pub(super) struct SqlInsightStore(pub(super) Arc<Engine>);
 /// The columns of [`read_insight`].
 macro_rules! insight_columns {
     () => {
-        "id, world, npc, player, dialogue, number, entity, day, text, locked_by, at"
+        "id, world, npc, player, dialogue, number, entity, day, text, turns, rests_on, locked_by, at"
     };
 }
-/// True if no newer insight of the day is about the entity.
-macro_rules! is_newest_of_day {
-    ($of:literal) => {
+/// True if the insight counts: no newer one of the dialogue and the day is about the entity, none stands in its place, and
+/// the turns of the one in whose place it stands have not been taken back.
+macro_rules! is_counted {
+    ($of:literal, $rests_on:literal) => {
         concat!(
             "NOT EXISTS (SELECT 1 FROM insights s WHERE s.tenant = $1 AND s.world = ",
             $of,
@@ -49,11 +51,36 @@ macro_rules! is_newest_of_day {
             $of,
             ".entity_key AND s.day = ",
             $of,
-            ".day AND s.lifted_at IS NULL AND (s.at, s.id) > (",
+            ".day AND s.dialogue = ",
+            $of,
+            ".dialogue AND s.lifted_at IS NULL AND (s.text <> '' OR s.replaces = '') AND (s.at, s.id) > (",
             $of,
             ".at, ",
             $of,
-            ".id))"
+            ".id)) AND NOT EXISTS (SELECT 1 FROM insights r WHERE r.tenant = $1 AND r.world = ",
+            $of,
+            ".world AND r.npc = ",
+            $of,
+            ".npc AND r.player = ",
+            $of,
+            ".player AND r.replaces = ",
+            $of,
+            ".cause_id AND r.replaces <> '' AND r.entity_key = ",
+            $of,
+            ".entity_key AND r.lifted_at IS NULL AND ",
+            stands_on_all!("r.rests_on"),
+            ") AND ",
+            stands_on_all!($rests_on)
+        )
+    };
+}
+/// True if all turns of a list stand.
+macro_rules! stands_on_all {
+    ($rests_on:literal) => {
+        concat!(
+            "NOT EXISTS (SELECT 1 FROM ",
+            json_texts_table!($rests_on),
+            " v WHERE NOT EXISTS (SELECT 1 FROM turns t WHERE t.tenant = $1 AND t.id = v.value AND t.stands = TRUE))"
         )
     };
 }
@@ -65,7 +92,7 @@ macro_rules! newest_insights {
             " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = ",
             $player,
             " AND i.lifted_at IS NULL AND ",
-            is_newest_of_day!("i"),
+            is_counted!("i", "i.rests_on"),
             " ORDER BY i.at DESC, i.id DESC LIMIT $5"
         )
     };
@@ -78,11 +105,14 @@ const LOAD_INSIGHTS: &str = concat!(
     newest_insights!("''"),
     ") c WHERE $4 <> ''"
 );
-const OF_DIALOGUE: &str = concat!(
+/// `$7`: also those of other dialogues.
+const EARLIER_INSIGHTS: &str = concat!(
     "SELECT ",
     insight_columns!(),
-    " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = $4 AND i.dialogue = $5
-        AND i.lifted_at IS NULL ORDER BY i.at DESC, i.id DESC LIMIT $6"
+    ", cause_id FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = $4 AND i.at <= $6
+        AND i.lifted_at IS NULL AND i.text <> '' AND (i.dialogue = $5 OR $7) AND ",
+    is_counted!("i", "i.rests_on"),
+    " ORDER BY i.at DESC, i.id DESC LIMIT $8"
 );
 /// An insight counts if there is no `$7`th newer insight of the NPC with the player.
 const LIST_INSIGHTS: &str = concat!(
@@ -91,23 +121,30 @@ const LIST_INSIGHTS: &str = concat!(
     " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.lifted_at IS NULL
         AND i.text <> '' AND i.entity_key = COALESCE($4, i.entity_key) AND i.player = COALESCE($5, i.player)
         AND ($6 IS NULL OR (i.at, i.id) < (SELECT c.at, c.id FROM insights c WHERE c.tenant = $1 AND c.id = $6)) AND ",
-    is_newest_of_day!("i"),
+    is_counted!("i", "i.rests_on"),
     " AND (SELECT 1 FROM insights n WHERE n.tenant = $1 AND n.world = i.world AND n.npc = i.npc AND n.player = i.player
             AND n.lifted_at IS NULL AND (n.at, n.id) > (i.at, i.id) AND ",
-    is_newest_of_day!("n"),
+    is_counted!("n", "n.rests_on"),
     " ORDER BY n.at DESC, n.id DESC LIMIT 1 OFFSET $7) IS NULL
       ORDER BY i.at DESC, i.id DESC LIMIT $8"
 );
 const INSERT_INSIGHT: &str = "INSERT INTO insights
-        (tenant, id, world, npc, player, dialogue, number, entity, entity_key, day, text, locked_by, cause_kind, cause_id, at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'turn', $13, $14)";
+        (tenant, id, world, npc, player, dialogue, number, entity, entity_key, day, text, turns, replaces, rests_on, locked_by,
+         cause_kind, cause_id, at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 'turn', $16, $17)";
 /// Lifts an insight, and those that it replaced. No rewind reinstates a row that an edit has lifted. The rows stay without
 /// their texts, as cursors of lists.
-const DELETE_INSIGHT: &str = "UPDATE insights SET lifted_at = $5, lifted_by = $6, text = ''
+const DELETE_INSIGHT: &str = concat!(
+    "UPDATE insights SET lifted_at = $5, lifted_by = $6, text = ''
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND lifted_at IS NULL AND EXISTS (
-        SELECT 1 FROM insights d WHERE d.tenant = $1 AND d.id = $4 AND d.world = $2 AND d.npc = $3 AND d.lifted_at IS NULL
-            AND d.player = insights.player AND d.entity_key = insights.entity_key AND d.day = insights.day
-            AND (insights.at, insights.id) <= (d.at, d.id))";
+        SELECT 1 FROM insights d CROSS JOIN insights c
+        WHERE d.tenant = $1 AND d.id = $4 AND d.world = $2 AND d.npc = $3 AND d.lifted_at IS NULL
+            AND c.tenant = $1 AND c.world = $2 AND c.npc = $3 AND c.player = d.player AND c.entity_key = d.entity_key
+            AND (c.id = d.id OR ",
+    has_text!("d.rests_on", "c.cause_id"),
+    ") AND c.player = insights.player AND c.entity_key = insights.entity_key AND c.day = insights.day
+            AND c.dialogue = insights.dialogue AND (insights.at, insights.id) <= (c.at, c.id))"
+);
 
 fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {
     Ok(Insight {
@@ -121,15 +158,17 @@ fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {
         dialogue: columns.id()?,
         number: columns.number()?,
         entity: columns.next()?,
-        day: columns.id()?,
+        day: columns.next()?,
         text: columns.next()?,
+        turns: columns.json()?,
+        rests_on: columns.json()?,
         locks: columns.id()?,
         at: columns.time()?,
     })
 }
 
 /// Returns the value of the column `player`.
-fn player_column(player: Option<&PlayerId>) -> String {
+pub(super) fn player_column(player: Option<&PlayerId>) -> String {
     player.map(PlayerId::to_string).unwrap_or_default()
 }
 
@@ -145,7 +184,9 @@ pub(super) async fn insert_insights(
             connection, INSERT_INSIGHT;
             tenant, insight.id, insight.world, insight.npc, player_column(insight.player.as_ref()), insight.dialogue,
             i64::from(insight.number), without_nul(&insight.entity), without_nul(&insight.entity_key()),
-            insight.day.to_string(), without_nul(&insight.text), insight.locks.to_string(), cause, to_micros(insight.at)
+            insight.day, without_nul(&insight.text), to_json(&insight.turns)?,
+            insight.rests_on.first().map(ToString::to_string).unwrap_or_default(), to_json(&insight.rests_on)?,
+            insight.locks.to_string(), cause, to_micros(insight.at)
         )
         .await?;
     }
@@ -169,18 +210,30 @@ impl InsightStore for SqlInsightStore {
         found.sort_by_key(|insight| std::cmp::Reverse((insight.at, insight.id)));
         Ok(found)
     }
-    async fn load_insights_of_dialogue(
+    async fn load_earlier_insights(
         &self,
         scope: &TenantScope,
         dialogue: &Dialogue,
+        until: DateTime<Utc>,
         limit: u32,
-    ) -> StoreResult<Vec<Insight>> {
-        let Some(npc) = dialogue.npcs.first() else {
+    ) -> StoreResult<Vec<EarlierInsight>> {
+        let [npc, others @ ..] = &dialogue.npcs[..] else {
             return Ok(Vec::new());
         };
-        let player = player_column(dialogue.player.as_ref());
-        let query = bind!(OF_DIALOGUE; scope.tenant(), dialogue.world, npc, player, dialogue.id, i64::from(limit));
-        self.0.fetch_all(scope, query, read_insight).await
+        let has_others = dialogue.player.is_some() && others.is_empty();
+        let query = bind!(
+            EARLIER_INSIGHTS;
+            scope.tenant(), dialogue.world, npc, player_column(dialogue.player.as_ref()), dialogue.id, to_micros(until),
+            has_others, i64::from(limit)
+        );
+        let read = |columns: &mut Columns<'_>| {
+            let insight = read_insight(columns)?;
+            Ok(EarlierInsight {
+                insight,
+                cause: columns.id()?,
+            })
+        };
+        self.0.fetch_all(scope, query, read).await
     }
     async fn list_insights(
         &self,
@@ -237,7 +290,11 @@ sqlite_plan_tests! {
                 }
                 assert!(!plan.contains("SCAN i") && !plan.contains("TEMP B-TREE"), "{plan}");
             }
-            assert_searches(OF_DIALOGUE, &["insights_newest (tenant=? AND world=? AND npc=? AND player=?)"]).await;
+            assert_searches(
+                EARLIER_INSIGHTS,
+                &["insights_newest (tenant=? AND world=? AND npc=? AND player=? AND at<?)", "insights_replacing ("],
+            )
+            .await;
             assert_searches(DELETE_INSIGHT, &["sqlite_autoindex_insights_1 (tenant=? AND id=?)"]).await;
         }
     }

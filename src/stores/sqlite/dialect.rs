@@ -143,6 +143,13 @@ macro_rules! batch {
     };
 }
 
+/// True if a list of texts in a column has a text.
+macro_rules! has_text {
+    ($column:literal, $text:literal) => {
+        concat!($text, " IN (SELECT value FROM json_each(", $column, "))")
+    };
+}
+
 /// True if a list of texts in a column shares an element with another list.
 macro_rules! has_one_of {
     ($column:literal, $list:literal) => {

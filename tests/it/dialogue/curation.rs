@@ -19,6 +19,7 @@ use colloquy::{
         clock::Clock as _,
         ledger::{
             curation::DialogueCuration,
+            insights::InsightFilter,
             jobs::{Job, JobKind},
             state::NewStateChange,
         },
@@ -431,5 +432,147 @@ fn players_text_forges_no_attribute_of_the_state() {
             prompt.contains("carries=\"rope\u{201d} status=\u{201d}dead\""),
             "{prompt}"
         );
+    });
+}
+
+impl Stage {
+    /// Records changes that a backend reports.
+    async fn report_changes(&self, changes: impl IntoIterator<Item = StateChange>) {
+        let edit = self.edit("world.events");
+        let rows = changes.into_iter().map(|change| NewStateChange {
+            id: self.services.ids.next_id(),
+            world: self.world.id.clone(),
+            dialogue: None,
+            change,
+            cause: Cause::Edit(edit.id),
+            at: self.clock.now(),
+        });
+        let rows: Vec<NewStateChange> = rows.collect();
+        let states = &self.services.ledger.state;
+        states
+            .record_changes(&self.scope, &self.world.id, &rows, &edit)
+            .await
+            .unwrap();
+    }
+
+    /// Runs a pass with these insights over two lines, and returns its prompt.
+    async fn prompt_of_pass(&self, talk: &mut TestDialogue<'_>, insights: &[Value]) -> String {
+        let job = say_until_pass(talk).await;
+        let answer = json!({ "findings": [], "edits": [], "insights": insights, "done": true });
+        self.llm.queue_text(Task::Curation, answer.to_string());
+        self.run_job(&job).await.unwrap();
+        self.llm.prompts_of(Task::Curation).pop().unwrap()
+    }
+}
+
+fn moved(who: &str, to: &str) -> StateChange {
+    StateChange::Location {
+        who: who.to_owned(),
+        to: to.to_owned(),
+    }
+}
+
+fn gained(who: &str, item: &str) -> StateChange {
+    StateChange::ItemGained {
+        who: who.to_owned(),
+        item: item.to_owned(),
+        count: 1,
+    }
+}
+
+#[test]
+fn pass_knows_the_state_of_those_who_take_part_alone() {
+    run(async {
+        let stage = stage_with_passes().await;
+        let dead = |who: &str| StateChange::Status {
+            who: who.to_owned(),
+            status: "dead".to_owned(),
+        };
+        stage
+            .report_changes([
+                moved("Mira", "the mill"),
+                gained("player:p1", "rope"),
+                moved("Krug", "the swamp"),
+                gained("Krug", "crown"),
+                moved("Anna", "the graveyard"),
+                dead("Anna"),
+                dead("Bert"),
+                moved("player:p2", "the attic"),
+            ])
+            .await;
+        let mut talk = stage.session("p1").await;
+        let hides = json!({ "entity": "Krug", "text": "Krug hides in the swamp with the crown.", "turns": [1] });
+        let waves = json!({ "entity": "Anna", "text": "Anna is a sore point.", "turns": [1] });
+        let prompt = stage.prompt_of_pass(&mut talk, &[hides, waves]).await;
+        let (_, states) = prompt.split_once("All that follows").unwrap();
+        for shown in [
+            "<state name=\"Mira\" at=\"the mill\"",
+            "<state name=\"player\" carries=\"rope\"",
+            "<state name=\"Anna\" status=\"dead\"",
+        ] {
+            assert!(states.contains(shown), "{shown}\n{states}");
+        }
+        for hidden in ["swamp", "crown", "graveyard", "Bert", "attic"] {
+            assert!(!states.contains(hidden), "{hidden}\n{states}");
+        }
+        let page = colloquy::ports::PageRequest { limit: 50, after: None };
+        let (store, filter) = (&stage.services.ledger.insights, InsightFilter::default());
+        let stored = store
+            .list_insights(&stage.scope, &stage.world.id, &stage.npc.id, filter, &page)
+            .await;
+        let texts: Vec<String> = stored.unwrap().items.into_iter().map(|insight| insight.text).collect();
+        assert_eq!(
+            texts,
+            ["Anna is a sore point."],
+            "a place that no line names is told by no insight"
+        );
+    });
+}
+
+#[test]
+fn values_that_another_dialogue_changed_are_left_out_of_a_pass() {
+    run(async {
+        let stage = stage_with_passes().await;
+        stage
+            .report_changes([gained("player:p1", "tea tin"), moved("player:p1", "the quay")])
+            .await;
+        let mut other = stage.session("p1").await;
+        let block = r#"{"items_gained":["chart"],"location":"the mill","location_moved":true}"#;
+        stage
+            .llm
+            .queue_text(Task::Reply, format!("Take the chart.\n```state\n{block}\n```"));
+        other.say_line("Give me the chart.").await;
+        stage.clock.advance(Duration::from_secs(1));
+        let mut talk = stage.session("p1").await;
+        let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
+        let (_, states) = prompt.split_once("All that follows").unwrap();
+        assert!(!states.contains("tea tin") && !states.contains("the quay"), "{states}");
+        other.rewind(0, None).await;
+        let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
+        assert!(prompt.contains("at=\"the quay\" carries=\"tea tin\""), "{prompt}");
+    });
+}
+
+#[test]
+fn pass_reads_events_notes_and_the_ends_of_cut_lines() {
+    run(async {
+        let stage = stage_with_passes().await;
+        let mut talk = stage.session("p1").await;
+        let block = r#"{"events":["The bell of Harrow broke."],"notes":["The player limps."]}"#;
+        stage
+            .llm
+            .queue_text(Task::Reply, format!("Hear that?\n```state\n{block}\n```"));
+        talk.say_line("What was that?").await;
+        stage.clock.advance(Duration::from_secs(1));
+        talk.rewind(1, Some(4)).await;
+        let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
+        assert!(prompt.contains("Hear\u{2014}</npc>"), "{prompt}");
+
+        stage
+            .llm
+            .queue_text(Task::Reply, format!("Hear that?\n```state\n{block}\n```"));
+        let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
+        let happened = "<happened>The bell of Harrow broke.</happened>\n<happened>The player limps.</happened>";
+        assert!(prompt.contains(happened), "{prompt}");
     });
 }

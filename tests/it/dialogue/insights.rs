@@ -13,6 +13,7 @@ use colloquy::{
     ids::DialogueId,
     memory::{
         authored::WorldSettings,
+        curation::Decision,
         insight::{Insight, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS},
         progress::Progress,
         scenario::Scenario,
@@ -44,7 +45,12 @@ async fn stage_with(change: impl FnOnce(&mut CurationSettings)) -> Stage {
 }
 
 fn insight(entity: &str, text: &str) -> Value {
-    json!({ "entity": entity, "text": text })
+    json!({ "about": "", "entity": entity, "text": text, "turns": [] })
+}
+
+/// An insight in the place of the one with this id in the prompt.
+fn insight_about(id: &str, text: &str, turns: &[u32]) -> Value {
+    json!({ "about": id, "entity": "", "text": text, "turns": turns })
 }
 
 impl Stage {
@@ -162,14 +168,19 @@ async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
             id,
             &[
                 about_player,
-                insight("Mira", "Mira trusts those who <pay>."),
+                insight("the player's sister", "Her sister trusts those who <pay>."),
+                insight("Mira", "One should not speak to Mira of her debts."),
                 insight("the ferry", "The price of the ferry is a sore point."),
             ],
         )
         .await;
     let stored = stage.insights().await;
     let entities: Vec<&str> = stored.iter().map(|insight| insight.entity.as_str()).collect();
-    assert_eq!(entities, ["the ferry", "Mira", "player:p1"]);
+    assert_eq!(
+        entities,
+        ["the ferry", "player:p1's sister", "player:p1"],
+        "Mira gets none about herself"
+    );
     assert_eq!((stored[0].number, stored[0].dialogue), (1, id));
 
     say(&mut talk, "Is the ferry dear?").await;
@@ -179,8 +190,8 @@ async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
     let mut again = stage.session("p1").await;
     say(&mut again, "Hello.").await;
     let expected = [
-        "Mira trusts those who \u{2039}pay\u{203a}.",
         "The player pays every debt.",
+        "Her sister trusts those who \u{2039}pay\u{203a}.",
     ];
     assert_eq!(stage.taught_lines(), expected);
     let trace = again.trace(1).await;
@@ -191,8 +202,11 @@ async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
         .collect();
     assert_eq!(
         shown,
-        [(InsightFate::Used, "player:p1"), (InsightFate::Used, "Mira")],
-        "closest first"
+        [
+            (InsightFate::Used, "player:p1's sister"),
+            (InsightFate::Used, "player:p1")
+        ],
+        "the newest first"
     );
     let section = trace
         .sections
@@ -282,7 +296,7 @@ fn pass_takes_back_an_insight_that_was_untrue() {
             .run_pass(id, &[insight("feast", ""), insight("the ferry", "")])
             .await;
         let prompts = stage.llm.prompts_of(Task::Curation);
-        let shown = format!("<insight entity=\"the feast\">{untrue}</insight>");
+        let shown = format!("<insight id=\"I1\" entity=\"the feast\" day=\"2026-03-01\">{untrue}</insight>");
         assert!(!prompts[0].contains("<insight "), "{}", prompts[0]);
         let second = prompts.iter().find(|prompt| prompt.contains(&shown));
         assert!(second.is_some(), "{prompts:?}");
@@ -293,7 +307,7 @@ fn pass_takes_back_an_insight_that_was_untrue() {
         ] {
             assert!(outcomes.contains(told), "{outcomes}");
         }
-        assert_eq!(stage.insight_texts().await, [untrue], "the older day is listed");
+        assert!(stage.insight_texts().await.is_empty());
         let mut later = stage.session("p1").await;
         say(&mut later, "How was the feast?").await;
         assert!(stage.taught_lines().is_empty());
@@ -318,7 +332,7 @@ fn prompt_has_the_named_thing_before_many_days_of_the_player() {
                     "player",
                     &format!("The player came by on day {day} and asked for bread."),
                 ),
-                insight("Mira", &format!("Mira was glad of the company on day {day}.")),
+                insight("the weather", &format!("Rain is a sore point since day {day}.")),
             ];
             stage.run_pass(id, &of_day).await;
             if day == 1 {
@@ -334,7 +348,11 @@ fn prompt_has_the_named_thing_before_many_days_of_the_player() {
             "The ferry is a sore point.",
             "The player came by on day 3 and asked for bread.",
         ];
-        assert_eq!(stage.taught_lines(), expected, "of each entity the newest, newest last");
+        assert_eq!(
+            stage.taught_lines(),
+            expected,
+            "first the named thing, then the newest, as far as the budget goes"
+        );
     });
 }
 
@@ -372,8 +390,13 @@ fn insight_of_a_forgotten_matter_is_not_stored_and_not_shown() {
         }]);
         talk.say_and_learn("I have buried Anna.", &buried).await;
         let of_anna = insight("player", "The player has buried Anna.");
+        stage.run_pass(id, &[of_anna.clone()]).await;
+        say(&mut talk, "Take your time.").await;
         stage
-            .run_pass(id, &[of_anna.clone(), insight("Mira", "Mira is patient.")])
+            .run_pass(
+                id,
+                &[insight("the player's brother", "The player's brother is patient.")],
+            )
             .await;
         let mut again = stage.session("p1").await;
         say(&mut again, "Hello.").await;
@@ -388,7 +411,7 @@ fn insight_of_a_forgotten_matter_is_not_stored_and_not_shown() {
         stage.clock.advance(Duration::from_secs(1));
         let mut later = stage.session("p1").await;
         say(&mut later, "Hello.").await;
-        assert_eq!(stage.taught_lines(), ["Mira is patient."]);
+        assert_eq!(stage.taught_lines(), ["The player's brother is patient."]);
         stage
             .run_pass(id, &[of_anna, insight("ferry", "The ferry is late.")])
             .await;
@@ -396,7 +419,7 @@ fn insight_of_a_forgotten_matter_is_not_stored_and_not_shown() {
             .insights()
             .await
             .into_iter()
-            .filter(|insight| insight.number == 2)
+            .filter(|insight| insight.number == 3)
             .map(|insight| insight.text)
             .collect();
         assert_eq!(of_pass, ["The ferry is late."]);
@@ -439,7 +462,7 @@ fn insight_from_a_told_secret_is_locked_with_it() {
         stage
             .run_pass(
                 talk.open.dialogue.id,
-                &[insight("Mira", "Mira mourns her brother Anselm.")],
+                &[insight("player", "The player asked kindly of her brother Anselm.")],
             )
             .await;
         assert_eq!(stage.insights().await[0].locks.to_string(), "scenario:mira/well");
@@ -465,21 +488,26 @@ fn dialogue_that_ends_gets_a_pass_over_its_unread_turns() {
             let mut talk = stage.session("p1").await;
             let mut silent = stage.session("p2").await;
             let empty = stage.session("p3").await;
-            for talk in [&mut talk, &mut silent] {
-                say(talk, "I hate bells.").await;
+            for line in ["Good morning.", "I hate bells.", "They are loud.", "Good night."] {
+                say(&mut talk, line).await;
             }
-            // An hour of silence brings no pass over a single turn, and a look takes the mark away.
-            stage.clock.advance(Duration::from_hours(1));
-            assert_eq!(stage.look_for_ends().await, 0);
+            for line in ["I hate bells.", "Bells, I say.", "Good night."] {
+                say(&mut silent, line).await;
+            }
             let turns = &stage.services.ledger.dialogues;
-            for open in [&talk.open, &empty.open] {
+            for open in [&talk.open, &silent.open, &empty.open] {
                 let now = stage.clock.now();
                 turns
                     .close_dialogue(&stage.scope, open.dialogue.id, open.epoch, now)
                     .await
                     .unwrap();
             }
-            assert_eq!(stage.look_for_ends().await, 1);
+            let queued = stage.look_for_ends().await;
+            assert_eq!(
+                queued,
+                1 + usize::from(summaries_after_silence > 0),
+                "three turns wait; a summary of four"
+            );
             stage.queue_insights(&[insight("player", "The player hates bells.")]);
             assert_eq!(stage.run_due_passes().await, 1);
             assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
@@ -541,5 +569,328 @@ fn dry_run_returns_a_pass_and_writes_nothing() {
             matches!(refused, Err(JobError::OverCurationBudget { .. })),
             "{refused:?}"
         );
+    });
+}
+
+/// Closes a session.
+async fn close(stage: &Stage, talk: &TestDialogue<'_>) {
+    let (store, now) = (&stage.services.ledger.dialogues, stage.clock.now());
+    let (id, epoch) = (talk.open.dialogue.id, talk.open.epoch);
+    store.close_dialogue(&stage.scope, id, epoch, now).await.unwrap();
+}
+
+/// Returns the prompt of the last pass.
+fn last_pass_prompt(stage: &Stage) -> String {
+    stage.llm.prompts_of(Task::Curation).pop().unwrap()
+}
+
+#[test]
+fn insights_of_several_sessions_hold_together_and_are_shown_to_each_pass() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let texts = [
+            "The player values silence.",
+            "The player jokes about Piet.",
+            "The player wants straight answers.",
+        ];
+        for (number, text) in texts.iter().enumerate() {
+            let mut talk = stage.session("p1").await;
+            say(&mut talk, "Good evening.").await;
+            stage.run_pass(talk.open.dialogue.id, &[insight("player", text)]).await;
+            let prompt = last_pass_prompt(&stage);
+            for (earlier, text) in texts[..number].iter().enumerate() {
+                let shown = format!(
+                    "<insight id=\"I{}\" entity=\"player\" day=\"2026-03-01\">{text}</insight>",
+                    earlier + 1
+                );
+                assert!(prompt.contains(&shown), "{prompt}");
+            }
+        }
+        assert_eq!(
+            stage.insight_texts().await.len(),
+            3,
+            "one talk does not wipe another, on one day"
+        );
+        let mut later = stage.session("p1").await;
+        say(&mut later, "Good morning.").await;
+        assert_eq!(stage.taught_lines(), texts);
+        let mut other = stage.session("p2").await;
+        say(&mut other, "Good morning.").await;
+        stage.run_pass(other.open.dialogue.id, &[]).await;
+        assert!(!last_pass_prompt(&stage).contains("<insight "), "of another player");
+    });
+}
+
+async fn assert_replacement_stands_while_both_turns_stand(stage: Stage) {
+    let mut first = stage.session("p1").await;
+    say(&mut first, "I hate bells.").await;
+    stage
+        .run_pass(first.open.dialogue.id, &[insight("player", "The player hates bells.")])
+        .await;
+    let mut second = stage.session("p1").await;
+    say(&mut second, "Drums are fine, bells are not.").await;
+    let more = insight_about("I1", "The player hates bells and likes drums.", &[1]);
+    stage.run_pass(second.open.dialogue.id, &[more]).await;
+    let mut third = stage.session("p1").await;
+    say(&mut third, "And flutes.").await;
+    let most = insight_about("i1", "The player hates bells and likes drums and flutes.", &[1]);
+    stage
+        .run_pass(third.open.dialogue.id, &[most, insight_about("I7", "Nothing.", &[])])
+        .await;
+    assert_eq!(
+        stage.insight_texts().await,
+        ["The player hates bells and likes drums and flutes."]
+    );
+
+    third.rewind(0, None).await;
+    assert_eq!(stage.insight_texts().await, ["The player hates bells and likes drums."]);
+    third.rewind(1, None).await;
+    // What rests on the first session falls with it, and comes back with it.
+    first.rewind(0, None).await;
+    assert!(stage.insight_texts().await.is_empty());
+    first.rewind(1, None).await;
+    assert_eq!(
+        stage.insight_texts().await,
+        ["The player hates bells and likes drums and flutes."]
+    );
+    second.rewind(0, None).await;
+    assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
+    second.rewind(1, None).await;
+
+    // An edit is for good: the older ones do not come back.
+    let (last, edit) = (stage.insights().await.remove(0), stage.edit("insight.delete"));
+    let store = &stage.services.ledger.insights;
+    let deleted = store
+        .delete_insight(&stage.scope, &stage.world.id, &stage.npc.id, last.id, &edit)
+        .await;
+    assert!(deleted.unwrap());
+    assert!(stage.insight_texts().await.is_empty());
+}
+
+#[test]
+fn insight_in_the_place_of_another_stands_while_both_turns_stand() {
+    run(async {
+        Box::pin(assert_replacement_stands_while_both_turns_stand(
+            stage_with(|_| {}).await,
+        ))
+        .await;
+    });
+}
+
+#[test]
+fn insight_in_the_place_of_another_stands_while_both_turns_stand_on_postgres() {
+    run(async {
+        let stage = Stage::prepare_on_postgres(|_| {}, WorldSettings::default()).await;
+        Box::pin(assert_replacement_stands_while_both_turns_stand(stage)).await;
+    });
+}
+
+#[test]
+fn insight_is_forgotten_with_the_turn_that_it_rests_on_in_any_words() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let mut talk = stage.session("p1").await;
+        let id = talk.open.dialogue.id;
+        let knee = json!([{
+            "subject": "player", "predicate": "have", "object": "an aching knee", "content": "The player's knee aches.",
+            "keywords": [], "speaker": "player", "kind": "personal_info", "importance": 5, "polarity": "positive",
+            "tense": "present",
+        }]);
+        talk.say_and_learn("My knee aches.", &knee).await;
+        say(&mut talk, "I like plums.").await;
+        let shame = json!({ "about": "", "entity": "player", "text": "One should let them sit down.", "turns": [1] });
+        let plums = json!({ "about": "", "entity": "plums", "text": "Plums please the player.", "turns": [2, 99] });
+        stage.run_pass(id, &[shame, plums]).await;
+        let turns: Vec<Vec<u32>> = stage
+            .insights()
+            .await
+            .into_iter()
+            .map(|insight| insight.turns)
+            .collect();
+        assert_eq!(turns, [vec![2], vec![1]]);
+        let mut again = stage.session("p1").await;
+        say(&mut again, "Plums?").await;
+        assert_eq!(stage.taught_lines().len(), 2);
+
+        let forget = json!({ "forget": ["The player's knee aches."], "ends": [], "facts": [] });
+        stage.llm.queue_text(Task::Extraction, forget.to_string());
+        let committed = talk.say_line("Forget what I said of my knee.").await;
+        for job in committed.jobs.iter().filter(|job| job.kind == JobKind::ExtractFacts) {
+            stage.run_job(job).await.unwrap();
+        }
+        stage.clock.advance(Duration::from_secs(1));
+        let mut later = stage.session("p1").await;
+        say(&mut later, "Plums?").await;
+        assert_eq!(stage.taught_lines(), ["Plums please the player."]);
+        say(&mut later, "Good night.").await;
+        stage.run_pass(later.open.dialogue.id, &[]).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(
+            !prompt.contains("sit down") && prompt.contains("Plums please"),
+            "{prompt}"
+        );
+
+        talk.rewind(2, None).await;
+        let mut last = stage.session("p1").await;
+        say(&mut last, "Plums?").await;
+        assert_eq!(stage.taught_lines().len(), 2, "nobody asked to forget it");
+    });
+}
+
+#[test]
+fn pass_sees_neither_the_words_of_a_request_to_forget_nor_the_turn_that_taught_them() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let mut talk = stage.session("p1").await;
+        let knee = json!([{
+            "subject": "player", "predicate": "have", "object": "an aching knee", "content": "The player's knee aches.",
+            "keywords": [], "speaker": "player", "kind": "personal_info", "importance": 5, "polarity": "positive",
+            "tense": "present",
+        }]);
+        talk.say_and_learn("It hurts when I climb.", &knee).await;
+        let forget = json!({ "forget": ["The player's knee aches."], "ends": [], "facts": [] });
+        stage.llm.queue_text(Task::Extraction, forget.to_string());
+        let committed = talk.say_line("Let us forget my aching knee. The bells are loud.").await;
+        for job in committed.jobs.iter().filter(|job| job.kind == JobKind::ExtractFacts) {
+            stage.run_job(job).await.unwrap();
+        }
+        stage.run_pass(talk.open.dialogue.id, &[]).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(
+            prompt.contains("<forgotten>The player's knee aches.</forgotten>"),
+            "{prompt}"
+        );
+        assert!(prompt.contains("<player>…</player>"), "{prompt}");
+        assert!(prompt.contains("<player>The bells are loud. …</player>"), "{prompt}");
+        assert!(!prompt.contains("climb"), "{prompt}");
+    });
+}
+
+#[test]
+fn short_sessions_and_open_findings_are_carried_into_the_next_session() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let mut first = stage.session("p1").await;
+        say(&mut first, "I will bring the ledger back on Monday.").await;
+        let finding = json!({
+            "about": "", "kind": "foreshadowing", "text": "The player owes Mira the ledger.", "turns": [1],
+            "decision": "open", "reason": "A promise.",
+        });
+        let answer = json!({
+            "findings": [finding], "edits": [{ "edit": "append", "text": "The player borrowed the ledger.", "by": "" }],
+            "insights": [], "done": true,
+        });
+        stage.llm.queue_text(Task::Curation, answer.to_string());
+        let (curation, now) = (&stage.services.ledger.curation, stage.clock.now());
+        let job = stage.services.ids.next_id();
+        assert!(
+            curation
+                .queue_pass(&stage.scope, first.open.dialogue.id, job, now)
+                .await
+                .unwrap()
+        );
+        assert_eq!(stage.run_due_passes().await, 1);
+
+        let mut short = stage.session("p1").await;
+        say(&mut short, "The ledger is at home.").await;
+        close(&stage, &short).await;
+        assert_eq!(stage.look_for_ends().await, 0, "a single turn waits");
+
+        let mut other = stage.session("p2").await;
+        say(&mut other, "Hello.").await;
+        stage.run_pass(other.open.dialogue.id, &[]).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(!prompt.contains("ledger"), "of another player: {prompt}");
+
+        let mut next = stage.session("p1").await;
+        say(&mut next, "Here it is.").await;
+        let fixed = json!({ "about": "F1", "decision": "fixed", "reason": "The player brought it." });
+        let answer = json!({ "findings": [fixed], "edits": [], "insights": [], "done": true });
+        stage.llm.queue_text(Task::Curation, answer.to_string());
+        let (id, job) = (next.open.dialogue.id, stage.services.ids.next_id());
+        assert!(
+            curation
+                .queue_pass(&stage.scope, id, job, stage.clock.now())
+                .await
+                .unwrap()
+        );
+        assert_eq!(stage.run_due_passes().await, 1);
+        let prompt = last_pass_prompt(&stage);
+        for part in [
+            "<finding id=\"F1\" kind=\"foreshadowing\" decision=\"open\" from=\"an earlier talk\">The player owes Mira the ledger. (A promise.)",
+            "<earlier_notes>\nThe player borrowed the ledger.\n</earlier_notes>",
+            "The ledger is at home.</earlier_line>",
+        ] {
+            assert!(prompt.contains(part), "{part}\n{prompt}");
+        }
+        let decision = async || {
+            let found = curation
+                .load_dialogue_curation(&stage.scope, first.open.dialogue.id, 9)
+                .await
+                .unwrap();
+            found.findings[0].decided.decision
+        };
+        assert_eq!(decision().await, Decision::Fixed);
+        next.rewind(0, None).await;
+        assert_eq!(
+            decision().await,
+            Decision::Open,
+            "the decision goes with the turn that made it"
+        );
+
+        let mut last = stage.session("p1").await;
+        say(&mut last, "Good evening.").await;
+        stage.run_pass(last.open.dialogue.id, &[]).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(
+            prompt.contains("<finding id=\"F1\"") && prompt.contains("at home"),
+            "{prompt}"
+        );
+        say(&mut last, "Good night.").await;
+        stage.run_pass(last.open.dialogue.id, &[]).await;
+        assert!(
+            !last_pass_prompt(&stage).contains("at home"),
+            "the short session was read"
+        );
+    });
+}
+
+#[test]
+fn closing_a_session_after_each_line_costs_no_pass() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        for _ in 0..20 {
+            let mut talk = stage.session("p1").await;
+            say(&mut talk, "Good morning.").await;
+            close(&stage, &talk).await;
+        }
+        assert_eq!(stage.look_for_ends().await, 0);
+        assert_eq!(stage.run_due_passes().await, 0);
+        assert!(stage.llm.prompts_of(Task::Curation).is_empty());
+    });
+}
+
+#[test]
+fn passes_of_a_player_are_limited_in_an_hour() {
+    run(async {
+        let stage = stage_with(|settings| settings.player_passes_per_hour = 2).await;
+        let mut talk = stage.session("p1").await;
+        for _ in 0..2 {
+            stage.run_pass_again(&mut talk, &[]).await;
+        }
+        say(&mut talk, "And more.").await;
+        stage.clock.advance(Duration::from_mins(10));
+        let refused = dry_run(&stage, &talk).await;
+        let waits =
+            |retry_after: &Duration| *retry_after > Duration::from_mins(49) && *retry_after <= Duration::from_mins(50);
+        assert!(
+            matches!(&refused, Err(JobError::OverCurationBudget { retry_after }) if waits(retry_after)),
+            "{refused:?}"
+        );
+        let mut other = stage.session("p2").await;
+        stage.run_pass_again(&mut other, &[]).await;
+        stage.clock.advance(Duration::from_mins(51));
+        stage.queue_insights(&[]);
+        assert!(dry_run(&stage, &talk).await.unwrap().is_some());
     });
 }

@@ -26,6 +26,15 @@ fn self_fact(object: &str, content: &str) -> Value {
     })
 }
 
+/// Prepares a world whose NPCs tell all players the same about themselves.
+async fn sharing_stage() -> Stage {
+    let settings = WorldSettings {
+        self_told: Some(SelfTold::Shared),
+        ..WorldSettings::default()
+    };
+    Stage::prepare_with(|_| {}, settings).await
+}
+
 fn song_fact() -> Value {
     self_fact("the Miller's Grey Mare", SONG)
 }
@@ -49,7 +58,7 @@ async fn is_in_prompt(stage: &Stage, player: &str, line: &str, what: &str) -> bo
 #[test]
 fn npc_statement_about_itself_is_known_with_all_players() {
     run(async {
-        let stage = Stage::prepare().await;
+        let stage = sharing_stage().await;
         let mut talk = stage.session("rowan").await;
         talk.say_and_learn(ASKS, &json!([song_fact(), liking_fact("plums", &["plum"])]))
             .await;
@@ -70,13 +79,9 @@ fn npc_statement_about_itself_is_known_with_all_players() {
 }
 
 #[test]
-fn world_may_restrict_npc_self_facts_to_one_player() {
+fn npc_self_facts_stay_with_one_player_by_default() {
     run(async {
-        let settings = WorldSettings {
-            self_told: Some(SelfTold::Private),
-            ..WorldSettings::default()
-        };
-        let stage = Stage::prepare_with(|_| {}, settings).await;
+        let stage = Stage::prepare().await;
         stage
             .session("rowan")
             .await
@@ -88,10 +93,24 @@ fn world_may_restrict_npc_self_facts_to_one_player() {
     });
 }
 
+/// A confidence in other words: no word of the statement is the player's.
+#[test]
+fn answer_to_a_confidence_in_other_words_reaches_no_other_player() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let swaddling = json!([self_fact("swaddling clothes", "Mira sews swaddling clothes at night.")]);
+        let line = "I am pregnant by the duke. Nobody may know.";
+        stage.session("rowan").await.say_and_learn(line, &swaddling).await;
+        assert_eq!(found_fact(&stage, "swaddling").await.1.as_deref(), Some("rowan"));
+        assert!(!is_in_prompt(&stage, "lark", "What do you sew at night?", "swaddling").await);
+        assert!(is_in_prompt(&stage, "rowan", "What do you sew at night?", "swaddling").await);
+    });
+}
+
 #[test]
 fn self_fact_that_rests_on_a_player_statement_stays_with_the_player() {
     run(async {
-        let stage = Stage::prepare().await;
+        let stage = sharing_stage().await;
         let mut talk = stage.session("rowan").await;
         talk.say_and_learn(
             "Nobody knows that I am pregnant",
@@ -128,7 +147,7 @@ fn self_fact_that_rests_on_a_player_statement_stays_with_the_player() {
 #[test]
 fn turn_records_the_private_content_of_its_own_prompt() {
     run(async {
-        let stage = Stage::prepare().await;
+        let stage = sharing_stage().await;
         let mut talk = stage.session("rowan").await;
         let secrets = [
             "plums", "brambles", "quinces", "medlars", "damsons", "sloes", "figs", "dates",
@@ -164,7 +183,7 @@ fn turn_records_the_private_content_of_its_own_prompt() {
 #[test]
 fn self_fact_that_rests_on_a_locked_past_is_not_shared() {
     run(async {
-        let mut stage = Stage::prepare().await;
+        let mut stage = sharing_stage().await;
         let scenario = Scenario {
             world: stage.world.id.clone(),
             npc: stage.npc.id.clone(),
@@ -202,7 +221,7 @@ fn self_fact_that_rests_on_a_locked_past_is_not_shared() {
 #[test]
 fn turn_memories_of_both_kinds_are_unsaid_and_reinstated_together() {
     run(async {
-        let stage = Stage::prepare().await;
+        let stage = sharing_stage().await;
         let mut first = stage.session("rowan").await;
         first
             .say_and_learn(ASKS, &json!([song_fact(), liking_fact("plums", &["plum"])]))

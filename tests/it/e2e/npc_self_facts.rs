@@ -31,6 +31,20 @@ async fn wine_facts(rest: &RestClient) -> Vec<Value> {
         .collect()
 }
 
+/// Writes the world with the setting that shares what NPCs tell of themselves.
+async fn share_self_facts(rest: &RestClient) {
+    let mut world = rest.get("/v1/worlds/vale").await;
+    world["settings"]["self_told"] = json!("shared");
+    let kept = ["name", "premise", "language", "rules", "settings"];
+    let body: serde_json::Map<String, Value> = kept
+        .iter()
+        .map(|key| ((*key).to_owned(), world[*key].clone()))
+        .collect();
+    let (status, written) = rest.call(Method::PUT, "/v1/worlds/vale", Some(&json!(body))).await;
+    assert!(status.is_success(), "{written}");
+    assert_eq!(written["settings"]["self_told"], "shared", "{written}");
+}
+
 #[test]
 fn npc_taste_is_the_same_for_all_players() {
     run(async {
@@ -41,6 +55,7 @@ fn npc_taste_is_the_same_for_all_players() {
         let mock = mock_llm::start_on_thread(tells).unwrap();
         let server = fresh(&[]).with_mock(&mock.base_url()).start();
         let rest = server.backend();
+        share_self_facts(&rest).await;
         let rowan = session(&rest, "rowan").await;
         say(&rest, &mock, &rowan, ASKS).await;
         let facts = wine_facts(&rest).await;
@@ -64,7 +79,7 @@ fn npc_taste_is_the_same_for_all_players() {
 }
 
 #[test]
-fn world_decides_whether_self_facts_are_shared() {
+fn npc_tells_only_one_player_of_itself_by_default() {
     run(async {
         let tells = MockOptions {
             reply: "Mira likes elderberry wine.".to_owned(),
@@ -73,16 +88,6 @@ fn world_decides_whether_self_facts_are_shared() {
         let mock = mock_llm::start_on_thread(tells).unwrap();
         let server = fresh(&[]).with_mock(&mock.base_url()).start();
         let rest = server.backend();
-        let mut world = rest.get("/v1/worlds/vale").await;
-        world["settings"]["self_told"] = json!("private");
-        let kept = ["name", "premise", "language", "rules", "settings"];
-        let body: serde_json::Map<String, Value> = kept
-            .iter()
-            .map(|key| ((*key).to_owned(), world[*key].clone()))
-            .collect();
-        let (status, written) = rest.call(Method::PUT, "/v1/worlds/vale", Some(&json!(body))).await;
-        assert!(status.is_success(), "{written}");
-        assert_eq!(written["settings"]["self_told"], "private", "{written}");
         say(&rest, &mock, &session(&rest, "rowan").await, ASKS).await;
         let facts = wine_facts(&rest).await;
         assert_eq!(facts[0]["private_to"], "rowan", "{facts:?}");

@@ -126,7 +126,7 @@ fn dialogue_settings() -> DialogueSettings {
         "summaries": {"first_after_turns": 10, "then_every_turns": 20, "then_every_s": 3600,
             "after_silence_s": 3600, "min_turns": 4, "force_turns": 30, "force_tokens": 6000, "keep": 5, "buffer_min_turns": 8},
         "curation": {"every_turns": 10, "min_turns": 4, "max_steps": 4, "max_turn_tokens": 12000, "memory_chars": 4000, "consolidate_every_d": 0, "consolidate_after_d": 7,
-            "calls_per_day": 0, "tokens_per_day": 0},
+            "player_passes_per_hour": 12, "calls_per_day": 0, "tokens_per_day": 0},
         "saves": {"max_per_world": 100},
         "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "npc_usage_d": 400, "audit_d": 400, "unsaid_d": 30, "unchanged_d": 1},
         "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5, "judge_tokens": 800},

@@ -6,6 +6,7 @@ fn removed(content: &str, correction: Option<&str>) -> RemovedStatement {
     RemovedStatement {
         fact: FactId::from_u128(1),
         content: content.to_owned(),
+        requests: Vec::new(),
         at: at(2),
         correction: correction.map(ToOwned::to_owned),
         subject: "player:p7".to_owned(),

@@ -19,8 +19,10 @@ fn insight(n: u32, text: &str) -> Insight {
         dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(2)),
         number: n,
         entity: "player:p7".to_owned(),
-        day: at.date_naive(),
+        day: at.date_naive().to_string(),
         text: text.to_owned(),
+        turns: Vec::new(),
+        rests_on: Vec::new(),
         locks: DisclosureLocks::default(),
         at,
     }

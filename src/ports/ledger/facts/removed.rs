@@ -12,6 +12,8 @@ use colloquy_memory::fact::{Fact, InvalidReason};
 pub struct RemovedStatement {
     pub fact: FactId,
     pub content: String,
+    /// The requests to forget that ended the fact, in the extraction's words. A request may name what the fact does not.
+    pub requests: Vec<String>,
     pub at: DateTime<Utc>,
     /// The sentence that holds instead. `None`: no sentence does.
     pub correction: Option<String>,
@@ -27,7 +29,7 @@ pub struct RemovedStatement {
     pub is_locked: bool,
 }
 
-/// Lists the removed statements of facts as of `at`, latest first. `successors` has the facts that ended others as
+/// Lists the removed statements of facts as of `at`, latest first, without the requests to forget ([`add_requests`]). `successors` has the facts that ended others as
 /// `superseded`, by id.
 #[must_use]
 pub fn list_removed_statements(
@@ -42,6 +44,7 @@ pub fn list_removed_statements(
         let statement = |content: &str, removed_at, is_forgotten| RemovedStatement {
             fact: fact.id,
             content: content.to_owned(),
+            requests: Vec::new(),
             at: removed_at,
             correction: latest.map(|latest| latest.content_at(at).to_owned()),
             subject: fact.statement.subject.clone(),
@@ -63,6 +66,13 @@ pub fn list_removed_statements(
     }
     removed.sort_by_key(|statement| std::cmp::Reverse(statement.at));
     removed
+}
+
+/// Adds the requests to forget of the facts to their statements.
+pub fn add_requests(statements: &mut [RemovedStatement], requests: &HashMap<FactId, Vec<String>>) {
+    for statement in statements.iter_mut().filter(|statement| statement.is_forgotten) {
+        statement.requests = requests.get(&statement.fact).cloned().unwrap_or_default();
+    }
 }
 
 /// Returns the fact that had replaced `fact` at `at`, by a person's correction or as the word of an author.

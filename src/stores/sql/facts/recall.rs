@@ -24,7 +24,8 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     ledger::facts::{
-        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, list_removed_statements,
+        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, add_requests,
+        list_removed_statements,
     },
 };
 
@@ -137,6 +138,16 @@ const FACTS_BY_ID: &str = concat!(
     fact_columns!(),
     " FROM facts f WHERE f.tenant = $1 AND f.id ",
     in_json_list!("$2")
+);
+const REQUESTS_OF_FACTS: &str = concat!(
+    "SELECT i.fact, e.forget FROM invalidations i",
+    by_index!("invalidations_of_fact"),
+    " CROSS JOIN extractions e
+      WHERE i.tenant = $1 AND i.fact ",
+    in_json_list!("$2"),
+    " AND i.reason = 'forgotten' AND i.cause_kind = 'turn' AND i.lifted_at IS NULL
+        AND e.tenant = $1 AND e.turn = i.cause_id AND e.forget <> '[]'
+      ORDER BY i.fact, i.id"
 );
 /// The same for a designer, who sees every privacy. The query has to sort.
 macro_rules! standing_for_all {
@@ -362,13 +373,36 @@ impl RecallStore for SqlFactStore {
             })
         });
         let successors = load_successors(&self.0, scope, &taken_out).await?;
-        let taken_out = list_removed_statements(&taken_out, &successors, at);
+        let mut taken_out = list_removed_statements(&taken_out, &successors, at);
+        let forgotten: Vec<FactId> = taken_out
+            .iter()
+            .filter(|removed| removed.is_forgotten)
+            .map(|removed| removed.fact)
+            .collect();
+        add_requests(&mut taken_out, &self.list_requests_of_facts(scope, &forgotten).await?);
         Ok(StandingMemory {
             facts: standing,
             names,
             taken_out,
             ended_promises,
         })
+    }
+    async fn list_requests_of_facts(
+        &self,
+        scope: &TenantScope,
+        facts: &[FactId],
+    ) -> StoreResult<HashMap<FactId, Vec<String>>> {
+        if facts.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let query = bind!(REQUESTS_OF_FACTS; scope.tenant(), json_list(facts));
+        let read = |columns: &mut Columns<'_>| Ok((columns.id()?, columns.json::<Vec<String>>()?));
+        let found: Vec<(FactId, Vec<String>)> = self.0.fetch_all(scope, query, read).await?;
+        let mut requests: HashMap<FactId, Vec<String>> = HashMap::new();
+        for (fact, words) in found {
+            requests.entry(fact).or_default().extend(words);
+        }
+        Ok(requests)
     }
     async fn list_keyword_facts(
         &self,
@@ -432,6 +466,12 @@ sqlite_plan_tests! {
                 ],
             )
             .await;
+        }
+
+        #[tokio::test]
+        async fn requests_are_found_by_the_facts_that_they_ended() {
+            let indexes = ["invalidations_of_fact (tenant=? AND fact=?)", "(tenant=? AND turn=?)"];
+            assert_searches(REQUESTS_OF_FACTS, &indexes).await;
         }
 
         #[tokio::test]

@@ -125,6 +125,14 @@ const ASKED_TO_FORGET: &str = "SELECT e.forget FROM turns t CROSS JOIN extractio
       AND e.tenant = $1 AND e.turn = t.id AND e.forget <> '[]'
     ORDER BY t.number, e.audience";
 
+const FORGOTTEN_TURNS: &str = "SELECT DISTINCT t.number
+    FROM turns t CROSS JOIN facts f CROSS JOIN invalidations i CROSS JOIN turns c
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3
+      AND f.tenant = $1 AND f.cause_id = t.id AND f.cause_kind = 'turn'
+      AND i.tenant = $1 AND i.fact = f.id AND i.lifted_at IS NULL AND i.reason = 'forgotten' AND i.cause_kind = 'turn'
+      AND c.tenant = $1 AND c.id = i.cause_id AND c.dialogue = $2 AND c.number <= $3
+    ORDER BY t.number";
+
 const MEMORY_POSITION: &str = concat!(
     "SELECT CAST(COALESCE(SUM(memory_seq), 0) AS BIGINT), NOT EXISTS (SELECT 1 FROM outbox WHERE tenant = $1)
      FROM npc_memories WHERE tenant = $1 AND world = $2 AND npc ",
@@ -313,6 +321,10 @@ impl ReconciliationStore for SqlFactStore {
         let asked: Vec<Vec<String>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
         Ok(asked.into_iter().flatten().collect())
     }
+    async fn list_forgotten_turns(&self, scope: &TenantScope, dialogue: DialogueId, to: u32) -> StoreResult<Vec<u32>> {
+        let query = bind!(FORGOTTEN_TURNS; scope.tenant(), dialogue, i64::from(to));
+        self.0.fetch_all(scope, query, |columns| columns.number()).await
+    }
     async fn load_verdicts(
         &self,
         scope: &TenantScope,
@@ -364,6 +376,8 @@ sqlite_plan_tests! {
             assert_searches(TIMELINE_EXTRACTIONS, &["extractions_in_order"]).await;
             let indexes = ["turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "(tenant=? AND turn=?)"];
             assert_searches(ASKED_TO_FORGET, &indexes).await;
+            let indexes = ["turns_standing (tenant=? AND dialogue=? AND number<?)", "facts_by_cause", "invalidations_of_fact"];
+            assert_searches(FORGOTTEN_TURNS, &indexes).await;
             assert_searches(MEMORY_POSITION, &["outbox_of_tenant (tenant=?)"]).await;
         }
     }

@@ -9,7 +9,8 @@ use colloquy::{
     ports::ledger::{
         PruneBefore,
         curation::{
-            DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery, PassFacts, PersonDecision,
+            CarriedCuration, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery, PassFacts,
+            PersonDecision, PlayerPasses,
         },
         jobs::{JobFence, JobKind},
     },
@@ -59,6 +60,7 @@ pub(super) fn sample_pass<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture
         },
         cause: turn.id,
         calls: vec![],
+        player: Some(f.player.clone()),
         pass: CurationPass {
             id: f.id(),
             world: f.world.clone(),
@@ -143,6 +145,66 @@ pub async fn pass_is_stored_once_with_its_findings<S: LedgerSubject>(f: &Fixture
     let overlapping = sample_pass(f, &told, (2, 3));
     assert!(!f.commit_pass(&overlapping).await, "turn 2 has been read");
     assert_eq!(f.curation_of(&told).await, stored);
+}
+
+pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject>(f: &Fixture<S>) {
+    put_default_world(f).await;
+    let mut first = dialogue_with_turns(f, 2).await;
+    let commit = pass_with(f, &first, (1, 2), &[(1, Decision::Open), (2, Decision::Intended)]);
+    assert!(f.commit_pass(&commit).await);
+    let short = dialogue_with_turns(f, 1).await;
+    let (dialogues, now) = (&f.ledger().dialogues, f.now());
+    let (id, epoch) = (short.open.dialogue.id, short.open.epoch);
+    dialogues.close_dialogue(&f.scope, id, epoch, now).await.unwrap();
+    let next = dialogue_with_turns(f, 1).await;
+    let until = next.turns[0].committed_at;
+
+    let store = &f.ledger().curation;
+    let carried = async |scope, last_pass| {
+        let of_next = &next.open.dialogue;
+        store
+            .load_carried_curation(scope, of_next, until, last_pass)
+            .await
+            .unwrap()
+    };
+    let of_first = CarriedCuration {
+        findings: vec![commit.findings[0].clone()],
+        passes: vec![commit.pass.clone()],
+        turns: vec![short.turns[0].clone()],
+    };
+    assert_eq!(carried(&f.scope, None).await, of_first);
+    let after_a_pass = carried(&f.scope, Some(until)).await;
+    assert_eq!(
+        (after_a_pass.turns, after_a_pass.passes),
+        (vec![], of_first.passes.clone())
+    );
+    assert_eq!(carried(&f.other, None).await, CarriedCuration::default());
+
+    // Of the session itself, nothing is carried; a decision of another session settles the finding.
+    let mut settled = sample_pass(f, &next, (1, 1));
+    settled.decisions = vec![ModelDecision {
+        finding: commit.findings[0].id,
+        decision: Decision::Fixed,
+        reason: "It was brought.".to_owned(),
+    }];
+    assert!(f.commit_pass(&settled).await);
+    assert_eq!(carried(&f.scope, None).await.findings, []);
+    first.rewind_to(f, None).await;
+    let left = carried(&f.scope, None).await;
+    assert_eq!((left.findings, left.passes), (vec![], vec![]));
+
+    let passes = store.count_player_passes(&f.scope, &f.player, f.now()).await.unwrap();
+    assert_eq!(
+        (passes.last_hour, passes.answers_today),
+        (2, 4),
+        "also those that were taken back"
+    );
+    assert_eq!(passes.first_at, Some(commit.pass.at));
+    let of_other = store.count_player_passes(&f.other, &f.player, f.now()).await.unwrap();
+    assert_eq!(of_other, PlayerPasses::default());
+    f.clock.advance(std::time::Duration::from_hours(2));
+    let later = store.count_player_passes(&f.scope, &f.player, f.now()).await.unwrap();
+    assert_eq!((later.last_hour, later.first_at), (0, None));
 }
 
 pub async fn decisions_of_persons_stay<S: LedgerSubject>(f: &Fixture<S>) {

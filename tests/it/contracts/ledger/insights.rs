@@ -30,8 +30,10 @@ fn add_insight<S: LedgerSubject>(
         dialogue: commit.pass.dialogue,
         number: commit.pass.to_turn,
         entity: about.to_owned(),
-        day: commit.pass.at.date_naive(),
+        day: commit.pass.at.date_naive().to_string(),
         text: text.to_owned(),
+        turns: vec![commit.pass.to_turn],
+        rests_on: Vec::new(),
         locks: "scenario:mira/well".parse().unwrap(),
         at: commit.pass.at,
     });

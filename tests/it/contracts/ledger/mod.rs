@@ -145,6 +145,7 @@ macro_rules! ledger_contract {
                     shortened_turn_without_an_extraction_keeps_its_episode, episodes_of_another_embedder_are_embedded_again,
                     episodes_of_unsaid_turns_are_pruned, episodes_of_another_pair_or_tenant_are_not_found;
                 curation: pass_is_stored_once_with_its_findings, decisions_of_persons_stay,
+                    open_findings_notes_and_short_sessions_are_carried,
                     pass_is_unsaid_and_stands_again_with_its_turn, pass_is_queued_for_the_last_turn,
                     findings_and_passes_are_listed_in_pages, curation_of_unsaid_turns_is_pruned,
                     facts_for_a_pass_rest_on_its_dialogue, authored_facts_for_a_pass_are_open_to_its_player,

@@ -28,7 +28,7 @@ use colloquy::{
     },
     ids::{DialogueId, DialogueKind, FactId, FactionId, NodeId, NpcId, PlayerId, SaveId, TenantId, TurnId},
     memory::{
-        authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
+        authored::{Language, Npc, Persona, SelfTold, World as AuthoredWorld, WorldSettings},
         calendar::GameTime,
         fact::{Cause, Fact, InvalidReason, Viewpoint},
         turn::Turn,
@@ -81,6 +81,8 @@ static SETTINGS: LazyLock<Arc<DialogueSettings>> = LazyLock::new(|| {
     settings.summaries.buffer_min_turns = 2;
     settings.curation.every_turns = 2;
     settings.curation.consolidate_after_d = 0;
+    // A replay makes its passes at other moments.
+    settings.curation.player_passes_per_hour = 0;
     Arc::new(settings)
 });
 
@@ -520,6 +522,7 @@ fn authored(now: DateTime<Utc>, shares: bool, ratio: f64) -> AuthoredWorld {
         rules: vec![],
         settings: WorldSettings {
             share_between_players: Some(shares),
+            self_told: Some(SelfTold::Shared),
             unlocks: Some(past::rules()),
             changed_by: Some(past::changed_by_replies()),
             state: Some(vec![past::mana()]),

@@ -300,7 +300,7 @@ impl ReplayWorld {
                 .unwrap();
             seen.insights.extend(found.items.iter().map(|insight| {
                 let talk = self.talks.iter().position(|talk| *talk == insight.dialogue);
-                let (player, number, at, day) = (&insight.player, insight.number, insight.at, insight.day);
+                let (player, number, at, day) = (&insight.player, insight.number, insight.at, &insight.day);
                 let (entity, text, locks) = (&insight.entity, &insight.text, &insight.locks);
                 format!("{npc} {player:?} {talk:?} {number} {at} {day} {entity}: {text} {locks}")
             }));

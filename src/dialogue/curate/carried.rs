@@ -1,0 +1,122 @@
+//! What a pass is shown of the other sessions of its player with the same NPCs: the insights that hold, open findings, notes,
+//! and short sessions that no pass has read.
+//!
+//! A rewind of one dialogue must suffice. So nothing of another dialogue is written anew: an insight or a finding stays a row of
+//! its own dialogue, and a pass only decides about it or puts another in its place, which counts while both stand. Notes and
+//! unread turns are there to understand the stretch. What a player asked to forget, or a person removed, is left out.
+
+use chrono::{DateTime, Utc};
+use minijinja::Value;
+
+use super::material::turn_values;
+use crate::{
+    Services, game_time::WorldDays, jobs::JobInput, npc_conversation::SceneMember, prompt::escape_untrusted, redaction,
+    turn::gather::MAX_STANDING_FACTS,
+};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    authored::Npc,
+    curation::Finding,
+    insight::{EarlierInsight, Insight},
+    turn::Turn,
+};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{curation::CarriedCuration, facts::RemovedStatement},
+};
+
+/// The newest insights that a prompt shows.
+const MAX_SHOWN_INSIGHTS: u32 = 30;
+
+/// The material from other sessions.
+pub(super) struct CarriedMaterial {
+    /// Findings that wait for a decision, oldest first.
+    pub findings: Vec<Finding>,
+    /// Insights that hold, also those of the dialogue itself, oldest first.
+    pub insights: Vec<EarlierInsight>,
+    /// The lines of the notes.
+    pub notes: Vec<String>,
+    /// Unread turns, in order.
+    turns: Vec<Turn>,
+}
+
+impl CarriedMaterial {
+    /// Reads what was left up to the last turn of a pass.
+    pub(super) async fn load(
+        services: &Services,
+        scope: &TenantScope,
+        said: &JobInput,
+        last: &Turn,
+        last_pass: Option<DateTime<Utc>>,
+    ) -> StoreResult<Self> {
+        let (ledger, dialogue) = (&services.ledger, &said.dialogue);
+        let carried = ledger
+            .curation
+            .load_carried_curation(scope, dialogue, last.committed_at, last_pass)
+            .await?;
+        let mut insights = ledger
+            .insights
+            .load_earlier_insights(scope, dialogue, last.committed_at, MAX_SHOWN_INSIGHTS)
+            .await?;
+        // An insight with locks may tell what the NPC must not say in this dialogue.
+        insights.retain(|earlier| earlier.insight.dialogue == dialogue.id || earlier.insight.locks.is_empty());
+        insights.reverse();
+        let removed = load_removed(services, scope, said).await?;
+        let shown = |text: &str| redaction::redact_text(&removed, text);
+        let insights = insights
+            .into_iter()
+            .filter_map(|earlier| redact_insight(&removed, earlier))
+            .collect();
+        let CarriedCuration {
+            findings,
+            passes,
+            turns,
+        } = carried;
+        let findings = findings.into_iter().filter_map(|finding| {
+            let text = shown(&finding.text)?;
+            Some(Finding { text, ..finding })
+        });
+        let lines = passes.iter().flat_map(|pass| pass.memory.lines());
+        let turns = turns.into_iter().map(|turn| Turn {
+            player_text: shown(&turn.player_text).unwrap_or_default(),
+            reply_text: shown(&turn.reply_text).unwrap_or_default(),
+            ..turn
+        });
+        Ok(Self {
+            findings: findings.collect(),
+            insights,
+            notes: lines.filter_map(shown).map(|line| escape_untrusted(&line)).collect(),
+            turns: turns
+                .filter(|turn| !turn.player_text.is_empty() || !turn.reply_text.is_empty())
+                .collect(),
+        })
+    }
+
+    /// Returns the unread turns for a prompt.
+    pub(super) fn turn_values(
+        &self,
+        said: &JobInput,
+        cast: &[(SceneMember, Option<Npc>)],
+        days: &WorldDays<'_>,
+    ) -> Vec<Value> {
+        let turns = self.turns.iter();
+        turns.map(|turn| turn_values(said, cast, days, turn)).collect()
+    }
+}
+
+/// Returns what was taken out of the memory that the dialogue reads.
+async fn load_removed(services: &Services, scope: &TenantScope, said: &JobInput) -> StoreResult<Vec<RemovedStatement>> {
+    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
+    let (gossip, at) = (said.world.settings.allows_gossip(), services.clock.now());
+    let facts = &services.ledger.facts;
+    let standing = facts
+        .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
+        .await?;
+    Ok(standing.taken_out)
+}
+
+fn redact_insight(removed: &[RemovedStatement], earlier: EarlierInsight) -> Option<EarlierInsight> {
+    let EarlierInsight { insight, cause } = earlier;
+    let insight: Insight = redaction::redact_insights(removed, vec![insight]).pop()?;
+    Some(EarlierInsight { insight, cause })
+}

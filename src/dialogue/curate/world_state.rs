@@ -1,0 +1,217 @@
+//! The state of the world that a pass is shown.
+//!
+//! The insights of a pass are prompts of its NPCs later. So a prompt has the state of those who take part, and of others whom
+//! the lines name only whether they are dead, which every NPC that hears of them is told anyway. A value that another dialogue
+//! has changed is left out: the pass would rest on turns that no rewind of its own dialogue takes back, or take what was true
+//! before them for true.
+
+use std::collections::BTreeSet;
+
+use minijinja::{Value, context};
+
+use crate::{
+    Services, jobs::JobInput, npc_conversation::SceneMember, prompt::attribute_text, world_events::CausedState,
+};
+use colloquy_core::scope::TenantScope;
+use colloquy_memory::{
+    authored::Npc,
+    fact::Cause,
+    lore::is_named_in,
+    party::{self, PLAYER},
+    state::{Character, StateChange, StatePart, WorldState},
+    turn::Turn,
+};
+use colloquy_ports::{StoreResult, ledger::state::StoredStateChange};
+
+/// The most characters of the world's state that a prompt shows.
+const MAX_SHOWN_CHARACTERS: usize = 60;
+
+/// What the state blocks of a dialogue changed.
+pub(super) struct DialogueChanges {
+    changes: Vec<StoredStateChange>,
+    folded: CausedState,
+}
+
+impl DialogueChanges {
+    /// Reads the changes that the dialogue and backends made up to the last turn of a pass.
+    pub(super) async fn load(
+        services: &Services,
+        scope: &TenantScope,
+        said: &JobInput,
+        last: &Turn,
+    ) -> StoreResult<Self> {
+        let (states, dialogue) = (&services.ledger.state, said.dialogue.id);
+        let changes = states
+            .load_changes_of_dialogue(scope, &said.world.id, dialogue, last.committed_at)
+            .await?;
+        let folded = CausedState::from_changes(changes.iter());
+        Ok(Self { changes, folded })
+    }
+
+    /// Returns the events and notes of a turn's state block.
+    pub(super) fn sentences_of_turn(&self, turn: &Turn) -> Vec<&str> {
+        let of_turn = self
+            .changes
+            .iter()
+            .filter(|stored| stored.cause == Cause::Turn(turn.id));
+        let sentences = of_turn.filter_map(|stored| match &stored.change {
+            StateChange::Happened { text } | StateChange::Note { text } => Some(text.as_str()),
+            _ => None,
+        });
+        sentences.collect()
+    }
+
+    /// Returns the characters for a prompt. `present` is the state of the world with the changes of all dialogues. `since` of a
+    /// character is the turn by which it had its status.
+    pub(super) fn state_values(
+        &self,
+        said: &JobInput,
+        cast: &[(SceneMember, Option<Npc>)],
+        present: &WorldState,
+        from: u32,
+        turns: &[Turn],
+    ) -> Vec<Value> {
+        let player = said.turn.player.as_ref().map(party::player_key);
+        let takes_part =
+            |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
+        let is_named = |name: &str| {
+            let in_turn = |turn: &Turn| is_named_in(&turn.player_text, name) || is_named_in(&turn.reply_text, name);
+            !party::is_player(name) && turns.iter().any(in_turn)
+        };
+        let characters = &self.folded.state.characters;
+        let here = characters.iter().filter(|(name, _)| takes_part(name));
+        let here =
+            here.filter_map(|(name, character)| Some((name, unchanged(character, present.characters.get(name)?))));
+        let dead = characters
+            .iter()
+            .filter(|(name, _)| !takes_part(name) && is_named(name));
+        let dead = dead.filter_map(|(name, character)| {
+            let known = unchanged(character, present.characters.get(name)?);
+            let death = ShownCharacter {
+                status: known.status,
+                ..ShownCharacter::default()
+            };
+            character.is_dead().then_some((name, death))
+        });
+        here.chain(dead)
+            .filter(|(_, shown)| *shown != ShownCharacter::default())
+            .take(MAX_SHOWN_CHARACTERS)
+            .map(|(name, shown)| {
+                context! {
+                    name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { attribute_text(name) },
+                    location => shown.location.map(attribute_text),
+                    hp => shown.hp,
+                    status => shown.status.map(attribute_text),
+                    since => self.turn_of_status(name, from, turns),
+                    items => shown.items,
+                }
+            })
+            .collect()
+    }
+
+    /// Returns the places and items of those who do not take part, as far as no line and nobody who takes part has them. The
+    /// pass has not read them, so no insight may tell them.
+    pub(super) fn hidden_values(
+        said: &JobInput,
+        cast: &[(SceneMember, Option<Npc>)],
+        present: &WorldState,
+        turns: &[Turn],
+    ) -> Vec<String> {
+        let player = said.turn.player.as_ref().map(party::player_key);
+        let takes_part =
+            |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
+        let values_of = |character: &Character| -> Vec<String> {
+            character
+                .location
+                .iter()
+                .chain(character.items.keys())
+                .cloned()
+                .collect()
+        };
+        let (here, elsewhere): (Vec<_>, Vec<_>) = present.characters.iter().partition(|(name, _)| takes_part(name));
+        let known: BTreeSet<String> = here.iter().flat_map(|(_, character)| values_of(character)).collect();
+        let is_said = |value: &str| {
+            turns
+                .iter()
+                .any(|turn| is_named_in(&turn.player_text, value) || is_named_in(&turn.reply_text, value))
+        };
+        let hidden = elsewhere.iter().flat_map(|(_, character)| values_of(character));
+        hidden
+            .filter(|value| !known.contains(value) && !is_said(value))
+            .collect()
+    }
+
+    fn turn_of_status(&self, name: &str, from: u32, turns: &[Turn]) -> Option<u32> {
+        let cause = self.folded.causes.get(&StatePart::Status(name.to_owned()))?;
+        Some(match turns.first() {
+            Some(first) if cause.at < first.started_at => from - 1,
+            _ => turns
+                .iter()
+                .find(|turn| turn.committed_at >= cause.at)
+                .map_or(from, |turn| turn.number),
+        })
+    }
+}
+
+/// The values of a character that no other dialogue has changed.
+#[derive(Default, PartialEq)]
+struct ShownCharacter<'a> {
+    location: Option<&'a str>,
+    hp: Option<i32>,
+    status: Option<&'a str>,
+    items: Vec<String>,
+}
+
+/// Returns the values that are the same at present. Of the items all or none: a list without some of them would be read as the
+/// whole.
+fn unchanged<'a>(character: &'a Character, present: &Character) -> ShownCharacter<'a> {
+    let items = character.items.iter().map(|(item, count)| match count {
+        1 => attribute_text(item),
+        count => format!("{} ×{count}", attribute_text(item)),
+    });
+    ShownCharacter {
+        location: character
+            .location
+            .as_deref()
+            .filter(|_| character.location == present.location),
+        hp: character.hp.filter(|_| character.hp == present.hp),
+        status: character
+            .status
+            .as_deref()
+            .filter(|_| character.status == present.status),
+        items: if character.items == present.items {
+            items.collect()
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn character(location: &str, items: &[(&str, u32)]) -> Character {
+        Character {
+            location: Some(location.to_owned()),
+            items: items.iter().map(|(item, count)| ((*item).to_owned(), *count)).collect(),
+            ..Character::default()
+        }
+    }
+
+    #[test]
+    fn values_that_another_dialogue_changed_are_left_out() {
+        let known = character("mill", &[("rope", 1), ("coin", 2)]);
+        let shown = unchanged(&known, &known);
+        assert_eq!(shown.location, Some("mill"));
+        assert_eq!(shown.items, ["coin ×2", "rope"]);
+        let moved = unchanged(&known, &character("quay", &[("rope", 1), ("coin", 2)]));
+        assert_eq!((moved.location, moved.items.len()), (None, 2));
+        let richer = unchanged(&known, &character("mill", &[("rope", 1), ("coin", 2), ("chart", 1)]));
+        assert_eq!(
+            (richer.location, richer.items.len()),
+            (Some("mill"), 0),
+            "a part of the items is none"
+        );
+    }
+}

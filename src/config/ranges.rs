@@ -93,6 +93,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("turn.timeout_ms", 100.0, 3_600_000.0),
     ("turn.intent_turns", 0.0, 50.0),
     ("turn.seal_s", 0.0, 3_600.0),
+    ("turn.cut_hold_s", 0.0, 3_600.0),
     ("turn.playback_timeout_s", 1.0, 86_400.0),
     ("prompt.total_tokens", 256.0, 2_000_000.0),
     ("prompt.acquaintance_tokens", 0.0, 2_000_000.0),

@@ -151,13 +151,13 @@ impl DialogueTiers {
 }
 
 impl RewindRequest {
-    /// Returns the commit that moves the head to `to`, with `replacement` on top. `seal` is the time in which a cut reply
-    /// can be resumed. `is_continued`: the next turn continues the reply of the old head.
+    /// Returns the commit that moves the head to `to`, with `replacement` on top. `hold` is the time in which nothing is
+    /// learned from a resumed reply. `is_continued`: the next turn continues the reply of the old head.
     #[must_use]
     pub fn commit_to(
         &self,
         ids: &IdSource,
-        (at, seal): (DateTime<Utc>, TimeDelta),
+        (at, hold): (DateTime<Utc>, TimeDelta),
         to: Option<TurnId>,
         replacement: Option<Replacement>,
         is_continued: bool,
@@ -183,7 +183,7 @@ impl RewindRequest {
             replacing: head.filter(|_| is_replaced),
             paused: self.paused,
             // The resumed reply may be cut again at once.
-            held_until: matches!(self.target, RewindTarget::Resume).then_some(at + seal),
+            held_until: matches!(self.target, RewindTarget::Resume).then_some(at + hold),
             key: self.requesters.own_key().cloned(),
             other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
             seq: self.seq,
@@ -247,7 +247,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         return Ok(RewindResponse::Unchanged);
     };
     let (number, unfinished) = (plan.number, plan.unfinished);
-    let times = (now, services.settings.turn.seal_time());
+    let times = (now, services.settings.turn.cut_hold());
     let rewind = request.commit_to(&services.ids, times, plan.to, plan.replacement, unfinished.is_some());
     failpoint!("rewind.planned");
     let scope = &request.dialogue.scope;
@@ -416,8 +416,8 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
             .is_due_after(of.number)
             .then_some(JobKind::Curate),
     ];
-    // Until then the turn may stand again, or be cut again. The next line ends the wait.
-    let sealed_until = now + services.settings.turn.seal_time();
+    let seal = services.settings.turn.seal_time();
+    let hold = services.settings.turn.cut_hold();
     Replacement {
         of: of.id,
         jobs: new_jobs(
@@ -425,10 +425,11 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
             &turn,
             now,
             (node, now),
-            Some(sealed_until),
+            // Meanwhile the turn may stand again, or be cut again. The next line ends the wait.
+            Some(now + hold),
             kinds.into_iter().flatten(),
         ),
-        sealed_reply: Some((of.reply_text.clone(), sealed_until)),
+        sealed_reply: Some((of.reply_text.clone(), now + seal)),
         turn,
     }
 }

@@ -65,9 +65,11 @@ pub struct TurnSettings {
     pub timeout_ms: u64,
     /// Raw turns shown to the intent classifier; 3.
     pub intent_turns: usize,
-    /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30. Until then,
-    /// or until the next line, nothing is learned from the heard part.
+    /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30.
     pub seal_s: u32,
+    /// How long nothing is learned from a cut or resumed reply, unless a line follows or the dialogue ends, in seconds;
+    /// 30. Meanwhile the reply may be resumed or cut again.
+    pub cut_hold_s: u32,
     /// How long a turn of a session with `playback: "ack"` waits for its playback before the whole reply counts as
     /// heard, in seconds; 60.
     pub playback_timeout_s: u32,
@@ -78,6 +80,12 @@ impl TurnSettings {
     #[must_use]
     pub fn seal_time(&self) -> TimeDelta {
         TimeDelta::seconds(i64::from(self.seal_s))
+    }
+
+    /// Returns how long the jobs of a cut or resumed reply wait.
+    #[must_use]
+    pub fn cut_hold(&self) -> TimeDelta {
+        TimeDelta::seconds(i64::from(self.cut_hold_s))
     }
 }
 

@@ -195,7 +195,7 @@ impl FakeUseCases {
                 created_at: now,
                 leased_to: owned.node,
                 leased_until: now,
-                held_until: Some(now + seal),
+                held_until: Some(now + self.ports.settings.turn.cut_hold()),
             }],
             sealed_reply: Some((of.reply_text, now + seal)),
             turn,
@@ -218,7 +218,7 @@ impl FakeUseCases {
         }
         let settings = &self.ports.settings.turn;
         let hold = match input.dialogue.options.playback {
-            _ if was_cut => Some(settings.seal_s),
+            _ if was_cut => Some(settings.cut_hold_s).filter(|hold| *hold > 0),
             Playback::Ack if status != TurnStatus::Interrupted => Some(settings.playback_timeout_s),
             _ => None,
         };
@@ -510,7 +510,7 @@ impl UseCases for FakeUseCases {
             }
         };
         let now = self.ports.clock.now();
-        let times = (now, self.ports.settings.turn.seal_time());
+        let times = (now, self.ports.settings.turn.cut_hold());
         let rewind = request.commit_to(&self.ports.ids, times, to, replacement, unfinished.is_some());
         let committed = ledger.rewinds.commit_rewind(&owned.scope, &rewind).await?;
         self.durable_rewinds.fetch_add(1, Relaxed);

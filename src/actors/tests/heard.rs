@@ -2,32 +2,43 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::world::{RecordingListener, TestWorld, wait_for_turn, wait_until};
+use super::world::{
+    RecordingListener, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until,
+};
 use crate::{HeardLength, InterruptOutcome, OnBusy};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::turn::TurnStatus;
 use colloquy_ports::ledger::jobs::ExtractionStatus;
 
-/// Creates a session whose only reply was cut after its end. The job that learns the heard part is held.
+/// Creates a session whose only reply was cut after its end; a job is learning the heard part.
 async fn new_session_cut_after_reply(world: &TestWorld) -> DialogueId {
     *world.fake.with_jobs.lock() = true;
     *world.fake.hold_jobs.lock() = true;
     let id = world.new_acknowledging_session().await;
     world.say_and_wait(id, "1").await;
     world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
-    let pending = world.ports.ledger.jobs.count_pending_jobs(&world.scope, id);
-    assert_eq!(pending.await.unwrap(), 1);
-    id
-}
-
-/// Says the second line, which must start the held job and wait until it ends.
-async fn say_waiting_line(world: &TestWorld, id: DialogueId) {
-    let ear = world.attach_recorder(id).await;
-    let second = world.say_line(id, "2").await;
     wait_until("what was heard is being learned", || {
         world.fake.running_jobs.load(Relaxed) == 1
     })
     .await;
+    id
+}
+
+/// Says the second line, which must wait until the running job ends.
+async fn say_waiting_line(world: &TestWorld, id: DialogueId) {
+    let ear = world.attach_recorder(id).await;
+    let second = world.say_line(id, "2").await;
+    // By now the line's effect on held jobs has been written and reported.
+    let jobs = &world.ports.ledger.jobs;
+    let said = world
+        .ports
+        .ledger
+        .dialogues
+        .load_turns(&world.scope, id, 1, 1)
+        .await
+        .unwrap();
+    let due = jobs.make_due(&world.scope, id, said[0].id, world.ports.clock.now());
+    assert_eq!(due.await.unwrap(), 0);
     for _ in 0..3 {
         world.sessions.snapshot(&world.scope, id).await.unwrap();
     }
@@ -112,6 +123,8 @@ async fn reinstated_reply_is_learned_once_played() {
             .collect::<Vec<_>>()
     };
     world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
+    wait_until("what was heard is learned", || learned().len() == 1).await;
+    assert_ne!(learned(), [whole.id]);
 
     let told = world.resume_reply(id, None).await.unwrap();
     let InterruptOutcome::Rewound(rewound) = told else {
@@ -125,18 +138,20 @@ async fn reinstated_reply_is_learned_once_played() {
         ExtractionStatus::Held,
         "it has not been played"
     );
-    assert!(learned().is_empty(), "neither the heard part nor the whole reply");
+    assert_eq!(learned().len(), 1);
     assert_eq!(jobs.count_pending_jobs(&world.scope, id).await.unwrap(), 1);
     world.sessions.mark_played(&world.scope, id, 1).await.unwrap();
-    wait_until("it is learned", || !learned().is_empty()).await;
-    assert_eq!(learned(), [whole.id]);
+    wait_until("it is learned", || learned().len() == 2).await;
+    assert_eq!(learned()[1], whole.id);
     world.shut_down().await;
 }
 
 #[actix::test]
 async fn heard_part_is_learned_once_however_often_the_reply_is_cut_and_resumed() {
     for closes in [false, true] {
-        let world = TestWorld::new().await;
+        let mut settings = test_dialogue_settings();
+        settings.turn.cut_hold_s = 30;
+        let world = TestWorld::with_settings(test_actor_settings(), settings).await;
         *world.fake.with_jobs.lock() = true;
         let id = world.new_session().await;
         let learned = || {

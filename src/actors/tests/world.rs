@@ -86,6 +86,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             timeout_ms: 60_000,
             intent_turns: 3,
             seal_s: 30,
+            cut_hold_s: 0,
             playback_timeout_s: 60,
         },
         prompt: PromptSettings {

@@ -23,7 +23,8 @@ fn start(env: &[(&str, &str)]) -> (MockHandle, ServerData) {
     })
     .unwrap();
     let url = mock.base_url();
-    let data = fresh(&[&[("COLLOQUY__JOBS__POLL_S", "1")], env].concat()).with_mock(&url);
+    let settings = [("COLLOQUY__JOBS__POLL_S", "1"), ("COLLOQUY__TURN__CUT_HOLD_S", "30")];
+    let data = fresh(&[&settings[..], env].concat()).with_mock(&url);
     (mock, data)
 }
 
@@ -140,7 +141,7 @@ fn cuts_and_resumes_of_a_reply_cost_no_model_call() {
 #[test]
 fn cut_reply_is_learned_when_it_can_no_longer_be_resumed_or_the_session_ends() {
     run(async {
-        let (mock, data) = start(&[("COLLOQUY__TURN__SEAL_S", "2")]);
+        let (mock, data) = start(&[("COLLOQUY__TURN__CUT_HOLD_S", "2")]);
         let server = data.start();
         let client = player(&server, "p1");
         for ends in [false, true] {
@@ -287,7 +288,7 @@ async fn spend_in_all_ways(client: &RestClient, socket: &mut TestSocket, session
 #[test]
 fn model_calls_of_each_task_are_bounded_by_the_lines_of_a_player() {
     run(async {
-        let (mock, data) = start(&[("COLLOQUY__TURN__SEAL_S", "1")]);
+        let (mock, data) = start(&[("COLLOQUY__TURN__CUT_HOLD_S", "1")]);
         let server = data.start();
         let client = player(&server, "p1");
         let mut socket = server.player("p1").await;
@@ -410,7 +411,7 @@ fn reply_that_is_cut_in_its_first_sentence_needs_no_state() {
             ..MockOptions::default()
         })
         .unwrap();
-        let server = fresh(&[("COLLOQUY__TURN__SEAL_S", "1"), ("COLLOQUY__JOBS__POLL_S", "1")])
+        let server = fresh(&[("COLLOQUY__JOBS__POLL_S", "1")])
             .with_mock(&mock.base_url())
             .start();
         let client = player(&server, "p1");

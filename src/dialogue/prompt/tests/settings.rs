@@ -17,6 +17,7 @@ pub(super) fn settings() -> DialogueSettings {
             timeout_ms: 120_000,
             intent_turns: 3,
             seal_s: 30,
+            cut_hold_s: 30,
             playback_timeout_s: 60,
         },
         prompt: PromptSettings {

@@ -161,6 +161,7 @@ fn render_entry(
         },
     });
     let now: Vec<Value> = now.collect();
-    let values = context! { name => escape_untrusted(&text.name), content => escape_untrusted(&text.content), now };
+    let content = material.ages().word_dates(templates, escape_untrusted(&text.content))?;
+    let values = context! { name => escape_untrusted(&text.name), content, now };
     Ok(templates.render(language, Template::Lore, values)?)
 }

@@ -104,14 +104,14 @@ pub(crate) struct NpcPast {
 }
 
 impl NpcPast {
-    /// Marks what an earlier prompt of the dialogue had: the NPC has told it. `locks` are those of the earlier prompts.
-    pub(crate) fn mark_told(&mut self, locks: &DisclosureLocks) {
-        for hit in &mut self.hits {
+    /// Marks what the dialogue has told before its last turns. `told` are the locks of what the dialogue told.
+    pub(crate) fn mark_told(&mut self, told: &DisclosureLocks) {
+        for hit in self.hits.iter_mut().filter(|hit| hit.news.is_none()) {
             let lock = DisclosureLock::Scenario {
                 npc: hit.scenario.npc.clone(),
                 scenario: hit.scenario.id.clone(),
             };
-            if locks.0.contains(&lock) {
+            if told.0.contains(&lock) {
                 hit.news = Some(ScenarioNews::Told);
             }
         }
@@ -122,5 +122,55 @@ impl NpcPast {
         for hit in self.hits.iter_mut().filter(|hit| hit.by_meaning) {
             hit.fate = CandidateFate::TooWeak;
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn hit(id: &str, news: Option<ScenarioNews>) -> ScenarioHit {
+        ScenarioHit {
+            scenario: Scenario {
+                world: "vale".parse().unwrap(),
+                npc: "mira".parse().unwrap(),
+                id: id.parse().unwrap(),
+                title: String::new(),
+                content: String::new(),
+                keywords: vec![],
+                synonyms: vec![],
+                required_progress: Progress::new(3).unwrap(),
+                when: vec![],
+                tell: None,
+                version: 1,
+                updated_at: DateTime::UNIX_EPOCH,
+            },
+            score: ScenarioScore::default(),
+            recent: news.is_some(),
+            news,
+            by_meaning: false,
+            fate: CandidateFate::BeyondTopK,
+        }
+    }
+
+    #[test]
+    fn scenario_that_has_just_opened_is_news_although_its_title_was_named() {
+        let lock = |id: &str| DisclosureLock::Scenario {
+            npc: "mira".parse().unwrap(),
+            scenario: id.parse().unwrap(),
+        };
+        let mut past = NpcPast {
+            progress: Progress::new(7).unwrap(),
+            asked: true,
+            hits: vec![
+                hit("well", Some(ScenarioNews::Opened)),
+                hit("mill", None),
+                hit("ford", None),
+            ],
+        };
+        past.mark_told(&[lock("well"), lock("mill")].into_iter().collect());
+        let news: Vec<_> = past.hits.iter().map(|hit| hit.news).collect();
+        assert_eq!(news, [Some(ScenarioNews::Opened), Some(ScenarioNews::Told), None]);
     }
 }

@@ -212,7 +212,9 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         };
         loaded.replacing = None;
         loaded.append_turn(&turn, checkpoint);
-        self.memory.on_turn_committed(turn.id, &jobs, was_cut);
+        // Jobs that are not held are handed over.
+        let is_held = was_cut && jobs.is_empty();
+        self.memory.on_turn_committed(turn.id, &jobs, is_held);
         let summary = CommitSummary {
             key: running.key.as_ref().map(|keyed| keyed.key.clone()),
             played: running.played,

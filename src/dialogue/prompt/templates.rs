@@ -310,13 +310,14 @@ impl Templates {
         for texts in [none, some] {
             let list = || Value::from(texts.clone());
             let each = |value: Value| texts.iter().map(|_| value.clone()).collect::<Vec<_>>();
-            let entries = || each(context! { text => "x", ago => "x", turn => 1 });
+            let entry = context! { text => "x", ago => "x", turn => 1, overdue => true, end => "fulfilled" };
+            let entries = || each(entry.clone());
             let values = context! {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
                 directives => context! { texts => list(), instructions => list(), fails_if => list() },
                 ask_for_state => !texts.is_empty(), can_ask_actions => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
-                who => each(context! { name => "x", ago => "x", summary => "x", before => "x" }).pop(),
+                who => each(context! { names => list(), ago => "x", summary => "x", before => "x" }).pop(),
                 pinned => each(context! { text => "x" }),
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
                 canon => entries(), promises => entries(), told => entries(), own => entries(), facts => entries(),
@@ -329,6 +330,8 @@ impl Templates {
                 offers => list(), outcomes => list(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
+                corrections => each(context! { present => "x", outdated => "x" }), duties => entries(),
+                ended => entries(),
                 unknown_to => list(), witnesses => list(), dead_name => "x", is_known => texts.is_empty(), parameters => each(context! {
                     name => "x", optional => true, type => "text", values => list(), min => "0", max => "1", description => "x",
                 }),
@@ -363,7 +366,7 @@ impl Templates {
                 candidates => each(context! { id => "x", name => "x" }), said => each(context! { name => "x", text => "x" }),
                 others => list(), several => true, listeners => list(), before => list(), end_mark => "x", name => "x",
                 topic => if texts.is_empty() { "" } else { "x" }, opening => texts.is_empty(), last => !texts.is_empty(),
-                titles => list(), ready => list(), known => list(), open => list(), subjects => list(), previous => list(),
+                titles => list(), ready => list(), known => list(), open => each(context! { text => "x", overdue => true }), subjects => list(), previous => list(),
                 forgotten => list(), npc_name => "x", line => "x", reply => "x", date => "x", weekday => "x",
                 calendar => if texts.is_empty() { "" } else { "x" }, day => 1, month => "x", year => "x", time => "x",
                 has_year_label => texts.is_empty(), part => "night", hour => 1, minute => 1, week => list(),

@@ -83,7 +83,7 @@ fn full_reply_prompt_reads_well() {
         "en",
         "reply_memory",
         context! {
-            who => context! { name => "The player says: The player is named Bea.", ago => "3 days ago", summary => "" },
+            who => context! { names => ["The player says: The player is named Bea."], ago => "3 days ago", summary => "" },
             pinned => [context! { text => "The player says: The player is allergic to nuts." }],
             episodes => [context! { ago => "3 days ago", turn => 4, place => (), text => "They baked bread." }],
             summaries => [context! { from => 1, to => 10, ago => "yesterday", text => "They met." }],

@@ -24,7 +24,7 @@ fn size(language: Language, counter: TokenCounter) -> u32 {
             world => ["The Larkspur: A schooner that went down off the Teeth with all hands."],
             open => [
                 context! { text => "The player says: The player brings Voss the chart on 0212-02-15.", overdue => true },
-                context! { text => "Voss said: Voss keeps the player's secret." },
+                context! { text => "Voss said: Voss keeps the player's secret.", overdue => false },
             ],
             before => [
                 "player: Do you still have herring, or is it too late in the day?",
@@ -32,6 +32,7 @@ fn size(language: Language, counter: TokenCounter) -> u32 {
                 "player: The smoked one, always.",
                 "Captain Voss: Good. Sit down, then, and tell me what the road was like.",
             ],
+            calendar => "",
             date => "0212-02-12",
             weekday => "Saltday",
             line => "Long. I owe forty shillings to a man called Corbin, so I cannot go back. When do you sail for Morrow?",
@@ -51,7 +52,7 @@ fn size(language: Language, counter: TokenCounter) -> u32 {
             world => ["까망이: 구관 뒤에 사는 검은 고양이."],
             open => [
                 context! { text => "플레이어의 말: 플레이어는 2024-04-11에 귤을 가져오기로 했다.", overdue => true },
-                context! { text => "윤하람의 말: 윤하람은 플레이어의 비밀을 말하지 않기로 했다." },
+                context! { text => "윤하람의 말: 윤하람은 플레이어의 비밀을 말하지 않기로 했다.", overdue => false },
             ],
             before => [
                 "플레이어: 선배, 아직 안 가셨네요. 책 반납하러 왔어요.",
@@ -59,6 +60,7 @@ fn size(language: Language, counter: TokenCounter) -> u32 {
                 "플레이어: 네, 끝이 좀 슬펐지만요.",
                 "윤하람: 다음 권도 있는데 빌려 갈래?",
             ],
+            calendar => "",
             date => "2024-04-12",
             weekday => "금요일",
             line => "네, 빌릴게요. 그런데 언제까지 돌려드려야 해요? 저 다음 주에 항구동으로 이사 가거든요.",

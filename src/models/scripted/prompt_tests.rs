@@ -30,7 +30,7 @@ fn blocks(some: minijinja::Value) -> minijinja::Value {
     context! {
         ..some,
         ..context! {
-            today => "", witnesses => none(), canon => none(), promises => none(), told => none(), own => none(), facts => none(),
+            corrections => none(), today => "", witnesses => none(), duties => none(), ended => none(), known => none(), canon => none(), promises => none(), told => none(), own => none(), facts => none(),
             world_state => none(), outcomes => none(), offers => none(), overheard => none(), past => (), lore => none(), tells => none(), episodes => none(),
         }
     }
@@ -95,7 +95,7 @@ fn full_reply_prompt_reads_well() {
         blocks(context! {
             today => "2026-01-05",
             canon => [context! { ago => "", text => "The mill burned down." }],
-            promises => [context! { ago => "3 days ago", text => "The player says: The player wants to sail." }],
+            promises => [context! { ago => "3 days ago", overdue => false, text => "The player says: The player wants to sail." }],
             told => [context! { ago => "3 days ago", text => "The player came from Saltmouth." }],
             own => [context! { ago => "yesterday", text => "Mira gets up before dawn." }],
             facts => [context! { ago => "3 days ago", turn => 9, text => "The player says: The player likes grapes." }],
@@ -118,7 +118,7 @@ fn task_prompts_render_with_and_without_their_lists() {
             let turns = if filled { turns.clone() } else { vec![] };
             let values = context! {
                 npc_name => "Mira", listeners => ["Mira"], line => "L", reply => "R", known => known.clone(), before => none.clone(),
-                open => none.clone(), subjects => none.clone(),
+                open => none.clone(), subjects => none.clone(), world => none.clone(),
                 date => "2026-01-02", weekday => "Friday", calendar => "", titles => known.clone(), ready => none.clone(), forgotten => known.clone(), previous => known,
                 turns, pairs => [context! { older => "O", newer => "N" }], bounds => bounds(), others => Vec::<String>::new(),
             };

@@ -81,8 +81,8 @@ impl NameAliases {
     }
 }
 
-/// The parts of a full name. A name of two Latin words has parts only if its bearer is a person: the inn in "Lantern Inn"
-/// may be any inn.
+/// The parts of a full name. A name of two Latin words has parts only if its bearer is a person: the inn in "Lantern
+/// Inn" may be any inn.
 fn parts_of_name(key: &str, is_person: bool) -> Vec<&str> {
     if let Some(given) = keywords::korean_given_name(key) {
         return vec![given];

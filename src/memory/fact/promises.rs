@@ -22,8 +22,8 @@ impl FactKind {
 }
 
 impl Statement {
-    /// True for an open promise or goal by its maker's word: of the speaker itself, or a duty that an NPC gives a player.
-    /// What a player says of the NPC's promises is hearsay.
+    /// True for an open promise or goal by its maker's word: of the speaker itself, or a duty that an NPC gives a
+    /// player. What a player says of the NPC's promises is hearsay.
     #[must_use]
     pub fn is_promise_of_maker(&self) -> bool {
         let gives_duty = || !party::is_player(&self.speaker) && party::is_player(&self.subject);

@@ -183,8 +183,9 @@ fn differ_in_time(new: &Statement, old: &Statement) -> bool {
         && (new.tense == Tense::Past || old.tense == Tense::Past || new.polarity == old.polarity)
 }
 
-/// Folds a fact with its standing duplicates, oldest to newest. The view has the newest wording that lacks no day, amount
-/// or name of an earlier wording, the highest importance and all keywords. It is pinned if any duplicate was pinned.
+/// Folds a fact with its standing duplicates, oldest to newest. The view has the newest wording that lacks no day,
+/// amount or name of an earlier wording, the highest importance and all keywords. It is pinned if any duplicate was
+/// pinned.
 #[must_use]
 pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFact {
     let mut view = base.clone();

@@ -58,8 +58,8 @@ impl PromisedDeed {
         Some(Self { object, words })
     }
 
-    /// True if two deeds have a thing in common; without a thing, a person and a verb. The party to whom both are promised
-    /// is in both sentences, so that deeds with different things need one word more.
+    /// True if two deeds have a thing in common; without a thing, a person and a verb. The party to whom both are
+    /// promised is in both sentences, so that deeds with different things need one word more.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let have_things = !self.object.is_empty() && !other.object.is_empty();
         let least = if have_things { 3 } else { 2 };

@@ -1,8 +1,7 @@
 //! What the prompt of a turn was assembled from, read again from the ledger as it was for the turn.
 //!
-//! Nothing is searched for again: the trace names the rows. Rows that keep no earlier form (persona, world, directives,
-//! lore, scenarios) are read as they are now. Of facts, summaries, episodes, actions and changes of the state, later ones
-//! do not count.
+//! The trace names the rows. What authors write keeps no earlier form, and is read as it is now. Of all else, what came later
+//! does not count.
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
@@ -207,7 +206,6 @@ struct Reader<'a> {
     scope: &'a TenantScope,
     trace: &'a TurnTrace,
     sources: &'a PromptSources,
-    /// The start of the turn.
     at: DateTime<Utc>,
 }
 
@@ -455,11 +453,7 @@ impl Reader<'_> {
         let mut opened = Vec::with_capacity(self.sources.opened.len());
         for id in &self.sources.opened {
             let read = self.read_scenario(&input.world, &input.npc.id, id, reasons);
-            let Some(scenario) = read.await? else { continue };
-            opened.push(OpenedScenario {
-                id: scenario.id,
-                title: scenario.title,
-            });
+            opened.extend(read.await?.map(OpenedScenario::from));
         }
         Ok(opened)
     }

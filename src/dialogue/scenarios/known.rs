@@ -79,6 +79,15 @@ pub(crate) struct OpenedScenario {
     pub title: String,
 }
 
+impl From<Scenario> for OpenedScenario {
+    fn from(scenario: Scenario) -> Self {
+        Self {
+            id: scenario.id,
+            title: scenario.title,
+        }
+    }
+}
+
 /// A scenario that may be told.
 #[derive(Debug, Clone)]
 pub(crate) struct ScenarioHit {

@@ -54,8 +54,8 @@ pub struct ActionRule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub when: Vec<Condition>,
-    /// True if the NPC may ask again after the action was done. Default: an action that was done rests, for this NPC with this
-    /// player.
+    /// True if the NPC may ask again after the action was done. Default: an action that was done rests, for this NPC
+    /// with this player.
     #[serde(default, skip_serializing_if = "is_false")]
     pub repeatable: bool,
     /// True if the action concerns a player: NPCs among themselves may not ask. Default: true if the description or the

@@ -25,9 +25,9 @@ pub struct Calibration {
     pub related: f32,
 }
 
-/// A text bears on a line from this far on the way from unrelated texts to a good answer, or, where answers were not measured,
-/// to a paraphrase. With a small e5 embedder, 41 lines and 15 texts in Korean and English: all but one of the texts that a line
-/// is not about are below 0.74, and 16 of the 20 right ones are above.
+/// A text bears on a line from this far on the way from unrelated texts to a good answer, or, where answers were not
+/// measured, to a paraphrase. With a small e5 embedder, 41 lines and 15 texts in Korean and English: all but one of
+/// the texts that a line is not about are below 0.74, and 16 of the 20 right ones are above.
 const BEARING_TO_ANSWER: f32 = 0.75;
 const BEARING_TO_PARAPHRASE: f32 = 0.3;
 

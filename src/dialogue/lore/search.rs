@@ -33,8 +33,8 @@ const MAX_COMPARED: usize = 1_000;
 const MAX_NAMED: usize = 100;
 /// The most considered entries of a turn, in the trace.
 const MAX_CONSIDERED: usize = 40;
-/// The part of the way from the calibration's floor to a text that bears on a line, from which on an entry about somebody near
-/// is found by meaning.
+/// The part of the way from the calibration's floor to a text that bears on a line, from which on an entry about
+/// somebody near is found by meaning.
 const NEAR_SHARE: f32 = 0.8;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
@@ -159,8 +159,8 @@ impl<'a> LoreSearch<'a> {
         }
     }
 
-    /// Returns the entries to show that bear on the line by their meaning, most similar first. Those about somebody near need
-    /// less.
+    /// Returns the entries to show that bear on the line by their meaning, most similar first. Those about somebody
+    /// near need less.
     fn similar_entries(&self) -> Vec<usize> {
         let Some((line, calibration)) = &self.line else {
             return Vec::new();

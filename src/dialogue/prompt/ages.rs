@@ -94,7 +94,8 @@ impl AgeFormatter<'_> {
             .transpose()
     }
 
-    /// Writes the dates of a text (`2026-11-25`) in the words of the world's calendar, each with its distance from today.
+    /// Writes the dates of a text (`2026-11-25`) in the words of the world's calendar, each with its distance from
+    /// today.
     pub(super) fn word_dates(self, templates: &Templates, text: String) -> Result<String, TemplateError> {
         let (calendar, now) = match self.clock {
             Some(clock) => (clock.calendar(), clock.game_time_now(self.now)),

@@ -1,5 +1,5 @@
-//! Remarks before remembered texts: what the others who hear the NPC do not know, what was said of the dead while they lived,
-//! and what is new (docs/algorithms.md#company).
+//! Remarks before remembered texts: what the others who hear the NPC do not know, what was said of the dead while they
+//! lived, and what is new (docs/algorithms.md#company).
 
 use std::collections::BTreeSet;
 
@@ -32,7 +32,8 @@ pub(super) struct Remark {
 }
 
 impl PromptMaterial<'_> {
-    /// Returns the other NPCs who hear the NPC in a session with a player, those who only overhear the session among them.
+    /// Returns the other NPCs who hear the NPC in a session with a player, those who only overhear the session among
+    /// them.
     fn hearers(&self) -> impl Iterator<Item = &SceneMember> {
         let scene = self.scene.filter(|_| self.player.is_some());
         let others = scene.into_iter().flat_map(|scene| scene.living_others(&self.npc.id));
@@ -49,8 +50,8 @@ impl PromptMaterial<'_> {
         }
     }
 
-    /// Returns the remark about a text of which only the NPC knows from a dialogue. Those who take part in this dialogue have
-    /// heard all of its turns.
+    /// Returns the remark about a text of which only the NPC knows from a dialogue. Those who take part in this
+    /// dialogue have heard all of its turns.
     pub(super) fn remark_for_dialogue(&self, dialogue: DialogueId) -> Remark {
         if dialogue == self.dialogue {
             Remark::default()
@@ -66,7 +67,8 @@ impl PromptMaterial<'_> {
 }
 
 impl Remark {
-    /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at `at`.
+    /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at
+    /// `at`.
     pub(super) fn with_dead(mut self, state: &WorldState, (subject, tense): (&str, Tense), at: DateTime<Utc>) -> Self {
         let is_meant = |name: &str| normalise_text(name) == normalise_text(subject) || is_named_in(subject, name);
         let outlived = |name: &str| {

@@ -1,5 +1,5 @@
-//! Episodes in a prompt, within a separate budget. The newest and the most important change rarely, and stand before the raw
-//! turns, where they do not change the beginning of the next prompt; those that the line brings stand behind.
+//! Episodes in a prompt, within a separate budget. The newest and the most important change rarely, and stand before
+//! the raw turns, where they do not change the beginning of the next prompt; those that the line brings stand behind.
 
 use std::collections::HashMap;
 

@@ -132,7 +132,8 @@ impl ShownScenarios {
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
     }
-    /// Drops the last scenario, then the titles, then the section itself, and finally the tells. Returns `false` if all are gone.
+    /// Drops the last scenario, then the titles, then the section itself, and finally the tells. Returns `false` if
+    /// all are gone.
     pub(super) fn drop_last(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
             return self.opened.pop().is_some() || std::mem::take(&mut self.is_there) || self.tells.pop().is_some();

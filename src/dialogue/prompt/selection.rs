@@ -372,8 +372,8 @@ impl PromptSelection {
         memories
     }
 
-    /// Returns the turn that taught a memory of an earlier dialogue, if the prompt has more of that dialogue: the numbers tell
-    /// the order within a day.
+    /// Returns the turn that taught a memory of an earlier dialogue, if the prompt has more of that dialogue: the
+    /// numbers tell the order within a day.
     fn turn_number(&self, material: &PromptMaterial<'_>, body: &RecallBody) -> Option<u32> {
         let (dialogue, turn) = body.source?;
         let memories = self.memories.iter().map(|(at, _)| material.hits[*at].body.source);

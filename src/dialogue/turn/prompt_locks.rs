@@ -180,7 +180,8 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     texts.collect()
 }
 
-/// Returns the titles of the scenarios that have just opened and are named in the prompt, each with the lock of its scenario.
+/// Returns the titles of the scenarios that have just opened and are named in the prompt, each with the lock of its
+/// scenario.
 fn opened_titles<'a>(
     input: &TurnInput,
     gathered: &'a GatheredContext,

@@ -29,8 +29,8 @@ pub(super) fn find_named_action(view: &ReplyView) -> Option<Value> {
     })
 }
 
-/// Chooses a listed value for each argument (`gate: north|south`): the value that the line has, or the first. An argument that
-/// may be left out is. `None`: an argument has no list.
+/// Chooses a listed value for each argument (`gate: north|south`): the value that the line has, or the first. An
+/// argument that may be left out is. `None`: an argument has no list.
 fn choose_arguments(listed: &str, words: &[&str]) -> Option<Map<String, Value>> {
     let mut arguments = Map::new();
     for argument in listed.split("; ") {

@@ -175,7 +175,8 @@ pub trait ActionStore: Send + Sync {
         npc: &NpcId,
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
-    /// Returns the names of the NPC's standing actions with this player that were done before `until`; `None`: without a player.
+    /// Returns the names of the NPC's standing actions with this player that were done before `until`; `None`: without
+    /// a player.
     async fn list_done_action_names(
         &self,
         scope: &TenantScope,

@@ -147,6 +147,11 @@ impl<'a> NameAssertion<'a> {
     }
 }
 
+/// True for the key of a player, not of a player's belonging (`player:p7/sister`).
+fn is_player_key(key: &str) -> bool {
+    party::is_player(key) && !key.contains('/')
+}
+
 /// Groups of names of the same person or thing. Each name has its key and its spelling.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NameAliases(Vec<BTreeMap<String, String>>);
@@ -190,8 +195,7 @@ impl NameAliases {
             .collect();
         let mut sure: BTreeMap<(&str, &str), bool> = BTreeMap::new();
         for ((subject, name), told) in keys.iter().zip(told) {
-            let is_one_person =
-                party::is_player(subject) || npcs.contains(subject) || names[subject.as_str()].len() <= 1;
+            let is_one_person = is_player_key(subject) || npcs.contains(subject) || names[subject.as_str()].len() <= 1;
             if is_one_person && subjects[name.as_str()].len() == 1 {
                 // One trusted source is enough.
                 *sure.entry((subject, name)).or_default() |= told.authored || told.npc.is_some();

@@ -207,7 +207,7 @@ fn verdict_about_name(
     match (newer.object == older.object, new.polarity == old.polarity) {
         (true, true) => Some(JudgeVerdict::Same),
         (true, false) if is_present => Some(JudgeVerdict::Contradicts),
-        (false, true) if aliases::corrects_name(new, old) => None,
+        (false, _) if aliases::corrects_name(new, old) => None,
         _ => Some(JudgeVerdict::Independent),
     }
 }

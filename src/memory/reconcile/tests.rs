@@ -259,7 +259,7 @@ fn safety_facts_are_pinned() {
         "플레이어는 투자해서 황금기를 맞았다",
     ] {
         let mut statement = Statement {
-            kind: FactKind::Constraint,
+            kind: FactKind::PersonalInfo,
             ..says("", content)
         };
         boost_if_vital(&mut statement);

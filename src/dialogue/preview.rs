@@ -22,7 +22,6 @@ pub struct Preview {
     #[schema(value_type = Vec<Object>)]
     pub messages: Vec<ChatMessage>,
     /// The intent of the line, on which the searched sources depend.
-    #[schema(inline)]
     pub intent: Intent,
     /// `model`, `named by the request`, or the reason why the classifier's answer was not used.
     pub intent_source: String,

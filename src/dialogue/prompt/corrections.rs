@@ -5,12 +5,9 @@ use minijinja::{Value, context};
 
 use super::{
     assembly::{ITEM_TOKENS, PromptMaterial},
-    attribution::attribute_statement,
     content_hash::ContentHash,
-    templates::Templates,
     untrusted::escape_untrusted,
 };
-use crate::turn::TurnError;
 
 /// The tokens of all corrections, with the rule above them.
 pub(super) const MAX_CORRECTION_TOKENS: u32 = 400;
@@ -34,26 +31,12 @@ pub(super) struct ShownCorrections {
 impl ShownCorrections {
     /// Selects the latest corrections that fit. The correction of a locked statement is not shown, because it would lock
     /// what the session teaches.
-    pub(super) fn select_fitting(
-        templates: &Templates,
-        material: &PromptMaterial<'_>,
-        left: u32,
-        count: &dyn Fn(&str) -> u32,
-    ) -> Result<Self, TurnError> {
+    pub(super) fn select_fitting(material: &PromptMaterial<'_>, left: u32, count: &dyn Fn(&str) -> u32) -> Self {
         let mut room = MAX_CORRECTION_TOKENS.min(left).saturating_sub(RULE_TOKENS);
         let mut shown = Self::default();
         for removed in material.outdated {
             let correction = removed.correction.as_deref().filter(|_| !removed.is_locked);
-            let attribute = |content: &str| {
-                attribute_statement(
-                    templates,
-                    material.reader(),
-                    &removed.subject,
-                    &removed.speaker,
-                    content,
-                )
-            };
-            let present = correction.map(attribute).transpose()?;
+            let present = correction.map(escape_untrusted);
             let outdated = escape_untrusted(&removed.content);
             let tokens = count(&outdated) + present.as_deref().map_or(0, count) + 2 * ITEM_TOKENS;
             if tokens > room {
@@ -68,7 +51,7 @@ impl ShownCorrections {
             };
             shown.entries.push(entry);
         }
-        Ok(shown)
+        shown
     }
 
     pub(super) fn tokens(&self) -> u32 {

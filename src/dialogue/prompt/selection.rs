@@ -91,7 +91,7 @@ impl StandingContext {
             overheard_dropped: 0,
             past,
             actions: ShownActions::default(),
-            corrections: ShownCorrections::select_fitting(templates, material, left, count)?,
+            corrections: ShownCorrections::select_fitting(material, left, count),
         };
         left = left.saturating_sub(standing.corrections.tokens());
         let mut chars = MAX_WORLD_CHARS;

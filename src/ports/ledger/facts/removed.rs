@@ -29,8 +29,8 @@ pub struct RemovedStatement {
     pub is_locked: bool,
 }
 
-/// Lists the removed statements of facts as of `at`, latest first, without the requests to forget ([`add_requests`]). `successors` has the facts that ended others as
-/// `superseded`, by id.
+/// Lists the removed statements of facts as of `at`, latest first, without the requests to forget ([`add_requests`]).
+/// `successors` has the facts that ended others as `superseded`, by id.
 #[must_use]
 pub fn list_removed_statements(
     facts: &[Fact],

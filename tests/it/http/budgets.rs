@@ -279,7 +279,7 @@ async fn authored_budget_limits_what_authors_write_and_no_deletion() {
         (
             Method::PUT,
             "/v1/worlds/vale/directives/hush",
-            json!({"keys": ["*"], "text": long[..1_900]}),
+            json!({"keys": ["world:vale"], "text": long[..450]}),
         ),
         (Method::POST, "/v1/worlds/vale/npcs/ergen/facts", fact),
         (Method::POST, "/v1/worlds/vale/saves", json!({"name": "one"})),

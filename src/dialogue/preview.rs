@@ -22,6 +22,7 @@ pub struct Preview {
     #[schema(value_type = Vec<Object>)]
     pub messages: Vec<ChatMessage>,
     /// The intent of the line, on which the searched sources depend.
+    #[schema(value_type = String)]
     pub intent: Intent,
     /// `model`, `named by the request`, or the reason why the classifier's answer was not used.
     pub intent_source: String,

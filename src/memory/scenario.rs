@@ -101,7 +101,7 @@ pub enum ScenarioNews {
 }
 
 /// A line asks for a scenario whose words are at least this share of the line's informative words.
-const ASKING_SHARE: f64 = 0.5;
+const ASKING_SHARE: f64 = 0.3;
 
 /// How a scenario bears on a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

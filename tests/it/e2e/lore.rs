@@ -131,7 +131,7 @@ fn lore_that_the_line_is_about_is_in_the_prompt_with_its_state() {
         assert_eq!(changes.collect::<Value>(), expected, "{history}");
         say(&backend, &session, "And who is Krug?").await;
         let prompt = last_prompt(&mock);
-        let krug = "Krug (now: Krug is at Swamp, wounded; player has: crown): Krug is the king of the goblins.";
+        let krug = "Krug (now: Krug is at Swamp, wounded; the player has: crown): Krug is the king of the goblins.";
         assert!(prompt.contains(krug), "{prompt}");
         assert!(prompt.contains("Wolves rule"), "the player is in the forest: {prompt}");
         let shown = preview(&backend, &session, "And what was that?").await;

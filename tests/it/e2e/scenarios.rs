@@ -177,7 +177,8 @@ fn progress_set_by_the_backend_counts_until_changed() {
         assert_eq!(backend.get(PROGRESS).await["progress"], 3);
         mock.apply_settings(&json!({"intent": "chat"})).unwrap();
         say(&backend, &session, "Good day!").await;
-        assert!(!last_prompt(&mock).contains("[Your past]"), "nobody asked");
+        let prompt = last_prompt(&mock);
+        assert!(!prompt.contains("What you may tell of your past"), "nobody asked: {prompt}");
         mock.apply_settings(&json!({"intent": "scenario"})).unwrap();
         let gone = backend.call(Method::DELETE, "/v1/worlds/vale/npcs/mira/scenarios/well", None);
         assert_eq!(gone.await.0, 204);

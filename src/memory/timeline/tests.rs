@@ -6,11 +6,11 @@ mod overlaps;
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::keywords;
 use crate::{
     agreement::{polarity_of, tense_of},
     calibration::Calibration,
     fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower},
+    keywords,
 };
 use colloquy_core::ids::EditId;
 

@@ -178,7 +178,10 @@ fn progress_set_by_the_backend_counts_until_changed() {
         mock.apply_settings(&json!({"intent": "chat"})).unwrap();
         say(&backend, &session, "Good day!").await;
         let prompt = last_prompt(&mock);
-        assert!(!prompt.contains("What you may tell of your past"), "nobody asked: {prompt}");
+        assert!(
+            !prompt.contains("What you may tell of your past"),
+            "nobody asked: {prompt}"
+        );
         mock.apply_settings(&json!({"intent": "scenario"})).unwrap();
         let gone = backend.call(Method::DELETE, "/v1/worlds/vale/npcs/mira/scenarios/well", None);
         assert_eq!(gone.await.0, 204);

@@ -17,8 +17,8 @@ const FRUITS: [&str; 5] = ["plums", "figs", "melons", "quinces", "plums"];
 const MAX_DELAY: Duration = Duration::from_secs(2);
 /// The server's longest own work in a turn, on a busy machine.
 const MAX_ADDED_MS: f64 = 1_000.0;
-/// The longest wait for the facts of the last turn, on a busy machine: the server's limit is 1.5 s, for a line that points at
-/// them.
+/// The longest wait for the facts of the last turn, on a busy machine. The server waits up to 1.5 s for a line that
+/// points at them.
 const MAX_WAIT_MS: f64 = 1_700.0;
 
 fn mock() -> MockHandle {

@@ -1,5 +1,5 @@
-//! Insights: what an NPC has learned from earlier dialogues, by curation passes. A turn gets those about its speakers and
-//! about what the line names (docs/algorithms.md#insights).
+//! Insights: what an NPC has learned from earlier dialogues, by curation passes. A turn gets those about its player
+//! and about what the line names (docs/algorithms.md#insights).
 
 use super::{Services, locks, redaction, turn::TurnInput};
 use colloquy_memory::insight::{Insight, TurnSubjects};
@@ -16,8 +16,8 @@ pub(crate) async fn read_insights(services: &Services, input: &TurnInput) -> Sto
         .await
 }
 
-/// Returns the insights that the prompt of a turn may have: those about the turn that are open to its hearers. First what the
-/// line names, then the player; the newest first. `gone` was taken out of memory.
+/// Returns the insights that the prompt of a turn may have: those about the turn that are open to its hearers. First
+/// what the line names, then the player; the newest first. `gone` was taken out of memory.
 pub(crate) async fn find_usable(
     services: &Services,
     input: &TurnInput,

@@ -1,5 +1,5 @@
-//! Redacts summaries, episodes and insights: removes statements that a player asked to forget, or that a person removed from
-//! memory or corrected. Marks what was corrected since the history of a running session was said.
+//! Redacts summaries, episodes and insights: removes statements that a player asked to forget, or that a person removed
+//! from memory or corrected. Marks what was corrected since the history of a running session was said.
 
 use std::collections::BTreeSet;
 
@@ -37,8 +37,8 @@ fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<RemovedT
     texts.collect()
 }
 
-/// Returns the text without what was removed, by the words of the statements and of the requests to forget, whenever it was
-/// said. `None`: nothing is left.
+/// Returns the text without what was removed, by the words of the statements and of the requests to forget, whenever it
+/// was said. `None`: nothing is left.
 pub(super) fn redact_text(all: &[RemovedStatement], text: &str) -> Option<String> {
     without_removed(text, &removed_since(all, DateTime::UNIX_EPOCH))
 }
@@ -53,8 +53,8 @@ fn removed_text(removed: &RemovedStatement) -> RemovedText<'_> {
 /// The most corrections that a prompt marks.
 const MAX_MARKED: usize = 8;
 
-/// Returns the statements of the history that a person has removed or corrected since the dialogue began, latest first. The
-/// history shows turns whole, so the prompt must say what no longer holds.
+/// Returns the statements of the history that a person has removed or corrected since the dialogue began, latest first.
+/// The history shows turns whole, so the prompt must say what no longer holds.
 fn outdated_in_history(
     all: &[RemovedStatement],
     dialogue: &Dialogue,
@@ -112,8 +112,8 @@ fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meeting {
 }
 
 /// Returns the episodes in the form that the NPC may tell, each with whether its text was changed. As in a summary, a
-/// statement is also cut from the lines of the same dialogue that came after the request: they may speak of it. An episode
-/// that told nothing else is left out.
+/// statement is also cut from the lines of the same dialogue that came after the request: they may speak of it. An
+/// episode that told nothing else is left out.
 pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
     let told = |episode: Episode| {
         let text = without_removed(&episode.text, &removed_since(all, episode.dialogue.created_at()))?;
@@ -123,9 +123,9 @@ pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) 
     episodes.into_iter().filter_map(told).collect()
 }
 
-/// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does. An insight that rests on a turn is
-/// left out with every forgotten or removed statement that the turn taught: it may tell what follows from the statement in
-/// other words.
+/// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does. An insight that rests on a turn
+/// is left out with every forgotten or removed statement that the turn taught: it may tell what follows from the
+/// statement in other words.
 pub(super) fn redact_insights(all: &[RemovedStatement], insights: Vec<Insight>) -> Vec<Insight> {
     let rests_on = |insight: &Insight, removed: &RemovedStatement| {
         let source = removed.source.filter(|(dialogue, _)| *dialogue == insight.dialogue);

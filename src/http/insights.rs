@@ -74,9 +74,9 @@ pub struct InsightsQuery {
 
 /// Lists what an NPC has learned from its dialogues, by curation passes, newest first.
 ///
-/// The list has the newest insight of each dialogue, entity and day, and at most 50 from sessions with the same player or from NPC
-/// conversations. The texts are as they were written. Prompts leave out what was forgotten since, and what is locked for the
-/// player.
+/// The list has the newest insight of each dialogue, entity and day, and at most 50 from sessions with the same player
+/// or from NPC conversations. The texts are as they were written. Prompts leave out what was forgotten since, and what
+/// is locked for the player.
 #[utoipa::path(
     tag = "facts",
     params(("world" = String, Path), ("npc" = String, Path), InsightsQuery),

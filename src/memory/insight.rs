@@ -25,8 +25,8 @@ pub const MAX_INSIGHTS: u32 = 50;
 /// The most insights that a prompt considers: the newest.
 pub const MAX_INSIGHT_LINES: usize = 200;
 
-/// What an NPC has learned about an entity. Of a dialogue, an entity and a day, the newest insight counts, unless a later one
-/// stands in its place.
+/// What an NPC has learned about an entity. Of a dialogue, an entity and a day, the newest insight counts, unless a
+/// later one stands in its place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insight {
     pub id: InsightId,
@@ -38,7 +38,8 @@ pub struct Insight {
     pub dialogue: DialogueId,
     /// The number of the last turn that the pass read. The turn is the cause.
     pub number: u32,
-    /// `player:<id>`, or the name of an NPC, a place or another thing; at most [`MAX_ENTITY_CHARS`] characters for a name.
+    /// `player:<id>`, or the name of an NPC, a place or another thing; at most [`MAX_ENTITY_CHARS`] characters for a
+    /// name.
     pub entity: String,
     /// The day of the last turn, as in "0212-02-15": by the world's clock, or in UTC if the world has no clock.
     pub day: String,
@@ -46,8 +47,8 @@ pub struct Insight {
     pub text: String,
     /// The numbers of the turns of the dialogue that the insight rests on. Empty: unknown.
     pub turns: Vec<u32>,
-    /// The turn that caused the insight in whose place this one stands, then the turns on which that one rested. The insight
-    /// counts while all of them stand. Empty: it replaces none.
+    /// The turn that caused the insight in whose place this one stands, then the turns on which that one rested. The
+    /// insight counts while all of them stand. Empty: it replaces none.
     pub rests_on: Vec<TurnId>,
     /// Conditions for the disclosure of the insight.
     pub locks: DisclosureLocks,
@@ -90,8 +91,8 @@ pub struct Participants {
 }
 
 impl Participants {
-    /// Returns the stored name of an entity that a model has named. `None`: the name is empty, or means a player where no
-    /// player takes part.
+    /// Returns the stored name of an entity that a model has named. `None`: the name is empty, or means a player where
+    /// no player takes part.
     #[must_use]
     pub fn bind_entity(&self, named: &str) -> Option<String> {
         let named = clip_line(named, MAX_ENTITY_CHARS);
@@ -150,9 +151,9 @@ impl<'a> TurnSubjects<'a> {
         }
     }
 
-    /// Returns how the turn is about the entity. `None`: it is not. What belongs to the player counts as the player. A line
-    /// names an entity by the name, by all informative words of the name, or by a given name that no other entity has. An
-    /// NPC needs no insight about itself: such a line tells others how to get on with the NPC.
+    /// Returns how the turn is about the entity. `None`: it is not. What belongs to the player counts as the player. A
+    /// line names an entity by the name, by all informative words of the name, or by a given name that no other entity
+    /// has. An NPC needs no insight about itself: such a line tells others how to get on with the NPC.
     #[must_use]
     pub fn closeness_of(&self, entity: &str) -> Option<Closeness> {
         if let Some(owner) = owner_id(entity) {

@@ -1,9 +1,10 @@
-//! What a pass is shown of the other sessions of its player with the same NPCs: the insights that hold, open findings, notes,
-//! and short sessions that no pass has read.
+//! What a pass is shown of the other sessions of its player with the same NPCs: the insights that hold, open findings,
+//! notes, and short sessions that no pass has read.
 //!
-//! A rewind of one dialogue must suffice. So nothing of another dialogue is written anew: an insight or a finding stays a row of
-//! its own dialogue, and a pass only decides about it or puts another in its place, which counts while both stand. Notes and
-//! unread turns are there to understand the stretch. What a player asked to forget, or a person removed, is left out.
+//! A rewind of one dialogue must suffice. So nothing of another dialogue is written anew: an insight or a finding stays
+//! a row of its own dialogue, and a pass only decides about it or puts another in its place, which counts while both
+//! stand. Notes and unread turns are there to understand the stretch. What a player asked to forget, or a person
+//! removed, is left out.
 
 use chrono::{DateTime, Utc};
 use minijinja::Value;

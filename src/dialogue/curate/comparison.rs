@@ -1,8 +1,9 @@
-//! What a pass compares its turns with, besides the state of the world: the facts that turns of the dialogue taught, the
-//! facts that people wrote, and the lore that the turns name. No call of a model or an embedder is made.
+//! What a pass compares its turns with, besides the state of the world: the facts that turns of the dialogue taught,
+//! the facts that people wrote, and the lore that the turns name. No call of a model or an embedder is made.
 //!
-//! The insights of a pass are prompts of every NPC of the dialogue later. Authored texts are therefore shown only if each of
-//! the NPCs knows them, and without conditions. Facts of the dialogue have no lock that its last turn does not have.
+//! The insights of a pass are prompts of every NPC of the dialogue later. Authored texts are therefore shown only if
+//! each of the NPCs knows them, and without conditions. Facts of the dialogue have no lock that its last turn does not
+//! have.
 
 use std::collections::BTreeSet;
 

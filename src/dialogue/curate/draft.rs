@@ -245,9 +245,9 @@ impl PassDraft {
         Ok(())
     }
 
-    /// Notes an insight. A later one of the pass about the same entity replaces it. One with the id of a shown insight stands in
-    /// its place; without a text, it takes the shown one back. So does one without an id and a text, for all shown ones about
-    /// its entity.
+    /// Notes an insight. A later one of the pass about the same entity replaces it. One with the id of a shown insight
+    /// stands in its place; without a text, it takes the shown one back. So does one without an id and a text, for all
+    /// shown ones about its entity.
     fn note_insight(&mut self, answer: Value) -> Result<(), &'static str> {
         let InsightAnswer {
             about,

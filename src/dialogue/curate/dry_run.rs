@@ -11,9 +11,9 @@ use crate::{
 use colloquy_core::scope::TenantScope;
 use colloquy_ports::ledger::{curation::PassCommit, dialogues::Dialogue, jobs::JobKind};
 
-/// Makes the next pass over a dialogue, as a job would, and returns it without a write. Its calls count for the tenant's
-/// usage and budgets. No call begins later than `last_call_in` from now. `None`: no turn is unread, or the settings have no
-/// passes.
+/// Makes the next pass over a dialogue, as a job would, and returns it without a write. Its calls count for the
+/// tenant's usage and budgets. No call begins later than `last_call_in` from now. `None`: no turn is unread, or the
+/// settings have no passes.
 ///
 /// # Errors
 /// As for a job. [`JobError::OverCurationBudget`] has the time until the next day.

@@ -23,12 +23,12 @@ pub(super) struct NewInsight {
     pub rests_on: Vec<TurnId>,
 }
 
-/// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget. An NPC gets
-/// none about itself.
+/// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget. An
+/// NPC gets none about itself.
 ///
-/// An insight has the locks of what the dialogue may have told by its last turn, as private facts do. What came up among
-/// NPCs has all locks of the conversation, and is known only to the players who could listen. Without the trace of the last
-/// turn, the locks are unknown, and nothing is stored.
+/// An insight has the locks of what the dialogue may have told by its last turn, as private facts do. What came up
+/// among NPCs has all locks of the conversation, and is known only to the players who could listen. Without the trace
+/// of the last turn, the locks are unknown, and nothing is stored.
 pub(super) async fn insights_for_npcs(
     services: &Services,
     scope: &TenantScope,

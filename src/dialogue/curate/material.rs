@@ -1,5 +1,6 @@
 //! What a pass reads: the turns since the last pass, the state of the world after them, the facts and authored texts to
-//! compare them with, the earlier findings, the narrative memory, and what other sessions have left ([`CarriedMaterial`]).
+//! compare them with, the earlier findings, the narrative memory, and what other sessions have left
+//! ([`CarriedMaterial`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -177,8 +178,9 @@ pub(super) async fn load_material(
     }))
 }
 
-/// Returns the statements that people removed or corrected between the beginning of the dialogue and its turn `last`, so that
-/// a late pass reads the same. A statement is left out if its correction has nearly the same words: these still hold.
+/// Returns the statements that people removed or corrected between the beginning of the dialogue and its turn `last`,
+/// so that a late pass reads the same. A statement is left out if its correction has nearly the same words: these still
+/// hold.
 async fn load_corrected_statements(
     services: &Services,
     scope: &TenantScope,
@@ -237,8 +239,8 @@ fn mask_forgotten(turns: &mut [Turn], forgotten: &[String], forgotten_turns: &[u
     }
 }
 
-/// Returns the line without the sentences that have the words of a request to forget, or a mask alone if the line taught what
-/// is forgotten.
+/// Returns the line without the sentences that have the words of a request to forget, or a mask alone if the line
+/// taught what is forgotten.
 fn masked(line: &str, forgotten: &[String], is_forgotten: bool) -> String {
     let line = line.trim();
     match without_content(line, forgotten) {

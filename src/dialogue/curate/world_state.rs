@@ -1,9 +1,9 @@
 //! The state of the world that a pass is shown.
 //!
-//! The insights of a pass are prompts of its NPCs later. So a prompt has the state of those who take part, and of others whom
-//! the lines name only whether they are dead, which every NPC that hears of them is told anyway. A value that another dialogue
-//! has changed is left out: the pass would rest on turns that no rewind of its own dialogue takes back, or take what was true
-//! before them for true.
+//! The insights of a pass are prompts of its NPCs later. So a prompt has the state of those who take part, and of
+//! others whom the lines name only whether they are dead, which every NPC that hears of them is told anyway. A value
+//! that another dialogue has changed is left out: the pass would rest on turns that no rewind of its own dialogue takes
+//! back, or take what was true before them for true.
 
 use std::collections::BTreeSet;
 
@@ -61,8 +61,8 @@ impl DialogueChanges {
         sentences.collect()
     }
 
-    /// Returns the characters for a prompt. `present` is the state of the world with the changes of all dialogues. `since` of a
-    /// character is the turn by which it had its status.
+    /// Returns the characters for a prompt. `present` is the state of the world with the changes of all dialogues.
+    /// `since` of a character is the turn by which it had its status.
     pub(super) fn state_values(
         &self,
         said: &JobInput,
@@ -109,8 +109,8 @@ impl DialogueChanges {
             .collect()
     }
 
-    /// Returns the places and items of those who do not take part, as far as no line and nobody who takes part has them. The
-    /// pass has not read them, so no insight may tell them.
+    /// Returns the places and items of those who do not take part, as far as no line and nobody who takes part has
+    /// them. The pass has not read them, so no insight may tell them.
     pub(super) fn hidden_values(
         said: &JobInput,
         cast: &[(SceneMember, Option<Npc>)],
@@ -162,8 +162,8 @@ struct ShownCharacter<'a> {
     items: Vec<String>,
 }
 
-/// Returns the values that are the same at present. Of the items all or none: a list without some of them would be read as the
-/// whole.
+/// Returns the values that are the same at present. Of the items all or none: a list without some of them would be read
+/// as the whole.
 fn unchanged<'a>(character: &'a Character, present: &Character) -> ShownCharacter<'a> {
     let items = character.items.iter().map(|(item, count)| match count {
         1 => attribute_text(item),

@@ -22,8 +22,8 @@ use colloquy_memory::{
 pub struct DialogueCuration {
     /// The last pass that stands.
     pub last_pass: Option<CurationPass>,
-    /// Findings that stand, oldest first: those that wait for a decision, those with a person's decision, and the newest
-    /// others.
+    /// Findings that stand, oldest first: those that wait for a decision, those with a person's decision, and the
+    /// newest others.
     pub findings: Vec<Finding>,
 }
 
@@ -121,7 +121,8 @@ pub struct PersonDecision<'a> {
 }
 
 /// Curation. The last turn that a pass read is its cause. A rewind of this turn takes the pass back, with its findings,
-/// decisions and insights, and they stand again with the turn. Decisions of persons are edits, which no rewind takes back.
+/// decisions and insights, and they stand again with the turn. Decisions of persons are edits, which no rewind takes
+/// back.
 #[async_trait]
 pub trait CurationStore: Send + Sync {
     /// Returns the last pass of a dialogue, and at most `limit` of its findings.
@@ -131,8 +132,8 @@ pub trait CurationStore: Send + Sync {
         dialogue: DialogueId,
         limit: u32,
     ) -> StoreResult<DialogueCuration>;
-    /// Returns what other sessions of the dialogue's player with the same NPCs have left, up to `until`. `last_pass` is the
-    /// time of the dialogue's own last pass. Nothing for an NPC conversation.
+    /// Returns what other sessions of the dialogue's player with the same NPCs have left, up to `until`. `last_pass` is
+    /// the time of the dialogue's own last pass. Nothing for an NPC conversation.
     async fn load_carried_curation(
         &self,
         scope: &TenantScope,
@@ -150,17 +151,17 @@ pub trait CurationStore: Send + Sync {
     /// Returns the facts that a pass compares with its turns.
     ///
     /// - Learned facts: those of the dialogue's standing turns up to the last one of the pass. Of the ends of a fact, those
-    ///   count that turns of the dialogue or people caused, and requests to forget. Turns of other dialogues count for
-    ///   nothing else: a rewind there would take them back.
+    /// count that turns of the dialogue or people caused, and requests to forget. Turns of other dialogues count for
+    /// nothing else: a rewind there would take them back.
     /// - Authored facts: those without locks that were valid at [`PassFactQuery::said_at`].
     async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts>;
-    /// Stores a pass with its findings, decisions and insights, and ends the job. Returns `false` if the fence is closed, or if a
-    /// standing pass has read a turn of the new pass. The job then ends without another write.
+    /// Stores a pass with its findings, decisions and insights, and ends the job. Returns `false` if the fence is
+    /// closed, or if a standing pass has read a turn of the new pass. The job then ends without another write.
     ///
     /// A decision is not stored if a person, or another pass, has decided meanwhile.
     async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool>;
-    /// Queues a pass up to the last turn of a dialogue, as job `job`. Returns `false` without such a turn, or if its job
-    /// is pending or dead.
+    /// Queues a pass up to the last turn of a dialogue, as job `job`. Returns `false` without such a turn, or if its
+    /// job is pending or dead.
     async fn queue_pass(
         &self,
         scope: &TenantScope,

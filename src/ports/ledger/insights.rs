@@ -20,15 +20,15 @@ pub struct InsightFilter<'a> {
     pub player: Option<&'a PlayerId>,
 }
 
-/// Insights. A curation pass writes them ([`PassCommit`](super::curation::PassCommit)), and a rewind of their cause takes
-/// them back. The methods return the insights that count: of a dialogue's about an entity on a day the newest, without those
-/// in whose place a later one stands, and of an NPC's with a player, or from NPC conversations, the newest
-/// [`MAX_INSIGHTS`](colloquy_memory::insight::MAX_INSIGHTS). No write removes the others, so a rewind brings them back. An
-/// insight that stands in the place of another counts while the turns of both stand.
+/// Insights. A curation pass writes them ([`PassCommit`](super::curation::PassCommit)), and a rewind of their cause
+/// takes them back. The methods return the insights that count: of a dialogue's about an entity on a day the newest,
+/// without those in whose place a later one stands, and of an NPC's with a player, or from NPC conversations, the
+/// newest [`MAX_INSIGHTS`](colloquy_memory::insight::MAX_INSIGHTS). No write removes the others, so a rewind brings
+/// them back. An insight that stands in the place of another counts while the turns of both stand.
 #[async_trait]
 pub trait InsightStore: Send + Sync {
-    /// Returns the insights of an NPC from sessions with the player, and from NPC conversations, newest first. One with an
-    /// empty text tells that older ones about the entity do not hold.
+    /// Returns the insights of an NPC from sessions with the player, and from NPC conversations, newest first. One with
+    /// an empty text tells that older ones about the entity do not hold.
     async fn load_insights(
         &self,
         scope: &TenantScope,
@@ -36,9 +36,9 @@ pub trait InsightStore: Send + Sync {
         npc: &NpcId,
         player: Option<&PlayerId>,
     ) -> StoreResult<Vec<Insight>>;
-    /// Returns the insights that a pass over a dialogue is shown, up to a time (inclusive), newest first: those of a player
-    /// and an NPC from all their sessions, or those of the dialogue alone if it has several NPCs or no player. They are the
-    /// rows of the first NPC.
+    /// Returns the insights that a pass over a dialogue is shown, up to a time (inclusive), newest first: those of a
+    /// player and an NPC from all their sessions, or those of the dialogue alone if it has several NPCs or no player.
+    /// They are the rows of the first NPC.
     async fn load_earlier_insights(
         &self,
         scope: &TenantScope,
@@ -55,8 +55,8 @@ pub trait InsightStore: Send + Sync {
         filter: InsightFilter<'_>,
         page: &PageRequest,
     ) -> StoreResult<Page<Insight>>;
-    /// Deletes an insight for good, with the older ones that it replaced, and stores the audit row. Returns `false` if the
-    /// NPC has no such insight.
+    /// Deletes an insight for good, with the older ones that it replaced, and stores the audit row. Returns `false` if
+    /// the NPC has no such insight.
     async fn delete_insight(
         &self,
         scope: &TenantScope,

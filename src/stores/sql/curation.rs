@@ -130,8 +130,8 @@ const INSERT_PASS: &str = "INSERT INTO curation_passes
 const INSERT_FINDING: &str = "INSERT INTO curation_findings
         (tenant, id, world, dialogue, kind, text, turns, cause_kind, cause_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'turn', $8, $9)";
-/// Selecting from the findings excludes those of other worlds and tenants. The caller names only findings that the pass was
-/// shown: those of the dialogue, and of the player's other sessions.
+/// Selecting from the findings excludes those of other worlds and tenants. The caller names only findings that the pass
+/// was shown: those of the dialogue, and of the player's other sessions.
 const INSERT_MODEL_DECISION: &str =
     "INSERT INTO curation_decisions (tenant, finding, decision, reason, cause_kind, cause_id, at)
     SELECT f.tenant, f.id, $4, $5, 'turn', $6, $7 FROM curation_findings f

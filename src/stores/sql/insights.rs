@@ -36,8 +36,8 @@ macro_rules! insight_columns {
         "id, world, npc, player, dialogue, number, entity, day, text, turns, rests_on, locked_by, at"
     };
 }
-/// True if the insight counts: no newer one of the dialogue and the day is about the entity, none stands in its place, and
-/// the turns of the one in whose place it stands have not been taken back.
+/// True if the insight counts: no newer one of the dialogue and the day is about the entity, none stands in its place,
+/// and the turns of the one in whose place it stands have not been taken back.
 macro_rules! is_counted {
     ($of:literal, $rests_on:literal) => {
         concat!(
@@ -132,8 +132,8 @@ const INSERT_INSIGHT: &str = "INSERT INTO insights
         (tenant, id, world, npc, player, dialogue, number, entity, entity_key, day, text, turns, replaces, rests_on, locked_by,
          cause_kind, cause_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 'turn', $16, $17)";
-/// Lifts an insight, and those that it replaced. No rewind reinstates a row that an edit has lifted. The rows stay without
-/// their texts, as cursors of lists.
+/// Lifts an insight, and those that it replaced. No rewind reinstates a row that an edit has lifted. The rows stay
+/// without their texts, as cursors of lists.
 const DELETE_INSIGHT: &str = concat!(
     "UPDATE insights SET lifted_at = $5, lifted_by = $6, text = ''
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND lifted_at IS NULL AND EXISTS (

@@ -12,7 +12,8 @@ use colloquy_memory::fact::{Fact, InvalidReason};
 pub struct RemovedStatement {
     pub fact: FactId,
     pub content: String,
-    /// The requests to forget that ended the fact, in the extraction's words. A request may name what the fact does not.
+    /// The requests to forget that ended the fact, in the extraction's words. A request may name what the fact does
+    /// not.
     pub requests: Vec<String>,
     pub at: DateTime<Utc>,
     /// The sentence that holds instead. `None`: no sentence does.

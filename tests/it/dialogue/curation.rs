@@ -562,17 +562,20 @@ fn pass_reads_events_notes_and_the_ends_of_cut_lines() {
         stage
             .llm
             .queue_text(Task::Reply, format!("Hear that?\n```state\n{block}\n```"));
-        talk.say_line("What was that?").await;
-        stage.clock.advance(Duration::from_secs(1));
-        talk.rewind(1, Some(4)).await;
-        let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
-        assert!(prompt.contains("Hear\u{2014}</npc>"), "{prompt}");
-
-        stage
-            .llm
-            .queue_text(Task::Reply, format!("Hear that?\n```state\n{block}\n```"));
         let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
         let happened = "<happened>The bell of Harrow broke.</happened>\n<happened>The player limps.</happened>";
         assert!(prompt.contains(happened), "{prompt}");
+
+        let mut cut = stage.session("p2").await;
+        stage.llm.queue_text(Task::Reply, "Hear that?");
+        cut.say_line("What was that?").await;
+        cut.rewind(1, Some(4)).await;
+        stage.queue_step(&[], &[append("One.")], true);
+        let (curation, now) = (&stage.services.ledger.curation, stage.clock.now());
+        let (id, job) = (cut.open.dialogue.id, stage.services.ids.next_id());
+        assert!(curation.queue_pass(&stage.scope, id, job, now).await.unwrap());
+        assert_eq!(stage.run_due_curation().await, 1);
+        let prompt = stage.llm.prompts_of(Task::Curation).pop().unwrap();
+        assert!(prompt.contains("Hear\u{2014}</npc>"), "{prompt}");
     });
 }

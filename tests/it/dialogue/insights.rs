@@ -621,56 +621,41 @@ fn insights_of_several_sessions_hold_together_and_are_shown_to_each_pass() {
     });
 }
 
-async fn assert_replacement_stands_while_both_turns_stand(stage: Stage) {
+const MOST: &str = "The player hates bells and likes drums and flutes.";
+
+/// Three sessions: the insights of the second and the third each stand in the place of the one before.
+async fn three_sessions(stage: &Stage) -> [TestDialogue<'_>; 3] {
     let mut first = stage.session("p1").await;
     say(&mut first, "I hate bells.").await;
-    stage
-        .run_pass(first.open.dialogue.id, &[insight("player", "The player hates bells.")])
-        .await;
+    let bells = insight("player", "The player hates bells.");
+    stage.run_pass(first.open.dialogue.id, &[bells]).await;
     let mut second = stage.session("p1").await;
     say(&mut second, "Drums are fine, bells are not.").await;
     let more = insight_about("I1", "The player hates bells and likes drums.", &[1]);
     stage.run_pass(second.open.dialogue.id, &[more]).await;
     let mut third = stage.session("p1").await;
     say(&mut third, "And flutes.").await;
-    let most = insight_about("i1", "The player hates bells and likes drums and flutes.", &[1]);
-    stage
-        .run_pass(third.open.dialogue.id, &[most, insight_about("I7", "Nothing.", &[])])
-        .await;
-    assert_eq!(
-        stage.insight_texts().await,
-        ["The player hates bells and likes drums and flutes."]
-    );
+    let unknown = insight_about("I7", "Nothing.", &[]);
+    let pass = [insight_about("i1", MOST, &[1]), unknown];
+    stage.run_pass(third.open.dialogue.id, &pass).await;
+    [first, second, third]
+}
 
+async fn assert_replacement_stands_while_all_turns_stand(stage: Stage) {
+    let [mut first, _, mut third] = three_sessions(&stage).await;
     third.rewind(0, None).await;
     assert_eq!(stage.insight_texts().await, ["The player hates bells and likes drums."]);
-    third.rewind(1, None).await;
-    // What rests on the first session falls with it, and comes back with it.
     first.rewind(0, None).await;
-    assert!(stage.insight_texts().await.is_empty());
-    first.rewind(1, None).await;
-    assert_eq!(
-        stage.insight_texts().await,
-        ["The player hates bells and likes drums and flutes."]
+    assert!(
+        stage.insight_texts().await.is_empty(),
+        "what rests on the first falls with it"
     );
-    second.rewind(0, None).await;
-    assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
-    second.rewind(1, None).await;
-
-    // An edit is for good: the older ones do not come back.
-    let (last, edit) = (stage.insights().await.remove(0), stage.edit("insight.delete"));
-    let store = &stage.services.ledger.insights;
-    let deleted = store
-        .delete_insight(&stage.scope, &stage.world.id, &stage.npc.id, last.id, &edit)
-        .await;
-    assert!(deleted.unwrap());
-    assert!(stage.insight_texts().await.is_empty());
 }
 
 #[test]
-fn insight_in_the_place_of_another_stands_while_both_turns_stand() {
+fn insight_in_the_place_of_another_stands_while_all_turns_stand() {
     run(async {
-        Box::pin(assert_replacement_stands_while_both_turns_stand(
+        Box::pin(assert_replacement_stands_while_all_turns_stand(
             stage_with(|_| {}).await,
         ))
         .await;
@@ -678,10 +663,31 @@ fn insight_in_the_place_of_another_stands_while_both_turns_stand() {
 }
 
 #[test]
-fn insight_in_the_place_of_another_stands_while_both_turns_stand_on_postgres() {
+fn insight_in_the_place_of_another_stands_while_all_turns_stand_on_postgres() {
     run(async {
         let stage = Stage::prepare_on_postgres(|_| {}, WorldSettings::default()).await;
-        Box::pin(assert_replacement_stands_while_both_turns_stand(stage)).await;
+        Box::pin(assert_replacement_stands_while_all_turns_stand(stage)).await;
+    });
+}
+
+#[test]
+fn insight_that_was_replaced_holds_again_and_an_edit_is_for_good() {
+    run(async {
+        let stage = stage_with(|_| {}).await;
+        let [_, mut second, _] = three_sessions(&stage).await;
+        second.rewind(0, None).await;
+        assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
+
+        let stage = stage_with(|_| {}).await;
+        let _sessions = three_sessions(&stage).await;
+        assert_eq!(stage.insight_texts().await, [MOST]);
+        let (last, edit) = (stage.insights().await.remove(0), stage.edit("insight.delete"));
+        let store = &stage.services.ledger.insights;
+        let deleted = store
+            .delete_insight(&stage.scope, &stage.world.id, &stage.npc.id, last.id, &edit)
+            .await;
+        assert!(deleted.unwrap());
+        assert!(stage.insight_texts().await.is_empty());
     });
 }
 

@@ -192,7 +192,7 @@ fn self_fact_that_rests_on_a_locked_past_is_not_shared() {
             content: "My brother Anselm fell into the dry well.".to_owned(),
             keywords: vec!["brother".to_owned()],
             synonyms: vec![],
-            required_progress: Progress::new(0).unwrap(),
+            required_progress: Progress::new(1).unwrap(),
             when: vec![],
             tell: None,
             version: 0,
@@ -203,6 +203,10 @@ fn self_fact_that_rests_on_a_locked_past_is_not_shared() {
             .await
             .unwrap();
         stage.npc.has_scenarios = true;
+        let (player, to) = ("rowan".parse().unwrap(), Progress::new(1).unwrap());
+        let (of, edit) = ((&stage.world, &stage.npc), stage.edit("progress.put"));
+        let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
+        assert!(set.unwrap());
         let mut talk = stage.session("rowan").await;
         stage.llm.queue_text(Task::Intent, "scenario");
         talk.say_and_learn(

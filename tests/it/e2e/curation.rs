@@ -56,7 +56,7 @@ async fn say_stretch(backend: &RestClient, session: &str, number: usize) {
 #[test]
 fn contradictions_of_a_long_session_are_found_decided_once_and_taken_back() {
     run(async {
-        let server = fresh(&[]).start();
+        let server = fresh(&[("COLLOQUY__CURATION__PLAYER_PASSES_PER_HOUR", "0")]).start();
         let backend = server.backend();
         let session = open_session(&backend).await;
         // The decisions that findings ever had, other than `open`.

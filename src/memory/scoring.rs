@@ -68,6 +68,10 @@ impl RecallWeights {
 
     /// How far recency counts for a fact, in [0, 1].
     fn share_of_recency(&self, relevance: f64, keyword: f64) -> f64 {
+        // These weights order by age alone.
+        if self.relevance + self.keyword <= 0.0 {
+            return 1.0;
+        }
         (self.matter_of(relevance, keyword) / MATTER_FOR_RECENCY).min(1.0)
     }
 }
@@ -277,6 +281,30 @@ mod tests {
         // A line that names a time.
         let (within, far) = (FactAge::FromNamedTime(0.0), FactAge::FromNamedTime(60.0));
         assert!(of(0.84, within) > of(0.86, far) && of(0.86, far) > of(0.78, within));
+    }
+
+    #[test]
+    fn weights_of_recency_alone_order_by_age() {
+        let alone = RecallWeights {
+            recency: 1.0,
+            importance: 0.0,
+            relevance: 0.0,
+            keyword: 0.0,
+        };
+        let of = |cosine, days| {
+            let age = FactAge::Days(days);
+            score_fact(
+                &alone,
+                &Calibration::IDENTITY,
+                cosine,
+                0.0,
+                Importance::DEFAULT,
+                age,
+                0.01,
+            )
+            .total
+        };
+        assert!(of(0.1, 1.0) > of(0.9, 2.0));
     }
 
     #[test]

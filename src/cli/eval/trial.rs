@@ -520,8 +520,8 @@ mod tests {
         let facts = |at: usize| asked[at].total.iter().map(|ranked| ranked.fact).collect::<Vec<_>>();
         assert_eq!(facts(0), [0, 1], "the newer fact is not known yet");
         assert_eq!((facts(1)[0], facts(2)[0]), (2, 1));
-        // Recency orders what is near in meaning.
-        assert_eq!(asked[2].factors[0][0], 1);
+        // The newest fact is first for every question.
+        assert_eq!(asked[2].factors[0], [2, 1, 0]);
         assert!(asked[2].shown.contains(&1), "{:?}", asked[2].shown);
         assert!(
             asked

@@ -314,7 +314,7 @@ sqlite_plan_tests! {
             assert_searches(DELETE_OLD_NPC_USAGE, &["npc_usage_of_day (tenant=? AND day=?)", "npc_usage_of_day (tenant=?)"]).await;
             assert_searches(USAGE_OF_DAY, &["model_usage_of_day (day=?)"]).await;
             assert_searches(COUNT_SESSIONS_OF_PLAYER, &["dialogues_of_player (tenant=? AND player=?)"]).await;
-            assert_searches(USAGE_OF_PLAYER, &["(tenant=? AND player=? AND day=?)"]).await;
+            assert_searches(USAGE_OF_PLAYER, &["player_usage_of_day (tenant=? AND day=? AND player=?)"]).await;
             assert_searches(DELETE_OLD_PLAYER_USAGE, &["player_usage_of_day (tenant=? AND day=?)", "player_usage_of_day (tenant=?)"]).await;
             let turns = plan(COUNT_TURNS_OF_PLAYER).await;
             assert!(turns.contains("turns_standing (tenant=? AND dialogue=?)") && turns.contains("turns_unsaid_of_dialogue"), "{turns}");

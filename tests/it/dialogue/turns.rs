@@ -326,15 +326,18 @@ fn state_extraction_does_not_depend_on_a_cut() {
         );
 
         // For a whole reply, the presence of a block is known.
-        for (reply, reads) in [
-            ("Here it is.", 0),
-            ("Here it is.\n```state\n{\"mood\": \"calm\"}\n```", 1),
+        for (reply, heard, reads) in [
+            ("Here it is. Take it.", 12, 0),
+            ("Here it is. Take it.\n```state\n{\"mood\": \"calm\"}\n```", 12, 1),
+            // Half a sentence tells of no completed act.
+            ("Here it is. Take it.\n```state\n{\"mood\": \"calm\"}\n```", 4, 0),
         ] {
             let mut talk = stage.session("p1").await;
             stage.llm.queue_text(Task::Reply, reply);
             talk.say_line(line).await;
-            talk.rewind(1, Some(4)).await;
-            let (now, jobs) = (stage.clock.now(), &stage.services.ledger.jobs);
+            talk.rewind(1, Some(heard)).await;
+            let hold = stage.services.settings.turn.cut_hold();
+            let (now, jobs) = (stage.clock.now() + hold, &stage.services.ledger.jobs);
             let until = now + std::time::Duration::from_mins(1);
             let leased = jobs
                 .lease_due_jobs(&stage.scope, stage.services.ids.next_id(), now, until, 99)
@@ -342,7 +345,7 @@ fn state_extraction_does_not_depend_on_a_cut() {
                 .unwrap();
             let of_it = leased.iter().filter(|job| job.dialogue == talk.open.dialogue.id);
             let count = of_it.filter(|job| job.kind == JobKind::ExtractState).count();
-            assert_eq!(count, reads, "{reply}");
+            assert_eq!(count, reads, "{heard} characters of {reply}");
         }
     });
 }

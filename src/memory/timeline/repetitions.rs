@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 
 use super::{DecidedEnd, JudgeAnswer, TimelineReplay, wording_at};
 use crate::{
-    aliases::NameAliases,
+    aliases::{self, NameAliases},
     fact::{InvalidReason, Statement},
-    party,
+    keywords, party,
     reconcile::Relation,
 };
 use colloquy_core::ids::{FactId, TurnId};
@@ -64,9 +64,18 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             return None;
         }
         let keys = names.keys_of(&statement.subject);
-        let gist = names.sentence_key_for(&statement.subject, &statement.content);
+        // Two sentences that name a person differ in the name alone.
+        let is_naming = aliases::is_naming_predicate(&statement.predicate);
+        let gist_of = |subject: &str, content: &str| {
+            if is_naming {
+                keywords::sentence_key(content)
+            } else {
+                names.sentence_key_for(subject, content)
+            }
+        };
+        let gist = gist_of(&statement.subject, &statement.content);
         let same = |subject: &str, content: &str| {
-            keys.contains(&party::subject_key(subject)) && names.sentence_key_for(subject, content) == gist
+            keys.contains(&party::subject_key(subject)) && gist_of(subject, content) == gist
         };
         let said = |fact: &FactId| {
             let known = self.at.get(fact).map(|place| self.facts[*place].known);

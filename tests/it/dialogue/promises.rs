@@ -49,14 +49,14 @@ fn dated_promise_of_the_npc_replaces_the_vaguer_one_whatever_the_judge_says() {
             stage.llm.queue_text(Task::Judge, verdicts(verdict));
             talk.say_and_learn("Name a day.", &of(dated)).await;
             assert_eq!(stage.valid_contents().await, [dated], "{verdict}");
-            talk.say_line("So when do we sail?").await;
+            talk.say_and_learn("So when do we sail?", &json!([])).await;
             let prompt = last_prompt(&stage, Task::Reply);
             assert!(prompt.contains(shown) && !prompt.contains(vague), "{prompt}");
             // The judge may call a vaguer repetition the same, and the day stays.
             stage.llm.queue_text(Task::Judge, verdicts("same"));
             let repeated = "Mira will take the player to Morrow.";
             talk.say_and_learn("You will?", &of(repeated)).await;
-            talk.say_line("And the day was?").await;
+            talk.say_and_learn("And the day was?", &json!([])).await;
             let prompt = last_prompt(&stage, Task::Reply);
             assert!(prompt.contains(shown) && !prompt.contains(repeated), "{prompt}");
         }
@@ -76,7 +76,7 @@ fn duty_is_shown_until_it_is_done_and_a_claim_is_no_promise() {
         ]);
         talk.say_and_learn("You promised me your boat. When is the book due?", &facts)
             .await;
-        talk.say_line("Well then.").await;
+        talk.say_and_learn("Well then.", &json!([])).await;
         let prompt = last_prompt(&stage, Task::Reply);
         assert!(prompt.contains("[What you told the player to do]"), "{prompt}");
         assert!(!prompt.contains("[Open promises and goals]"), "{prompt}");
@@ -102,14 +102,14 @@ fn ended_promise_is_shown_with_its_end_until_that_is_unsaid() {
             InvalidReason::Fulfilled
         );
         let shown = format!("[Promises and goals that are over]\n- [earlier today, kept] The player says: {promise}");
-        talk.say_line("Did I keep my word?").await;
+        talk.say_and_learn("Did I keep my word?", &json!([])).await;
         let prompt = last_prompt(&stage, Task::Reply);
         assert!(prompt.contains(&shown), "{prompt}");
         // The same promise made again is another promise.
         talk.say_and_learn("I will bring you salt again.", &facts).await;
         assert_eq!(stage.valid_contents().await, [promise]);
         talk.rewind(1, None).await;
-        talk.say_line("Where was I?").await;
+        talk.say_and_learn("Where was I?", &json!([])).await;
         let prompt = last_prompt(&stage, Task::Reply);
         assert!(
             !prompt.contains("that are over") && prompt.contains("[Open promises and goals]"),
@@ -149,7 +149,7 @@ fn all_names_of_a_player_stand_and_no_judge_compares_them() {
             &json!([wrong, name("be named", "Ada Marrable", corrected)]),
         )
         .await;
-        talk.say_line("So?").await;
+        talk.say_and_learn("So?", &json!([])).await;
         let block = format!("[Who this is]\n- The player says: {corrected}\n- The player says: {nick}\n");
         let prompt = last_prompt(&stage, Task::Reply);
         assert!(prompt.contains(&block), "{prompt}");

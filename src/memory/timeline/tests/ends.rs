@@ -287,3 +287,18 @@ fn names_of_a_player_stand_beside_each_other() {
         .names(3, 3, "player:p7", "Ida Marrable");
     assert_eq!(told.ends(), [(3, Duplicate, Some(1))], "the first name stays first");
 }
+
+#[test]
+fn second_name_is_no_echo_of_the_first() {
+    let named = |told: TimelineCase, id: u128, name: &'static str| {
+        told.with(id, |known| {
+            known.fact.statement.content = format!("The player is named {name}")
+        })
+    };
+    let told = TimelineCase::since(0)
+        .names(1, 1, "player:p7", "Ida Marrable")
+        .names(2, 2, "player:p7", "Wren")
+        .brought(2, &[], &[1]);
+    let told = named(named(told, 1, "Ida Marrable"), 2, "Wren");
+    assert_eq!(told.ends(), []);
+}

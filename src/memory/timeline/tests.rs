@@ -31,7 +31,6 @@ fn second(n: i64) -> DateTime<Utc> {
 fn turn(n: i64) -> TurnId {
     TurnId::from_u128(u128::try_from(n).expect("a number"))
 }
-
 fn fact(n: u128) -> FactId {
     FactId::from_u128(n)
 }

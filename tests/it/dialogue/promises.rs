@@ -109,7 +109,8 @@ fn ended_promise_is_shown_with_its_end_until_that_is_unsaid() {
         talk.say_and_learn("I will bring you salt again.", &facts).await;
         assert_eq!(stage.valid_contents().await, [promise]);
         talk.rewind(1, None).await;
-        talk.say_and_learn("Where was I?", &json!([])).await;
+        let mut again = stage.session("p1").await;
+        again.say_line("Where was I?").await;
         let prompt = last_prompt(&stage, Task::Reply);
         assert!(
             !prompt.contains("that are over") && prompt.contains("[Open promises and goals]"),

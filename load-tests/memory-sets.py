@@ -74,6 +74,8 @@ def precision(folder):
         relevant = case["expect"].get("relevantBeliefs", {})
         if len(case["scope"]) != 1 or memory not in scopes or "shouldOnlyInclude" not in relevant:
             continue
+        if not case["query"].strip():
+            continue
         wanted = set(relevant["shouldOnlyInclude"])
         for part in ("pinnedFacts", "openQuestions"):
             wanted.update(case["expect"].get(part, {}).get("mustInclude", []))

@@ -14,10 +14,10 @@ use crate::{
     Services, game_time::WorldDays, jobs::JobInput, npc_conversation::SceneMember, prompt::escape_untrusted, redaction,
     turn::gather::MAX_STANDING_FACTS,
 };
-use colloquy_core::scope::TenantScope;
+use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_memory::{
     authored::Npc,
-    curation::Finding,
+    curation::{CurationPass, Finding},
     insight::{EarlierInsight, Insight},
     turn::Turn,
 };
@@ -73,12 +73,27 @@ impl CarriedMaterial {
             passes,
             turns,
         } = carried;
+        let is_forgotten = |dialogue: DialogueId, turn: u32| {
+            let mut sources = removed.iter().filter(|removed| removed.correction.is_none());
+            sources.any(|removed| removed.source == Some((dialogue, turn)))
+        };
         let findings = findings.into_iter().filter_map(|finding| {
+            if finding.turns.iter().any(|turn| is_forgotten(finding.dialogue, *turn)) {
+                return None;
+            }
             let text = shown(&finding.text)?;
             Some(Finding { text, ..finding })
         });
-        let lines = passes.iter().flat_map(|pass| pass.memory.lines());
-        let turns = turns.into_iter().map(|turn| Turn {
+        // Notes name no turns, and may tell what was forgotten in any words.
+        let is_whole = |pass: &&CurationPass| {
+            let mut sources = removed.iter().filter(|removed| removed.correction.is_none());
+            sources.all(|removed| removed.source.is_none_or(|(dialogue, _)| dialogue != pass.dialogue))
+        };
+        let lines = passes.iter().filter(is_whole).flat_map(|pass| pass.memory.lines());
+        let turns = turns
+            .into_iter()
+            .filter(|turn| !is_forgotten(turn.dialogue, turn.number));
+        let turns = turns.map(|turn| Turn {
             player_text: shown(&turn.player_text).unwrap_or_default(),
             reply_text: shown(&turn.reply_text).unwrap_or_default(),
             ..turn

@@ -502,8 +502,8 @@ pub trait ReconciliationStore: Send + Sync {
         from: u32,
         to: u32,
     ) -> StoreResult<Vec<String>>;
-    /// Returns the numbers of the dialogue's standing turns that taught a fact which the player asked to forget in one of its
-    /// turns up to `to`.
+    /// Returns the numbers of the dialogue's standing turns up to `to` in which the player asked to forget something, and of
+    /// those that taught a fact which such a request ended.
     async fn list_forgotten_turns(&self, scope: &TenantScope, dialogue: DialogueId, to: u32) -> StoreResult<Vec<u32>>;
     /// Returns the verdicts of the judged pairs among `pairs`.
     async fn load_verdicts(

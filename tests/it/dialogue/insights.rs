@@ -767,7 +767,7 @@ fn pass_sees_neither_the_words_of_a_request_to_forget_nor_the_turn_that_taught_t
             "{prompt}"
         );
         assert!(prompt.contains("<player>…</player>"), "{prompt}");
-        assert!(prompt.contains("<player>The bells are loud. …</player>"), "{prompt}");
+        assert_eq!(prompt.matches("<player>…</player>").count(), 2, "{prompt}");
         assert!(!prompt.contains("climb"), "{prompt}");
     });
 }

@@ -125,13 +125,16 @@ const ASKED_TO_FORGET: &str = "SELECT e.forget FROM turns t CROSS JOIN extractio
       AND e.tenant = $1 AND e.turn = t.id AND e.forget <> '[]'
     ORDER BY t.number, e.audience";
 
-const FORGOTTEN_TURNS: &str = "SELECT DISTINCT t.number
+const FORGOTTEN_TURNS: &str = "SELECT t.number
     FROM turns t CROSS JOIN facts f CROSS JOIN invalidations i CROSS JOIN turns c
     WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3
       AND f.tenant = $1 AND f.cause_id = t.id AND f.cause_kind = 'turn'
       AND i.tenant = $1 AND i.fact = f.id AND i.lifted_at IS NULL AND i.reason = 'forgotten' AND i.cause_kind = 'turn'
       AND c.tenant = $1 AND c.id = i.cause_id AND c.dialogue = $2 AND c.number <= $3
-    ORDER BY t.number";
+    UNION SELECT t.number FROM turns t CROSS JOIN extractions e
+    WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number <= $3
+      AND e.tenant = $1 AND e.turn = t.id AND e.forget <> '[]'
+    ORDER BY 1";
 
 const MEMORY_POSITION: &str = concat!(
     "SELECT CAST(COALESCE(SUM(memory_seq), 0) AS BIGINT), NOT EXISTS (SELECT 1 FROM outbox WHERE tenant = $1)

@@ -706,7 +706,19 @@ fn insight_is_forgotten_with_the_turn_that_it_rests_on_in_any_words() {
         say(&mut talk, "I like plums.").await;
         let shame = json!({ "about": "", "entity": "player", "text": "One should let them sit down.", "turns": [1] });
         let plums = json!({ "about": "", "entity": "plums", "text": "Plums please the player.", "turns": [2, 99] });
-        stage.run_pass(id, &[shame, plums]).await;
+        let answer = json!({
+            "findings": [], "edits": [{ "edit": "append", "text": "They need a chair.", "by": "" }],
+            "insights": [shame, plums], "done": true,
+        });
+        stage.llm.queue_text(Task::Curation, answer.to_string());
+        let (curation, job) = (&stage.services.ledger.curation, stage.services.ids.next_id());
+        assert!(
+            curation
+                .queue_pass(&stage.scope, id, job, stage.clock.now())
+                .await
+                .unwrap()
+        );
+        assert_eq!(stage.run_due_passes().await, 1);
         let turns: Vec<Vec<u32>> = stage
             .insights()
             .await

@@ -747,6 +747,7 @@ fn insight_is_forgotten_with_the_turn_that_it_rests_on_in_any_words() {
             !prompt.contains("sit down") && prompt.contains("Plums please"),
             "{prompt}"
         );
+        assert!(!prompt.contains("a chair"), "the notes of that session: {prompt}");
 
         talk.rewind(2, None).await;
         let mut last = stage.session("p1").await;

@@ -548,7 +548,8 @@ fn world_sets_its_memory_weights() {
         let candidate = talk.trace(2).await.candidates.remove(0);
         let score = candidate.score;
         assert!(score.keyword > 0.0 && score.relevance > 0.0, "{score:?}");
-        let rag = 0.7 * score.relevance + 0.2 * score.recency + 0.1 * score.importance;
+        let matter = 0.60 * score.relevance + 0.25 * score.keyword;
+        let rag = matter + 0.10 * score.recency + 0.05 * score.importance;
         assert!((score.total - rag).abs() < 1e-9, "{score:?}");
     });
 }

@@ -477,7 +477,13 @@ fn continued_reply_has_the_locks_of_its_beginning() {
             .llm
             .queue_answer(Task::Reply, QueuedAnswer::Silent(begins.to_vec()));
         let unfinished = cut_and_resume(&mut talk, ASKS, 3, None).await;
-        // The prompt for the rest has nothing of the past.
+        // The prompt for the rest has nothing of the past: the line names no scenario any more.
+        let mut unnamed = well_scenario(&stage, TELLS, 0);
+        unnamed.keywords.clear();
+        assert_eq!(
+            put_scenario(&stage, &unnamed, Some(1)).await,
+            Ok(PutOutcome::Updated { version: 2 })
+        );
         stage.llm.queue_text(Task::Intent, "chat");
         stage.llm.queue_answer(Task::Reply, streamed_answer(&["children."]));
         let drowned = statement_of_npc("Anselm drowned when he and Mira were children.");

@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::fresh;
-use crate::support::{RestClient, eventually, run};
+use crate::support::{RestClient, run};
 
 /// An NPC and what a player tells it, in its language.
 struct Talk {
@@ -166,25 +166,5 @@ fn sentence_corrected_in_place_and_removed_fact_leave_no_words_until_they_are_re
         reword(content).await;
         let shown = prompt(&backend, &session, asked).await;
         assert!(shown.contains(content) && !shown.contains("porter"), "{shown}");
-    });
-}
-
-#[test]
-fn authored_fact_against_a_players_statement_leaves_its_words_out() {
-    run(async {
-        let server = fresh(&[("COLLOQUY__ACTORS__SWEEP_S", "1")]).start();
-        let backend = server.backend();
-        let session = open_session(&backend, "mira").await;
-        say(&backend, &session, "I live in Oakford.").await;
-        let authored = json!({"subject": "player", "predicate": "live in", "object": "Greystone",
-            "content": "The player lives in Greystone.", "kind": "personal_info", "private_to": "p1"});
-        backend.post("/v1/worlds/vale/npcs/mira/facts", &authored).await;
-        backend.idle().await;
-        let later = open_session(&backend, "mira").await;
-        eventually("the statements to be compared", || async {
-            let shown = prompt(&backend, &later, "Where do I live?").await;
-            (shown.contains("Greystone") && !shown.contains("Oakford")).then_some(())
-        })
-        .await;
     });
 }

@@ -461,7 +461,13 @@ impl<'s> CanaryWorld<'s> {
         ];
         let digest = json!({ "summary": format!("They spoke of the lantern {summary}."), "importance": 5 });
         stage.llm.queue_text(Task::Summary, digest.to_string());
-        let mut input = talk.turn_input(&format!("Do you know the lantern {line}?")).await;
+        // A line with the keyword of the pasts brings them into the prompt, and locks all that is learned.
+        let topic = if self.rng.random_bool(0.5) {
+            "lantern"
+        } else {
+            "matter of"
+        };
+        let mut input = talk.turn_input(&format!("Do you know the {topic} {line}?")).await;
         input.npc = npc.clone().into();
         // The player's own statement rests on no memory.
         let spoken = [first + 1, first + 2, first + 3, first + 7];

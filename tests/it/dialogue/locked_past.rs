@@ -56,14 +56,18 @@ async fn put_scenario(stage: &Stage, scenario: &Scenario, version: Option<u32>) 
     written.map_err(|error| error.to_string())
 }
 
-/// Prepares a world that shares players' facts, and an NPC with a past open to everyone.
+/// Prepares a world that shares players' facts, and an NPC with a past that is open to p1 and p2. A past without
+/// conditions would lock nothing.
 async fn prepare_past() -> Stage {
     prepare_past_on(Stage::prepare_with(|_| {}, shared_world_settings()).await).await
 }
 
 async fn prepare_past_on(mut stage: Stage) -> Stage {
-    let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 0), None).await;
+    let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 1), None).await;
     assert_eq!(written, Ok(PutOutcome::Created));
+    for player in ["p1", "p2"] {
+        set_progress(&stage, player, 1).await;
+    }
     stage.npc.has_scenarios = true;
     stage
 }

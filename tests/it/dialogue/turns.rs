@@ -505,7 +505,7 @@ fn summaries_are_stored_when_due_and_trim_the_buffer() {
         );
         let committed = talk.say_line("and on").await;
         assert_eq!(committed.checkpoint.summarised_through, 10);
-        assert_eq!(committed.checkpoint.buffer_from, 3);
+        assert_eq!(committed.checkpoint.buffer_from, 5);
         assert!(committed.jobs.iter().all(|job| job.kind != JobKind::Summarise));
         assert!(
             stage

@@ -140,7 +140,8 @@ async fn author_pasts(stage: &mut Stage, locks: LockSetup) -> (Vec<Npc>, Vec<Can
                 id: format!("past-{required}").parse().unwrap(),
                 title: format!("The lantern of {word}"),
                 content: format!("There was a lantern, and {word} was in it."),
-                keywords: vec!["lantern".to_owned()],
+                // No line has the keyword. A line with the keyword brings a past into each prompt, and locks all facts.
+                keywords: vec!["shipwreck".to_owned()],
                 synonyms: vec![],
                 required_progress: Progress::new(kept).unwrap(),
                 when: vec![],
@@ -461,13 +462,7 @@ impl<'s> CanaryWorld<'s> {
         ];
         let digest = json!({ "summary": format!("They spoke of the lantern {summary}."), "importance": 5 });
         stage.llm.queue_text(Task::Summary, digest.to_string());
-        // A line with the keyword of the pasts brings them into the prompt, and locks all that is learned.
-        let topic = if self.rng.random_bool(0.5) {
-            "lantern"
-        } else {
-            "matter of"
-        };
-        let mut input = talk.turn_input(&format!("Do you know the {topic} {line}?")).await;
+        let mut input = talk.turn_input(&format!("Do you know the lantern {line}?")).await;
         input.npc = npc.clone().into();
         // The player's own statement rests on no memory.
         let spoken = [first + 1, first + 2, first + 3, first + 7];

@@ -72,6 +72,12 @@ async fn prepare_past_on(mut stage: Stage) -> Stage {
     stage
 }
 
+/// Takes the condition of the past away.
+async fn open_past_to_everybody(stage: &Stage) {
+    let written = put_scenario(stage, &well_scenario(stage, TELLS, 0), Some(1)).await;
+    assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+}
+
 /// Returns a statement of the NPC, as an extractor writes facts.
 fn statement_of_npc(content: &str) -> Value {
     json!({
@@ -513,6 +519,7 @@ fn continued_reply_has_the_locks_of_its_beginning() {
 fn dialogue_with_unknown_prompt_contents_has_all_locks() {
     run(async {
         let stage = prepare_past().await;
+        open_past_to_everybody(&stage).await;
         let learned = async || {
             let mut talk = stage.session("p1").await;
             stage.llm.queue_text(Task::Intent, "chat");
@@ -528,8 +535,8 @@ fn dialogue_with_unknown_prompt_contents_has_all_locks() {
             facts.map(|fact| fact.locks.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(learned().await, [""; 2], "everybody may hear of her past");
-        let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 2), Some(1)).await;
-        assert_eq!(written, Ok(PutOutcome::Updated { version: 2 }));
+        let written = put_scenario(&stage, &well_scenario(&stage, TELLS, 2), Some(2)).await;
+        assert_eq!(written, Ok(PutOutcome::Updated { version: 3 }));
         assert_eq!(learned().await, ["scenario:mira/well"; 2]);
     });
 }
@@ -538,6 +545,7 @@ fn dialogue_with_unknown_prompt_contents_has_all_locks() {
 fn learned_facts_have_the_locks_of_their_prompt() {
     run(async {
         let stage = prepare_past().await;
+        open_past_to_everybody(&stage).await;
         let mut talk = stage.session("p1").await;
         stage.llm.queue_text(Task::Intent, "scenario");
         let committed = talk.say_line(ASKS).await;
@@ -548,8 +556,8 @@ fn learned_facts_have_the_locks_of_their_prompt() {
         // The scenario is rewritten and locked before the turn's extraction.
         let anew = well_scenario(&stage, "My brother Bertram is a murderer.", 9);
         assert_eq!(
-            put_scenario(&stage, &anew, Some(1)).await,
-            Ok(PutOutcome::Updated { version: 2 })
+            put_scenario(&stage, &anew, Some(2)).await,
+            Ok(PutOutcome::Updated { version: 3 })
         );
         for job in &committed.jobs {
             stage.run_job(job).await.unwrap();

@@ -515,7 +515,7 @@ fn summaries_are_stored_when_due_and_trim_the_buffer() {
                 .unwrap()
                 .contains("They counted lines.")
         );
-        assert_eq!(talk.history.first().unwrap().number, 3);
+        assert_eq!(talk.history.first().unwrap().number, 5);
     });
 }
 

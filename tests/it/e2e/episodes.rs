@@ -12,6 +12,7 @@ use crate::support::{RestClient, run};
 
 const EPISODES: &str = "/v1/worlds/vale/npcs/mira/episodes";
 const HEADING: &str = "[What happened between you and the player]";
+const HEADING_OF_LINE: &str = "[What else happened between you and the player]";
 
 async fn open_session(backend: &RestClient, player: &str) -> String {
     let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": player});
@@ -62,15 +63,23 @@ fn is_used(preview: &Value, stage: &str, part: &str) -> bool {
         .any(|(of, text)| of == stage && text.contains(part))
 }
 
-/// Returns the lines of the section in a prompt.
-fn section(preview: &Value) -> Vec<String> {
-    let messages = preview["messages"].as_array().unwrap();
-    let last = messages.last().unwrap()["content"].as_str().unwrap();
-    let Some((_, rest)) = last.split_once(HEADING) else {
+/// Returns the lines under a heading of a prompt.
+fn lines_under(preview: &Value, heading: &str) -> Vec<String> {
+    let messages = preview["messages"].as_array().unwrap().iter();
+    let mut contents = messages.filter_map(|message| message["content"].as_str());
+    let Some((_, rest)) = contents.find_map(|content| content.split_once(heading)) else {
         return Vec::new();
     };
     let lines = rest.lines().skip(1).take_while(|line| line.starts_with("- "));
     lines.map(str::to_owned).collect()
+}
+
+/// Returns the lines of both sections in a prompt: the newest and the most important, and then what the line brings.
+fn section(preview: &Value) -> Vec<String> {
+    [HEADING, HEADING_OF_LINE]
+        .iter()
+        .flat_map(|heading| lines_under(preview, heading))
+        .collect()
 }
 
 /// A first session: something important, something to ask about, and small talk at its end.
@@ -118,18 +127,22 @@ fn next_session_recalls_the_important_the_recent_and_the_similar() {
 
         let second = open_session(&backend, "p1").await;
         let shown = preview(&backend, &second, "What do you know of my love of grapes?").await;
-        assert!(is_used(&shown, "recent", "how is the mill"), "{shown}");
+        assert!(is_used(&shown, "recent", "likes boats"), "{shown}");
+        assert!(
+            !shown.to_string().contains("how is the mill"),
+            "small talk is not recent: {shown}"
+        );
         assert!(is_used(&shown, "important", "allergic to nuts"), "{shown}");
         assert!(is_used(&shown, "similar", "grapes"), "{shown}");
-        let lines = section(&shown);
+        let lines = lines_under(&shown, HEADING);
         assert!(lines[0].contains("allergic"), "in order of time: {lines:?}");
-        assert!(
-            lines
-                .last()
-                .unwrap()
-                .starts_with("- earlier today | The player: \"And how"),
+        assert_eq!(
+            lines.last().unwrap(),
+            "- earlier today | turn 6 | The player likes boats.",
             "{lines:?}"
         );
+        let of_line = lines_under(&shown, HEADING_OF_LINE);
+        assert!(of_line[0].contains("loves grapes"), "what the line brings: {of_line:?}");
         say_all(&backend, &second, &["Hello again."]).await;
         let trace = backend.get(&format!("/v1/sessions/{second}/turns/1/trace")).await;
         assert!(is_used(&trace, "important", "allergic to nuts"), "{trace}");
@@ -249,14 +262,17 @@ fn episode_of_a_locked_past_is_shown_only_while_it_is_open() {
         mock.apply_settings(&json!({"reply": "He fell.", "intent": "scenario"}))
             .unwrap();
         let first = open_session(&backend, "p1").await;
-        say_all(&backend, &first, &["What happened to your brother?"]).await;
+        let asked = "What happened to your brother?";
+        say_all(&backend, &first, &[asked]).await;
         assert!(last_prompt(&mock).contains("Anselm"));
         assert_eq!(texts(&backend, "p1").await.len(), 1);
         let second = open_session(&backend, "p1").await;
-        let open = preview(&backend, &second, "Hello.").await;
-        assert!(section(&open)[0].contains("your brother"), "{open}");
+        // No fact came of the turn, so only a similar line recalls it.
+        let open = preview(&backend, &second, asked).await;
+        let shown = section(&open);
+        assert!(shown.iter().any(|line| line.contains("your brother")), "{open}");
         put(&backend, progress, &json!({"progress": 0})).await;
-        let locked = preview(&backend, &second, "Hello.").await;
+        let locked = preview(&backend, &second, asked).await;
         assert_eq!(
             (section(&locked), &locked["episodes"]),
             (vec![], &Value::Null),
@@ -272,7 +288,7 @@ fn session_that_ends_early_is_known_in_the_next() {
         mock.apply_settings(&json!({"reply": "Hm."})).unwrap();
         let backend = server.backend();
         let first = open_session(&backend, "p1").await;
-        say_all(&backend, &first, &["I love grapes.", "I like plums.", "Good night."]).await;
+        say_all(&backend, &first, &["I love grapes.", "I like plums.", "I like bread."]).await;
         let (status, _) = backend
             .call(Method::DELETE, &format!("/v1/sessions/{first}"), None)
             .await;

@@ -158,8 +158,8 @@ fn unmentioned_lore_decays_and_a_rewind_takes_mentions_back() {
         for turn in 1..=8 {
             say(&backend, &session, &format!("It is day {turn}.")).await;
         }
-        // Turn 9: nobody has named the keep for eight turns.
-        let about = "What of the nine knights?";
+        // Turn 9: nobody has named the keep for eight turns. The line leads to it, through the forest.
+        let about = "What of the Dark Forest?";
         let shown = preview(&backend, &session, about).await.to_string();
         assert!(!shown.contains("Nine knights hold"), "{shown}");
         say(&backend, &session, "Is the Silver Keep far?").await;

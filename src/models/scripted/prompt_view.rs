@@ -62,8 +62,8 @@ impl ReplyView {
     pub fn from_messages(messages: &[ChatMessage]) -> Self {
         let mut view = Self::default();
         let mut lines = Vec::new();
-        // Remembered facts, and facts from blocks about present circumstances.
-        let mut facts = [Vec::new(), Vec::new()];
+        // Remembered facts, what authors let the NPC know, and facts from blocks about present circumstances.
+        let mut facts = [Vec::new(), Vec::new(), Vec::new()];
         for message in messages {
             match message.role {
                 ChatRole::Assistant => {
@@ -99,7 +99,7 @@ impl ReplyView {
         view
     }
 
-    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<(String, bool)>; 2]) {
+    fn read_blocks(&mut self, text: &str, facts: &mut [Vec<(String, bool)>; 3]) {
         if let Some(found) = EN_SELF.captures(text) {
             self.language = Language::En;
             found["npc"].clone_into(&mut self.npc);
@@ -132,7 +132,7 @@ impl ReplyView {
             };
             match block {
                 Block::Persons => match split_attribution(item) {
-                    (name, true) => facts[1].push((name, true)),
+                    (name, true) => facts[2].push((name, true)),
                     (text, false) => {
                         let is_summary = |what: &str| what.ends_with(", in short") || what.contains("이야기 요약");
                         let summary = text.split_once(": ").filter(|(what, _)| is_summary(what));
@@ -141,12 +141,16 @@ impl ReplyView {
                 },
                 Block::Pinned => self.pinned.push(split_attribution(item)),
                 Block::Summary => self.summaries.push(strip_date(item).to_owned()),
-                Block::OfPlayer => facts[1].push((strip_date(item).to_owned(), true)),
-                Block::Present => facts[1].push(split_attribution(strip_date(item))),
+                Block::OfPlayer => facts[2].push((strip_date(item).to_owned(), true)),
+                Block::Present => facts[2].push(split_attribution(strip_date(item))),
                 // Lists and their instructions are no words of an NPC.
                 Block::World if WAYS_AND_DEATHS.is_match(item) => {}
                 Block::World => self.world_state.push(item.to_owned()),
-                Block::Lore => self.lore.push(split_name(item).1),
+                // Lore has a name in front, and a fact that authors wrote has none.
+                Block::Lore => match item.split_once(": ") {
+                    Some((_, text)) => self.lore.push(text.to_owned()),
+                    None => facts[1].push((item.to_owned(), false)),
+                },
                 Block::Actions => self.actions.push(item.to_owned()),
                 Block::Outcomes => {}
                 Block::Overheard => self.overheard.push(split_name(item)),

@@ -81,11 +81,12 @@ const LIST_PASSES: &str = select_passes!(
     "AND world = $2 AND id < CASE WHEN $3 IS NULL THEN '~' ELSE $3 END AND dialogue = COALESCE($4, dialogue)
         AND lifted_at IS NULL ORDER BY id DESC LIMIT $5"
 );
-/// The newest other sessions of the player `$2` with the NPCs `$4`.
+/// The newest other sessions of the player `$2` with the NPCs `$4`. `|| ''` keeps SQLite from the index of the world's
+/// sessions: those of the player are fewer.
 macro_rules! other_sessions {
     ($rest:literal) => {
         in_subquery!(concat!(
-            "SELECT o.id FROM dialogues o WHERE o.tenant = $1 AND o.player = $2 AND o.world = $3 AND o.npcs = $4
+            "SELECT o.id FROM dialogues o WHERE o.tenant = $1 AND o.player = $2 AND o.world || '' = $3 AND o.npcs = $4
                 AND o.id <> $5 AND o.created_at <= $6 ",
             $rest,
             " ORDER BY o.created_at DESC, o.id DESC LIMIT 20"

@@ -153,11 +153,12 @@ pub(super) async fn find_tellable_past(
     rows.retain(|row| context.all_hold(&row.scenario.when));
     let names = rows.iter().map(|row| &row.scenario);
     let names = names.map(|scenario| (&scenario.title, &scenario.keywords, &scenario.synonyms));
-    let named = find_named(&[&line], names)?;
-    let named: BTreeSet<ScenarioId> = named.into_iter().map(|at| rows[at].scenario.id.clone()).collect();
+    let named_rows = find_named(&[&line], names)?;
+    let named_ids = named_rows.into_iter().map(|index| rows[index].scenario.id.clone());
+    let named_ids: BTreeSet<ScenarioId> = named_ids.collect();
     rows.retain(|row| {
         let id = &row.scenario.id;
-        is_about_past || named.contains(id) || points && just_now.contains(id)
+        is_about_past || named_ids.contains(id) || points && just_now.contains(id)
     });
     let info = services.embedder.info();
     let scored: Vec<_> = rows
@@ -217,13 +218,13 @@ fn find_named<'a>(
         names.map(move |name| (name.as_str(), at, false))
     });
     let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let mut named = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for text in texts {
         names.find_in(text, |at, _| {
-            named.insert(at);
+            found.insert(at);
         });
     }
-    Ok(named)
+    Ok(found)
 }
 
 /// The most scenarios with a tell that a turn considers.

@@ -25,6 +25,7 @@ pub type WordList = LazyLock<Vec<&'static str>>;
 
 /// Joins the words of a list for a prompt: with blanks if every word is a single word, and with commas otherwise.
 #[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "filters of templates take their values")]
 pub fn join_words(words: Vec<String>) -> String {
     let has_phrases = words.iter().any(|word| word.contains(' '));
     words.join(if has_phrases { ", " } else { " " })

@@ -40,7 +40,7 @@ struct BoundedValue<'a> {
 }
 
 impl BoundedValue<'_> {
-    fn spend<E: Error>(&self, bytes: usize) -> Result<(), E> {
+    fn spend<E: Error>(self, bytes: usize) -> Result<(), E> {
         self.left.set(self.left.get().and_then(|left| left.checked_sub(bytes)));
         match self.left.get() {
             Some(_) => Ok(()),

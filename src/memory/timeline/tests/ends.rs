@@ -292,7 +292,7 @@ fn names_of_a_player_stand_beside_each_other() {
 fn second_name_is_no_echo_of_the_first() {
     let named = |told: TimelineCase, id: u128, name: &'static str| {
         told.with(id, |known| {
-            known.fact.statement.content = format!("The player is named {name}")
+            known.fact.statement.content = format!("The player is named {name}");
         })
     };
     let told = TimelineCase::since(0)

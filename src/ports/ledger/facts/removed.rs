@@ -1,6 +1,6 @@
 //! Statements whose words no longer hold: a player asked to forget them, or a person removed or corrected them.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, hash::BuildHasher};
 
 use chrono::{DateTime, Utc};
 
@@ -33,9 +33,9 @@ pub struct RemovedStatement {
 /// Lists the removed statements of facts as of `at`, latest first, without the requests to forget ([`add_requests`]).
 /// `successors` has the facts that ended others as `superseded`, by id.
 #[must_use]
-pub fn list_removed_statements(
+pub fn list_removed_statements<S: BuildHasher>(
     facts: &[Fact],
-    successors: &HashMap<FactId, Fact>,
+    successors: &HashMap<FactId, Fact, S>,
     at: DateTime<Utc>,
 ) -> Vec<RemovedStatement> {
     let mut removed: Vec<RemovedStatement> = Vec::new();
@@ -70,14 +70,18 @@ pub fn list_removed_statements(
 }
 
 /// Adds the requests to forget of the facts to their statements.
-pub fn add_requests(statements: &mut [RemovedStatement], requests: &HashMap<FactId, Vec<String>>) {
+pub fn add_requests<S: BuildHasher>(statements: &mut [RemovedStatement], requests: &HashMap<FactId, Vec<String>, S>) {
     for statement in statements.iter_mut().filter(|statement| statement.is_forgotten) {
         statement.requests = requests.get(&statement.fact).cloned().unwrap_or_default();
     }
 }
 
 /// Returns the fact that had replaced `fact` at `at`, by a person's correction or as the word of an author.
-fn corrected_by<'a>(fact: &Fact, successors: &'a HashMap<FactId, Fact>, at: DateTime<Utc>) -> Option<&'a Fact> {
+fn corrected_by<'a, S: BuildHasher>(
+    fact: &Fact,
+    successors: &'a HashMap<FactId, Fact, S>,
+    at: DateTime<Utc>,
+) -> Option<&'a Fact> {
     let ended = fact.invalid.as_ref().filter(|ended| ended.at <= at)?;
     let by = successors.get(&ended.by?)?;
     let is_correction = by.corrects == Some(fact.id) || by.authored;
@@ -85,7 +89,11 @@ fn corrected_by<'a>(fact: &Fact, successors: &'a HashMap<FactId, Fact>, at: Date
 }
 
 /// Returns the version of a fact that was valid at `at`: the fact, or the last of its corrections.
-fn latest_version<'a>(fact: &'a Fact, successors: &'a HashMap<FactId, Fact>, at: DateTime<Utc>) -> Option<&'a Fact> {
+fn latest_version<'a, S: BuildHasher>(
+    fact: &'a Fact,
+    successors: &'a HashMap<FactId, Fact, S>,
+    at: DateTime<Utc>,
+) -> Option<&'a Fact> {
     let mut latest = fact;
     // Each step follows another successor, so a ring ends too.
     for _ in 0..=successors.len() {

@@ -52,8 +52,9 @@ async fn unknown_routes_and_methods_are_problems_too() {
         .send()
         .await
         .unwrap();
-    // A GET on an action reads like a GET on an impossible session.
-    assert_eq!(response.status(), 404);
+    // The action is no part of a session's id.
+    assert_eq!(response.status(), 405);
+    assert_eq!(response.headers()["allow"], "POST");
 }
 
 #[actix_web::test]

@@ -116,16 +116,11 @@ fn clip_reason(reason: &str) -> String {
 /// Returns the names of actions that rest: they were done for this NPC with this player, and are not repeatable.
 pub(crate) async fn load_resting_actions(services: &Services, input: &TurnInput) -> StoreResult<BTreeSet<String>> {
     let may_rest = |rule: &&ActionRule| !rule.repeatable && rule.is_for(&input.npc);
-    let resting: BTreeSet<&str> = match services.settings.prompt.ask_for_state {
-        true => input
-            .world
-            .settings
-            .action_rules()
-            .iter()
-            .filter(may_rest)
-            .map(|rule| rule.name.as_str())
-            .collect(),
-        false => BTreeSet::new(),
+    let resting: BTreeSet<&str> = if services.settings.prompt.ask_for_state {
+        let rules = input.world.settings.action_rules().iter().filter(may_rest);
+        rules.map(|rule| rule.name.as_str()).collect()
+    } else {
+        BTreeSet::new()
     };
     if resting.is_empty() {
         return Ok(BTreeSet::new());

@@ -137,7 +137,7 @@ pub(super) async fn find_tellable_past(
     let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
     let (world, npc, context) = (&input.world.id, &input.npc.id, input.condition_context(state));
     let line = input.heard_text();
-    if !is_about_past && !(points && !just_now.is_empty()) {
+    if !is_about_past && (!points || just_now.is_empty()) {
         // Contents and vectors are read only for a line that names an open scenario.
         let titles = scenarios
             .list_unlocked_titles(&input.scope, world, npc, progress)

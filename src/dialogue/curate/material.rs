@@ -70,6 +70,7 @@ pub(super) struct PassMaterial {
 }
 
 /// Returns the material of a pass up to the job's turn. `None`: all turns have been read.
+#[expect(clippy::too_many_lines, reason = "one read after the other, each with its own use")]
 pub(super) async fn load_material(
     services: &Services,
     scope: &TenantScope,

@@ -97,12 +97,11 @@ impl AgeFormatter<'_> {
     /// Writes the dates of a text (`2026-11-25`) in the words of the world's calendar, each with its distance from
     /// today.
     pub(super) fn word_dates(self, templates: &Templates, text: String) -> Result<String, TemplateError> {
-        let (calendar, now) = match self.clock {
-            Some(clock) => (clock.calendar(), clock.game_time_now(self.now)),
-            None => {
-                let time = parse_game_time(&self.now.format("%Y-%m-%d").to_string(), None).unwrap_or_default();
-                (None, GameMoment { time, calendar: None })
-            }
+        let (calendar, now) = if let Some(clock) = self.clock {
+            (clock.calendar(), clock.game_time_now(self.now))
+        } else {
+            let time = parse_game_time(&self.now.format("%Y-%m-%d").to_string(), None).unwrap_or_default();
+            (None, GameMoment { time, calendar: None })
         };
         let mut worded = String::new();
         let mut rest = text.as_str();

@@ -81,9 +81,10 @@ impl ShownScenarios {
         let texts = strong.iter().map(|&at| {
             let hit = &past.hits[at];
             let text = escape_untrusted(&format!("{}: {}", hit.scenario.title, hit.scenario.content));
-            let remark = match hit.scenario.is_conditional() {
-                true => material.remark_for_earlier_talk(),
-                false => Remark::default(),
+            let remark = if hit.scenario.is_conditional() {
+                material.remark_for_earlier_talk()
+            } else {
+                Remark::default()
             };
             remark.with_news(hit.news).add_to(templates, material, text)
         });

@@ -80,6 +80,7 @@ pub(super) async fn write_updates(
     written
 }
 
+#[expect(clippy::too_many_lines, reason = "the attempts of one write share their state")]
 async fn plan_and_write(
     parts: &[MemoryUpdate<'_>],
     since: DateTime<Utc>,

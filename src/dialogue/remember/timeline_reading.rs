@@ -95,6 +95,7 @@ pub(super) enum MissingVectors {
 impl AudienceMemory<'_> {
     /// Reads the facts and requests since `since`, and earlier facts that may be similar. `is_indexed`: true if the
     /// index had no backlog when the memory position was read. `embeds_facts`: facts since then need vectors.
+    #[expect(clippy::too_many_lines, reason = "one read after the other, each with its own use")]
     pub(super) async fn read_timeline(
         &self,
         since: DateTime<Utc>,

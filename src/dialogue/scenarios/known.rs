@@ -48,9 +48,10 @@ impl KnownScenarios {
     /// Returns what is new about a scenario, as far as the last turns show it.
     pub(super) fn news_of(&self, scenario: &ScenarioId) -> Option<ScenarioNews> {
         let recent = self.recent.iter().find(|recent| recent.id == *scenario)?;
-        Some(match recent.told {
-            true => ScenarioNews::Told,
-            false => ScenarioNews::Opened,
+        Some(if recent.told {
+            ScenarioNews::Told
+        } else {
+            ScenarioNews::Opened
         })
     }
 

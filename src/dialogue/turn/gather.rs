@@ -177,6 +177,7 @@ pub(crate) async fn gather_for_preview(
 /// Recall is speculative: it does not wait for the intent. The assembly of the prompt leaves out unneeded results. An
 /// intent therefore costs only the time that its call takes longer than recall. With `recall.speculative` off, the
 /// intent comes first, and the search covers only the needs of the intent.
+#[expect(clippy::too_many_lines, reason = "the parallel reads of a turn stand side by side")]
 pub(super) async fn gather_timed(
     services: &Services,
     input: &TurnInput,

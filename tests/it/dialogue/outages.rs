@@ -19,6 +19,8 @@ async fn forget(talk: &mut TestDialogue<'_>, request: &str) {
     let answer = json!({"facts": [], "forget": [request]}).to_string();
     talk.stage.llm.queue_text(Task::Extraction, answer);
     let committed = talk.say_line("Forget that.").await;
+    // Two lines of one moment are a microsecond apart, and the later one is not over at that moment.
+    talk.stage.clock.advance(std::time::Duration::from_mins(1));
     for job in &committed.jobs {
         talk.stage.run_job(job).await.unwrap();
     }
@@ -159,7 +161,12 @@ fn facts_are_stored_without_the_embedder_and_compared_when_it_is_back() {
             .await;
         teach_and_repeat(&mut undisturbed_talk).await;
         forget(&mut undisturbed_talk, "The player likes rain.").await;
-        assert_eq!(valid_contents(&stage).await, valid_contents(&undisturbed).await);
+        let expected = valid_contents(&undisturbed).await;
+        assert!(
+            !expected.iter().any(|valid| valid == "The player likes rain."),
+            "{expected:?}"
+        );
+        assert_eq!(valid_contents(&stage).await, expected);
         let ledger = &stage.services.ledger;
         let facts = ledger.facts.list_unembedded(&stage.scope, None, 9).await.unwrap();
         assert!(facts.is_empty(), "{facts:?}");

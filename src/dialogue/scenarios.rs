@@ -185,7 +185,7 @@ pub(super) async fn find_tellable_past(
         let scenario = &rows[at].scenario;
         let bearing = ScenarioBearing::decide(&info.calibration, scenario, &line, &score);
         let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
-        let is_named = named.contains(&scenario.id);
+        let is_named = named_ids.contains(&scenario.id);
         // A line may point back at a recent scenario without its name.
         let is_pointed_at = points && recent.is_some();
         ScenarioHit {

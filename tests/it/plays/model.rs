@@ -214,12 +214,12 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
             .filter(|unused| !unused.is_empty())
             .map(|unused| unused.remove(0).text);
         let OnStale::Ask(folder) = &state.on_stale else {
-            let stale = StaleRequest {
+            let request = StaleRequest {
                 step: key.0.clone(),
                 task: key.1.clone(),
                 has_old_answer: old_answer.is_some(),
             };
-            state.stale.push(stale);
+            state.stale.push(request);
             if let Some(text) = &old_answer {
                 state.used_answers.push(RecordedAnswer {
                     request: hash.to_owned(),

@@ -6,6 +6,7 @@ use crate::settings::{
 };
 use colloquy_memory::scoring::RecallWeights;
 
+#[expect(clippy::too_many_lines, reason = "all settings with their values")]
 pub(super) fn settings() -> DialogueSettings {
     DialogueSettings {
         turn: TurnSettings {

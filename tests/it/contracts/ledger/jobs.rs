@@ -573,8 +573,8 @@ pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject
         .lease_due_jobs(&f.scope, f.node, until, until + hold, 9)
         .await
         .unwrap();
-    let held = leased.iter().find(|job| job.turn == commit.turn.id).unwrap();
-    assert_eq!(held.answer.as_deref(), Some("answer"));
+    let of_turn = leased.iter().find(|job| job.turn == commit.turn.id).unwrap();
+    assert_eq!(of_turn.answer.as_deref(), Some("answer"));
 }
 
 pub async fn job_usage_is_summed_by_task<S: LedgerSubject>(f: &Fixture<S>) {

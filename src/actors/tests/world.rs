@@ -75,6 +75,7 @@ fn unpaced_conversations() -> colloquy_dialogue::settings::ConversationSettings 
     }
 }
 
+#[allow(clippy::too_many_lines)]
 pub fn test_dialogue_settings() -> DialogueSettings {
     DialogueSettings {
         turn: TurnSettings {

@@ -1,7 +1,6 @@
 //! One test binary for all tests of more than one module: contract suites per port, and the server end to end over real
 //! sockets.
 
-#![allow(clippy::all, clippy::pedantic, reason = "tests are read more than they are linted")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 mod architecture;

@@ -75,7 +75,7 @@ fn unpaced_conversations() -> colloquy_dialogue::settings::ConversationSettings 
     }
 }
 
-#[allow(clippy::too_many_lines)]
+#[expect(clippy::too_many_lines, reason = "all settings with their values")]
 pub fn test_dialogue_settings() -> DialogueSettings {
     DialogueSettings {
         turn: TurnSettings {

@@ -499,7 +499,7 @@ fn endless_endpoint() -> (String, Arc<AtomicUsize>) {
             let begin =
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{\"choices\": \"";
             let _ = stream.write_all(begin.as_bytes());
-            let part = [b'x'; 65_536];
+            let part = vec![b'x'; 65_536];
             while stream.write_all(&part).is_ok() && counted.load(Ordering::Relaxed) < 1 << 29 {
                 counted.fetch_add(part.len(), Ordering::Relaxed);
             }

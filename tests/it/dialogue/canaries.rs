@@ -499,7 +499,7 @@ impl<'s> CanaryWorld<'s> {
         let hearers = (!options.open).then(|| options.watchers.iter().cloned().collect());
         let all: Vec<NpcId> = self.npcs.iter().map(|npc| npc.id.clone()).collect();
         let mut talk = self.open_dialogue(&all, None, options).await;
-        let cast = self.npcs.iter().map(|npc| SceneMember::of_npc(npc));
+        let cast = self.npcs.iter().map(SceneMember::of_npc);
         let scene = Scene {
             cast: cast.collect(),
             topic: Some("The lantern".to_owned()),

@@ -390,7 +390,7 @@ fn insight_of_a_forgotten_matter_is_not_stored_and_not_shown() {
         }]);
         talk.say_and_learn("I have buried Anna.", &buried).await;
         let of_anna = insight("player", "The player has buried Anna.");
-        stage.run_pass(id, &[of_anna.clone()]).await;
+        stage.run_pass(id, std::slice::from_ref(&of_anna)).await;
         say(&mut talk, "Take your time.").await;
         stage
             .run_pass(

@@ -150,7 +150,7 @@ fn facts_are_stored_without_the_embedder_and_compared_when_it_is_back() {
 
         stage.embedder.set_away(false);
         let scopes = jobs::embed_backlog(&stage.services).await;
-        assert_eq!(scopes, [stage.scope.clone()]);
+        assert_eq!(scopes, std::slice::from_ref(&stage.scope));
         remember::reconcile_dirty_memories(&stage.services, &stage.scope)
             .await
             .unwrap();

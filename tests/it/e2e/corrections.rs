@@ -61,9 +61,8 @@ async fn prompt(backend: &RestClient, session: &str, text: &str) -> String {
     let body = json!({"text": text, "intent": "memory"});
     let preview = backend.post(&format!("/v1/sessions/{session}/context"), &body).await;
     let messages = preview["messages"].as_array().unwrap().iter();
-    messages
-        .map(|message| format!("{}\n", message["content"].as_str().unwrap()))
-        .collect()
+    let texts: Vec<&str> = messages.map(|message| message["content"].as_str().unwrap()).collect();
+    texts.join("\n")
 }
 
 /// Returns the valid fact about a fruit.

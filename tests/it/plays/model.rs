@@ -7,13 +7,16 @@ use std::{
     path::PathBuf,
     sync::Arc,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use actix_web::{
     App, HttpRequest, HttpResponse, HttpServer,
     dev::ServerHandle,
-    rt::{System, time::sleep},
+    rt::{
+        System,
+        time::{sleep, timeout},
+    },
     web::{self, Data, PayloadConfig},
 };
 use parking_lot::Mutex;
@@ -24,7 +27,7 @@ use super::cassette::{Cassette, RecordedAnswer, hash_texts};
 /// The header in which the server names the task of a call.
 const TASK_HEADER: &str = "x-colloquy-task";
 /// How long a person may take for an answer.
-const HAND_PATIENCE: Duration = Duration::from_mins(60);
+const HAND_PATIENCE: Duration = Duration::from_hours(1);
 
 /// What happens with a request that the cassette does not have.
 #[derive(Clone)]
@@ -259,16 +262,15 @@ async fn answer_by_hand(folder: &PathBuf, name: &str, prompt: &str, old_answer: 
     fs::write(&partial, prompt).unwrap();
     fs::rename(&partial, folder.join(format!("{name}.prompt.txt"))).unwrap();
     let answer = folder.join(format!("{name}.answer.txt"));
-    let asked_at = Instant::now();
-    while asked_at.elapsed() < HAND_PATIENCE {
-        if answer.exists() {
-            // The file may be in the middle of a write.
+    let answered = async {
+        while !answer.exists() {
             sleep(Duration::from_millis(100)).await;
-            return Some(fs::read_to_string(&answer).unwrap().trim_end_matches('\n').to_owned());
         }
+        // The file may be in the middle of a write.
         sleep(Duration::from_millis(100)).await;
-    }
-    None
+    };
+    timeout(HAND_PATIENCE, answered).await.ok()?;
+    Some(fs::read_to_string(&answer).unwrap().trim_end_matches('\n').to_owned())
 }
 
 fn chat_response(is_streamed: bool, text: &str) -> HttpResponse {

@@ -42,7 +42,7 @@ impl RevocationStore for StoredRevocations {
 }
 
 #[tokio::test]
-#[allow(clippy::too_many_lines)]
+#[expect(clippy::too_many_lines, reason = "a table of tokens, and which of them are refused")]
 async fn revoked_tokens_are_rejected_and_others_are_not() {
     let before = start() - Duration::from_secs(1);
     let subject = |until| Revoked::Subject("studio".to_owned(), until);

@@ -25,6 +25,7 @@ fn fact_ids(points: &[IndexPoint]) -> Vec<FactId> {
 }
 
 /// The keyword search permits exactly the facts that the index permits.
+#[expect(clippy::too_many_lines, reason = "a table of facts and of who finds each")]
 pub async fn keyword_search_returns_only_permitted_facts<S: LedgerSubject>(f: &Fixture<S>) {
     let known_to = |content: &str, knowers: &[&str], private_to: Option<&str>| NewFact {
         audience: Audience {
@@ -325,11 +326,11 @@ pub async fn similar_facts_are_those_of_a_complete_index<S: LedgerSubject>(f: &F
             fact.audience = audience.clone();
             fact.statement.subject = subject.to_owned();
             // A fact that was stored while the embedder was away.
-            fact.embedding = vector
-                .iter()
-                .any(|x| *x != 0.0)
-                .then(|| vector.to_vec())
-                .unwrap_or_default();
+            fact.embedding = if vector.iter().any(|x| *x != 0.0) {
+                vector.to_vec()
+            } else {
+                Vec::new()
+            };
             f.create_fact(fact).await;
         }
     }

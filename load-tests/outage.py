@@ -12,7 +12,6 @@ Prints, for the time before, during and after each outage: the time until a prom
 server, with the wait for memory. Fails if a fact needs more than two seconds, if the p99 is above its bar, if a line is
 refused, or if a fact is there twice or not at all after the outage.
 """
-import json
 import os
 import pathlib
 import socket
@@ -21,9 +20,9 @@ import sys
 import tempfile
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
+
+from local_http import free_port, send, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLAYERS = int(os.environ.get("PLAYERS", "8"))
@@ -32,37 +31,6 @@ EVERY = float(os.environ.get("EVERY", "1"))
 AROUND, MAX_DELAY, MAX_ADDED_P99_MS = 20, 2.0, 50.0
 # For the server to notice that what was away is back, and to move and compare what was taught.
 SETTLE = 120
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def send(method, url, body=None, token=None):
-    headers = {"Content-Type": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method), timeout=60) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
-
-
-def wait_for(url, process):
-    for _ in range(200):
-        try:
-            urllib.request.urlopen(url).close()
-            return
-        except OSError as error:
-            # The mock model has no page at its root.
-            if isinstance(error, urllib.error.HTTPError) and error.code == 404:
-                return
-            if process.poll() is not None:
-                break
-            time.sleep(0.1)
-    sys.exit(f"nothing answers at {url}")
 
 
 class Proxy:

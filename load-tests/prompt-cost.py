@@ -7,17 +7,14 @@ The play runs twice: with the whole history in every prompt, and with the defaul
 most). Writes FOLDER/prompt-cost.svg and prints a table. COLLOQUY_BIN names an existing binary. Python's standard library is
 enough.
 """
-import json
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
+
+from local_http import free_port, send, wait_for
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent / "report"))
 import plots  # noqa: E402
@@ -117,37 +114,6 @@ PERSONA_SENTENCES = [
     "She lies badly, and therefore says nothing where others would lie.",
     "She narrates what the party sees, hears and smells in full sentences, and she never decides what the player does.",
 ]
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def send(method, url, body=None, token=None):
-    headers = {"Content-Type": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, data, headers, method=method)) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
-
-
-def wait_for(url, process):
-    for _ in range(200):
-        try:
-            urllib.request.urlopen(url).close()
-            return
-        except OSError as error:
-            # The mock model has no page at its root.
-            if isinstance(error, urllib.error.HTTPError) and error.code == 404:
-                return
-            if process.poll() is not None:
-                break
-            time.sleep(0.1)
-    sys.exit(f"nothing answers at {url}")
 
 
 def fill(sentence, chance):

@@ -85,27 +85,25 @@ impl Cassette {
         self.vectors.insert(hash, steps);
     }
 
-    /// Writes the answers and those vectors that the play has used.
-    pub fn write(&mut self, answers: Vec<RecordedAnswer>, used_vectors: impl IntoIterator<Item = String>) {
+    /// The hashes of all recorded vectors.
+    pub fn hashes(&self) -> impl Iterator<Item = &String> {
+        self.vectors.keys()
+    }
+
+    /// Writes the answers, and the vectors of the hashes.
+    pub fn write<'a>(&self, answers: Vec<RecordedAnswer>, hashes: impl IntoIterator<Item = &'a String>) {
         let file = AnswersFile { answers };
         let text = toml::to_string_pretty(&file).expect("answers are texts");
         fs::write(self.folder.join("answers.toml"), text).expect("the folder of the story can be written");
-        let lines: BTreeMap<String, String> = used_vectors
+        let lines: BTreeMap<&String, String> = hashes
             .into_iter()
             .filter_map(|hash| {
-                let bytes: Vec<u8> = self
-                    .vectors
-                    .get(&hash)?
-                    .iter()
-                    .copied()
-                    .map(i8::cast_unsigned)
-                    .collect();
+                let bytes: Vec<u8> = self.vectors.get(hash)?.iter().copied().map(i8::cast_unsigned).collect();
                 let line = format!("{hash} {}\n", BASE64_STANDARD.encode(bytes));
                 Some((hash, line))
             })
             .collect();
         let text: String = lines.into_values().collect();
         fs::write(self.folder.join("vectors.txt"), text).expect("the folder of the story can be written");
-        self.answers = file.answers;
     }
 }

@@ -165,16 +165,25 @@ impl Play {
     async fn check(&mut self, label: &str, expectation: &Expectation) {
         let (place, text) = match (&expectation.prompt, &expectation.get) {
             (Some(task), None) => {
-                let prompt = self.model.last_prompt(task);
-                (format!("the prompt of {task}"), prompt.unwrap_or_default())
+                let Some(prompt) = self.model.last_prompt(task) else {
+                    self.faults.push(format!("{label}: there is no prompt of {task}"));
+                    return;
+                };
+                (format!("the prompt of {task}"), prompt)
             }
             (None, Some(path)) => {
                 let path = fill_text(path, &self.variables);
-                let (_, answer) = self.call(Method::GET, &path, None).await;
+                let (status, answer) = self.call(Method::GET, &path, None).await;
+                if status >= 300 {
+                    self.faults.push(format!("{label}: {path} answers {status} {answer}"));
+                }
                 (path, answer.to_string())
             }
             _ => panic!("{label}: an expectation has `prompt` or `get`"),
         };
+        if expectation.has.is_empty() && expectation.lacks.is_empty() {
+            panic!("{label}: an expectation has `has` or `lacks`");
+        }
         for part in &expectation.has {
             if !text.contains(part.as_str()) {
                 self.faults.push(format!("{label}: no “{part}” in {place}: {text}"));
@@ -204,6 +213,9 @@ fn play_story(name: &str) {
             if play.model.has_unanswered_request() {
                 play.faults.push(format!("{}: the story cannot go on", step.label()));
                 break;
+            }
+            if matches!(mode, OnStale::Ask(_)) {
+                play.model.write_progress();
             }
         }
         let stale = play.model.stale_requests();

@@ -151,12 +151,18 @@ impl PlayModel {
         self.state.lock().stale.iter().any(|request| !request.has_old_answer)
     }
 
-    /// Writes the used answers and vectors into the cassette's files.
+    /// Writes the used answers and vectors into the cassette's files, without those that the story no longer needs.
     pub fn write_cassette(&self) {
-        let mut state = self.state.lock();
-        let answers = state.used_answers.clone();
-        let vectors = state.used_vectors.clone();
-        state.cassette.write(answers, vectors);
+        let state = self.state.lock();
+        state.cassette.write(state.used_answers.clone(), &state.used_vectors);
+    }
+
+    /// Writes what is recorded so far, and keeps what later steps may still need. So a broken play can go on.
+    pub fn write_progress(&self) {
+        let state = self.state.lock();
+        let unused_answers = state.unused_answers.values().flatten();
+        let answers = state.used_answers.iter().chain(unused_answers).cloned().collect();
+        state.cassette.write(answers, state.cassette.hashes());
     }
 }
 

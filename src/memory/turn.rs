@@ -164,6 +164,10 @@ pub struct Checkpoint {
     /// scenario is still unlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
+    /// Scenarios that prompts of the dialogue showed, by the NPC that told them; the last ones, at most
+    /// [`MAX_TOLD_SCENARIOS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub told_scenarios: Vec<(NpcId, ScenarioId)>,
     /// Commit times of the last turns, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
@@ -189,6 +193,9 @@ pub struct Checkpoint {
 /// The most actions in [`Checkpoint::told_actions`]: more than a prompt of any NPC may tell again.
 const MAX_TOLD_ACTIONS: usize = 128;
 
+/// The most scenarios in [`Checkpoint::told_scenarios`]: more than one dialogue tells, with a bound for the row's size.
+const MAX_TOLD_SCENARIOS: usize = 256;
+
 impl Checkpoint {
     /// Records the commit of turn `number` at `at`, with these scenarios of `npc` in the prompt.
     pub fn record_commit(
@@ -200,12 +207,24 @@ impl Checkpoint {
     ) {
         let until = number.saturating_add(RECENT_TURN_COUNT);
         self.recently_unlocked.retain(|(.., until)| *until > number);
-        self.recently_unlocked
-            .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
+        for scenario in scenarios {
+            if !self.has_told(npc, &scenario) {
+                self.told_scenarios.push((npc.clone(), scenario.clone()));
+            }
+            self.recently_unlocked.push((npc.clone(), scenario, until));
+        }
+        let oldest_kept = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
+        self.told_scenarios.drain(..oldest_kept);
         // The ledger stores times with this precision.
         self.commits.push(at.trunc_subsecs(6));
         let most = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - most);
+    }
+    /// True if a prompt of the dialogue showed `scenario` to `npc`.
+    #[must_use]
+    pub fn has_told(&self, npc: &NpcId, scenario: &ScenarioId) -> bool {
+        let mut told = self.told_scenarios.iter();
+        told.any(|(teller, told)| teller == npc && told == scenario)
     }
     /// Records that the prompt of this turn told the outcomes of `actions`.
     pub fn record_told_actions(&mut self, actions: impl IntoIterator<Item = ActionId>) {
@@ -312,6 +331,12 @@ mod tests {
             };
             assert_eq!(checkpoint.recently_unlocked_since(began), since);
         }
+        assert_eq!(
+            checkpoint.told_scenarios,
+            [(mira.clone(), well.clone()), (mira.clone(), tower)],
+            "once each, for the whole dialogue"
+        );
+        assert!(checkpoint.has_told(&mira, &well) && !checkpoint.has_told(&ergen, &well));
         assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);
     }
 }

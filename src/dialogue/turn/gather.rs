@@ -263,8 +263,8 @@ pub(super) async fn gather_timed(
     {
         past.leave_out_found_by_meaning();
     }
-    if let (Some(past), Some(told)) = (&mut past, &input.checkpoint.told_locks) {
-        past.mark_told(told);
+    if let Some(past) = &mut past {
+        past.mark_told(&input.checkpoint);
     }
     let told = redaction::redact_texts(
         &gone,

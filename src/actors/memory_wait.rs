@@ -21,12 +21,16 @@ pub(super) struct MemoryWait {
     pub held_turn: Option<TurnId>,
     /// The extractions of the turn that are still missing.
     pending: Vec<JobKind>,
-    /// When a turn began to wait.
-    pub waiting_since: Option<Instant>,
-    /// Ends the wait.
-    pub timer: Option<SpawnHandle>,
-    /// The limit of the wait, once it has begun.
+    /// The wait of the next turn.
+    running: Option<RunningWait>,
+}
+
+struct RunningWait {
+    since: Instant,
+    /// `None`: the limit is not known yet.
     limit: Option<WaitLimit>,
+    /// Ends the wait at the limit.
+    timer: Option<SpawnHandle>,
     /// True if the wait reached its limit.
     gave_up: bool,
 }
@@ -73,40 +77,78 @@ impl MemoryWait {
         }
     }
 
-    /// Begins the wait of a turn at `now`, unless begun. A limit of zero ends the wait at once. True if the caller
-    /// must set a timer for the limit.
-    pub fn begin_wait(&mut self, now: Instant, limit: WaitLimit) -> bool {
-        self.waiting_since.get_or_insert(now);
+    /// Begins the wait of the next turn at `now`, unless begun. Returns when the wait began.
+    pub fn begin_wait(&mut self, now: Instant) -> Instant {
+        self.running_since(now).since
+    }
+
+    fn running_since(&mut self, now: Instant) -> &mut RunningWait {
+        self.running.get_or_insert(RunningWait {
+            since: now,
+            limit: None,
+            timer: None,
+            gave_up: false,
+        })
+    }
+
+    /// True if the wait has its limit and its timer.
+    pub fn is_limited(&self) -> bool {
+        self.running.as_ref().is_some_and(|wait| wait.timer.is_some())
+    }
+
+    /// Limits the wait. A limit of zero ends the wait at once. True if the caller must set a timer for the limit.
+    pub fn limit_wait(&mut self, now: Instant, limit: WaitLimit) -> bool {
+        let wait = self.running_since(now);
         if limit.longest.is_zero() {
             self.awaited_turn = None;
         } else {
-            self.limit.get_or_insert(limit);
+            wait.limit.get_or_insert(limit);
         }
-        self.awaited_turn.is_some() && self.timer.is_none()
+        self.awaited_turn.is_some()
     }
 
-    /// Ends a wait that took too long: the turn begins without the extraction.
-    pub fn give_up(&mut self) {
-        self.awaited_turn = None;
-        self.gave_up = true;
-        self.timer = None;
+    /// Records the timer that ends the wait.
+    pub fn set_timer(&mut self, timer: SpawnHandle) {
+        if let Some(wait) = &mut self.running {
+            wait.timer = Some(timer);
+        }
+    }
+
+    /// Ends the wait that began at `since`, because the wait took too long: the turn begins without the extraction.
+    /// The timer of a wait that another line has left changes nothing.
+    pub fn give_up(&mut self, since: Instant) {
+        if let Some(wait) = self.running.as_mut().filter(|wait| wait.since == since) {
+            self.awaited_turn = None;
+            wait.gave_up = true;
+            wait.timer = None;
+        }
+    }
+
+    /// Forgets the wait of a line that is no longer the next.
+    pub fn abandon_wait(&mut self) {
+        self.running = None;
+    }
+
+    /// Returns the timer of the wait, if set.
+    pub fn take_timer(&mut self) -> Option<SpawnHandle> {
+        self.running.as_mut()?.timer.take()
     }
 
     /// Ends the wait of a starting turn and records its length in `input`. Returns the timer, no longer needed.
     pub fn finish_wait(&mut self, now: Instant, input: &mut TurnInput) -> Option<SpawnHandle> {
-        let waited = self
-            .waiting_since
-            .take()
-            .map(|since| now.saturating_duration_since(since));
+        let running = self.running.take();
+        let waited = running.as_ref().map(|wait| now.saturating_duration_since(wait.since));
         input.memory_wait_ms = waited.unwrap_or_default().as_secs_f64() * 1_000.0;
-        let gave_up = std::mem::take(&mut self.gave_up);
-        input.memory_wait = self.limit.take().map(|limit| MemoryWaitTrace {
-            waited_ms: input.memory_wait_ms,
-            limit_ms: u64::try_from(limit.longest.as_millis()).unwrap_or(u64::MAX),
-            reason: limit.reason,
-            gave_up,
+        input.memory_wait = running.as_ref().and_then(|wait| {
+            let limit = wait.limit?;
+            Some(MemoryWaitTrace {
+                waited_ms: input.memory_wait_ms,
+                limit_ms: u64::try_from(limit.longest.as_millis()).unwrap_or(u64::MAX),
+                reason: limit.reason,
+                gave_up: wait.gave_up,
+            })
         });
-        self.timer.take()
+        running?.timer
     }
 }
 
@@ -116,6 +158,27 @@ mod tests {
 
     use super::*;
     use colloquy_core::ids::{DialogueId, JobId};
+
+    #[test]
+    fn timer_of_an_abandoned_wait_does_not_end_the_wait_of_the_next_line() {
+        #[expect(clippy::disallowed_methods, reason = "any moment will do")]
+        let first = Instant::now();
+        let second = first + Duration::from_millis(100);
+        let limit = WaitLimit {
+            longest: Duration::from_millis(1_500),
+            reason: MemoryWaitReason::AnyLine,
+        };
+        let mut wait = MemoryWait::default();
+        wait.expect_turn(TurnId::from_u128(1));
+        let since = wait.begin_wait(first);
+        assert!(wait.limit_wait(first, limit));
+        wait.abandon_wait();
+        assert_eq!(wait.begin_wait(second), second);
+        wait.give_up(since);
+        assert!(wait.awaited_turn.is_some(), "the other line still waits");
+        wait.give_up(second);
+        assert!(wait.awaited_turn.is_none());
+    }
 
     #[test]
     fn memory_wait_covers_facts_and_state() {

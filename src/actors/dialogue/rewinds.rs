@@ -441,7 +441,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     /// The last turn has changed: the next turn no longer waits for the facts of the previous last turn.
     pub fn reset_memory_wait(&mut self, ctx: &mut Context<Self>) {
-        if let Some(timer) = self.memory.timer.take() {
+        if let Some(timer) = self.memory.take_timer() {
             ctx.cancel_future(timer);
         }
         self.memory = MemoryWait::default();

@@ -95,17 +95,21 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         if self.memory.awaited_turn.is_none() {
             return false;
         }
+        let now = self.now();
+        let since = self.memory.begin_wait(now);
+        if self.memory.is_limited() {
+            return true;
+        }
         // Until the participants are read, no turn can start anyway.
         let Some(limit) = self.memory_wait_limit() else {
-            let now = self.now();
-            self.memory.waiting_since.get_or_insert(now);
             return true;
         };
-        if self.memory.begin_wait(self.now(), limit) {
-            self.memory.timer = Some(ctx.run_later(limit.longest, |actor, ctx| {
-                actor.memory.give_up();
+        if self.memory.limit_wait(now, limit) {
+            let timer = ctx.run_later(limit.longest, move |actor, ctx| {
+                actor.memory.give_up(since);
                 actor.run_next_steps(ctx);
-            }));
+            });
+            self.memory.set_timer(timer);
         }
         self.memory.awaited_turn.is_some()
     }

@@ -61,14 +61,14 @@ impl NpcConversation {
             // Until the reading time is over, or during a pause, the last line can still be cut and joined.
             let open = self.kind.line_timer.is_some() || loaded.dialogue.options.paused;
             if open && self.kind.stepping.is_empty() {
-                self.memory.waiting_since = None;
+                self.memory.abandon_wait();
                 return;
             }
             return self.begin_closing(reason, None, ctx);
         }
         let requested = !self.kind.stepping.is_empty() || (self.has_continuation() && !loaded.dialogue.options.paused);
         if !requested && (!self.paces_itself() || self.kind.line_timer.is_some()) {
-            self.memory.waiting_since = None;
+            self.memory.abandon_wait();
             return;
         }
         let records = loaded.participants.loaded_records();

@@ -184,7 +184,7 @@ impl Session {
         };
         if at == 0 {
             // The line's wait for memory does not count for the next line.
-            self.memory.waiting_since = None;
+            self.memory.abandon_wait();
         }
         let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
         for reply in waiting.unanswered {

@@ -122,7 +122,7 @@ impl DialogueBehaviour for SessionKind {
     }
 
     fn cancel_lines(session: &mut Session, why: &EventError, error: &DialogueError) {
-        session.memory.waiting_since = None;
+        session.memory.abandon_wait();
         for waiting in session.kind.queue.drain(..) {
             for reply in waiting.unanswered {
                 reply.answer(Err(error.clone()));

@@ -155,7 +155,7 @@ async fn jobs_of_a_killed_process_run_after_restart() {
     let killed = world;
     let world = killed.restart_process();
     wait_until("they run", || world.fake.jobs.lock().len() == 2).await;
-    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    let ran = world.fake.turns_of_jobs();
     assert_eq!(ran, turns.map(|turn| turn.id));
     assert!(killed.fake.jobs.lock().is_empty());
     world.shut_down().await;

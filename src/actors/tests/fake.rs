@@ -134,6 +134,11 @@ fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
 }
 
 impl FakeUseCases {
+    /// Returns the turns of the jobs so far, in the order in which the jobs ran.
+    pub fn turns_of_jobs(&self) -> Vec<TurnId> {
+        self.jobs.lock().iter().map(|(_, job)| job.turn).collect()
+    }
+
     /// Returns the last turn as it was before a heard length cut it.
     async fn uncut_turn(&self, owned: &OwnedDialogue) -> Result<Option<TurnId>, RewindError> {
         let head = owned.head.ok_or(RewindError::NothingToResume)?;

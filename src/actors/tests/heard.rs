@@ -113,15 +113,7 @@ async fn reinstated_reply_is_learned_once_played() {
     *world.fake.with_jobs.lock() = true;
     let id = world.new_acknowledging_session().await;
     let whole = world.say_and_wait(id, "1").await;
-    let learned = || {
-        world
-            .fake
-            .jobs
-            .lock()
-            .iter()
-            .map(|(_, job)| job.turn)
-            .collect::<Vec<_>>()
-    };
+    let learned = || world.fake.turns_of_jobs();
     world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
     wait_until("what was heard is learned", || learned().len() == 1).await;
     assert_ne!(learned(), [whole.id]);
@@ -154,15 +146,7 @@ async fn heard_part_is_learned_once_however_often_the_reply_is_cut_and_resumed()
         let world = TestWorld::with_settings(test_actor_settings(), settings).await;
         *world.fake.with_jobs.lock() = true;
         let id = world.new_session().await;
-        let learned = || {
-            world
-                .fake
-                .jobs
-                .lock()
-                .iter()
-                .map(|(_, job)| job.turn)
-                .collect::<Vec<_>>()
-        };
+        let learned = || world.fake.turns_of_jobs();
         let whole = world.say_and_wait(id, "1").await;
         wait_until("the reply is learned", || learned() == [whole.id]).await;
         for _ in 0..3 {

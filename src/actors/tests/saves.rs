@@ -145,7 +145,7 @@ async fn hung_job_unsaid_by_a_restore_blocks_no_other_job() {
     wait_until("the next one's job runs", || world.fake.running_jobs.load(Relaxed) == 2).await;
     world.fake.job_go.add_permits(1);
     wait_until("it ends", || !world.fake.jobs.lock().is_empty()).await;
-    let ran: Vec<_> = world.fake.jobs.lock().iter().map(|(_, job)| job.turn).collect();
+    let ran = world.fake.turns_of_jobs();
     assert_eq!(ran, [stands.id]);
     world.shut_down().await;
 }

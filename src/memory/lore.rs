@@ -5,11 +5,12 @@ mod activity;
 mod names;
 mod score;
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-pub(crate) use self::names::SURNAMES;
 pub use self::{
     activity::{Mentions, is_in_cooldown, is_sticky},
     names::{NameIndex, is_named_in},
@@ -18,7 +19,7 @@ pub use self::{
 use super::{
     authored::Npc,
     condition::{Condition, ConditionContext},
-    fact::embedded_text,
+    fact::{Knower, embedded_text},
     keywords::normalise_text,
     secrecy::{Secrecy, Tell, fault_of_conditions, fault_of_label, fault_of_length, fault_of_prose},
     state::StateChange,
@@ -93,6 +94,17 @@ impl KnownBy {
     fn is_everybody(&self) -> bool {
         self.npcs.is_empty() && self.factions.is_empty()
     }
+
+    /// Returns the knowers in the form of a fact's knowers.
+    #[must_use]
+    pub fn knowers(&self) -> BTreeSet<Knower> {
+        if self.is_everybody() {
+            return BTreeSet::from([Knower::World]);
+        }
+        let npcs = self.npcs.iter().cloned().map(Knower::Npc);
+        npcs.chain(self.factions.iter().cloned().map(Knower::Faction)).collect()
+    }
+
     fn includes(&self, npc: &Npc) -> bool {
         self.is_everybody()
             || self.npcs.contains(&npc.id)

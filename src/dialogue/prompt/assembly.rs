@@ -242,7 +242,8 @@ pub(crate) fn assemble_prompt(
     let (memories, memory_tokens) = pack_hits(templates, material, settings, left, (packable, &mut fates))?;
     left = left.saturating_sub(memory_tokens);
 
-    let mut selection = PromptSelection::new(standing, window, memories, material, budgets, left, &count);
+    let mut selection = PromptSelection::new(standing, window, memories);
+    selection.add_summaries(templates, material, budgets, left, &count)?;
     selection.add_episodes(templates, material, (budgets, &settings.episodes), left, &count)?;
     selection.add_insights(templates, material, budgets, left, &count)?;
     selection.add_lore(templates, material, budgets, left, &count)?;
@@ -472,8 +473,7 @@ fn hash_messages(messages: &[ChatMessage]) -> String {
 
 /// True if a line may end the statement as a promise: an open promise by its maker's word, or by an author's.
 fn is_promise_to_end(statement: &Statement) -> bool {
-    statement.is_promise_of_maker()
-        || statement.speaker == party::AUTHOR && statement.kind.is_open_promise(statement.tense)
+    statement.is_promise_of_maker() || statement.speaker == party::AUTHOR && statement.is_open_promise()
 }
 
 /// Returns the trace of the standing facts in the prompt, and of hits; and the number of these hits.

@@ -161,7 +161,8 @@ fn render_entry(
         },
     });
     let now: Vec<Value> = now.collect();
-    let content = material.ages().word_dates(templates, escape_untrusted(&text.content))?;
+    let remark = material.remark_for_knowers(&text.known_by.knowers());
+    let content = remark.add_to(templates, material, escape_untrusted(&text.content))?;
     let values = context! { name => escape_untrusted(&text.name), content, now };
     Ok(templates.render(language, Template::Lore, values)?)
 }

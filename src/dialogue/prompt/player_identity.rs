@@ -45,7 +45,7 @@ pub(super) struct PlayerIdentity {
     names: Vec<(FactId, String, u32)>,
     /// The time of the last meeting, with tokens.
     met: Option<(DateTime<Utc>, u32)>,
-    /// The end of the last summary of their dialogues, with its tokens.
+    /// The end of the last summary of their dialogues with dates in words, and its tokens with the remark.
     summary: Option<(String, u32)>,
     /// The time of the summary, if older than the last meeting.
     summed_up_before: Option<DateTime<Utc>>,
@@ -94,9 +94,12 @@ impl PlayerIdentity {
         if let Some(summary) = &meeting.summary {
             let text = escape_untrusted(&summary.text);
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-            let sentences = last_sentences(&text, room.saturating_sub(3 * ITEM_TOKENS), count);
+            let text = material.ages().word_dates(templates, text)?;
+            let remark = material.remark_for_earlier_talk();
+            let frame = count(&remark.add_to(templates, material, String::new())?) + 3 * ITEM_TOKENS;
+            let sentences = last_sentences(&text, room.saturating_sub(frame), count);
             who.dropped += usize::from(sentences.is_none());
-            who.summary = sentences.map(|text| (text.to_owned(), count(text) + 3 * ITEM_TOKENS));
+            who.summary = sentences.map(|text| (text.to_owned(), count(text) + frame));
             who.summed_up_before = meeting.earlier_summary_at(|at| material.ages().day_of(at));
         }
         Ok(who)

@@ -49,6 +49,8 @@ struct SummaryItem {
     to: u32,
     at: DateTime<Utc>,
     text: String,
+    /// The text with its dates in words.
+    shown: String,
     tokens: u32,
 }
 
@@ -187,50 +189,55 @@ const fn with_heading(tokens: u32) -> u32 {
 }
 
 impl PromptSelection {
+    pub(super) fn new(standing: StandingContext, history: HistoryWindow, memories: Vec<(usize, String)>) -> Self {
+        Self {
+            standing,
+            history,
+            memories,
+            memories_dropped: 0,
+            summaries: Vec::new(),
+            summaries_dropped: 0,
+            episodes: ShownEpisodes::default(),
+            insights: ShownInsights::default(),
+            lore: ShownLore::default(),
+        }
+    }
+
     /// Selects the summaries within `left` tokens, less the tokens of the episodes.
-    pub(super) fn new(
-        standing: StandingContext,
-        history: HistoryWindow,
-        memories: Vec<(usize, String)>,
+    pub(super) fn add_summaries(
+        &mut self,
+        templates: &Templates,
         material: &PromptMaterial<'_>,
         budgets: &PromptSettings,
         left: u32,
         count: &dyn Fn(&str) -> u32,
-    ) -> Self {
+    ) -> Result<(), TurnError> {
         let left = left.saturating_sub(episodes::reserved_tokens(material, budgets, left));
         let mut room = budgets
             .summary_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
-        let mut summaries = Vec::new();
         for summary in material.summaries.iter().rev() {
             let text = escape_untrusted(&summary.text);
-            let tokens = count(&text) + ITEM_TOKENS + 4;
+            let shown = material.ages().word_dates(templates, text.clone())?;
+            let tokens = count(&shown) + ITEM_TOKENS + 4;
             // Without gaps: an older summary must not replace a newer summary that did not fit.
             if tokens > room {
                 break;
             }
             room -= tokens;
-            summaries.push(SummaryItem {
+            self.summaries.push(SummaryItem {
                 id: summary.id,
                 from: summary.from_turn,
                 to: summary.to_turn,
                 at: summary.created_at,
                 text,
+                shown,
                 tokens,
             });
         }
-        summaries.reverse();
-        Self {
-            summaries_dropped: material.summaries.len() - summaries.len(),
-            memories_dropped: 0,
-            standing,
-            history,
-            memories,
-            summaries,
-            episodes: ShownEpisodes::default(),
-            insights: ShownInsights::default(),
-            lore: ShownLore::default(),
-        }
+        self.summaries.reverse();
+        self.summaries_dropped = material.summaries.len() - self.summaries.len();
+        Ok(())
     }
 
     /// Selects the episodes within the rest of the `left` tokens after the summaries. Summaries of the prompt may tell some
@@ -340,7 +347,7 @@ impl PromptSelection {
         let who = self.standing.who.template_values(templates, material)?;
         let summaries = self.summaries.iter().map(|item| {
             let ago = ages.describe_age(templates, item.at)?;
-            Ok(context! { from => item.from, to => item.to, ago, text => item.text.as_str() })
+            Ok(context! { from => item.from, to => item.to, ago, text => item.shown.as_str() })
         });
         let summaries = summaries.collect::<Result<Vec<Value>, TurnError>>()?;
         let episodes = self.episodes.template_values(templates, material, false)?;

@@ -313,7 +313,7 @@ fn can_be_pinned(material: &PromptMaterial<'_>, fact: &Fact) -> bool {
 fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection> {
     let statement = &fact.statement;
     let is_mutable = statement.kind.is_mutable_state();
-    let is_promise = statement.kind.is_open_promise(statement.tense);
+    let is_promise = statement.is_open_promise();
     let reader = material.reader();
     let word = reader.attribution_of_fact(fact);
     let is_of_reader = |name: &str| party::owner_id(name) == reader.player.map(PlayerId::as_str);

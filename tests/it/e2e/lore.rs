@@ -213,6 +213,40 @@ fn conditions_and_tells_keep_lore_back() {
 }
 
 #[test]
+fn lore_that_a_hearer_does_not_know_is_marked_in_company() {
+    run(async {
+        let (_mock, server) = with_mock();
+        let backend = server.backend();
+        author_lore(&backend).await;
+        let entry = json!({"name": "lime kiln", "content": "A tunnel begins in the lime kiln.",
+            "known_by": {"npcs": ["mira"]}});
+        put(&backend, &format!("{LORE}/kiln"), &entry).await;
+        let asked = "What is in the lime kiln, and who rules the Dark Forest?";
+        let shown_to = async |npcs: &[&str]| {
+            let body = json!({"world_id": "vale", "npc_ids": npcs, "player_id": "p1"});
+            let made = backend.post("/v1/sessions", &body).await;
+            let prompt = preview(&backend, made["id"].as_str().unwrap(), asked).await;
+            prompt["messages"].to_string()
+        };
+        let (alone, in_company) = (shown_to(&["mira"]).await, shown_to(&["mira", "ergen"]).await);
+        let mark = "(unknown to Ergen)";
+        assert!(
+            alone.contains("lime kiln: A tunnel") && !alone.contains(mark),
+            "{alone}"
+        );
+        assert!(
+            in_company.contains("lime kiln: (unknown to Ergen) A tunnel begins"),
+            "{in_company}"
+        );
+        assert_eq!(
+            in_company.matches(mark).count(),
+            1,
+            "all know of the forest: {in_company}"
+        );
+    });
+}
+
+#[test]
 fn lore_is_authored_with_etags_and_clear_faults() {
     run(async {
         let (_mock, server) = with_mock();

@@ -1,12 +1,8 @@
 //! Company, first meetings, deaths and news in prompts.
 
 use super::*;
-use crate::scenarios;
-use colloquy_memory::{
-    progress::Progress,
-    scenario::{Scenario, ScenarioNews, ScenarioScore},
-    state::StateChange,
-};
+use crate::scenarios::ScenarioHit;
+use colloquy_memory::{progress::Progress, scenario::ScenarioNews, state::StateChange};
 
 fn member(id: &str, name: &str, faction: Option<&str>) -> SceneMember {
     SceneMember {
@@ -121,30 +117,6 @@ fn present_of_the_dead_is_told_as_of_their_life() {
     assert!(!text.contains("was alive"), "said after the death: {text}");
 }
 
-fn scenario(id: &str, news: Option<ScenarioNews>) -> scenarios::ScenarioHit {
-    scenarios::ScenarioHit {
-        scenario: Scenario {
-            world: "vale".parse().unwrap(),
-            npc: "mira".parse().unwrap(),
-            id: id.parse().unwrap(),
-            title: format!("The {id}"),
-            content: "It burnt.".to_owned(),
-            keywords: vec![],
-            synonyms: vec![],
-            required_progress: Progress::new(3).unwrap(),
-            when: vec![],
-            tell: None,
-            version: 1,
-            updated_at: DateTime::UNIX_EPOCH,
-        },
-        score: ScenarioScore::default(),
-        recent: news.is_some(),
-        news,
-        by_meaning: false,
-        fate: CandidateFate::BeyondTopK,
-    }
-}
-
 #[test]
 fn prompt_says_what_has_just_opened_and_what_was_told() {
     let mut case = full(Language::En);
@@ -160,9 +132,9 @@ fn prompt_says_what_has_just_opened_and_what_was_told() {
         progress: Progress::new(7).unwrap(),
         asked: true,
         hits: vec![
-            scenario("mill", Some(ScenarioNews::Opened)),
-            scenario("well", Some(ScenarioNews::Told)),
-            scenario("ford", None),
+            ScenarioHit::sample("mill", Some(ScenarioNews::Opened)),
+            ScenarioHit::sample("well", Some(ScenarioNews::Told)),
+            ScenarioHit::sample("ford", None),
         ],
     });
     let prompt = case.assemble(&settings()).unwrap();

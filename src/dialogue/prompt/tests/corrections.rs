@@ -9,8 +9,6 @@ fn removed(content: &str, correction: Option<&str>) -> RemovedStatement {
         requests: Vec::new(),
         at: at(2),
         correction: correction.map(ToOwned::to_owned),
-        subject: "player:p7".to_owned(),
-        speaker: "player:p7".to_owned(),
         source: None,
         is_original: true,
         is_forgotten: false,

@@ -239,3 +239,25 @@ fn all_names_are_shown_the_first_told_first_and_nicknames_last() {
         assert_eq!(prompt.candidates.len(), 3);
     }
 }
+
+#[test]
+fn dates_in_summaries_are_in_words_and_their_tokens_are_counted() {
+    let mut case = known(Language::En);
+    let dated = "The player brings the kettle on 2026-01-05.";
+    case.meeting.as_mut().unwrap().summary = Some(recap(dated));
+    case.summaries = vec![summary(dated, 1, 2)];
+    let prompt = case.assemble(&settings()).unwrap();
+    let text = shown(&prompt.messages);
+    assert!(!text.contains("2026-01-05"), "{text}");
+    assert_eq!(text.matches("5 January (tomorrow)").count(), 2, "{text}");
+    let section = |name: &str| {
+        let named = prompt.sections.iter().find(|section| section.name == name);
+        named.unwrap().tokens
+    };
+    let words = TokenCounter::Estimated.count_tokens(dated);
+    assert!(
+        section("summaries") > words && section("acquaintance") > words,
+        "{:?}",
+        prompt.sections
+    );
+}

@@ -443,6 +443,8 @@ fn model_calls_are_shared_fairly() {
         let caps = [
             ("COLLOQUY__LLM__CONCURRENCY", "8"),
             ("COLLOQUY__LLM__TENANT_CONCURRENCY", "8"),
+            // The lines repeat each other, so a turn would also wait for the jobs of the last turn. Jobs come after turns.
+            ("COLLOQUY__TURN__LONGEST_WAIT_FOR_MEMORY_MS", "0"),
         ];
         let shared = SharedServer::with(fresh(&caps), 200).await;
         let (quiet, loud) = (shared.backend("quiet"), shared.backend("loud"));

@@ -149,7 +149,11 @@ fn facts_taught_without_the_embedder_are_found_by_the_next_line_and_compared_lat
 
         mock.apply_settings(&json!({"faults": []})).unwrap();
         assert_each_fruit_once(&rest, &data).await;
-        assert_eq!(data.count(unembedded).await, 0);
-        assert_eq!(data.count("SELECT COUNT(*) FROM unsettled").await, 0);
+        for (rows, awaited) in [
+            (unembedded, "each fact to have a vector"),
+            ("SELECT COUNT(*) FROM unsettled", "each memory to be compared"),
+        ] {
+            eventually_after_outage(awaited, async || (data.count(rows).await == 0).then_some(())).await;
+        }
     });
 }

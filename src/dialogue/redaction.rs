@@ -192,8 +192,6 @@ mod tests {
                 requests: requests.iter().map(|words| (*words).to_owned()).collect(),
                 at: DateTime::UNIX_EPOCH,
                 correction: None,
-                subject: "player:p1".to_owned(),
-                speaker: "player:p1".to_owned(),
                 source: None,
                 is_original: true,
                 is_forgotten: true,

@@ -34,16 +34,11 @@ use super::{
     recall,
 };
 use colloquy_core::{
-    ids::{FactId, PlayerId, ScenarioId},
+    ids::{FactId, PlayerId},
     scope::TenantScope,
 };
 use colloquy_memory::{
-    aliases::NameAliases,
-    fact::Statement,
-    locks::{DisclosureLock, DisclosureLocks},
-    party,
-    secrecy::Secrecy,
-    trace::ScenarioTrace,
+    aliases::NameAliases, fact::Statement, locks::DisclosureLocks, party, secrecy::Secrecy, trace::ScenarioTrace,
 };
 use colloquy_ports::ledger::jobs::Job;
 
@@ -154,12 +149,7 @@ async fn collect_injected(
     let Some(trace) = &said.trace else { return Ok(injected) };
     injected.is_free = trace.locks.is_empty();
     injected.locks = trace.locks.clone();
-    for (scenario, text) in shown_scenarios(&trace.scenarios) {
-        injected.is_free = false;
-        injected.locks.0.insert(DisclosureLock::Scenario {
-            npc: said.turn.npc.clone(),
-            scenario: scenario.clone(),
-        });
+    for text in trace.scenarios.iter().filter_map(ScenarioTrace::shown_content) {
         injected.past.push(text.to_owned());
         let values = context! { name => escape_untrusted(&said.npc.name), text };
         let text = services.prompts.render(said.npc.language, Template::Past, values)?;
@@ -219,13 +209,6 @@ async fn collect_injected(
         }
     }
     Ok(injected)
-}
-
-/// Returns the scenarios that the prompt showed.
-fn shown_scenarios(scenarios: &[ScenarioTrace]) -> impl Iterator<Item = (&ScenarioId, &str)> {
-    scenarios
-        .iter()
-        .filter_map(|traced| Some((&traced.scenario, traced.shown_content()?)))
 }
 
 /// Returns the locks of a fact of a turn: the locks of all prompts so far, because a model may retell content in any words.

@@ -100,13 +100,14 @@ pub(super) async fn read_known_scenarios(
         let told = checkpoint.last_told_at(&npc.id, &titled.id);
         Some((unlocked.max(told)?, told.is_some()))
     };
-    let recent = titles.await?.into_iter();
-    let mut recent: Vec<_> = recent
-        .filter(|titled| context.all_hold(&titled.when))
-        .filter_map(|titled| Some((lately(&titled)?, titled)))
+    let mut open_titles = titles.await?;
+    open_titles.retain(|titled| context.all_hold(&titled.when));
+    let mut recent: Vec<_> = open_titles
+        .iter()
+        .filter_map(|titled| Some((lately(titled)?, titled)))
         .map(|((at, told), titled)| RecentScenario {
-            id: titled.id,
-            title: titled.title,
+            id: titled.id.clone(),
+            title: titled.title.clone(),
             at,
             told,
         })
@@ -114,7 +115,11 @@ pub(super) async fn read_known_scenarios(
     recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
     // An author may unlock hundreds of scenarios at once.
     recent.truncate(services.settings.scenarios.top_k * RECENT_TURNS);
-    Ok(KnownScenarios { standing, recent })
+    Ok(KnownScenarios {
+        standing,
+        recent,
+        open_titles: Some(open_titles),
+    })
 }
 
 /// Returns the part of the past that this turn may tell, if the line asks for the past or the intent is unknown. Whatever
@@ -122,13 +127,14 @@ pub(super) async fn read_known_scenarios(
 pub(super) async fn find_tellable_past(
     services: &Services,
     input: &TurnInput,
-    (state, known): (&WorldState, KnownScenarios),
+    (state, mut known): (&WorldState, KnownScenarios),
     classified: &ClassifiedIntent,
     embedding: Option<&[f32]>,
     terms: &TermWeights,
 ) -> StoreResult<Option<NpcPast>> {
     let asked = classified.intent == Intent::Scenario;
     let is_about_past = asked || classified.in_full;
+    let open_titles = known.open_titles.take();
     let points = keywords::refers_back(&input.heard_text());
     let just_now: BTreeSet<&ScenarioId> = known.since_last_turn(&input.checkpoint).collect();
     if !can_tell_past(input) {
@@ -139,9 +145,14 @@ pub(super) async fn find_tellable_past(
     let line = input.heard_text();
     if !is_about_past && (!points || just_now.is_empty()) {
         // Contents and vectors are read only for a line that names an open scenario.
-        let titles = scenarios
-            .list_unlocked_titles(&input.scope, world, npc, progress)
-            .await?;
+        let titles = match open_titles {
+            Some(titles) => titles,
+            None => {
+                scenarios
+                    .list_unlocked_titles(&input.scope, world, npc, progress)
+                    .await?
+            }
+        };
         let open = titles.iter().filter(|titled| context.all_hold(&titled.when));
         let names = open.map(|titled| (&titled.title, &titled.keywords, &titled.synonyms));
         if find_named(&[&line], names)?.is_empty() {
@@ -183,9 +194,9 @@ pub(super) async fn find_tellable_past(
     let settings = &services.settings.scenarios;
     let hits = order.into_iter().map(|(score, recent, _, at)| {
         let scenario = &rows[at].scenario;
-        let bearing = ScenarioBearing::decide(&info.calibration, scenario, &line, &score);
-        let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
         let is_named = named_ids.contains(&scenario.id);
+        let bearing = ScenarioBearing::decide(&info.calibration, is_named, &score);
+        let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
         // A line may point back at a recent scenario without its name.
         let is_pointed_at = points && recent.is_some();
         ScenarioHit {

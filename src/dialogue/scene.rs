@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use futures_util::future::try_join_all;
 use minijinja::context;
 
 use super::{
@@ -139,20 +140,17 @@ pub(crate) async fn load_witnesses(
     input: &TurnInput,
     state: &WorldState,
 ) -> StoreResult<Vec<SceneMember>> {
-    let mut witnesses = Vec::new();
     if input.player.is_none() {
-        return Ok(witnesses);
+        return Ok(Vec::new());
     }
-    for id in &input.dialogue.witnesses {
-        let npc = services
-            .ledger
-            .authored
-            .load_npc(&input.scope, &input.world.id, id)
-            .await?;
-        let lives = |npc: &Npc| !state.is_npc_dead(&npc.name, &npc.id);
-        witnesses.extend(npc.filter(lives).map(|npc| SceneMember::of_npc(&npc)));
-    }
-    Ok(witnesses)
+    let authored = &services.ledger.authored;
+    let witnesses = input.dialogue.witnesses.iter();
+    let npcs = try_join_all(witnesses.map(|id| authored.load_npc(&input.scope, &input.world.id, id))).await?;
+    let living = npcs
+        .iter()
+        .flatten()
+        .filter(|npc| !state.is_npc_dead(&npc.name, &npc.id));
+    Ok(living.map(SceneMember::of_npc).collect())
 }
 
 /// Returns the scene of a dialogue with several NPCs, with the dead among them.

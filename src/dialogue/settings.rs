@@ -216,11 +216,11 @@ pub struct SummarySettings {
     pub min_turns: u32,
     /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
-    /// Unsummarised tokens that force a summary; 2,000.
+    /// Unsummarised tokens that force a summary; 3,600.
     pub force_tokens: u32,
     /// Summaries retained per dialogue; 5.
     pub keep: usize,
-    /// Turns that stay in the buffer even after a summary; 8.
+    /// Turns that stay in the buffer even after a summary; 6.
     pub buffer_min_turns: u32,
 }
 

@@ -30,17 +30,21 @@ struct ModelReplies {
 
 /// Counts state blocks per model, on this node and since its start.
 #[derive(Default)]
-pub(crate) struct BlockHabits {
-    models: Mutex<HashMap<String, ModelReplies>>,
+pub(crate) struct BlockHabits(Mutex<Habits>);
+
+#[derive(Default)]
+struct Habits {
+    models: HashMap<String, ModelReplies>,
     /// Turns whose state is being extracted because their reply had no block, with their model; oldest first.
-    awaited: Mutex<VecDeque<(TurnId, String)>>,
+    awaited: VecDeque<(TurnId, String)>,
 }
 
 impl BlockHabits {
     /// Records a reply that was asked for a state block. True if its state should be extracted, because the model is known to
     /// leave the block out: after `least` replies, 0 for never.
     pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, least: u32) -> bool {
-        let mut models = self.models.lock();
+        let mut habits = self.0.lock();
+        let Habits { models, awaited } = &mut *habits;
         if models.len() >= MAX_MODELS && !models.contains_key(model) {
             return false;
         }
@@ -65,7 +69,6 @@ impl BlockHabits {
             return false;
         }
         replies.without_block = 0;
-        let mut awaited = self.awaited.lock();
         if awaited.len() >= MAX_AWAITED {
             awaited.pop_front();
         }
@@ -75,12 +78,13 @@ impl BlockHabits {
 
     /// Records whether the extraction of a turn found changes. Other turns are left out.
     pub(crate) fn record_extraction(&self, turn: TurnId, has_changes: bool) {
-        let mut awaited = self.awaited.lock();
+        let mut habits = self.0.lock();
+        let Habits { models, awaited } = &mut *habits;
         let Some(at) = awaited.iter().position(|(awaited, _)| *awaited == turn) else {
             return;
         };
         let Some((_, model)) = awaited.remove(at) else { return };
-        if let Some(replies) = self.models.lock().get_mut(&model) {
+        if let Some(replies) = models.get_mut(&model) {
             replies.pause = if has_changes {
                 1
             } else {

@@ -41,7 +41,9 @@ struct RequestId(String);
 /// path of the verb too, and would take the verb for a part of the id.
 fn method_of_verb_problem(request: &ServiceRequest) -> Option<Problem> {
     let path = request.path();
-    if !path.rsplit('/').next().is_some_and(|last| last.contains(':')) || request.method() == Method::HEAD {
+    // A POST is for a verb, as no route of an object offers POST.
+    let is_of_object = !matches!(*request.method(), Method::HEAD | Method::POST);
+    if !is_of_object || !path.rsplit('/').next().is_some_and(|last| last.contains(':')) {
         return None;
     }
     let methods = openapi::methods_of(path)?;

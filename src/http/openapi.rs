@@ -74,14 +74,18 @@ fn build_document() -> Value {
 }
 
 /// The operations whose body may be omitted: `OptionalBody` in their handlers.
-const OPTIONAL_BODIES: [&str; 7] = [
+const OPTIONAL_BODIES: [&str; 11] = [
     "complete_action",
     "create_save",
     "interrupt_turn",
     "refuse_action",
     "regenerate_turn",
+    "restore_fact",
     "restore_save",
+    "resume_conversation",
     "resume_turn",
+    "retry_job",
+    "step_conversation",
 ];
 
 /// Adds parts that follow from an operation's shape.

@@ -100,7 +100,7 @@ pub struct SettingsBody {
     /// True: NPCs tell every player about NPC conversations that are not open to the player. Default false.
     gossip: Option<bool>,
     /// With whom an NPC shares facts that the NPC told one player about itself. `shared`: with every player, if the
-    /// fact names no player and has no private or locked source. `private`: only with that player. Default `shared`.
+    /// fact names no player and has no private or locked source. `private`: only with that player. Default `private`.
     self_told: Option<SelfTold>,
     /// Maximum change of a relationship in one turn; default 20.
     #[garde(range(min = 0, max = 1000))]

@@ -56,7 +56,7 @@ pub struct ActionRule {
     pub when: Vec<Condition>,
     /// True if the NPC may ask again after the action was done. Default: an action that was done rests, for this NPC
     /// with this player.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeatable: bool,
     /// True if the action concerns a player: NPCs among themselves may not ask. Default: true if the description or the
     /// arguments name the player.
@@ -76,11 +76,6 @@ pub fn no_arguments() -> Value {
 
 fn default_expires_s() -> u32 {
     DEFAULT_EXPIRES_S
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
 }
 
 /// An action that a state block asks for. The name is that of a rule; the arguments are not checked yet.

@@ -106,11 +106,6 @@ impl BackendNames {
     pub fn holds_people_at(&self, place: &str) -> bool {
         self.left_places.contains(&normalise_text(place.trim()))
     }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty() && self.places.is_empty()
-    }
 }
 
 #[cfg(test)]

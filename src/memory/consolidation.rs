@@ -70,7 +70,7 @@ pub fn is_premise(fact: &Fact, now: DateTime<Utc>) -> bool {
         && fact.corrects.is_none()
         && fact.locks.is_empty()
         && statement.kind != FactKind::Constraint
-        && !statement.kind.is_open_promise(statement.tense)
+        && !statement.is_open_promise()
         && !super::aliases::states_name(statement)
         && !statement.tells_own_name()
 }

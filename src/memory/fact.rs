@@ -383,7 +383,7 @@ impl Statement {
     fn may_stand(&self, is_canon: bool, locks: &DisclosureLocks) -> bool {
         let reliable = is_canon || self.is_about_speaker_alone() || self.is_promise_of_maker();
         let stands = self.kind.is_standing() && reliable || self.tells_own_name();
-        stands && (locks.is_empty() || self.kind.is_open_promise(self.tense))
+        stands && (locks.is_empty() || self.is_open_promise())
     }
 
     /// True if the statement is about its speaker alone. A player's claim about the world is not, and an NPC's event
@@ -397,7 +397,7 @@ impl Statement {
                 self.kind == FactKind::Event && super::party::mentions_player(&self.content)
             }
         };
-        self.subject == self.speaker && (self.kind.is_open_promise(self.tense) || !is_claim())
+        self.subject == self.speaker && (self.is_open_promise() || !is_claim())
     }
 
     /// The text that is embedded: `content (Keywords: k1, k2)` (docs/algorithms.md#facts).

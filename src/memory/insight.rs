@@ -7,9 +7,9 @@ use chrono::{DateTime, Utc};
 
 use super::{
     episode::clip_line,
-    keywords::{informative_terms, is_hangul},
+    keywords::{informative_terms, korean_given_name},
     locks::DisclosureLocks,
-    lore::{SURNAMES, is_named_in},
+    lore::is_named_in,
     party::{bind_to_player, is_player, owner_id, subject_key},
 };
 use colloquy_core::ids::{DialogueId, InsightId, NpcId, PlayerId, TurnId, WorldId};
@@ -180,13 +180,7 @@ const TITLES: [&str; 26] = [
 
 /// Returns the given name of a person: "민수" of "김민수"; "Kim" and "Minsu" of "Kim Minsu", where either may be meant.
 fn short_names_of(entity: &str) -> impl Iterator<Item = &str> {
-    let syllables: Vec<(usize, char)> = entity.char_indices().collect();
-    let korean = match syllables[..] {
-        [(_, surname), (given, first), (_, second)] if [first, second].into_iter().all(is_hangul) => {
-            SURNAMES.contains(surname).then(|| &entity[given..])
-        }
-        _ => None,
-    };
+    let korean = korean_given_name(entity);
     let words: Vec<&str> = entity.split_whitespace().collect();
     let is_name = |word: &&str| {
         let word = word.trim_end_matches('.');

@@ -12,7 +12,6 @@ use super::{
     condition::Condition,
     fact::embedded_text,
     keywords::{self, TermWeights},
-    lore::is_named_in,
     progress::Progress,
     scoring::RecallWeights,
     secrecy::{Tell, fault_of_conditions},
@@ -114,16 +113,10 @@ pub enum ScenarioBearing {
 }
 
 impl ScenarioBearing {
-    /// Decides how `scenario`, with this score, bears on a line.
+    /// Decides how a scenario with this score bears on a line. `is_named`: the line has its title, a keyword or a synonym.
     #[must_use]
-    pub fn decide(calibration: &Calibration, scenario: &Scenario, line: &str, score: &ScenarioScore) -> Self {
-        let named = scenario
-            .keywords
-            .iter()
-            .chain(&scenario.synonyms)
-            .chain([&scenario.title]);
-        let mut named = named.filter(|name| is_named_in(line, name));
-        if score.keyword >= ASKING_SHARE || named.next().is_some() {
+    pub fn decide(calibration: &Calibration, is_named: bool, score: &ScenarioScore) -> Self {
+        if is_named || score.keyword >= ASKING_SHARE {
             Self::Words
         } else if score.cosine > 0.0 && score.cosine >= f64::from(calibration.bearing_cosine()) {
             Self::Meaning
@@ -181,6 +174,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::lore::is_named_in;
 
     #[test]
     fn scenario_score_uses_the_weights_of_recall() {
@@ -217,7 +211,9 @@ mod tests {
         let bearing = |line: &str, cosine: f32| {
             let keyword = keywords::query_coverage(&keywords::query_terms(line), &scenario.keyword_terms());
             let score = score_scenario(&e5, Some(cosine), keyword);
-            ScenarioBearing::decide(&e5, &scenario, line, &score)
+            let names = scenario.keywords.iter().chain(&scenario.synonyms);
+            let is_named = names.chain([&scenario.title]).any(|name| is_named_in(line, name));
+            ScenarioBearing::decide(&e5, is_named, &score)
         };
         for (line, cosine, expected) in [
             (

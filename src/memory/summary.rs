@@ -201,7 +201,7 @@ pub struct SummaryRules {
     pub min_turns: u32,
     /// Unsummarised raw turns that force a summary; 30.
     pub force_turns: u32,
-    /// Unsummarised tokens above which a summary is forced; 6,000.
+    /// Unsummarised tokens above which a summary is forced; 3,600.
     pub force_tokens: u32,
 }
 

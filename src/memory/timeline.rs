@@ -525,8 +525,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
 
 /// True if an NPC's repetition of its prompt adds something: a day, a number or a name, or new words for its own promise.
 fn brings_news(new: &Statement, old: &Statement) -> bool {
-    let is_promise = |statement: &Statement| statement.kind.is_open_promise(statement.tense);
-    let renews_promise = is_promise(new) && is_promise(old) && new.speaker == old.speaker;
+    let renews_promise = new.is_open_promise() && old.is_open_promise() && new.speaker == old.speaker;
     agreement::adds_details(&new.content, &old.content)
         || renews_promise && !agreement::adds_details(&old.content, &new.content)
 }

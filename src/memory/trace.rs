@@ -436,7 +436,7 @@ impl TaskUsage {
 /// A job that a turn started, and its outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct JobTrace {
-    /// `extract_facts`, `extract_state` or `summarise`.
+    /// `extract_facts`, `extract_state`, `summarise`, `curate` or `consolidate`.
     pub kind: String,
     /// `pending`, `done`, or `dead`: given up.
     pub status: String,
@@ -467,7 +467,7 @@ pub struct MemoryWaitTrace {
 pub enum MemoryWaitReason {
     /// Every line waits for `turn.wait_for_memory_ms`.
     AnyLine,
-    /// The line points at what the previous turn said: `turn.wait_for_pointed_ms`.
+    /// The line points at what the previous turn said: `turn.longest_wait_for_memory_ms`.
     PointsAtLastTurn,
 }
 

@@ -110,12 +110,6 @@ impl Vocabulary {
         self.kinds.iter().map(|kind| display_label(kind, language)).collect()
     }
 
-    /// The kinds of relationships. They are ASCII in every language, so that a world's rules match all its NPCs.
-    #[must_use]
-    pub fn relationship_kinds(&self) -> &[String] {
-        &self.kinds
-    }
-
     /// True if a list contains `word`, ignoring case.
     #[must_use]
     pub fn contains_word(&self, word: &str) -> bool {

@@ -217,6 +217,9 @@ async fn load_told_past(
 ) -> Result<BTreeMap<ScenarioId, String>, StoreError> {
     let mut past = BTreeMap::new();
     for turn in turns {
+        if past.len() >= MAX_SHOWN_PAST {
+            break;
+        }
         let dialogues = &services.ledger.dialogues;
         let trace = dialogues.load_trace(scope, said.dialogue.id, turn.number).await?;
         for traced in trace.iter().flat_map(|trace| &trace.scenarios) {

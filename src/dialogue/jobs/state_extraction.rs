@@ -122,7 +122,7 @@ fn state_schema(rules: &StateRules, language: Language) -> JsonSchema {
     let name = || serde_json::json!({ "type": "string", "maxLength": rules.max_name_chars });
     let maybe_name = || serde_json::json!({ "type": ["string", "null"], "maxLength": rules.max_name_chars });
     let list = |of| serde_json::json!({ "type": ["array", "null"], "maxItems": rules.max_list, "items": of });
-    let kinds = serde_json::json!({ "type": "string", "enum": rules.vocabulary.relationship_kinds() });
+    let kinds = serde_json::json!({ "type": "string", "enum": rules.vocabulary.kinds_in(language) });
     let mut moods: Vec<Option<&str>> = rules.vocabulary.moods_in(language).into_iter().map(Some).collect();
     moods.push(None);
     let texts = || list(serde_json::json!({ "type": "string", "maxLength": rules.max_text_chars }));

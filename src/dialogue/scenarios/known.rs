@@ -4,12 +4,12 @@ use chrono::{DateTime, Utc};
 
 use colloquy_core::ids::ScenarioId;
 use colloquy_memory::{
-    locks::{DisclosureLock, DisclosureLocks},
     progress::{Progress, ProgressState},
     scenario::{Scenario, ScenarioNews, ScenarioScore},
     trace::CandidateFate,
     turn::Checkpoint,
 };
+use colloquy_ports::ledger::scenarios::ScenarioTitle;
 
 /// The player's progress and the NPC's recent scenarios, read before the line is classified.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub(crate) struct KnownScenarios {
     pub(super) standing: ProgressState,
     /// The recent scenarios, latest first.
     pub(super) recent: Vec<RecentScenario>,
+    /// The titles of all open scenarios. `None`: nothing could be recent, so no titles were read.
+    pub(super) open_titles: Option<Vec<ScenarioTitle>>,
 }
 
 /// A scenario that was unlocked or told lately.
@@ -114,14 +116,10 @@ pub(crate) struct NpcPast {
 }
 
 impl NpcPast {
-    /// Marks what the dialogue has told before its last turns. `told` are the locks of what the dialogue told.
-    pub(crate) fn mark_told(&mut self, told: &DisclosureLocks) {
+    /// Marks what the dialogue has told before its last turns.
+    pub(crate) fn mark_told(&mut self, checkpoint: &Checkpoint) {
         for hit in self.hits.iter_mut().filter(|hit| hit.news.is_none()) {
-            let lock = DisclosureLock::Scenario {
-                npc: hit.scenario.npc.clone(),
-                scenario: hit.scenario.id.clone(),
-            };
-            if told.0.contains(&lock) {
+            if checkpoint.has_told(&hit.scenario.npc, &hit.scenario.id) {
                 hit.news = Some(ScenarioNews::Told);
             }
         }
@@ -137,17 +135,16 @@ impl NpcPast {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
-mod tests {
-    use super::*;
-
-    fn hit(id: &str, news: Option<ScenarioNews>) -> ScenarioHit {
-        ScenarioHit {
+impl ScenarioHit {
+    /// Returns an untold scenario that needs progress 3, with `news`.
+    pub(crate) fn sample(id: &str, news: Option<ScenarioNews>) -> Self {
+        Self {
             scenario: Scenario {
                 world: "vale".parse().unwrap(),
                 npc: "mira".parse().unwrap(),
                 id: id.parse().unwrap(),
-                title: String::new(),
-                content: String::new(),
+                title: format!("The {id}"),
+                content: "It burnt.".to_owned(),
                 keywords: vec![],
                 synonyms: vec![],
                 required_progress: Progress::new(3).unwrap(),
@@ -163,23 +160,28 @@ mod tests {
             fate: CandidateFate::BeyondTopK,
         }
     }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
 
     #[test]
-    fn scenario_that_has_just_opened_is_news_although_its_title_was_named() {
-        let lock = |id: &str| DisclosureLock::Scenario {
-            npc: "mira".parse().unwrap(),
-            scenario: id.parse().unwrap(),
-        };
+    fn scenario_that_has_just_opened_is_news_although_an_earlier_prompt_showed_it() {
+        let mut checkpoint = Checkpoint::default();
+        let told = ["well", "mill"].map(|id| id.parse().unwrap());
+        checkpoint.record_commit(1, DateTime::UNIX_EPOCH, &"mira".parse().unwrap(), told);
         let mut past = NpcPast {
             progress: Progress::new(7).unwrap(),
             asked: true,
             hits: vec![
-                hit("well", Some(ScenarioNews::Opened)),
-                hit("mill", None),
-                hit("ford", None),
+                ScenarioHit::sample("well", Some(ScenarioNews::Opened)),
+                ScenarioHit::sample("mill", None),
+                ScenarioHit::sample("ford", None),
             ],
         };
-        past.mark_told(&[lock("well"), lock("mill")].into_iter().collect());
+        past.mark_told(&checkpoint);
         let news: Vec<_> = past.hits.iter().map(|hit| hit.news).collect();
         assert_eq!(news, [Some(ScenarioNews::Opened), Some(ScenarioNews::Told), None]);
     }

@@ -28,7 +28,7 @@ use colloquy_memory::{
     keywords::{document_terms, query_coverage, query_terms},
     party,
 };
-use colloquy_ports::ledger::{audit::Edit, facts::FactEditOutcome};
+use colloquy_ports::ledger::facts::FactEditOutcome;
 
 /// A fact written by a person.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -97,15 +97,12 @@ pub async fn create_fact(
     check_knowers(&state, &caller, &path.0.0, &body.value).await?;
     let raw = body.raw.clone();
     let fact = body.value.into_fact(path.0.0.clone(), npc.id);
+    // The fact's id is created later, so the audit row names the NPC.
+    let edit = caller.new_edit(&state, "fact.create", format!("{}/{}", path.0.0, path.0.1));
     let work = {
-        let (state, scope, principal) = (state.clone(), caller.scope.clone(), caller.principal.clone());
+        let (state, scope) = (state.clone(), caller.scope.clone());
         async move {
             let services = &state.services;
-            // The fact's id is created later, so the audit row names the NPC.
-            let object = format!("{}/{}", path.0.0, path.0.1);
-            let limits = services.models.budgets().authored_limits(&principal.tenant);
-            let edit = Edit::made_by(&principal, &services.ids, services.clock.now(), "fact.create", object);
-            let edit = edit.within(limits);
             let fact = remember::write_manual_fact(services, &scope, fact, &edit).await?;
             let location = format!("/v1/facts/{}", fact.id);
             IdempotentResponse::created(&FactView::from(fact), location)

@@ -73,6 +73,12 @@ pub fn numbers_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+/// True if `other` has details that `text` lacks, and not the reverse ([`adds_details`]).
+#[must_use]
+pub fn is_vaguer(text: &str, other: &str) -> bool {
+    adds_details(other, text) && !adds_details(text, other)
+}
+
 /// True if a text has a day, a number or a name that `other` lacks. Names are recognised by their capital letters.
 #[must_use]
 pub fn adds_details(text: &str, other: &str) -> bool {

@@ -22,11 +22,17 @@ impl FactKind {
 }
 
 impl Statement {
+    /// True if the statement is a promise or a goal, whoever speaks of it ([`FactKind::is_open_promise`]).
+    #[must_use]
+    pub fn is_open_promise(&self) -> bool {
+        self.kind.is_open_promise(self.tense)
+    }
+
     /// True for an open promise or goal by its maker's word: of the speaker itself, or a duty that an NPC gives a
     /// player. What a player says of the NPC's promises is hearsay.
     #[must_use]
     pub fn is_promise_of_maker(&self) -> bool {
         let gives_duty = || !party::is_player(&self.speaker) && party::is_player(&self.subject);
-        self.kind.is_open_promise(self.tense) && (self.subject == self.speaker || gives_duty())
+        self.is_open_promise() && (self.subject == self.speaker || gives_duty())
     }
 }

@@ -81,11 +81,17 @@ pub fn without_listener_name(line: &str, name: &str) -> String {
 }
 
 /// The family names of nearly all Koreans, of one syllable and of two.
-const FAMILY_SYLLABLES: &str = "김이박최정강조윤장임한오서신권황안송류유전홍고문양손배백허남심노하곽성차주우구민진지엄채원천방공현\
+const FAMILY_SYLLABLES: &str = "김이박최정강조윤장임한오서신권황안송류유전홍고문양손배백허남나심노하곽성차주우구민진지엄채원천방공현\
     함변염여추도소석선설마길연위표명기반왕금옥육인맹제모탁국어은편용";
 const LONG_FAMILY_NAMES: [&str; 8] = ["남궁", "황보", "제갈", "선우", "독고", "사공", "서문", "동방"];
 /// The syllables of a Korean given name.
 const GIVEN_NAME_SYLLABLES: usize = 2;
+
+/// True if `syllable` is a Korean family name.
+#[must_use]
+pub fn is_family_syllable(syllable: char) -> bool {
+    FAMILY_SYLLABLES.contains(syllable)
+}
 
 /// The given name in a full Korean name: 민수 of 김민수. `None`: no such name.
 #[must_use]
@@ -95,7 +101,7 @@ pub fn korean_given_name(name: &str) -> Option<&str> {
     }
     let long = LONG_FAMILY_NAMES.iter().find_map(|family| name.strip_prefix(family));
     let given = long.or_else(|| {
-        let family = name.chars().next().filter(|first| FAMILY_SYLLABLES.contains(*first))?;
+        let family = name.chars().next().filter(|first| is_family_syllable(*first))?;
         name.strip_prefix(family)
     })?;
     (given.chars().count() == GIVEN_NAME_SYLLABLES).then_some(given)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, BuildError};
 
-use crate::keywords::{is_hangul, is_only_particles, matches_name, normalise_text};
+use crate::keywords::{is_family_syllable, is_hangul, is_only_particles, matches_name, normalise_text};
 
 /// Finds many names in one pass over a text. Case does not matter, particles of Korean names neither.
 pub struct NameIndex {
@@ -94,15 +94,11 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
     }
 }
 
-/// The most frequent Korean surnames of one syllable.
-pub(crate) const SURNAMES: &str =
-    "김이박최정강조윤장임한오서신권황안송류전홍고문양손배백허유남심노하곽성차주우민나진지엄채원천방공현함변염여추";
-
 /// True if the text before a name ends in a surname that begins a word, and the name is a given name with a title, as
 /// "덕수 아저씨" in "최덕수 아저씨". A given name alone has too many look-alikes ("서관" in "도서관").
 fn follows_surname(before: &str, name: &str) -> bool {
     let mut letters = before.chars().rev();
-    let is_surname = letters.next().is_some_and(|letter| SURNAMES.contains(letter));
+    let is_surname = letters.next().is_some_and(is_family_syllable);
     let begins_word = !letters.next().is_some_and(char::is_alphanumeric);
     let given = name.split_once(' ').map_or("", |(given, _)| given);
     is_surname && begins_word && given.chars().count() == 2 && given.chars().all(is_hangul)

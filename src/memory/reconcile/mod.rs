@@ -154,19 +154,16 @@ pub fn decide_about_old(
 /// told, a promise stays its maker's word, and a vaguer wording replaces no day, amount or name.
 fn stays_with_repetition(new: &Statement, old: &Statement) -> bool {
     let is_own_word = |statement: &Statement| statement.subject == statement.speaker;
-    let is_promise = |statement: &Statement| statement.kind.is_open_promise(statement.tense);
-    let keeps_speaker = states_name(new) && states_name(old) || is_promise(new) && is_promise(old);
+    let keeps_speaker = states_name(new) && states_name(old) || new.is_open_promise() && old.is_open_promise();
     if keeps_speaker && is_own_word(new) != is_own_word(old) {
         return is_own_word(old);
     }
-    states_name(new) && states_name(old)
-        || agreement::adds_details(&old.content, &new.content) && !agreement::adds_details(&new.content, &old.content)
+    states_name(new) && states_name(old) || agreement::is_vaguer(&new.content, &old.content)
 }
 
 /// True if one party speaks of the other party's promise. Only its maker changes a promise.
 fn is_foreign_word_on_promise(new: &Statement, old: &Statement) -> bool {
-    let is_promise = |statement: &Statement| statement.kind.is_open_promise(statement.tense);
-    is_promise(new) && is_promise(old) && new.speaker != old.speaker
+    new.is_open_promise() && old.is_open_promise() && new.speaker != old.speaker
 }
 
 /// True if both statements tell what somebody promises or means to do, in whatever tense.
@@ -190,9 +187,7 @@ fn differ_in_time(new: &Statement, old: &Statement) -> bool {
 pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFact {
     let mut view = base.clone();
     for duplicate in duplicates {
-        let is_vaguer = agreement::adds_details(&view.content, &duplicate.content)
-            && !agreement::adds_details(&duplicate.content, &view.content);
-        if !is_vaguer {
+        if !agreement::is_vaguer(&duplicate.content, &view.content) {
             view.content.clone_from(&duplicate.content);
         }
         view.importance = view.importance.max(duplicate.importance);

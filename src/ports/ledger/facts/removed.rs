@@ -18,8 +18,6 @@ pub struct RemovedStatement {
     pub at: DateTime<Utc>,
     /// The sentence that holds instead. `None`: no sentence does.
     pub correction: Option<String>,
-    pub subject: String,
-    pub speaker: String,
     /// The turn that taught the fact.
     pub source: Option<(DialogueId, u32)>,
     /// True if the turn said this sentence. False: a person wrote it over an earlier one.
@@ -48,8 +46,6 @@ pub fn list_removed_statements<S: BuildHasher>(
             requests: Vec::new(),
             at: removed_at,
             correction: latest.map(|latest| latest.content_at(at).to_owned()),
-            subject: fact.statement.subject.clone(),
-            speaker: fact.statement.speaker.clone(),
             source: fact.source,
             is_original: fact.corrects.is_none() && content == fact.statement.content,
             is_forgotten,

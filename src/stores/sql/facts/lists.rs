@@ -28,7 +28,7 @@ const FACT_BY_ID: &str = concat!(
     fact_columns!(),
     " FROM facts f WHERE f.tenant = $1 AND f.id = $2"
 );
-const FACTS_BY_ID: &str = concat!(
+pub(super) const FACTS_BY_ID: &str = concat!(
     "SELECT ",
     fact_columns!(),
     " FROM facts f WHERE f.tenant = $1 AND f.id ",

@@ -13,8 +13,8 @@ use super::{
         Engine,
         rows::{Columns, json_list, to_json, to_micros},
     },
-    SqlFactStore, confirm, fact_columns, parse_replaced_by, read_fact, read_importance, read_polarity, read_source,
-    read_tense, read_view,
+    SqlFactStore, confirm, fact_columns, lists, parse_replaced_by, read_fact, read_importance, read_polarity,
+    read_source, read_tense, read_view,
 };
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
@@ -132,12 +132,6 @@ const STANDING_FACTS: &str = facts_of_each!(
     newest_names!(concat!(" AND k.private_to = ", row_key!("p", 1))),
     newest_taken_out!(),
     newest_ended_promises!(),
-);
-const FACTS_BY_ID: &str = concat!(
-    "SELECT ",
-    fact_columns!(),
-    " FROM facts f WHERE f.tenant = $1 AND f.id ",
-    in_json_list!("$2")
 );
 const REQUESTS_OF_FACTS: &str = concat!(
     "SELECT i.fact, e.forget FROM invalidations i",
@@ -289,7 +283,7 @@ async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -
     let mut successors: HashMap<FactId, Fact> = HashMap::new();
     let mut wanted: Vec<FactId> = facts.iter().filter_map(superseded_by).collect();
     while !wanted.is_empty() {
-        let query = bind!(FACTS_BY_ID; scope.tenant(), json_list(&wanted));
+        let query = bind!(lists::FACTS_BY_ID; scope.tenant(), json_list(&wanted));
         let loaded: Vec<Fact> = engine.fetch_all(scope, query, read_fact).await?;
         wanted = loaded.iter().filter_map(superseded_by).collect();
         successors.extend(loaded.into_iter().map(|fact| (fact.id, fact)));
@@ -452,7 +446,6 @@ sqlite_plan_tests! {
         #[tokio::test]
         async fn recall_queries_stay_on_their_indexes() {
             assert_searches(SELECT_BODIES, &["SEARCH f USING INDEX", "SEARCH e USING INDEX"]).await;
-            assert_searches(FACTS_BY_ID, &["SEARCH f USING INDEX"]).await;
             assert_searches(
                 STANDING_FACTS,
                 &[

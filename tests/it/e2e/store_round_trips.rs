@@ -272,26 +272,41 @@ fn count_containing(part: &str, requests: &[RecordedRequest]) -> usize {
     requests.iter().filter(|request| request.text.contains(part)).count()
 }
 
+/// The line names the scenario with the keyword "fruit". Titles tell what has opened lately, and whether a line that is
+/// not about the past names a scenario. Only for such a scenario is the past itself read.
 #[test]
 fn npc_past_is_read_when_requested_or_named() {
+    let cases = [
+        ("memory", 1, 1),
+        ("scenario", 1, 1),
+        ("scenario", 1, 1),
+        ("memory", 1, 1),
+    ];
+    assert_reads_of_past("fruit", &cases);
+}
+
+#[test]
+fn npc_past_that_a_line_does_not_name_is_not_read() {
+    assert_reads_of_past("anvil", &[("memory", 1, 0), ("memory", 1, 0)]);
+}
+
+/// Says a line for each case, to an NPC with a scenario of this keyword. A case is the intent of the line, and the reads
+/// of titles and of scenarios.
+fn assert_reads_of_past(keyword: &str, cases: &[(&str, usize, usize)]) {
     run(async {
         let tapped = RecordedServer::new().await;
-        let past = json!({"title": "The fruit years", "content": "I sold fruit at the market.", "keywords": ["fruit"]});
+        let (title, content) = (
+            format!("The {keyword} years"),
+            format!("I sold {keyword} at the market."),
+        );
+        let past = json!({"title": title, "content": content, "keywords": [keyword]});
         let backend = tapped.server.backend();
         put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/market", &past).await;
         let (mut socket, session) = open_warm_session(&tapped.server).await;
-        // The titles tell what has opened lately, and whether a line that is not about the past names a scenario, as this
-        // line does. Then the past itself is read.
-        let cases = [
-            ("memory", 1, 1),
-            ("scenario", 1, 1),
-            ("scenario", 1, 1),
-            ("memory", 1, 1),
-        ];
-        for (said, (intent, titles, whole)) in (SAID..).zip(cases) {
+        for (said, &(intent, titles, whole)) in (SAID..).zip(cases) {
             tapped.mock.apply_settings(&json!({ "intent": intent })).unwrap();
             let line = tapped.line_requests(&mut socket, &session, said).await;
-            let case = format!("line {said}, {intent}: {WHAT_TO_DO}");
+            let case = format!("line {said}, {intent}, {keyword}: {WHAT_TO_DO}");
             assert_eq!(line.before.len(), BEFORE + titles + whole, "{case}");
             assert_eq!(
                 count_containing("required_progress FROM scenarios", &line.before),

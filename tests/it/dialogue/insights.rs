@@ -506,10 +506,16 @@ fn dialogue_that_ends_gets_a_pass_over_its_unread_turns() {
             assert_eq!(
                 queued,
                 1 + usize::from(summaries_after_silence > 0),
-                "three turns wait; a summary of four"
+                "a pass over four turns, and a summary of them; three turns wait"
             );
             stage.queue_insights(&[insight("player", "The player hates bells.")]);
             assert_eq!(stage.run_due_passes().await, 1);
+            let curation = &stage.services.ledger.curation;
+            for (open, turns) in [(&talk.open, Some((1, 4))), (&silent.open, None), (&empty.open, None)] {
+                let stored = curation.load_dialogue_curation(&stage.scope, open.dialogue.id, 1);
+                let pass = stored.await.unwrap().last_pass;
+                assert_eq!(pass.map(|pass| (pass.from_turn, pass.to_turn)), turns);
+            }
             assert_eq!(stage.insight_texts().await, ["The player hates bells."]);
             assert_eq!(stage.look_for_ends().await, 0, "once");
         }

@@ -4,7 +4,10 @@ use colloquy::tenancy::Role;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use super::fresh;
+use super::{
+    fresh,
+    npc_conversation::{conversation, with_mock},
+};
 use crate::support::{RestClient, eventually, run};
 
 const INSIGHTS: &str = "/v1/worlds/vale/npcs/mira/insights";
@@ -163,6 +166,58 @@ fn insight_about_an_npc_is_for_the_other_and_for_players_who_could_listen() {
         let names_it = format!("What of {about}?");
         assert_eq!(shown(&backend, &watcher, &names_it).await.len(), 1);
         assert!(shown(&backend, &stranger, &names_it).await.is_empty());
+        server.stop();
+    });
+}
+
+#[test]
+fn insight_of_npcs_about_a_third_thing_is_for_both_and_for_players_who_could_listen() {
+    run(async {
+        let (mock, server) = with_mock();
+        let answer = json!({
+            "findings": [], "edits": [], "done": true,
+            "insights": [{"about": "", "entity": "the ferry", "text": "The ferry is late.", "turns": []}],
+        });
+        mock.apply_settings(&json!({ "curation": answer.to_string() })).unwrap();
+        let backend = server.backend();
+        let id = conversation(&server, json!({"auto": false, "watchers": ["p1"]})).await;
+        for _ in 0..2 {
+            backend
+                .post(&format!("/v1/npc-conversations/{id}:step"), &json!({}))
+                .await;
+        }
+        run_pass(&backend, &id).await;
+        let mut ids = Vec::new();
+        for npc in ["ergen", "mira"] {
+            let listed = backend.get(&format!("/v1/worlds/vale/npcs/{npc}/insights")).await["items"].clone();
+            let insight = &listed[0];
+            assert_eq!(
+                (
+                    &insight["entity"],
+                    &insight["text"],
+                    &insight["dialogue_id"],
+                    &listed[1]
+                ),
+                (
+                    &json!("the ferry"),
+                    &json!("The ferry is late."),
+                    &json!(id),
+                    &Value::Null
+                ),
+                "{npc}: {listed}"
+            );
+            ids.push(insight["id"].clone());
+            let watcher = open_session_with(&backend, npc, "p1").await;
+            let stranger = open_session_with(&backend, npc, "p2").await;
+            let names_it = "What of the ferry?";
+            assert_eq!(
+                shown(&backend, &watcher, names_it).await,
+                ["The ferry is late."],
+                "{npc}"
+            );
+            assert!(shown(&backend, &stranger, names_it).await.is_empty(), "{npc}");
+        }
+        assert_ne!(ids[0], ids[1], "each NPC has its own");
         server.stop();
     });
 }

@@ -295,7 +295,7 @@ fn answer_reports(set: &EvalSet, question: &SetQuestion, asked: &QuestionOutcome
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::cli::eval::eval_set::parse_set;
+    use crate::cli::eval::{eval_set::parse_set, table::render_misses};
 
     const SET: &str = r#"
 {"fact": {"id": "a", "content": "A"}}
@@ -361,5 +361,29 @@ mod tests {
         assert!((against.overall.recall - 1.0).abs() < 1e-9 && (against.overall.mrr - 0.75).abs() < 1e-9);
         assert!((against.recall.difference + 0.5).abs() < 1e-9 && (against.mrr.difference + 0.25).abs() < 1e-9);
         assert_eq!((against.mrr.better, against.mrr.worse), (1, 1));
+    }
+
+    #[test]
+    fn line_without_an_answer_counts_only_for_what_prompts_show() {
+        let line = r#"{"question": {"id": "three", "text": "Good day.", "answers": [], "tags": ["x"]}}"#;
+        let set = parse_set(&format!("{SET}{line}\n")).unwrap();
+        let all = [
+            asked(&[0], vec![]),
+            asked(&[0], vec![(0, None)]),
+            asked(&[0, 1], vec![]),
+        ];
+        let run = EvalRun {
+            settings: settings("a"),
+            asked: &all,
+        };
+        let report = EvalReport::from_runs("set".into(), &set, 10, run, None);
+        assert_eq!(
+            (report.questions, report.overall.questions, report.tags["x"].questions),
+            (3, 2, 2)
+        );
+        assert!((report.shown.precision - 0.5).abs() < 1e-9 && (report.shown.facts - 1.0).abs() < 1e-9);
+        assert_eq!(report.shown.without_answer, Some(2.0));
+        let misses = render_misses(&report, 5);
+        assert!(misses.contains("1 of 2 questions miss an answer"), "{misses}");
     }
 }

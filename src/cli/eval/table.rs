@@ -153,7 +153,8 @@ pub(super) fn render_misses(report: &EvalReport, count: usize) -> String {
         out,
         "\n{} of {} questions miss an answer{}",
         all.len(),
-        report.questions,
+        // Lines without an answer cannot miss one.
+        report.overall.questions,
         if all.len() > count {
             format!("; the first {count}:")
         } else {

@@ -28,7 +28,7 @@ use colloquy_memory::{
     fact::{Audience, Cause, Knower, NewFact, Statement, Viewpoint, Watchers},
     locks::DisclosureLocks,
     scoring::RecallWeights,
-    trace::ScoreParts,
+    trace::{CallTrace, ScoreParts},
 };
 use colloquy_ports::{
     clock::{IdSource, ManualClock},
@@ -366,7 +366,9 @@ impl EvalTrial {
 
     async fn shown_facts(&self, question: &SetQuestion) -> anyhow::Result<Vec<usize>> {
         let viewpoint = self.viewpoint_of(question);
-        let shown = recall::shown_facts(&self.services, &self.scope, &self.world, &viewpoint, &question.text).await?;
+        let asked = recall::shown_facts(&self.services, &self.scope, &self.world, &viewpoint, &question.text);
+        let (shown, call) = asked.await?;
+        ensure_embedded(call)?;
         Ok(shown.iter().filter_map(|id| self.by_id.get(id).copied()).collect())
     }
 
@@ -404,10 +406,7 @@ impl EvalTrial {
             limit,
         )
         .await?;
-        // A search without a vector would use words alone, and its figures would not describe this embedder.
-        if let Some(error) = calls.into_iter().find_map(|call| call.error) {
-            return Err(anyhow!("the embedder failed: {error}"));
-        }
+        calls.into_iter().try_for_each(ensure_embedded)?;
         Ok(hits
             .into_iter()
             .filter_map(|hit| {
@@ -418,6 +417,13 @@ impl EvalTrial {
             })
             .collect())
     }
+}
+
+/// # Errors
+/// The embedder failed. A search without a vector uses words alone, and its figures would not describe this embedder.
+fn ensure_embedded(call: CallTrace) -> anyhow::Result<()> {
+    call.error
+        .map_or(Ok(()), |error| Err(anyhow!("the embedder failed: {error}")))
 }
 
 /// Returns the configuration with temporary stores in `folder` in place of the configured stores.

@@ -89,7 +89,7 @@ pub async fn search_facts(
 }
 
 /// Returns the facts that a prompt would show for a question about memory, best first. The budget of tokens is not
-/// looked at.
+/// looked at. If the embedder fails, keywords must suffice, and the call's trace has the reason.
 ///
 /// # Errors
 /// If the ledger does not answer.
@@ -99,7 +99,7 @@ pub async fn shown_facts(
     world: &World,
     viewpoint: &Viewpoint,
     query: &str,
-) -> Result<Vec<FactId>, StoreError> {
+) -> Result<(Vec<FactId>, CallTrace), StoreError> {
     let at = services.clock.now();
     let embedded = EmbeddedQuery::prepare(services, scope, world, viewpoint, query, at).await?;
     let settings = &services.settings.recall;
@@ -119,7 +119,8 @@ pub async fn shown_facts(
     chosen.truncate(max_packable(settings));
     let chosen = diversify_hits(&found, chosen, settings.diversity);
     let shown = chosen.into_iter().take(settings.top_k);
-    Ok(shown.map(|index| found[index].body.id).collect())
+    let shown = shown.map(|index| found[index].body.id).collect();
+    Ok((shown, embedded.call))
 }
 
 /// A query with its vector and the state of the world.

@@ -36,7 +36,7 @@ use colloquy_core::{
     ids::{DialogueId, JobId},
     scope::TenantScope,
 };
-use colloquy_dialogue::models::with_usage_tally;
+use colloquy_dialogue::{jobs::JobReport, models::with_usage_tally};
 use colloquy_ports::{
     StoreError,
     ledger::jobs::{Job, JobKind},
@@ -135,7 +135,7 @@ impl Curator {
                 self.run_next_in_lane(key, ctx);
                 if self.lanes.get(&key).is_some_and(|lane| !lane.running) {
                     // The job waits for a failed job, or for a budget. The dialogue's next turn must not wait for it.
-                    self.notify_dialogue(&job, Attempt::Obsolete, ctx);
+                    self.notify_dialogue(&job, None, ctx);
                 }
             } else if self.draining.is_none() {
                 self.run_job(job, ctx);
@@ -245,7 +245,7 @@ impl Curator {
         if !waits {
             self.held.remove(&job.id);
             self.held_share.set_count(self.held.len());
-            self.notify_dialogue(&job, attempt, ctx);
+            self.notify_dialogue(&job, attempt.into_report(), ctx);
         }
         if let Some(key) = lane {
             if let Some(lane) = self.lanes.get_mut(&key) {
@@ -265,16 +265,13 @@ impl Curator {
         self.report_drained();
     }
 
-    /// Notifies the job's dialogue. A stopped dialogue gets no message.
-    fn notify_dialogue(&self, job: &Job, attempt: Attempt, ctx: &mut Context<Self>) {
+    /// Notifies the job's dialogue. A stopped dialogue gets no message. `report`: of an attempt that succeeded.
+    fn notify_dialogue(&self, job: &Job, report: Option<JobReport>, ctx: &mut Context<Self>) {
         let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
         let ended = JobEnded {
             turn_id: job.turn,
             kind: Some(job.kind),
-            report: match attempt {
-                Attempt::Ended(result) => result.ok(),
-                Attempt::Remote | Attempt::Obsolete => None,
-            },
+            report,
         };
         let tell = async move {
             if let Some(dialogue) = node.actors().and_then(|actors| actors.job_reports(&key)) {

@@ -108,7 +108,7 @@ pub(super) struct LastSeq {
 pub(super) type ResidencyPermit = Resident<TenantId, DialogueKey>;
 
 /// Reports a finished job of the dialogue, or the scenarios that a turn unlocked, which is no job. A missing report
-/// means a failed attempt.
+/// means a failed attempt, or a job that has to wait.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct JobEnded {

@@ -35,6 +35,16 @@ pub(super) enum Attempt {
     Obsolete,
 }
 
+impl Attempt {
+    /// Returns the report of an attempt that succeeded.
+    pub(super) fn into_report(self) -> Option<JobReport> {
+        match self {
+            Self::Ended(result) => result.ok(),
+            Self::Remote | Self::Obsolete => None,
+        }
+    }
+}
+
 /// Runs a job once, within its lease.
 pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Attempt {
     let left = match remaining_lease(node, scope, job).await {

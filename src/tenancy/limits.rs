@@ -160,10 +160,7 @@ impl RateLimits {
     /// # Errors
     /// [`RateLimited`] if the player is over its limit.
     pub fn check_forwarded_request(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
-        match (&self.requests, player) {
-            (Some(keyed), Some(player)) => keyed.check_key(&(tenant.clone(), player.clone())),
-            _ => Ok(()),
-        }
+        player.map_or(Ok(()), |player| check_player(self.requests.as_ref(), tenant, player))
     }
     /// Takes a socket seat of a player, until the seat is dropped.
     ///
@@ -210,18 +207,14 @@ impl RateLimits {
     /// # Errors
     /// [`RateLimited`] if the player is over its limit.
     pub fn check_player_turn(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
-        self.lines
-            .as_ref()
-            .map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
+        check_player(self.lines.as_ref(), tenant, player)
     }
     /// Counts a resume of a player, or an interrupt that may take an earlier turn back.
     ///
     /// # Errors
     /// [`RateLimited`] if the player is over its limit.
     pub fn check_player_cut(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
-        self.cuts
-            .as_ref()
-            .map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
+        check_player(self.cuts.as_ref(), tenant, player)
     }
     /// Creates a limiter for a new socket.
     #[must_use]
@@ -233,6 +226,15 @@ impl RateLimits {
             max_strikes: self.settings.socket_strikes,
         }
     }
+}
+
+/// Counts for a player under a limit; `None`: the limit is off.
+fn check_player(
+    limit: Option<&KeyedLimiter<PlayerKey>>,
+    tenant: &TenantId,
+    player: &PlayerId,
+) -> Result<(), RateLimited> {
+    limit.map_or(Ok(()), |keyed| keyed.check_key(&(tenant.clone(), player.clone())))
 }
 
 /// An open socket of a player; freed on drop.

@@ -65,8 +65,8 @@ fn context_is_the_prompt_that_the_turn_gets() {
         }
         let unknown = json!({"text": "Hello.", "intent": "sleep"});
         let path = format!("/v1/sessions/{session}/context");
-        let (status, _) = backend.call(Method::POST, &path, Some(&unknown)).await;
-        assert!(status.is_client_error(), "{status}");
+        let (status, problem) = backend.call(Method::POST, &path, Some(&unknown)).await;
+        assert_eq!((status.as_u16(), &problem["code"]), (422, &json!("validation_failed")));
     });
 }
 

@@ -135,6 +135,9 @@ macro_rules! generated_ids {
         pub struct $name(Ulid);
 
         impl $name {
+            /// The text form's prefix, without the underscore.
+            pub const PREFIX: &'static str = $prefix;
+
             /// The 128 bits behind the text form, for dense in-memory keys.
             #[must_use]
             pub fn as_u128(self) -> u128 {
@@ -161,9 +164,9 @@ macro_rules! generated_ids {
         impl FromStr for $name {
             type Err = InvalidId;
             fn from_str(text: &str) -> Result<Self, InvalidId> {
-                parse_ulid(text, $prefix)
+                parse_ulid(text, Self::PREFIX)
                     .map(Self)
-                    .ok_or(InvalidId::Generated { what: $what, prefix: $prefix })
+                    .ok_or(InvalidId::Generated { what: $what, prefix: Self::PREFIX })
             }
         }
         impl fmt::Display for $name {
@@ -226,6 +229,17 @@ pub enum DialogueKind {
     NpcConversation,
 }
 
+impl DialogueKind {
+    /// The prefix of the ids of such dialogues, without the underscore.
+    #[must_use]
+    pub const fn id_prefix(self) -> &'static str {
+        match self {
+            Self::Session => "ses",
+            Self::NpcConversation => "con",
+        }
+    }
+}
+
 /// A dialogue: `ses_…` for a session, `con_…` for an NPC conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DialogueId {
@@ -258,8 +272,8 @@ impl DialogueId {
 impl FromStr for DialogueId {
     type Err = InvalidId;
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let kinds = [("ses", DialogueKind::Session), ("con", DialogueKind::NpcConversation)];
-        let parsed = kinds.map(|(prefix, kind)| Some(Self::new(kind, parse_ulid(text, prefix)?)));
+        let kinds = [DialogueKind::Session, DialogueKind::NpcConversation];
+        let parsed = kinds.map(|kind| Some(Self::new(kind, parse_ulid(text, kind.id_prefix())?)));
         parsed.into_iter().flatten().next().ok_or(InvalidId::Generated {
             what: "a dialogue id",
             prefix: "ses_` or `con",
@@ -268,11 +282,7 @@ impl FromStr for DialogueId {
 }
 impl fmt::Display for DialogueId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefix = match self.kind {
-            DialogueKind::Session => "ses",
-            DialogueKind::NpcConversation => "con",
-        };
-        write!(f, "{prefix}_{}", self.ulid)
+        write!(f, "{}_{}", self.kind.id_prefix(), self.ulid)
     }
 }
 serde_as_text!(DialogueId);

@@ -2,6 +2,10 @@
 
 use serde_json::{Value, json};
 
+use colloquy_core::ids::{
+    ActionId, AuditId, DialogueKind, FactId, FindingId, InsightId, JobId, PassId, SaveId, TurnId,
+};
+
 /// An id that a person chose.
 const AUTHORED_ID: &str = "^[a-z0-9][a-z0-9_-]{0,63}$";
 const PLAYER_ID: &str = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$";
@@ -14,17 +18,17 @@ const IDEMPOTENCY_KEY: &str = "^[!-~]([ -~]{0,126}[!-~])?$";
 
 /// The prefixes of generated ids by the last part of a list's path.
 const PREFIXES: [(&str, &str); 11] = [
-    ("actions", "act"),
-    ("audit", "aud"),
-    ("curation", "find"),
-    ("episodes", "turn"),
-    ("facts", "fact"),
-    ("insights", "ins"),
-    ("jobs", "job"),
-    ("npc-conversations", "con"),
-    ("passes", "pass"),
-    ("saves", "save"),
-    ("sessions", "ses"),
+    ("actions", ActionId::PREFIX),
+    ("audit", AuditId::PREFIX),
+    ("curation", FindingId::PREFIX),
+    ("episodes", TurnId::PREFIX),
+    ("facts", FactId::PREFIX),
+    ("insights", InsightId::PREFIX),
+    ("jobs", JobId::PREFIX),
+    ("npc-conversations", DialogueKind::NpcConversation.id_prefix()),
+    ("passes", PassId::PREFIX),
+    ("saves", SaveId::PREFIX),
+    ("sessions", DialogueKind::Session.id_prefix()),
 ];
 /// The lists by ids that people chose.
 const AUTHORED: [&str; 7] = ["directives", "lore", "npcs", "scenarios", "tenants", "usage", "worlds"];
@@ -48,7 +52,7 @@ pub fn complete_parameter(path: &str, parameter: &mut Value) {
         ("query", "limit") => json!({"minimum": 1, "maximum": super::super::pagination::MAX_PAGE}),
         ("query", "world_id" | "npc_id") => pattern(AUTHORED_ID),
         ("query", "player_id" | "heard_by") => pattern(PLAYER_ID),
-        ("query", "dialogue") => pattern(&format!("^(ses|con)_{ULID}$")),
+        ("query", "dialogue") => pattern(&dialogue_id_pattern()),
         ("query", "after") if parameter["schema"]["type"] == "string" => match cursor_pattern(path) {
             Some(cursor) => pattern(&cursor),
             None => return,
@@ -73,6 +77,11 @@ pub fn complete_parameter(path: &str, parameter: &mut Value) {
 
 fn pattern(pattern: &str) -> Value {
     json!({ "pattern": pattern })
+}
+
+fn dialogue_id_pattern() -> String {
+    let [session, conversation] = [DialogueKind::Session, DialogueKind::NpcConversation].map(DialogueKind::id_prefix);
+    format!("^({session}|{conversation})_{ULID}$")
 }
 
 /// The pattern of a list's cursors: the id of the last row of a page.
@@ -133,7 +142,7 @@ pub fn complete_ids(schema: &mut Value) {
         let rule = match name.as_str() {
             "npc_id" | "world_id" | "npc_ids" | "witnesses" => AUTHORED_ID.to_owned(),
             "player_id" => PLAYER_ID.to_owned(),
-            "dialogue_id" => format!("^(ses|con)_{ULID}$"),
+            "dialogue_id" => dialogue_id_pattern(),
             "knowers" => "^(world|(npc|faction):[a-z0-9][a-z0-9_-]{0,63})$".to_owned(),
             _ => continue,
         };

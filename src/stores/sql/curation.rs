@@ -294,8 +294,7 @@ impl CurationStore for SqlCurationStore {
                 answers_today: columns.number()?,
             })
         };
-        let found = self.0.fetch_all(scope, query, read).await?;
-        Ok(found.into_iter().next().unwrap_or_default())
+        self.0.fetch_one(scope, query, read).await
     }
     async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts> {
         let mut connection = self.0.acquire_reader(scope).await?;

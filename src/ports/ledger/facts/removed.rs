@@ -5,7 +5,7 @@ use std::{collections::HashMap, hash::BuildHasher};
 use chrono::{DateTime, Utc};
 
 use colloquy_core::ids::{DialogueId, FactId};
-use colloquy_memory::fact::{Fact, InvalidReason};
+use colloquy_memory::fact::{EarlierWording, Fact, InvalidReason};
 
 /// A sentence of a fact which a player asked to forget, or which a person removed or corrected, and the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,14 +51,28 @@ pub fn list_removed_statements<S: BuildHasher>(
             is_forgotten,
             is_locked: !fact.locks.is_empty() || latest.is_some_and(|latest| !latest.locks.is_empty()),
         };
-        let earlier = fact.earlier_wordings.iter().filter(|wording| wording.until <= at);
-        removed.extend(earlier.map(|wording| statement(&wording.content, wording.until, false)));
+        let held = fact.content_at(at);
+        let earlier: Vec<&EarlierWording> = fact
+            .earlier_wordings
+            .iter()
+            .filter(|wording| wording.until <= at)
+            .collect();
+        for (index, wording) in earlier.iter().enumerate() {
+            // A person may have restored the sentence.
+            let mut later = earlier[index + 1..]
+                .iter()
+                .map(|later| later.content.as_str())
+                .chain([held]);
+            if later.all(|content| content != wording.content) {
+                removed.push(statement(&wording.content, wording.until, false));
+            }
+        }
         let Some(ended) = ended else { continue };
         let is_taken_out = matches!(ended.reason, InvalidReason::Forgotten | InvalidReason::Removed)
             || corrected_by(fact, successors, at).is_some();
         if is_taken_out {
             let is_forgotten = ended.reason == InvalidReason::Forgotten;
-            removed.push(statement(fact.content_at(at), ended.at, is_forgotten));
+            removed.push(statement(held, ended.at, is_forgotten));
         }
     }
     removed.sort_by_key(|statement| std::cmp::Reverse(statement.at));
@@ -105,4 +119,90 @@ fn latest_version<'a, S: BuildHasher>(
         }
     }
     None
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use colloquy_core::ids::EditId;
+    use colloquy_memory::{
+        fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
+        locks::DisclosureLocks,
+    };
+
+    fn second(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    /// Returns a fact with the sentence "A" at first, and these sentences later. Each has its time.
+    fn edited_fact(edits: &[(i64, &str)]) -> Fact {
+        let statement = Statement {
+            subject: "player".to_owned(),
+            predicate: "like".to_owned(),
+            object: "plums".to_owned(),
+            content: "A".to_owned(),
+            keywords: Vec::new(),
+            speaker: "player".to_owned(),
+            kind: FactKind::Preference,
+            importance: Importance::DEFAULT,
+            polarity: Polarity::Positive,
+            tense: Tense::Present,
+            pinned: false,
+        };
+        let mut view = FoldedFact::from_statement(&statement);
+        let earlier_wordings = edits.iter().map(|(at, content)| EarlierWording {
+            content: std::mem::replace(&mut view.content, (*content).to_owned()),
+            until: second(*at),
+        });
+        let earlier_wordings = earlier_wordings.collect();
+        Fact {
+            id: FactId::from_u128(1),
+            world: "vale".parse().unwrap(),
+            audience: Audience {
+                knowers: BTreeSet::from([Knower::World]),
+                private_to: None,
+            },
+            locks: DisclosureLocks::default(),
+            replaced_by: Vec::new(),
+            statement,
+            view,
+            valid_at: second(0),
+            invalid: None,
+            expires_at: None,
+            cause: Cause::Edit(EditId::from_u128(2)),
+            source: None,
+            derived_from: Vec::new(),
+            pii: Vec::new(),
+            authored: true,
+            corrects: None,
+            earlier_wordings,
+            version: 1,
+        }
+    }
+
+    #[test]
+    fn sentence_that_a_person_restored_is_removed_only_while_another_held() {
+        let removed = |edits: &[(i64, &str)], at| -> Vec<(String, i64, String)> {
+            let facts = [edited_fact(edits)];
+            let listed = list_removed_statements(&facts, &HashMap::<FactId, Fact>::new(), second(at));
+            let rows = listed.into_iter().map(|statement| {
+                (
+                    statement.content,
+                    statement.at.timestamp(),
+                    statement.correction.unwrap(),
+                )
+            });
+            rows.collect()
+        };
+        let row = |content: &str, at: i64, correction: &str| (content.to_owned(), at, correction.to_owned());
+        let restored = [(10, "B"), (20, "A")];
+        assert!(removed(&restored, 5).is_empty());
+        assert_eq!(removed(&restored, 15), [row("A", 10, "B")]);
+        assert_eq!(removed(&restored, 25), [row("B", 20, "A")]);
+        let replaced_again = [(10, "B"), (20, "A"), (30, "C")];
+        assert_eq!(removed(&replaced_again, 35), [row("A", 30, "C"), row("B", 20, "C")]);
+    }
 }

@@ -139,7 +139,7 @@ pub(super) struct ViewEditRow {
 }
 
 /// The part of a person's correction that shows in the view.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct ViewPatch {
     content: Option<String>,
     keywords: Option<Vec<String>>,
@@ -305,7 +305,7 @@ async fn refresh_views_once(
         folded.knowers.extend(material.knowers.iter().cloned());
         let view_changed = *view != material.cached_view;
         let wordings = wordings.get(id).map_or(&[][..], Vec::as_slice);
-        let taken_out_at = taken_out_at(material, invalid.as_ref(), wordings);
+        let taken_out_at = taken_out_at(material, invalid.as_ref(), (&view.content, wordings));
         if !view_changed && invalid == material.cached_invalid && taken_out_at == material.cached_taken_out {
             continue;
         }
@@ -356,12 +356,12 @@ fn view_row(
 }
 
 /// Returns when words of the fact ceased to hold last: when the fact was taken out of memory, or when a person replaced
-/// its sentence. `None`: never. What people did to a fact whose turn does not stand concerns no later line: the line may
-/// be said again. A request to forget stays.
+/// a sentence other than the present `content`. `None`: never. What people did to a fact whose turn does not stand
+/// concerns no later line: the line may be said again. A request to forget stays.
 fn taken_out_at(
     material: &FoldInput,
     invalid: Option<&EffectiveInvalidation>,
-    wordings: &[StoredWording],
+    (content, wordings): (&str, &[StoredWording]),
 ) -> Option<i64> {
     let stands = !material
         .standing
@@ -378,7 +378,9 @@ fn taken_out_at(
         _ => false,
     };
     let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.at));
-    taken_out.max(wordings.last().filter(|_| stands).map(|wording| wording.1))
+    // A person may restore an earlier sentence.
+    let mut replaced = wordings.iter().rev().filter(|wording| wording.0 != content);
+    taken_out.max(replaced.next().filter(|_| stands).map(|wording| wording.1))
 }
 
 /// Returns the facts of which the fact is a standing duplicate.
@@ -511,8 +513,6 @@ fn compute_view<'m>(
     if material.is_concluded() {
         view.importance = lowered_importance(view.importance);
     }
-    // A person may restore an earlier sentence.
-    replaced.retain(|wording| wording.0 != view.content);
     wordings.insert(id, replaced);
     visiting.remove(&id);
     fresh.insert(id, view.clone());
@@ -533,6 +533,9 @@ fn apply_patch(view: &mut FoldedFact, patch: &ViewPatch) {
         view.pinned = pinned;
     }
 }
+
+#[cfg(test)]
+mod wording_tests;
 
 sqlite_plan_tests! {
     #[cfg(test)]

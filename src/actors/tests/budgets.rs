@@ -7,6 +7,7 @@ use super::{
     world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_until},
 };
 use crate::curator::has_silent_dialogues;
+use colloquy_core::ids::PlayerId;
 use colloquy_memory::turn::Usage;
 use colloquy_ports::{
     PageRequest,
@@ -109,6 +110,48 @@ async fn summary_after_a_silence_waits_while_the_tenant_budget_is_exhausted() {
     assert!(has_silent().await, "nothing is lost");
     clock.advance(Duration::from_mins(1));
     wait_until("the summary ran", || !world.fake.jobs.lock().is_empty()).await;
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn turn_does_not_wait_for_the_share_of_a_known_player() {
+    let clock = StoppedClock::new();
+    let world = TestWorld::with_clock(clock.clone(), test_actor_settings(), test_dialogue_settings()).await;
+    world
+        .set_budget(TenantBudget {
+            tokens_per_day: Some(1_000),
+            ..TenantBudget::default()
+        })
+        .await;
+    let (budgets, ledger, scope) = (&world.ports.budgets, &world.ports.ledger, &world.scope);
+    let player: PlayerId = "p1".parse().unwrap();
+    let begin_turn = async || {
+        let place = budgets.reserve_turn(ledger, scope, Some(&player)).await?;
+        place.mark_stored();
+        Ok::<_, OverBudget>(())
+    };
+    begin_turn().await.unwrap();
+    let elsewhere = UsageDelta {
+        owner: None,
+        player: Some(player.clone()),
+        unchanged_tokens: 0,
+        day: world.ports.clock.now().date_naive(),
+        task: "reply",
+        model: "m".to_owned(),
+        calls: 1,
+        usage: Usage {
+            prompt_tokens: 200,
+            ..Usage::default()
+        },
+    };
+    ledger.usage.add_usage(scope, &[elsewhere]).await.unwrap();
+    clock.advance(Duration::from_mins(2));
+    begin_turn().await.unwrap();
+    wait_until("the share is read", || {
+        budgets.check_turn(scope.tenant(), Some(&player)).is_err()
+    })
+    .await;
+    assert!(begin_turn().await.is_err());
     world.shut_down().await;
 }
 

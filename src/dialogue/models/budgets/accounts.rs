@@ -36,8 +36,10 @@ pub(super) struct BudgetAccount {
 pub(super) struct PlayerAccount {
     pub tokens: f64,
     pub cost: f64,
-    /// Stored turns.
+    /// Stored turns, and turns that are to be stored.
     pub turns: u64,
+    /// The turns of the day that this node has begun, except those that were not stored.
+    pub begun: u64,
     /// When this node read the usage of all nodes; `None`: not yet.
     pub read_at: Option<Instant>,
 }

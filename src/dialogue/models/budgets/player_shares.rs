@@ -3,7 +3,7 @@
 //! The calls of a player's sessions count for the share, and so do the jobs after its turns. Jobs of admitted turns are
 //! never refused for the share.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{
     BudgetSettings, Budgets, DAILY_BUDGETS,
@@ -17,6 +17,7 @@ use colloquy_ports::{
     StoreResult,
     ledger::{
         Ledger,
+        priority::with_deferred_priority,
         usage::{Budgeted, OverBudget, TenantBudget},
     },
 };
@@ -25,6 +26,14 @@ use colloquy_ports::{
 const MIN_PLAYER_ROWS: f64 = 10.0;
 /// How long the usage of a player by all nodes counts as known. Meanwhile this node adds its own calls and turns.
 const PLAYER_MAX_AGE: Duration = Duration::from_mins(1);
+
+/// How old the last reading of a player's usage is.
+enum PlayerReading {
+    /// The usage was not read today.
+    Unknown,
+    Recent,
+    Old,
+}
 
 impl BudgetSettings {
     /// Returns the limit for each player of a tenant with the budget `own`; `None` if unlimited.
@@ -92,6 +101,7 @@ impl Budgets {
             return Err(self.over_share_error(Budgeted::Turns));
         }
         share.turns += 1;
+        share.begun += 1;
         Ok(Some(player.clone()))
     }
 
@@ -101,41 +111,58 @@ impl Budgets {
         let account = accounts.of.get_mut(tenant);
         if let Some(share) = account.and_then(|account| account.players.get_mut(player)) {
             share.turns = share.turns.saturating_sub(1);
+            share.begun = share.begun.saturating_sub(1);
         }
     }
 
-    /// Reads the usage of a player by all nodes, if a share is limited and the last reading is old.
-    pub(super) async fn refresh_player(&self, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) {
+    /// Reads the usage of a player by all nodes, if a share is limited and the last reading is old. Only the first reading
+    /// of a day is awaited. Until a later one has come, the last known usage counts, with the calls of this node since.
+    pub(super) async fn refresh_player(self: &Arc<Self>, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) {
         let tenant = scope.tenant();
-        let turns = self.player_limit(tenant, Budgeted::Turns);
-        if turns.is_none() && !self.counts_players(tenant) {
+        if self.player_limit(tenant, Budgeted::Turns).is_none() && !self.counts_players(tenant) {
             return;
         }
-        let (now, today) = (self.clock.monotonic_now(), self.clock.now().date_naive());
-        {
-            let mut accounts = self.accounts.lock();
-            let account = accounts.accounts_on_day(today).get(tenant);
-            let share = account.and_then(|account| account.players.get(player));
-            let read_at = share.and_then(|share| share.read_at);
-            if read_at.is_some_and(|at| now.saturating_duration_since(at) < PLAYER_MAX_AGE) {
-                return;
+        match self.begin_player_reading(tenant, player) {
+            PlayerReading::Recent => {}
+            PlayerReading::Unknown => self.read_player(ledger, scope, player).await,
+            PlayerReading::Old => {
+                let (budgets, ledger) = (Arc::clone(self), ledger.clone());
+                let (scope, player) = (scope.clone(), player.clone());
+                let reading = async move { budgets.read_player(&ledger, &scope, &player).await };
+                tokio::spawn(with_deferred_priority(reading));
             }
         }
-        if let Err(error) = self.read_player(ledger, scope, player, turns).await {
+    }
+
+    /// Returns how old the last reading is. An old one is marked as recent, so that a single turn repeats it.
+    fn begin_player_reading(&self, tenant: &TenantId, player: &PlayerId) -> PlayerReading {
+        let (now, today) = (self.clock.monotonic_now(), self.clock.now().date_naive());
+        let mut accounts = self.accounts.lock();
+        let account = accounts.accounts_on_day(today).get_mut(tenant);
+        let share = account.and_then(|account| account.players.get_mut(player));
+        match share.and_then(|share| share.read_at.as_mut()) {
+            None => PlayerReading::Unknown,
+            Some(read_at) if now.saturating_duration_since(*read_at) < PLAYER_MAX_AGE => PlayerReading::Recent,
+            Some(read_at) => {
+                *read_at = now;
+                PlayerReading::Old
+            }
+        }
+    }
+
+    async fn read_player(&self, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) {
+        let tenant = scope.tenant();
+        if let Err(error) = self.try_read_player(ledger, scope, player).await {
             tracing::warn!(%tenant, %error, "the usage of a player could not be read");
         }
     }
 
-    /// Reads today's usage of a player, and counts its turns up to `turns`. Amounts of a day never decrease, because
-    /// recent calls of this node may be missing in the ledger.
-    async fn read_player(
-        &self,
-        ledger: &Ledger,
-        scope: &TenantScope,
-        player: &PlayerId,
-        turns: Option<f64>,
-    ) -> StoreResult<()> {
-        let today = self.clock.now().date_naive();
+    /// Reads today's usage of a player, and counts its turns up to the limit. Amounts of a day never decrease, because
+    /// recent calls of this node may be missing in the ledger. For the same reason, turns that begin meanwhile are added
+    /// to the count.
+    async fn try_read_player(&self, ledger: &Ledger, scope: &TenantScope, player: &PlayerId) -> StoreResult<()> {
+        let (tenant, today) = (scope.tenant(), self.clock.now().date_naive());
+        let begun_before = self.begun_turns(tenant, player);
         let rows = ledger.usage.list_player_usage(scope, player, today).await?;
         let (tokens, cost) = rows
             .iter()
@@ -144,23 +171,29 @@ impl Budgets {
                 let (tokens, cost): (f64, f64) = sum;
                 (tokens + row.0, cost + row.1)
             });
-        let counted = match turns {
+        let counted = match self.player_limit(tenant, Budgeted::Turns) {
             Some(limit) => Some(ledger.usage.count_turns_of(scope, player, whole_limit(limit)).await?),
             None => None,
         };
         let read_at = Some(self.clock.monotonic_now());
-        self.update_accounts(scope.tenant(), |accounts| {
-            let account = accounts
-                .accounts_on_day(today)
-                .entry(scope.tenant().clone())
-                .or_default();
+        self.update_accounts(tenant, |accounts| {
+            let account = accounts.accounts_on_day(today).entry(tenant.clone()).or_default();
             let share = account.players.entry(player.clone()).or_default();
             share.tokens = share.tokens.max(tokens);
             share.cost = share.cost.max(cost);
-            share.turns = counted.unwrap_or(share.turns);
+            let begun = share.begun.saturating_sub(begun_before);
+            share.turns = counted.map_or(share.turns, |counted| counted + begun);
             share.read_at = read_at;
         });
         Ok(())
+    }
+
+    /// Returns how many turns of a player this node has begun.
+    fn begun_turns(&self, tenant: &TenantId, player: &PlayerId) -> u64 {
+        let accounts = self.accounts.lock();
+        let account = accounts.of.get(tenant);
+        let share = account.and_then(|account| account.players.get(player));
+        share.map_or(0, |share| share.begun)
     }
 
     /// Checks that a player may store one more session.

@@ -15,7 +15,7 @@ use self::cache::PairEpisodes;
 use super::{
     Services, locks,
     prompt::{Template, TemplateError},
-    redaction,
+    redaction::{self, PreparedRemovals},
     turn::TurnInput,
 };
 use colloquy_core::ids::{PlayerId, TurnId};
@@ -35,10 +35,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     buffer::BufferedTurn,
-    ledger::{
-        episodes::{EpisodePair, EpisodeRequest},
-        facts::RemovedStatement,
-    },
+    ledger::episodes::{EpisodePair, EpisodeRequest},
 };
 
 /// Further candidates of each stage, for those that turn out to be in the prompt already.
@@ -120,7 +117,7 @@ pub(crate) async fn find_candidates(
     input: &TurnInput,
     read: ReadEpisodes,
     embedding: Option<&[f32]>,
-    gone: &[RemovedStatement],
+    gone: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<EpisodeHit>> {
     let Some(player) = &input.player else {
         return Ok(Vec::new());
@@ -212,7 +209,7 @@ pub(crate) async fn reread_episodes(
     services: &Services,
     input: &TurnInput,
     traced: &[EpisodeTrace],
-    gone: &[RemovedStatement],
+    gone: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<EpisodeHit>> {
     let Some(player) = &input.player else {
         return Ok(Vec::new());

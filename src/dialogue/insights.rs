@@ -1,9 +1,13 @@
 //! Insights: what an NPC has learned from earlier dialogues, by curation passes. A turn gets those about its player
 //! and about what the line names (docs/algorithms.md#insights).
 
-use super::{Services, locks, redaction, turn::TurnInput};
+use super::{
+    Services, locks,
+    redaction::{self, PreparedRemovals},
+    turn::TurnInput,
+};
 use colloquy_memory::insight::{Insight, TurnSubjects};
-use colloquy_ports::{StoreResult, ledger::facts::RemovedStatement};
+use colloquy_ports::StoreResult;
 
 /// Reads the NPC's insights from its sessions with the player and from NPC conversations, newest first.
 pub(crate) async fn read_insights(services: &Services, input: &TurnInput) -> StoreResult<Vec<Insight>> {
@@ -22,7 +26,7 @@ pub(crate) async fn find_usable(
     services: &Services,
     input: &TurnInput,
     read: Vec<Insight>,
-    gone: &[RemovedStatement],
+    gone: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<Insight>> {
     let line = input.heard_text();
     let npc = (&input.npc.id, input.npc.name.as_str());

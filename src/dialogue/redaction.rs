@@ -12,42 +12,69 @@ use colloquy_memory::{
     fact::Fact,
     insight::Insight,
     keywords::informative_terms,
-    summary::{Meeting, MeetingRecap, RemovedText, Summary, tells_removed, without_removed},
+    summary::{Meeting, MeetingRecap, RemovedText, RemovedWords, Summary, without_removed},
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::{dialogues::Dialogue, facts::RemovedStatement},
 };
 
-/// Returns what was removed since a dialogue began: the statements, and the words of the requests to forget them.
-fn removed_since(all: &[RemovedStatement], began: DateTime<Utc>) -> Vec<RemovedText<'_>> {
-    let removed = all.iter().filter(|removed| removed.at >= began);
-    let texts = removed.flat_map(|removed| {
-        // Stop words alone would be in every sentence.
-        let requests = removed
-            .requests
-            .iter()
-            .filter(|words| !informative_terms(words).is_empty());
-        let requests = requests.map(|words| RemovedText {
-            content: words,
-            correction: None,
+/// What was removed from memory. The words of the statements are prepared once for all texts of a turn.
+pub(super) struct PreparedRemovals<'a> {
+    all: Vec<PreparedRemoval<'a>>,
+}
+
+struct PreparedRemoval<'a> {
+    removed: &'a RemovedStatement,
+    /// The words of the statement. `None`: the correction still says everything that the statement said.
+    statement: Option<RemovedWords>,
+    /// The words of the requests to forget the statement.
+    requests: Vec<RemovedWords>,
+}
+
+impl<'a> PreparedRemovals<'a> {
+    pub(super) fn new(all: &'a [RemovedStatement]) -> Self {
+        let removals = all.iter().map(|removed| {
+            let statement = RemovedWords::of_text(&RemovedText {
+                content: &removed.content,
+                correction: removed.correction.as_deref(),
+            });
+            // Stop words alone would be in every sentence.
+            let requests = removed
+                .requests
+                .iter()
+                .filter(|words| !informative_terms(words).is_empty());
+            let requests = requests.filter_map(|words| {
+                RemovedWords::of_text(&RemovedText {
+                    content: words,
+                    correction: None,
+                })
+            });
+            PreparedRemoval {
+                removed,
+                statement,
+                requests: requests.collect(),
+            }
         });
-        [removed_text(removed)].into_iter().chain(requests)
-    });
-    texts.collect()
-}
-
-/// Returns the text without what was removed, by the words of the statements and of the requests to forget, whenever it
-/// was said. `None`: nothing is left.
-pub(super) fn redact_text(all: &[RemovedStatement], text: &str) -> Option<String> {
-    without_removed(text, &removed_since(all, DateTime::UNIX_EPOCH))
-}
-
-fn removed_text(removed: &RemovedStatement) -> RemovedText<'_> {
-    RemovedText {
-        content: &removed.content,
-        correction: removed.correction.as_deref(),
+        Self {
+            all: removals.collect(),
+        }
     }
+
+    /// Returns a text of a dialogue that began at `began`, without what was removed since, by the words of the statements
+    /// and of the requests to forget. `None`: nothing is left.
+    fn redact_since(&self, began: DateTime<Utc>, text: &str) -> Option<String> {
+        let since = self.all.iter().filter(|removal| removal.removed.at >= began);
+        without_removed(
+            text,
+            since.flat_map(|removal| removal.statement.iter().chain(&removal.requests)),
+        )
+    }
+}
+
+/// Returns the text without what was removed, whenever it was said. `None`: nothing is left.
+pub(super) fn redact_text(removals: &PreparedRemovals<'_>, text: &str) -> Option<String> {
+    removals.redact_since(DateTime::UNIX_EPOCH, text)
 }
 
 /// The most corrections that a prompt marks.
@@ -56,41 +83,46 @@ const MAX_MARKED: usize = 8;
 /// Returns the statements of the history that a person has removed or corrected since the dialogue began, latest first.
 /// The history shows turns whole, so the prompt must say what no longer holds.
 fn outdated_in_history(
-    all: &[RemovedStatement],
+    removals: &PreparedRemovals<'_>,
     dialogue: &Dialogue,
     history: &[BufferedTurn],
 ) -> Vec<RemovedStatement> {
-    let is_in_history = |removed: &&RemovedStatement| {
-        let text = removed_text(removed);
+    let is_in_history = |removal: &&PreparedRemoval<'_>| {
+        let removed = removal.removed;
+        let is_told_by = |said: &String| removal.statement.as_ref().is_some_and(|words| words.are_told_by(said));
         history.iter().any(|turn| {
             removed.is_original && removed.source == Some((dialogue.id, turn.number))
-                || [&turn.player_text, &turn.reply_text]
-                    .into_iter()
-                    .any(|said| tells_removed(said, &text))
+                || [&turn.player_text, &turn.reply_text].into_iter().any(is_told_by)
         })
     };
-    all.iter()
-        .filter(|removed| !removed.is_forgotten && removed.at >= dialogue.created_at)
-        .filter(is_in_history)
+    let of_dialogue = |removal: &&PreparedRemoval<'_>| {
+        let removed = removal.removed;
+        !removed.is_forgotten && removed.at >= dialogue.created_at
+    };
+    let outdated = removals.all.iter().filter(of_dialogue).filter(is_in_history);
+    outdated
         .take(MAX_MARKED)
-        .cloned()
+        .map(|removal| removal.removed.clone())
         .collect()
 }
 
 /// Leaves out ended promises of whose matter something was removed from memory.
-pub(super) fn retain_unforgotten(all: &[RemovedStatement], mut promises: Vec<Fact>) -> Vec<Fact> {
+pub(super) fn retain_unforgotten(removals: &PreparedRemovals<'_>, mut promises: Vec<Fact>) -> Vec<Fact> {
     promises.retain(|promise| {
         let content = &promise.view.content;
-        without_removed(content, &removed_since(all, promise.valid_at)).as_ref() == Some(content)
+        removals.redact_since(promise.valid_at, content).as_ref() == Some(content)
     });
     promises
 }
 
 /// Returns the summaries of a dialogue that began at `began`, in the form that the NPC may tell.
-pub(super) fn redact_summaries(all: &[RemovedStatement], began: DateTime<Utc>, summaries: &[Summary]) -> Vec<Summary> {
-    let removed = removed_since(all, began);
+pub(super) fn redact_summaries(
+    removals: &PreparedRemovals<'_>,
+    began: DateTime<Utc>,
+    summaries: &[Summary],
+) -> Vec<Summary> {
     let told = |summary: &Summary| {
-        let text = without_removed(&summary.text, &removed)?;
+        let text = removals.redact_since(began, &summary.text)?;
         Some(Summary {
             text,
             ..summary.clone()
@@ -100,9 +132,9 @@ pub(super) fn redact_summaries(all: &[RemovedStatement], began: DateTime<Utc>, s
 }
 
 /// Returns the meeting, with its summary in the form that the NPC may tell.
-fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meeting {
+fn redact_meeting(removals: &PreparedRemovals<'_>, meeting: Meeting) -> Meeting {
     let told = |recap: MeetingRecap| {
-        let text = without_removed(&recap.text, &removed_since(all, recap.since))?;
+        let text = removals.redact_since(recap.since, &recap.text)?;
         Some(MeetingRecap { text, ..recap })
     };
     Meeting {
@@ -114,9 +146,9 @@ fn redact_meeting(all: &[RemovedStatement], meeting: Meeting) -> Meeting {
 /// Returns the episodes in the form that the NPC may tell, each with whether its text was changed. As in a summary, a
 /// statement is also cut from the lines of the same dialogue that came after the request: they may speak of it. An
 /// episode that told nothing else is left out.
-pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
+pub(super) fn redact_episodes(removals: &PreparedRemovals<'_>, episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
     let told = |episode: Episode| {
-        let text = without_removed(&episode.text, &removed_since(all, episode.dialogue.created_at()))?;
+        let text = removals.redact_since(episode.dialogue.created_at(), &episode.text)?;
         let changed = text != episode.text;
         Some((Episode { text, ..episode }, changed))
     };
@@ -126,16 +158,17 @@ pub(super) fn redact_episodes(all: &[RemovedStatement], episodes: Vec<Episode>) 
 /// Returns the insights in the form that the NPC may tell, as [`redact_episodes`] does. An insight that rests on a turn
 /// is left out with every forgotten or removed statement that the turn taught: it may tell what follows from the
 /// statement in other words.
-pub(super) fn redact_insights(all: &[RemovedStatement], insights: Vec<Insight>) -> Vec<Insight> {
+pub(super) fn redact_insights(removals: &PreparedRemovals<'_>, insights: Vec<Insight>) -> Vec<Insight> {
     let rests_on = |insight: &Insight, removed: &RemovedStatement| {
         let source = removed.source.filter(|(dialogue, _)| *dialogue == insight.dialogue);
         removed.correction.is_none() && source.is_some_and(|(_, turn)| insight.turns.contains(&turn))
     };
     let told = |insight: Insight| {
-        if all.iter().any(|removed| rests_on(&insight, removed)) {
+        let mut removed = removals.all.iter().map(|removal| removal.removed);
+        if removed.any(|removed| rests_on(&insight, removed)) {
             return None;
         }
-        let text = without_removed(&insight.text, &removed_since(all, insight.dialogue.created_at()))?;
+        let text = removals.redact_since(insight.dialogue.created_at(), &insight.text)?;
         Some(Insight { text, ..insight })
     };
     insights.into_iter().filter_map(told).collect()
@@ -153,29 +186,30 @@ pub(super) struct ToldTexts {
 
 impl ToldTexts {
     /// Returns the removed facts, if a removal changed one of these texts or an episode, or outdated the history.
-    pub(super) fn redacting_facts(&self, all: &[RemovedStatement], episodes: &[EpisodeHit]) -> Vec<FactId> {
+    pub(super) fn redacting_facts(&self, removals: &PreparedRemovals<'_>, episodes: &[EpisodeHit]) -> Vec<FactId> {
         let is_needed = self.changed || !self.outdated.is_empty() || episodes.iter().any(|hit| hit.redacted);
-        let facts: BTreeSet<FactId> = all.iter().filter(|_| is_needed).map(|removed| removed.fact).collect();
+        let all = removals.all.iter().filter(|_| is_needed);
+        let facts: BTreeSet<FactId> = all.map(|removal| removal.removed.fact).collect();
         facts.into_iter().collect()
     }
 }
 
 /// Redacts the summaries of a dialogue, and the last meeting. Finds what no longer holds of the history.
 pub(super) fn redact_texts(
-    all: &[RemovedStatement],
+    removals: &PreparedRemovals<'_>,
     (dialogue, history): (&Dialogue, &[BufferedTurn]),
     summaries: &[Summary],
     meeting: Option<&Meeting>,
 ) -> ToldTexts {
     let told = (
-        redact_summaries(all, dialogue.created_at, summaries),
-        meeting.map(|meeting| redact_meeting(all, meeting.clone())),
+        redact_summaries(removals, dialogue.created_at, summaries),
+        meeting.map(|meeting| redact_meeting(removals, meeting.clone())),
     );
     ToldTexts {
         changed: told.0 != summaries || told.1.as_ref() != meeting,
         summaries: told.0,
         meeting: told.1,
-        outdated: outdated_in_history(all, dialogue, history),
+        outdated: outdated_in_history(removals, dialogue, history),
     }
 }
 
@@ -202,12 +236,12 @@ mod tests {
             "They spoke of maps. The player owes forty shillings to a moneylender called Corbin and has told nobody.";
         let request = ["a debt of forty shillings to the moneylender Corbin"];
         assert_eq!(
-            redact_text(&removed(&request), summary).as_deref(),
+            redact_text(&PreparedRemovals::new(&removed(&request)), summary).as_deref(),
             Some("They spoke of maps.")
         );
         for requests in [&[][..], &["what the player said"]] {
             assert_eq!(
-                redact_text(&removed(requests), summary).as_deref(),
+                redact_text(&PreparedRemovals::new(&removed(requests)), summary).as_deref(),
                 Some(summary),
                 "{requests:?}"
             );

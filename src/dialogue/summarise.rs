@@ -17,7 +17,7 @@ use super::{
     models::{salvage_sentences, tallied_usage},
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
-    redaction,
+    redaction::{self, PreparedRemovals},
     turn::gather::MAX_STANDING_FACTS,
 };
 use colloquy_core::scope::TenantScope;
@@ -74,7 +74,7 @@ pub(super) async fn summarise_turns(
             MAX_STANDING_FACTS,
         )
         .await?;
-    let previous = redaction::redact_summaries(&standing.taken_out, began, &kept);
+    let previous = redaction::redact_summaries(&PreparedRemovals::new(&standing.taken_out), began, &kept);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
     let (from, to) = (backlog.through + 1, last_to_summarise(said, backlog.through));

@@ -84,7 +84,8 @@ pub struct RemovedText<'a> {
 }
 
 /// The words by which a text tells a removed statement.
-struct RemovedWords {
+#[derive(Debug)]
+pub struct RemovedWords {
     all: TermWeights,
     /// The words that the correction replaced. Empty: the statement was removed as a whole.
     replaced: TermWeights,
@@ -92,7 +93,8 @@ struct RemovedWords {
 
 impl RemovedWords {
     /// `None`: the correction still says everything that the statement said.
-    fn of_text(removed: &RemovedText<'_>) -> Option<Self> {
+    #[must_use]
+    pub fn of_text(removed: &RemovedText<'_>) -> Option<Self> {
         let all = query_terms(removed.content);
         let Some(correction) = removed.correction else {
             let replaced = TermWeights::default();
@@ -115,6 +117,12 @@ impl RemovedWords {
         (!replaced.0.is_empty() || !is_extended()).then_some(Self { all, replaced })
     }
 
+    /// True if a text tells the statement.
+    #[must_use]
+    pub fn are_told_by(&self, text: &str) -> bool {
+        self.share_in(text).1
+    }
+
     /// How much of the statement a text tells, in \[0, 1\], and whether this is enough to tell the statement.
     fn share_in(&self, text: &str) -> (f64, bool) {
         let told = document_terms(text, &[]);
@@ -128,21 +136,15 @@ impl RemovedWords {
     }
 }
 
-/// True if a text tells a removed statement.
-#[must_use]
-pub fn tells_removed(text: &str, removed: &RemovedText<'_>) -> bool {
-    RemovedWords::of_text(removed).is_some_and(|words| words.share_in(text).1)
-}
-
 /// Returns a text without the sentences that tell a statement of `removed`, compared by words. `None`: no sentence is
 /// left.
 #[must_use]
-pub fn without_removed(text: &str, removed: &[RemovedText<'_>]) -> Option<String> {
+pub fn without_removed<'w>(text: &str, removed: impl IntoIterator<Item = &'w RemovedWords>) -> Option<String> {
     let mut sentences: Vec<&str> = text.split_sentence_bounds().collect();
-    for words in removed.iter().filter_map(RemovedWords::of_text) {
-        sentences.retain(|sentence| !words.share_in(sentence).1);
+    for words in removed {
+        sentences.retain(|sentence| !words.are_told_by(sentence));
         // Two sentences may tell a statement together when neither does alone.
-        while words.share_in(&sentences.concat()).1 {
+        while words.are_told_by(&sentences.concat()) {
             let share = |at: &usize| words.share_in(sentences[*at]).0;
             let telling = (0..sentences.len()).max_by(|a, b| share(a).total_cmp(&share(b)));
             let Some(telling) = telling else { break };
@@ -156,9 +158,11 @@ pub fn without_removed(text: &str, removed: &[RemovedText<'_>]) -> Option<String
 /// Returns [`without_removed`] for statements without a correction.
 #[must_use]
 pub fn without_content(text: &str, removed: &[impl AsRef<str>]) -> Option<String> {
-    let removed = removed.iter().map(|content| RemovedText {
-        content: content.as_ref(),
-        correction: None,
+    let removed = removed.iter().filter_map(|content| {
+        RemovedWords::of_text(&RemovedText {
+            content: content.as_ref(),
+            correction: None,
+        })
     });
     without_removed(text, &removed.collect::<Vec<_>>())
 }
@@ -513,8 +517,8 @@ mod tests {
             ),
         ] {
             let correction = Some(correction);
-            let removed = RemovedText { content, correction };
-            assert_eq!(without_removed(text, &[removed]).as_deref(), left, "{text} / {content}");
+            let removed = RemovedWords::of_text(&RemovedText { content, correction });
+            assert_eq!(without_removed(text, &removed).as_deref(), left, "{text} / {content}");
         }
     }
 

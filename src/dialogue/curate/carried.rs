@@ -11,7 +11,12 @@ use minijinja::Value;
 
 use super::material::turn_values;
 use crate::{
-    Services, game_time::WorldDays, jobs::JobInput, npc_conversation::SceneMember, prompt::escape_untrusted, redaction,
+    Services,
+    game_time::WorldDays,
+    jobs::JobInput,
+    npc_conversation::SceneMember,
+    prompt::escape_untrusted,
+    redaction::{self, PreparedRemovals},
     turn::gather::MAX_STANDING_FACTS,
 };
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
@@ -63,10 +68,11 @@ impl CarriedMaterial {
         insights.retain(|earlier| earlier.insight.dialogue == dialogue.id || earlier.insight.locks.is_empty());
         insights.reverse();
         let removed = load_removed(services, scope, said).await?;
-        let shown = |text: &str| redaction::redact_text(&removed, text);
+        let removals = PreparedRemovals::new(&removed);
+        let shown = |text: &str| redaction::redact_text(&removals, text);
         let insights = insights
             .into_iter()
-            .filter_map(|earlier| redact_insight(&removed, earlier))
+            .filter_map(|earlier| redact_insight(&removals, earlier))
             .collect();
         let CarriedCuration {
             findings,
@@ -131,8 +137,8 @@ async fn load_removed(services: &Services, scope: &TenantScope, said: &JobInput)
     Ok(standing.taken_out)
 }
 
-fn redact_insight(removed: &[RemovedStatement], earlier: EarlierInsight) -> Option<EarlierInsight> {
+fn redact_insight(removals: &PreparedRemovals<'_>, earlier: EarlierInsight) -> Option<EarlierInsight> {
     let EarlierInsight { insight, cause } = earlier;
-    let insight: Insight = redaction::redact_insights(removed, vec![insight]).pop()?;
+    let insight: Insight = redaction::redact_insights(removals, vec![insight]).pop()?;
     Some(EarlierInsight { insight, cause })
 }

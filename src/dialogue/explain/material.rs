@@ -17,7 +17,7 @@ use crate::{
     overheard::{self, OverheardLines},
     prompt::{Onlooker, world_lines},
     recall::{RecallHit, StatePosition, TopicRelevance, body_of},
-    redaction,
+    redaction::{self, PreparedRemovals},
     scenarios::{NpcPast, OpenedScenario, ScenarioHit},
     scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
     settings::DialogueSettings,
@@ -528,14 +528,11 @@ impl Reader<'_> {
         reasons: &mut Vec<String>,
     ) -> Result<GatheredContext, TurnError> {
         let (services, trace) = (self.services, self.trace);
-        let gone = self.read_removed_statements().await?;
+        let removed = self.read_removed_statements().await?;
+        let gone = PreparedRemovals::new(&removed);
         let meeting = self.read_meeting(reasons).await?;
-        let told = redaction::redact_texts(
-            &gone,
-            (&input.dialogue, &input.history),
-            &input.summaries,
-            meeting.as_ref(),
-        );
+        let history: (&Dialogue, &[BufferedTurn]) = (&input.dialogue, &input.history);
+        let told = redaction::redact_texts(&gone, history, &input.summaries, meeting.as_ref());
         let episodes = episodes::reread_episodes(services, input, &trace.episodes, &gone).await?;
         for traced in trace.episodes.iter().filter(|traced| traced.shown.is_some()) {
             if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {

@@ -16,7 +16,7 @@ use crate::{
     overheard,
     prompt::{self, Prompt, PromptMaterial, PromptReader},
     recall::{self, RecallClock, RecallHit, RecallRequest, RecallResult, SearchQuery, StatePosition},
-    redaction,
+    redaction::{self, PreparedRemovals},
     scenarios::{self, KnownScenarios, NpcPast, OpenedScenario},
     scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
 };
@@ -231,10 +231,11 @@ pub(super) async fn gather_timed(
     recalled.notes.extend(classified.note_of_failure(classify));
     let StandingMemory {
         mut facts,
-        taken_out: gone,
+        taken_out,
         ended_promises,
         ..
     } = std::mem::take(&mut recalled.standing);
+    let gone = PreparedRemovals::new(&taken_out);
     facts.extend(redaction::retain_unforgotten(&gone, ended_promises));
     let standing = locks::filter_open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {

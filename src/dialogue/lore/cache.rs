@@ -1,7 +1,7 @@
 //! The lore of worlds in this node's memory.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -92,8 +92,7 @@ pub(crate) struct LoadedLore {
     pub names: NameIndex,
     /// Entries by place. Places are normalised.
     pub by_place: HashMap<String, Vec<usize>>,
-    /// Entries by the characters of which they tell. Names are normalised.
-    pub by_character: HashMap<String, Vec<usize>>,
+    pub characters: CharacterIndex,
     /// The entries to which each entry leads: its relations, and the entries that its content names.
     pub leads_to: Vec<Vec<usize>>,
     /// The entries that are always in the prompt.
@@ -127,20 +126,15 @@ impl LoadedLore {
                 .chain(keywords)
                 .map(move |(name, is_keyword)| (name.as_str(), at, is_keyword))
         });
-        let names = NameIndex::build(all_names)
-            .map_err(|error| StoreError::Corrupt(format!("the names of the lore are too long: {error}")))?;
+        let names = index_names(all_names)?;
         let mut by_place: HashMap<String, Vec<usize>> = HashMap::new();
         for (at, entry) in entries.iter().enumerate() {
             if let Some(place) = &entry.text.place {
                 by_place.entry(normalise_text(place.trim())).or_default().push(at);
             }
         }
-        let mut by_character: HashMap<String, Vec<usize>> = HashMap::new();
-        for (at, entry) in entries.iter().enumerate() {
-            for name in &entry.text.characters {
-                by_character.entry(normalise_text(name.trim())).or_default().push(at);
-            }
-        }
+        let characters = entries.iter().map(|entry| entry.text.characters.as_slice());
+        let characters = CharacterIndex::new(characters)?;
         let leads_to = entries.iter().enumerate().map(|(at, entry)| {
             let mut seen = HashSet::from([at]);
             let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
@@ -169,13 +163,13 @@ impl LoadedLore {
         let floats: usize = vectors.iter().map(Vec::len).sum();
         Ok(Self {
             version: stored.version,
-            bytes: texts + 4 * floats + near.memory_bytes() + names.memory_bytes(),
+            bytes: texts + 4 * floats + near.memory_bytes() + names.memory_bytes() + characters.names.memory_bytes(),
             entries,
             vectors,
             near,
             names,
             by_place,
-            by_character,
+            characters,
             leads_to,
             always,
             backend_names,
@@ -186,5 +180,79 @@ impl LoadedLore {
     pub(crate) fn entry(&self, id: &LoreId) -> Option<&LoreEntry> {
         let at = self.entries.binary_search_by(|entry| entry.id.cmp(id)).ok()?;
         Some(&self.entries[at])
+    }
+}
+
+/// The characters of which the entries tell.
+#[derive(Debug)]
+pub(crate) struct CharacterIndex {
+    /// The normalised names, sorted, each with the positions of its entries.
+    characters: Vec<(String, Vec<usize>)>,
+    /// Finds the names in a text. A position of the index is one of `characters`.
+    names: NameIndex,
+}
+
+impl CharacterIndex {
+    /// Builds the index from the characters of each entry, in the order of the entries.
+    fn new<'a>(of_entries: impl IntoIterator<Item = &'a [String]>) -> StoreResult<Self> {
+        let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (at, characters) in of_entries.into_iter().enumerate() {
+            for name in characters {
+                by_name.entry(normalise_text(name.trim())).or_default().push(at);
+            }
+        }
+        let characters: Vec<(String, Vec<usize>)> = by_name.into_iter().collect();
+        let names = characters.iter().enumerate();
+        let names = index_names(names.map(|(at, (name, _))| (name.as_str(), at, false)))?;
+        Ok(Self { characters, names })
+    }
+
+    /// Returns the entries about the character with this normalised name.
+    pub(super) fn entries_about(&self, name: &str) -> &[usize] {
+        let found = self.characters.binary_search_by(|(known, _)| known.as_str().cmp(name));
+        found.map_or(&[][..], |at| self.characters[at].1.as_slice())
+    }
+
+    /// Returns the normalised names that a text has, each once, with the entries about the character.
+    pub(super) fn find_in(&self, text: &str) -> impl Iterator<Item = (&str, &[usize])> {
+        let mut found = BTreeSet::new();
+        self.names.find_in(text, |at, _| {
+            found.insert(at);
+        });
+        found.into_iter().map(move |at| {
+            let (name, entries) = &self.characters[at];
+            (name.as_str(), entries.as_slice())
+        })
+    }
+}
+
+fn index_names<'a>(names: impl IntoIterator<Item = (&'a str, usize, bool)>) -> StoreResult<NameIndex> {
+    NameIndex::build(names).map_err(|error| StoreError::Corrupt(format!("the names of the lore are too long: {error}")))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_of_entries_are_found_by_name_and_in_a_text() {
+        let of_entries = [
+            vec![" Mira ".to_owned(), "민수".to_owned()],
+            vec![],
+            vec!["mira".to_owned()],
+        ];
+        let characters = CharacterIndex::new(of_entries.iter().map(Vec::as_slice)).unwrap();
+        assert_eq!(characters.entries_about("mira"), [0, 2]);
+        assert!(characters.entries_about("bera").is_empty());
+        let found = |text: &str| -> Vec<(String, Vec<usize>)> {
+            let named = characters.find_in(text);
+            named
+                .map(|(name, entries)| (name.to_owned(), entries.to_vec()))
+                .collect()
+        };
+        assert_eq!(found("Is MIRA here? Mira?"), [("mira".to_owned(), vec![0, 2])]);
+        assert_eq!(found("민수는 어디 있어?"), [("민수".to_owned(), vec![0])]);
+        assert!(found("Is Miranda here?").is_empty());
     }
 }

@@ -12,7 +12,7 @@ use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
     keywords::{self, normalise_text},
-    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_named_in, is_sticky},
+    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky},
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -165,7 +165,7 @@ impl<'a> LoreSearch<'a> {
         let Some((line, calibration)) = &self.line else {
             return Vec::new();
         };
-        let of_near = self.near.iter().filter_map(|name| self.lore.by_character.get(name));
+        let of_near = self.near.iter().map(|name| self.lore.characters.entries_about(name));
         let near: HashSet<usize> = of_near.flatten().copied().collect();
         let bearing = calibration.bearing_cosine();
         let bearing_if_near = calibration.floor + NEAR_SHARE * (bearing - calibration.floor);
@@ -430,10 +430,7 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
     });
     // Whoever names a character asks for what is told of it. The NPC itself is spoken to, and named for that alone.
     let speaker = normalise_text(&input.npc.name);
-    let named = lore
-        .by_character
-        .iter()
-        .filter(|(name, _)| **name != speaker && is_named_in(&line, name));
+    let named = lore.characters.find_in(&line).filter(|(name, _)| *name != speaker);
     for at in named.flat_map(|(_, entries)| entries) {
         let mentions = all.entry(*at).or_default();
         mentions.by_any.add_turn(input.number);

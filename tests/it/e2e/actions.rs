@@ -35,12 +35,6 @@ async fn author_actions(backend: &RestClient, expires_s: u32) {
     .await;
 }
 
-async fn open_session(backend: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 /// Says a line to which the reply asks for `actions`. Returns the turn.
 async fn ask_for(mock: &MockHandle, backend: &RestClient, session: &str, actions: &Value) -> Value {
     let block = json!({ "actions": actions });
@@ -102,7 +96,7 @@ fn action_is_requested_done_mentioned_and_undone_once() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_actions(&backend, 60).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let mut socket = watch(&server, &[]).await;
         let mut viewer = TestSocket::open(server.address, &server.token("demo", Role::Viewer, None)).await;
         viewer.send(&json!({"type": "world.watch", "world_id": "vale"})).await;
@@ -207,7 +201,7 @@ fn unfit_requests_are_refused_with_their_reason_in_the_trace() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_actions(&backend, 60).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         for (asked, why) in [
             (
                 json!([{"name": "ring_bell"}]),
@@ -254,7 +248,7 @@ fn unanswered_action_expires_and_a_refusal_has_a_reason() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_actions(&backend, 1).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let asked = json!([{"name": "open_gate", "arguments": {"gate": "north"}}]);
         ask_for(&mock, &backend, &session, &asked).await;
         let id = &backend.get(ACTIONS).await["items"][0]["id"];
@@ -304,7 +298,7 @@ fn listener_that_returns_learns_what_was_undone_and_what_is_open() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_actions(&backend, 600).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let mut socket = watch(&server, &[]).await;
         let asked = json!([{"name": "open_gate", "arguments": {"gate": "north"}}]);
         let mut ids = Vec::new();
@@ -343,7 +337,7 @@ fn action_that_is_undone_before_the_next_read_of_a_watch_is_told_once() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_actions(&backend, 60).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let mut socket = watch(&server, &[]).await;
         for mark in ["one", "two", "three"] {
             ask_for(

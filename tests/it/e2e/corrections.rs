@@ -41,14 +41,6 @@ const TALKS: [Talk; 2] = [
     },
 ];
 
-async fn open_session(backend: &RestClient, npc: &str) -> String {
-    let body = json!({"world_id": "vale", "npc_id": npc, "player_id": "p1"});
-    backend.post("/v1/sessions", &body).await["id"]
-        .as_str()
-        .unwrap()
-        .to_owned()
-}
-
 async fn say(backend: &RestClient, session: &str, text: &str) -> Value {
     let path = format!("/v1/sessions/{session}/turns");
     let turn = backend.post(&path, &json!({ "text": text })).await;
@@ -81,9 +73,9 @@ fn corrected_words_are_in_no_later_prompt_and_marked_in_the_running_session() {
         let server = fresh(&[]).start();
         let backend = server.backend();
         for talk in TALKS {
-            let session = open_session(&backend, talk.npc).await;
+            let session = backend.open_session(talk.npc, "p1").await;
             say(&backend, &session, talk.likes).await;
-            let before = open_session(&backend, talk.npc).await;
+            let before = backend.open_session(talk.npc, "p1").await;
             assert!(prompt(&backend, &before, talk.question).await.contains(talk.fruit));
             let fact = fact_with(&backend, talk.npc, talk.fruit).await;
             let path = format!("/v1/facts/{}", fact["id"].as_str().unwrap());
@@ -97,7 +89,7 @@ fn corrected_words_are_in_no_later_prompt_and_marked_in_the_running_session() {
             assert_eq!(status, StatusCode::OK, "{corrected}");
             backend.idle().await;
 
-            let after = open_session(&backend, talk.npc).await;
+            let after = backend.open_session(talk.npc, "p1").await;
             for session in [&before, &after] {
                 let shown = prompt(&backend, session, talk.question).await;
                 assert!(shown.contains(content) && !shown.contains(talk.fruit), "{shown}");
@@ -126,7 +118,7 @@ fn sentence_corrected_in_place_and_removed_fact_leave_no_words_until_they_are_re
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let session = open_session(&backend, "mira").await;
+        let session = backend.open_session("mira", "p1").await;
         say(&backend, &session, "I work at the tannery.").await;
         let asked = "Where do I work?";
         let fact = fact_with(&backend, "mira", "tannery").await;
@@ -134,7 +126,7 @@ fn sentence_corrected_in_place_and_removed_fact_leave_no_words_until_they_are_re
         let (status, _) = backend.call(Method::DELETE, &path, None).await;
         assert_eq!(status, StatusCode::OK);
         backend.idle().await;
-        let fresh_session = open_session(&backend, "mira").await;
+        let fresh_session = backend.open_session("mira", "p1").await;
         let shown = prompt(&backend, &fresh_session, asked).await;
         assert!(!shown.contains("tannery"), "{shown}");
         let shown = prompt(&backend, &session, asked).await;

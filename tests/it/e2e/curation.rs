@@ -15,12 +15,6 @@ const PLANTS: usize = 30;
 /// The plants that a person declares as intended: one of three.
 const INTENDED: usize = 10;
 
-async fn open_session(backend: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 async fn say(backend: &RestClient, session: &str, text: &str) {
     let path = format!("/v1/sessions/{session}/turns");
     backend.post(&path, &json!({ "text": text })).await;
@@ -58,7 +52,7 @@ fn contradictions_of_a_long_session_are_found_decided_once_and_taken_back() {
     run(async {
         let server = fresh(&[("COLLOQUY__CURATION__PLAYER_PASSES_PER_HOUR", "0")]).start();
         let backend = server.backend();
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         // The decisions that findings ever had, other than `open`.
         let mut decided: BTreeMap<String, String> = BTreeMap::new();
         let mut observe = |found: &[Value]| {
@@ -139,7 +133,7 @@ fn pass_runs_on_demand_and_only_reads_new_turns() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         say(&backend, &session, "I like plums.").await;
         let ask = json!({ "dialogue_id": session });
         let run_path = format!("{CURATION}:run");
@@ -244,7 +238,10 @@ fn pass_reads_facts_of_its_dialogue_authored_facts_and_named_lore() {
         let server = fresh(&[]).with_mock(&mock.base_url()).start();
         let backend = server.backend();
         author_texts(&backend).await;
-        let (session, other) = (open_session(&backend).await, open_session(&backend).await);
+        let (session, other) = (
+            backend.open_session("mira", "p1").await,
+            backend.open_session("mira", "p1").await,
+        );
         let tell = async |session: &str, text: &str| {
             say(&backend, session, text).await;
             backend.idle().await;

@@ -11,12 +11,6 @@ use crate::support::{RestClient, run};
 
 const DIRECTIVES: &str = "/v1/worlds/vale/directives";
 
-async fn open_session(backend: &RestClient, npc: &str) -> String {
-    let body = json!({"world_id": "vale", "npc_id": npc, "player_id": "p1"});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 async fn say(backend: &RestClient, session: &str, text: &str) -> Value {
     let path = format!("/v1/sessions/{session}/turns");
     let turn = backend.post(&path, &json!({ "text": text })).await;
@@ -29,8 +23,8 @@ fn directives_reach_the_dialogues_of_their_keys_from_the_next_turn_on() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         let (mira, ergen) = (
-            open_session(&backend, "mira").await,
-            open_session(&backend, "ergen").await,
+            backend.open_session("mira", "p1").await,
+            backend.open_session("ergen", "p1").await,
         );
         say(&backend, &mira, "Good day.").await;
         assert!(!last_prompt(&mock).contains("[Directives]"));
@@ -117,7 +111,7 @@ fn directives_for_conversations_reach_only_lines_of_their_npc() {
         for prompt in prompts {
             assert_eq!(prompt.contains("Be curt."), prompt.contains("에르겐이다"), "{prompt}");
         }
-        let session = open_session(&backend, "ergen").await;
+        let session = backend.open_session("ergen", "p1").await;
         say(&backend, &session, "Good day.").await;
         assert!(!last_prompt(&mock).contains("Be curt."));
     });

@@ -14,12 +14,6 @@ const EPISODES: &str = "/v1/worlds/vale/npcs/mira/episodes";
 const HEADING: &str = "[What happened between you and the player]";
 const HEADING_OF_LINE: &str = "[What else happened between you and the player]";
 
-async fn open_session(backend: &RestClient, player: &str) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": player});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 /// Says the lines, and waits for what is learned from them.
 async fn say_all(backend: &RestClient, session: &str, lines: &[&str]) {
     for line in lines {
@@ -100,7 +94,7 @@ fn next_session_recalls_the_important_the_recent_and_the_similar() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let first = open_session(&backend, "p1").await;
+        let first = backend.open_session("mira", "p1").await;
         say_all(&backend, &first, &FIRST).await;
         let told = texts(&backend, "p1").await;
         assert_eq!(told.len(), FIRST.len(), "{told:?}");
@@ -125,7 +119,7 @@ fn next_session_recalls_the_important_the_recent_and_the_similar() {
             "they are not even read: {same}"
         );
 
-        let second = open_session(&backend, "p1").await;
+        let second = backend.open_session("mira", "p1").await;
         let shown = preview(&backend, &second, "What do you know of my love of grapes?").await;
         assert!(is_used(&shown, "recent", "likes boats"), "{shown}");
         assert!(
@@ -166,14 +160,14 @@ fn rewind_takes_episodes_away_and_a_restored_save_brings_them_back() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let first = open_session(&backend, "p1").await;
+        let first = backend.open_session("mira", "p1").await;
         say_all(
             &backend,
             &first,
             &["I like plums.", "I am allergic to nuts.", "I love grapes."],
         )
         .await;
-        let second = open_session(&backend, "p1").await;
+        let second = backend.open_session("mira", "p1").await;
         let before = preview(&backend, &second, "Hello.").await;
         assert_eq!(section(&before).len(), 3, "{before}");
         let saved = backend.post("/v1/worlds/vale/saves", &json!({})).await;
@@ -235,13 +229,13 @@ fn forgotten_statements_are_cut_from_episodes() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let first = open_session(&backend, "p1").await;
+        let first = backend.open_session("mira", "p1").await;
         say_all(&backend, &first, &["I love grapes.", "I like plums."]).await;
-        let second = open_session(&backend, "p1").await;
+        let second = backend.open_session("mira", "p1").await;
         let before = preview(&backend, &second, "Hello.").await;
         assert!(section(&before)[0].contains("grapes"), "{before}");
         say_all(&backend, &second, &["Forget that I love grapes."]).await;
-        let third = open_session(&backend, "p1").await;
+        let third = backend.open_session("mira", "p1").await;
         let after = preview(&backend, &third, "What of grapes?").await;
         let lines = section(&after);
         assert!(lines.iter().any(|line| line.contains("plums")), "{after}");
@@ -261,12 +255,12 @@ fn episode_of_a_locked_past_is_shown_only_while_it_is_open() {
         put(&backend, progress, &json!({"progress": 2})).await;
         mock.apply_settings(&json!({"reply": "He fell.", "intent": "scenario"}))
             .unwrap();
-        let first = open_session(&backend, "p1").await;
+        let first = backend.open_session("mira", "p1").await;
         let asked = "What happened to your brother?";
         say_all(&backend, &first, &[asked]).await;
         assert!(last_prompt(&mock).contains("Anselm"));
         assert_eq!(texts(&backend, "p1").await.len(), 1);
-        let second = open_session(&backend, "p1").await;
+        let second = backend.open_session("mira", "p1").await;
         // No fact came of the turn, so only a similar line recalls it.
         let open = preview(&backend, &second, asked).await;
         let shown = section(&open);
@@ -287,14 +281,14 @@ fn session_that_ends_early_is_known_in_the_next() {
         let (mock, server) = with_mock();
         mock.apply_settings(&json!({"reply": "Hm."})).unwrap();
         let backend = server.backend();
-        let first = open_session(&backend, "p1").await;
+        let first = backend.open_session("mira", "p1").await;
         say_all(&backend, &first, &["I love grapes.", "I like plums.", "I like bread."]).await;
         let (status, _) = backend
             .call(Method::DELETE, &format!("/v1/sessions/{first}"), None)
             .await;
         assert!(status.is_success());
         backend.idle().await;
-        let second = open_session(&backend, "p1").await;
+        let second = backend.open_session("mira", "p1").await;
         let shown = preview(&backend, &second, "Hello.").await;
         assert_eq!(section(&shown).len(), 3, "{shown}");
     });

@@ -39,12 +39,6 @@ async fn report(backend: &RestClient, events: Value) {
     backend.post(EVENTS, &json!({ "events": events })).await;
 }
 
-async fn open_session(backend: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 async fn say(backend: &RestClient, session: &str, text: &str) {
     let path = format!("/v1/sessions/{session}/turns");
     backend.post(&path, &json!({ "text": text })).await;
@@ -70,7 +64,7 @@ fn prompts_and_ages_go_by_the_clock_of_the_world() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         put_world(&backend, settings(0)).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         say(&backend, &session, "I like grapes.").await;
         backend.idle().await;
         let said = "Today is Oakday, 29 Frost, year 7 of the Owl (0007-02-29). It is 14:30, in the afternoon.";
@@ -231,7 +225,7 @@ fn lore_and_actions_open_at_night() {
         let entry = json!({"name": "old well", "layer": "A2", "content": "At night a light burns in the old well.",
             "when": [{"time": {"from": "22:00", "until": "05:00"}}, {"month": "frost"}]});
         put(&backend, "/v1/worlds/vale/lore/well", &entry).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let shown = async || {
             let prompt = preview(&backend, &session, "What of the old well?").await;
             (prompt.contains("a light burns"), prompt.contains("light_lamp"))
@@ -252,7 +246,7 @@ fn restored_save_sets_the_clock_back_and_a_rewind_does_not() {
         let (_mock, server) = with_mock();
         let backend = server.backend();
         put_world(&backend, settings(0)).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         say(&backend, &session, "I like grapes.").await;
         backend.idle().await;
         let save = backend.post(SAVES, &json!({"name": "here"})).await;

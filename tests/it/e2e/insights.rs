@@ -13,16 +13,6 @@ use crate::support::{RestClient, eventually, run};
 const INSIGHTS: &str = "/v1/worlds/vale/npcs/mira/insights";
 const RUN: &str = "/v1/worlds/vale/curation:run";
 
-async fn open_session(backend: &RestClient, player: &str) -> String {
-    open_session_with(backend, "mira", player).await
-}
-
-async fn open_session_with(backend: &RestClient, npc: &str, player: &str) -> String {
-    let body = json!({"world_id": "vale", "npc_id": npc, "player_id": player});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 async fn say(backend: &RestClient, session: &str, text: &str) {
     let path = format!("/v1/sessions/{session}/turns");
     backend.post(&path, &json!({ "text": text })).await;
@@ -59,7 +49,7 @@ fn insights_of_a_session_are_listed_shown_taken_back_and_deleted() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let first = open_session(&backend, "p1").await;
+        let first = backend.open_session("mira", "p1").await;
         say(&backend, &first, "I like plums.").await;
         run_pass(&backend, &first).await;
         assert_eq!(texts(&backend, "").await, ["The player likes plums."]);
@@ -86,15 +76,11 @@ fn insights_of_a_session_are_listed_shown_taken_back_and_deleted() {
             assert_eq!(texts(&backend, query).await.len(), count, "{query}");
         }
 
-        let second = open_session(&backend, "p1").await;
+        let second = backend.open_session("mira", "p1").await;
         assert_eq!(shown(&backend, &second, "Hello.").await, ["The player likes bread."]);
-        let other = open_session(&backend, "p2").await;
+        let other = backend.open_session("mira", "p2").await;
         assert!(shown(&backend, &other, "Hello.").await.is_empty());
-        let body = json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p1"});
-        let ergen = backend.post("/v1/sessions", &body).await["id"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let ergen = backend.open_session("ergen", "p1").await;
         assert!(shown(&backend, &ergen, "Hello.").await.is_empty());
 
         let saved = backend.post("/v1/worlds/vale/saves", &json!({})).await;
@@ -161,8 +147,8 @@ fn insight_about_an_npc_is_for_the_other_and_for_players_who_could_listen() {
             (&insight["player_id"], &insight["dialogue_id"]),
             (&Value::Null, &json!(id))
         );
-        let watcher = open_session_with(&backend, npc, "p1").await;
-        let stranger = open_session_with(&backend, npc, "p2").await;
+        let watcher = backend.open_session(npc, "p1").await;
+        let stranger = backend.open_session(npc, "p2").await;
         let names_it = format!("What of {about}?");
         assert_eq!(shown(&backend, &watcher, &names_it).await.len(), 1);
         assert!(shown(&backend, &stranger, &names_it).await.is_empty());
@@ -207,8 +193,8 @@ fn insight_of_npcs_about_a_third_thing_is_for_both_and_for_players_who_could_lis
                 "{npc}: {listed}"
             );
             ids.push(insight["id"].clone());
-            let watcher = open_session_with(&backend, npc, "p1").await;
-            let stranger = open_session_with(&backend, npc, "p2").await;
+            let watcher = backend.open_session(npc, "p1").await;
+            let stranger = backend.open_session(npc, "p2").await;
             let names_it = "What of the ferry?";
             assert_eq!(
                 shown(&backend, &watcher, names_it).await,
@@ -231,7 +217,7 @@ fn session_that_ends_leaves_insights() {
         ])
         .start();
         let backend = server.backend();
-        let session = open_session(&backend, "p1").await;
+        let session = backend.open_session("mira", "p1").await;
         for line in ["Good morning.", "It rains.", "I like plums.", "Good night."] {
             say(&backend, &session, line).await;
         }
@@ -252,7 +238,7 @@ fn dry_run_answers_with_the_pass_and_stores_nothing() {
     run(async {
         let server = fresh(&[]).start();
         let backend = server.backend();
-        let session = open_session(&backend, "p1").await;
+        let session = backend.open_session("mira", "p1").await;
         let ask = json!({ "dialogue_id": session, "dry_run": true });
         let none = backend.call(Method::POST, RUN, Some(&ask)).await;
         assert_eq!(none, (StatusCode::OK, json!({ "pass": null })));

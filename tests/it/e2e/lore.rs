@@ -57,12 +57,6 @@ async fn report(backend: &RestClient, events: Value) {
         .await;
 }
 
-async fn open_session(backend: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 async fn say(backend: &RestClient, session: &str, text: &str) -> Value {
     let path = format!("/v1/sessions/{session}/turns");
     backend.post(&path, &json!({ "text": text })).await
@@ -95,7 +89,7 @@ fn lore_that_the_line_is_about_is_in_the_prompt_with_its_state() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_lore(&backend).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         say(&backend, &session, "What do you know of the Dark Forest?").await;
         let prompt = last_prompt(&mock);
         for part in [
@@ -154,7 +148,7 @@ fn unmentioned_lore_decays_and_a_rewind_takes_mentions_back() {
         let backend = server.backend();
         author_lore(&backend).await;
         mock.apply_settings(&json!({"reply": "Hm."})).unwrap();
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         for turn in 1..=8 {
             say(&backend, &session, &format!("It is day {turn}.")).await;
         }
@@ -180,7 +174,7 @@ fn conditions_and_tells_keep_lore_back() {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_lore(&backend).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let asked = "What is in the old well, in the vault, and where does the thieves' guild meet?";
         say(&backend, &session, asked).await;
         let prompt = last_prompt(&mock);

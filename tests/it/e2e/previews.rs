@@ -5,15 +5,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{fresh, scenarios::put};
-use crate::support::{RestClient, run};
-
-async fn open_session(backend: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    backend.post("/v1/sessions", &body).await["id"]
-        .as_str()
-        .unwrap()
-        .to_owned()
-}
+use crate::support::run;
 
 fn unsearched(answer: &Value) -> Vec<String> {
     let listed = answer["not_searched"].as_array().cloned().unwrap_or_default();
@@ -29,7 +21,7 @@ fn context_is_the_prompt_that_the_turn_gets() {
         let well = json!({"title": "The dry well", "content": "I threw the ledger of the old miller into the dry well.",
             "keywords": ["ledger"]});
         put(&backend, "/v1/worlds/vale/npcs/mira/scenarios/well", &well).await;
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let mut number = 0;
         for (intent, line, told) in [
             ("chat", "A fine day, is it not?", false),
@@ -80,7 +72,7 @@ fn line_that_points_at_the_last_turn_waits_for_a_slow_extraction_and_says_so() {
             .with_mock(&mock.base_url())
             .start();
         let backend = server.backend();
-        let session = open_session(&backend).await;
+        let session = backend.open_session("mira", "p1").await;
         let mut waits = Vec::new();
         for (at, line) in [
             "My sister Bera lives in Oakford.",

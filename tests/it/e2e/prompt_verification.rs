@@ -51,12 +51,6 @@ fn persona(description: &str) -> Value {
     json!({"name": "Mira", "language": "en", "persona": {"description": description}})
 }
 
-async fn open_session(backend: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira", "player_id": "p1"});
-    let made = backend.post("/v1/sessions", &body).await;
-    made["id"].as_str().unwrap().to_owned()
-}
-
 /// A session in which the mock model gives the reply and the intent of each line.
 struct Talk<'a> {
     mock: &'a MockHandle,
@@ -118,7 +112,7 @@ async fn play_first_session(mock: &MockHandle, backend: &RestClient) -> String {
     let talk = Talk {
         mock,
         backend,
-        session: open_session(backend).await,
+        session: backend.open_session("mira", "p1").await,
     };
     talk.say("chat", "I like grapes.", "Good to know.").await;
     talk.say("chat", "I love boats.", "So do I.").await;
@@ -231,7 +225,7 @@ fn prompts_of_a_session_are_assembled_again_from_the_ledger() {
         let talk = Talk {
             mock: &mock,
             backend: &backend,
-            session: open_session(&backend).await,
+            session: backend.open_session("mira", "p1").await,
         };
         let count = play_second_session(&talk, &first).await;
         let (calls, turns) = (TASKS.map(|task| mock.calls_of(task)), talk.path("/turns"));
@@ -369,7 +363,7 @@ fn prompts_of_an_npc_conversation_are_assembled_again_from_the_ledger() {
         let asked = Talk {
             mock: &mock,
             backend: &backend,
-            session: open_session(&backend).await,
+            session: backend.open_session("mira", "p1").await,
         };
         asked
             .say("overheard", "What were you two just talking about?", "Bread.")

@@ -37,10 +37,6 @@ fn player(server: &TestServer, name: &str) -> RestClient {
     RestClient::new(server.address, server.token("demo", Role::Player, Some(name)))
 }
 
-async fn post(client: &RestClient, path: &str, body: &Value) -> RestAnswer {
-    client.answer(Method::POST, path, Some(body), &[]).await.unwrap()
-}
-
 /// Opens a session, and returns its path.
 async fn open_session(client: &RestClient) -> String {
     let body = json!({"world_id": "vale", "npc_id": "mira"});
@@ -49,12 +45,14 @@ async fn open_session(client: &RestClient) -> String {
 }
 
 async fn say(client: &RestClient, session: &str, text: &str) -> RestAnswer {
-    post(client, &format!("{session}/turns"), &json!({"text": text})).await
+    client
+        .post_answer(&format!("{session}/turns"), &json!({"text": text}))
+        .await
 }
 
 async fn cut(client: &RestClient, session: &str, heard_chars: u64) -> RestAnswer {
     let body = json!({"turn": 1, "heard_chars": heard_chars});
-    post(client, &format!("{session}:interrupt"), &body).await
+    client.post_answer(&format!("{session}:interrupt"), &body).await
 }
 
 /// Resumes a session on a socket, and returns its id.
@@ -75,16 +73,6 @@ async fn socket_error(socket: &mut TestSocket) -> Value {
     }
 }
 
-/// Waits until no job is pending.
-async fn wait_for_jobs(server: &TestServer) {
-    let backend = server.backend();
-    eventually("all jobs have run", async || {
-        let pending = backend.get("/v1/jobs?status=pending").await;
-        pending["items"].as_array().unwrap().is_empty().then_some(())
-    })
-    .await;
-}
-
 /// Returns the contents of Mira's standing facts.
 async fn standing_facts(server: &TestServer) -> Vec<String> {
     let facts = server.backend().facts("mira").await;
@@ -102,13 +90,13 @@ fn cuts_and_resumes_of_a_reply_cost_no_model_call() {
         let client = player(&server, "p1");
         let session = open_session(&client).await;
         assert_eq!(say(&client, &session, "I like grapes.").await.status, 200);
-        wait_for_jobs(&server).await;
+        server.backend().idle().await;
         let known = standing_facts(&server).await;
         assert!(!known.is_empty());
         let before = model_calls(&mock);
         for _ in 0..10 {
             assert_eq!(cut(&client, &session, 3).await.status, 200);
-            let resumed = post(&client, &format!("{session}:resume"), &json!({})).await;
+            let resumed = client.post_answer(&format!("{session}:resume"), &json!({})).await;
             assert_eq!(resumed.status, 200, "{:?}", resumed.body);
         }
         assert_eq!(standing_facts(&server).await, known, "the whole reply stands again");
@@ -129,7 +117,7 @@ fn cuts_and_resumes_of_a_reply_cost_no_model_call() {
         // The next line is answered with the facts of the heard part, which cost one call.
         assert_eq!(say(&client, &session, "And you?").await.status, 200);
         assert_eq!(standing_facts(&server).await, known);
-        wait_for_jobs(&server).await;
+        server.backend().idle().await;
         assert_eq!(
             mock.calls_of("extraction"),
             before[2] + 2,
@@ -147,7 +135,7 @@ fn cut_reply_is_learned_when_it_can_no_longer_be_resumed_or_the_session_ends() {
         for ends in [false, true] {
             let session = open_session(&client).await;
             assert_eq!(say(&client, &session, "I like grapes.").await.status, 200);
-            wait_for_jobs(&server).await;
+            server.backend().idle().await;
             let before = mock.calls_of("extraction");
             for heard in [40, 30, 20] {
                 assert_eq!(cut(&client, &session, heard).await.status, 200);
@@ -158,7 +146,7 @@ fn cut_reply_is_learned_when_it_can_no_longer_be_resumed_or_the_session_ends() {
                 let (status, _) = client.call(Method::DELETE, &session, None).await;
                 assert!(status.is_success(), "{status}");
             }
-            wait_for_jobs(&server).await;
+            server.backend().idle().await;
             assert_eq!(mock.calls_of("extraction"), before + 1, "three cuts cost one call");
             assert_eq!(cut_at.elapsed() < Duration::from_secs(2), ends);
             assert!(!standing_facts(&server).await.is_empty());
@@ -177,7 +165,10 @@ fn cuts_and_resumes_have_a_limit_of_their_own() {
         for _ in 0..2 {
             assert_eq!(cut(&client, &session, 3).await.status, 200);
             assert_eq!(
-                post(&client, &format!("{session}:resume"), &json!({})).await.status,
+                client
+                    .post_answer(&format!("{session}:resume"), &json!({}))
+                    .await
+                    .status,
                 200
             );
         }
@@ -188,7 +179,7 @@ fn cuts_and_resumes_have_a_limit_of_their_own() {
             ("interrupt", keyed.clone()),
             ("resume", keyed),
         ] {
-            let refused = post(&client, &format!("{session}:{verb}"), &body).await;
+            let refused = client.post_answer(&format!("{session}:{verb}"), &body).await;
             assert_eq!(
                 (refused.status.as_u16(), &refused.body["code"]),
                 (429, &json!("rate_limited")),
@@ -214,18 +205,18 @@ fn cuts_and_resumes_have_a_limit_of_their_own() {
             "interrupters": "all"});
         let conversation = server.backend().post("/v1/npc-conversations", &body).await;
         let id = conversation["id"].as_str().unwrap();
-        let refused = post(
-            &client,
-            &format!("/v1/npc-conversations/{id}:interrupt"),
-            &json!({"turn": 1}),
-        )
-        .await;
+        let refused = client
+            .post_answer(&format!("/v1/npc-conversations/{id}:interrupt"), &json!({"turn": 1}))
+            .await;
         assert_eq!(refused.status, 429, "{:?}", refused.body);
         // What was refused changed nothing. Lines, cuts of a running reply and other players have limits of their own.
         assert_eq!(client.get(&format!("{session}/turns")).await, turns);
         assert_eq!(say(&client, &session, "Go on.").await.status, 200);
         assert_eq!(
-            post(&client, &format!("{session}:interrupt"), &json!({})).await.status,
+            client
+                .post_answer(&format!("{session}:interrupt"), &json!({}))
+                .await
+                .status,
             200
         );
         let other = player(&server, "p2");
@@ -250,9 +241,9 @@ fn player_may_cut_and_resume_each_line_that_its_limit_allows() {
         for turn in 1..=lines {
             assert_eq!(say(&client, &session, "Hello.").await.status, 200, "line {turn}");
             let body = json!({"turn": turn, "heard_chars": 12, "key": format!("cut {turn}")});
-            let answer = post(&client, &format!("{session}:interrupt"), &body).await;
+            let answer = client.post_answer(&format!("{session}:interrupt"), &body).await;
             assert_eq!(answer.status, 200, "{turn}: {:?}", answer.body);
-            let answer = post(&client, &format!("{session}:resume"), &json!({})).await;
+            let answer = client.post_answer(&format!("{session}:resume"), &json!({})).await;
             assert_eq!(answer.status, 200, "{turn}: {:?}", answer.body);
         }
     });
@@ -265,15 +256,21 @@ async fn spend_in_all_ways(client: &RestClient, socket: &mut TestSocket, session
     let mut count = |answer: RestAnswer, is_line: bool| lines += u64::from(is_line && answer.status.is_success());
     let line = json!({"text": format!("I like {round} plums."), "key": format!("line {round}")});
     // The same line twice is one line.
-    count(post(client, &format!("{session}/turns"), &line).await, true);
-    count(post(client, &format!("{session}/turns"), &line).await, false);
-    count(post(client, &format!("{session}:regenerate"), &json!({})).await, true);
+    count(client.post_answer(&format!("{session}/turns"), &line).await, true);
+    count(client.post_answer(&format!("{session}/turns"), &line).await, false);
+    count(
+        client.post_answer(&format!("{session}:regenerate"), &json!({})).await,
+        true,
+    );
     for heard in [60, 40, 20, 3] {
         let body = json!({"turn": 1, "heard_chars": heard, "key": format!("cut {round} {heard}")});
         for _ in 0..2 {
-            count(post(client, &format!("{session}:interrupt"), &body).await, false);
+            count(client.post_answer(&format!("{session}:interrupt"), &body).await, false);
         }
-        count(post(client, &format!("{session}:resume"), &json!({})).await, false);
+        count(
+            client.post_answer(&format!("{session}:resume"), &json!({})).await,
+            false,
+        );
     }
     for message in [
         json!({"type": "player.interrupt", "session_id": id, "turn": 1, "heard_chars": 8}),
@@ -305,12 +302,14 @@ fn model_calls_of_each_task_are_bounded_by_the_lines_of_a_player() {
                 lines += spend_in_all_ways(&client, &mut socket, &session, 10 * round + step).await;
             }
             let backend = server.backend();
-            let rewound = post(&backend, &format!("/v1/sessions/{id}:rewind"), &json!({"turn": 0})).await;
+            let rewound = backend
+                .post_answer(&format!("/v1/sessions/{id}:rewind"), &json!({"turn": 0}))
+                .await;
             assert!(rewound.status.is_success(), "{:?}", rewound.body);
             lines += u64::from(say(&client, &session, "And now?").await.status.is_success());
             client.call(Method::DELETE, &session, None).await;
         }
-        wait_for_jobs(&server).await;
+        server.backend().idle().await;
         assert!(lines >= 16, "{lines} lines were accepted");
         for (task, calls) in TASKS.iter().zip(model_calls(&mock)) {
             // A line costs one call of each task at most, and one more for the heard part of the reply before it.
@@ -345,12 +344,12 @@ fn player_has_a_share_of_the_tokens_of_its_tenant() {
             assert!(answer.retry_after.is_some_and(|seconds| seconds <= 86_400));
         };
         is_of_player(&refused);
-        is_of_player(&post(&client, &format!("{session}:regenerate"), &json!({})).await);
+        is_of_player(&client.post_answer(&format!("{session}:regenerate"), &json!({})).await);
         let other = player(&server, "p2");
         let others_session = open_session(&other).await;
         assert_eq!(say(&other, &others_session, "Hello.").await.status, 200);
         // What was said is learned, and counts too.
-        wait_for_jobs(&server).await;
+        server.backend().idle().await;
         // The share is known after a restart.
         eventually("the usage is in the ledger", async || {
             let rows = server
@@ -382,7 +381,7 @@ fn regenerated_and_continued_replies_use_the_known_intent() {
         let session = open_session(&client).await;
         say(&client, &session, "Do you remember me?").await;
         for _ in 0..2 {
-            let regenerated = post(&client, &format!("{session}:regenerate"), &json!({})).await;
+            let regenerated = client.post_answer(&format!("{session}:regenerate"), &json!({})).await;
             assert_eq!(regenerated.status, 200, "{:?}", regenerated.body);
         }
         assert_eq!((mock.calls_of("reply"), mock.calls_of("intent")), (3, 1));
@@ -422,11 +421,11 @@ fn reply_that_is_cut_in_its_first_sentence_needs_no_state() {
         let client = player(&server, "p1");
         let session = open_session(&client).await;
         say(&client, &session, "Hello.").await;
-        wait_for_jobs(&server).await;
+        server.backend().idle().await;
         let mut before = mock.calls_of("extraction");
         for (heard_chars, calls) in [(20, 2), (8, 1)] {
             assert_eq!(cut(&client, &session, heard_chars).await.status, 200);
-            wait_for_jobs(&server).await;
+            server.backend().idle().await;
             assert_eq!(
                 mock.calls_of("extraction"),
                 before + calls,

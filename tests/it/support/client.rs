@@ -237,6 +237,16 @@ impl RestClient {
         assert!(status.is_success(), "POST {path}: {status} {answer}");
         answer
     }
+    /// Posts, and returns the answer with any status.
+    pub async fn post_answer(&self, path: &str, body: &Value) -> RestAnswer {
+        self.answer(Method::POST, path, Some(body), &[]).await.unwrap()
+    }
+    /// Opens a session of a player with an NPC of the demo, and returns its id. The token is a backend's.
+    pub async fn open_session(&self, npc: &str, player: &str) -> String {
+        let body = json!({"world_id": "vale", "npc_id": npc, "player_id": player});
+        let made = self.post("/v1/sessions", &body).await;
+        made["id"].as_str().unwrap().to_owned()
+    }
     /// Returns the plain text of a path, such as `/metrics`.
     pub async fn text(&self, path: &str) -> String {
         let url = format!("http://{}{path}", self.address);

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::nodes::counter_value;
 use crate::{
     e2e::on_postgres::outages::{
-        FinishedTalk, LINES, Load, PLAYERS, assert_learned_once, eventually_after_outage, post, readiness, say,
-        session, standing_lines, turns_of,
+        FinishedTalk, LINES, Load, PLAYERS, assert_learned_once, eventually_after_outage, readiness, say, session,
+        standing_lines, turns_of,
     },
     support::{QdrantDouble, QdrantProcess, RestClient, ServerData, TestServer, run},
 };
@@ -75,7 +75,7 @@ async fn teach_likes(rest: &RestClient, session: &str, fruits: &[&str]) {
 /// Asks a question. Returns whether the ledger was searched by words, and the candidate facts.
 async fn ask_for_fruit(rest: &RestClient, session: &str, key: &str) -> (bool, Vec<Value>) {
     let line = json!({"text": "What fruit do I like?", "key": key});
-    let answer = post(rest, &turns_of(session), &line).await;
+    let answer = rest.post_answer(&turns_of(session), &line).await;
     let turn = &answer.body["turn"];
     let trace = rest.get(&format!("{}/{turn}/trace", turns_of(session))).await;
     let by_words = trace["notes"].to_string().contains("recall in the ledger");

@@ -7,7 +7,7 @@ use colloquy::mock_llm::{self, MockHandle, MockOptions};
 use serde_json::{Value, json};
 
 use crate::{
-    e2e::on_postgres::outages::{eventually_after_outage, post, readiness, say, session, turns_of},
+    e2e::on_postgres::outages::{eventually_after_outage, readiness, say, session, turns_of},
     support::{QdrantDouble, RestClient, ServerData, run},
 };
 
@@ -32,7 +32,9 @@ fn mock() -> MockHandle {
 
 /// Says a line, and returns the turn's trace.
 async fn trace_of(rest: &RestClient, session: &str, key: &str, text: &str) -> Value {
-    let answer = post(rest, &turns_of(session), &json!({"text": text, "key": key})).await;
+    let answer = rest
+        .post_answer(&turns_of(session), &json!({"text": text, "key": key}))
+        .await;
     let turn = &answer.body["turn"];
     rest.get(&format!("{}/{turn}/trace", turns_of(session))).await
 }

@@ -48,12 +48,10 @@ pub(in crate::e2e) fn turns_of(session: &str) -> String {
     format!("/v1/sessions/{session}/turns")
 }
 
-pub(in crate::e2e) async fn post(rest: &RestClient, path: &str, body: &Value) -> RestAnswer {
-    rest.answer(Method::POST, path, Some(body), &[]).await.unwrap()
-}
-
 pub(in crate::e2e) async fn say(rest: &RestClient, session: &str, key: &str, line: &str) -> Result<(), LineRejection> {
-    let answer = post(rest, &turns_of(session), &json!({"text": line, "key": key})).await;
+    let answer = rest
+        .post_answer(&turns_of(session), &json!({"text": line, "key": key}))
+        .await;
     if answer.status == StatusCode::OK {
         assert_eq!(answer.body["player_text"], line);
         return Ok(());

@@ -5,8 +5,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::json;
 
 use super::{
-    LINES, Load, PLAYERS, assert_learned_once, eventually_after_outage, new_session, post, readiness, rejection_of,
-    say, session, standing_lines,
+    LINES, Load, PLAYERS, assert_learned_once, eventually_after_outage, new_session, readiness, rejection_of, say,
+    session, standing_lines,
 };
 use crate::support::{PostgresServer, ServerData, run};
 
@@ -83,7 +83,7 @@ fn postgres_outage_loses_nothing_acknowledged_and_the_server_recovers() {
         assert_eq!(standing_lines(&rest, &quiet).await, ["One.", "Two.", "Three."]);
         let back = json!({"turn": 1, "key": "once"});
         for _ in 0..2 {
-            let done = post(&rest, &rewind, &back).await;
+            let done = rest.post_answer(&rewind, &back).await;
             assert_eq!(done.body["rewound"]["removed_turns"], json!([2, 3]), "{done:?}");
         }
         assert_eq!(standing_lines(&rest, &quiet).await, ["One."]);

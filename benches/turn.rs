@@ -40,7 +40,6 @@ use colloquy::{
         calibration::Calibration,
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
         lore::LoreEntry,
-        turn::Intent,
     },
     mock_llm::{self, MockHandle, MockOptions},
     ports::{
@@ -62,7 +61,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::sync::watch;
 
 /// A preview with every search, without a call of the classifier.
-const IN_FULL: IntentSource = IntentSource::Assumed(Intent::Memory);
+const IN_FULL: IntentSource = IntentSource::Assumed;
 const DIMENSIONS: usize = 384;
 const CLUSTERS: u64 = 200;
 const NOUNS: [&str; 8] = [

@@ -43,8 +43,8 @@ pub(super) struct ClassifiedIntent {
 pub enum IntentSource {
     /// The classifier model.
     Model,
-    /// A turn without a line to classify: the turn recalls in full.
-    Assumed(Intent),
+    /// A turn without a line to classify: the turn recalls in full, as for a question about memory.
+    Assumed,
     /// The caller of a preview names the intent, and the classifier is not asked.
     Requested(Intent),
     /// The classifier's answer for the same line in the turn that this turn replaces.
@@ -58,7 +58,7 @@ impl IntentSource {
         match (&input.player, input.known_intent) {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
             (Some(_), None) if !input.is_greeting() => Self::Model,
-            _ => Self::Assumed(Intent::Memory),
+            _ => Self::Assumed,
         }
     }
 }
@@ -86,7 +86,7 @@ pub(super) async fn classify_line(
     };
     match source {
         IntentSource::Model => classify_intent(services, input, known).await,
-        IntentSource::Assumed(intent) => named(intent, "not asked", true),
+        IntentSource::Assumed => named(Intent::Memory, "not asked", true),
         IntentSource::Requested(intent) => named(intent, "named by the request", false),
         IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),
     }

@@ -205,7 +205,7 @@ pub(super) async fn gather_timed(
     let meeting = acquaintance::last_meeting(services, input);
     let reading = read_past_talks(services, input);
     let (recalled, sorted, meeting, read, around) =
-        if services.settings.recall.speculative || matches!(classify, IntentSource::Assumed(_)) {
+        if services.settings.recall.speculative || matches!(classify, IntentSource::Assumed) {
             let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
             // The intent is asked first: the others work while it is awaited.
             let (sorted, recalled, meeting, read, around) = tokio::join!(sorted, recalled, meeting, reading, around);

@@ -22,7 +22,6 @@ use colloquy::{
         progress::Progress,
         scenario::Scenario,
         secrecy::Tell,
-        turn::Intent,
     },
     ports::{
         clock::Clock as _,
@@ -562,13 +561,9 @@ impl<'s> CanaryWorld<'s> {
         let line = format!("What of the lantern, and of {}?", canary_word(nth).replace(MARK, ""));
         let mut input = talk.turn_input(&line).await;
         input.npc = npc.clone().into();
-        let preview = preview::preview_prompt(
-            &self.stage.services,
-            &input,
-            preview::IntentSource::Assumed(Intent::Memory),
-        )
-        .await
-        .unwrap();
+        let preview = preview::preview_prompt(&self.stage.services, &input, preview::IntentSource::Assumed)
+            .await
+            .unwrap();
         let texts: Vec<&str> = preview
             .messages
             .iter()

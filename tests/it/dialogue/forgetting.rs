@@ -7,7 +7,6 @@ use colloquy::{
     memory::{
         authored::{Language, WorldSettings},
         fact::InvalidReason,
-        turn::Intent,
     },
     ports::{
         clock::Clock as _,
@@ -331,7 +330,7 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
     let preview = preview::preview_prompt(
         &stage.services,
         &talk.turn_input("Lovely weather.").await,
-        preview::IntentSource::Assumed(Intent::Memory),
+        preview::IntentSource::Assumed,
     )
     .await;
     let messages = preview.unwrap().messages;

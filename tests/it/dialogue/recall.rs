@@ -9,7 +9,6 @@ use colloquy::{
     memory::{
         fact::{Audience, Cause, FactKind, Importance, Knower, NewFact, Polarity, Statement, Tense},
         trace::{CandidateTrace, ScoreParts},
-        turn::Intent,
     },
     ports::{
         StoreResult,
@@ -125,7 +124,7 @@ async fn recall_outcome(stage: &Stage, line: &str) -> RecallOutcome {
     let preview = preview::preview_prompt(
         &stage.services,
         &talk.turn_input(line).await,
-        preview::IntentSource::Assumed(Intent::Memory),
+        preview::IntentSource::Assumed,
     )
     .await
     .unwrap();

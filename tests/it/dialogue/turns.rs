@@ -527,7 +527,7 @@ fn preview_calls_no_model() {
         let preview = preview::preview_prompt(
             &stage.services,
             &talk.turn_input("Hello").await,
-            preview::IntentSource::Assumed(Intent::Memory),
+            preview::IntentSource::Assumed,
         )
         .await
         .unwrap();

@@ -7,7 +7,6 @@ use colloquy::{
         authored::{Language, Npc, Persona, World as AuthoredWorld, WorldSettings},
         lore::LoreEntry,
         scenario::Scenario,
-        turn::Intent,
         world_event::WorldEvent,
     },
     ports::{
@@ -236,16 +235,13 @@ impl ReplayWorld {
         }
         for line in probes {
             (*line).clone_into(&mut input.line);
-            let preview =
-                match preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed(Intent::Memory))
-                    .await
-                {
-                    Ok(preview) => preview,
-                    Err(error) => {
-                        seen.prompts.push(format!("{talk}: {line} {error}"));
-                        continue;
-                    }
-                };
+            let preview = match preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed).await {
+                Ok(preview) => preview,
+                Err(error) => {
+                    seen.prompts.push(format!("{talk}: {line} {error}"));
+                    continue;
+                }
+            };
             let texts = preview.messages.iter().flat_map(|message| message.content.lines());
             seen.prompts.extend(texts.map(|text| format!("{talk}: {line} {text}")));
             let scenarios = preview.scenarios.iter();

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use colloquy::{
     dialogue::{jobs, preview, recall},
     ids::FactId,
-    memory::{fact::Fact, state, turn::Intent},
+    memory::{fact::Fact, state},
     ports::{
         PageRequest,
         clock::Clock as _,
@@ -355,7 +355,7 @@ impl ReplayWorld {
         // Together, the dialogues ask about every fruit.
         let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();
         let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
-        let preview = preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed(Intent::Memory))
+        let preview = preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed)
             .await
             .unwrap();
         let texts = preview.messages.iter().flat_map(|message| message.content.lines());
@@ -363,10 +363,9 @@ impl ReplayWorld {
         // Recently unlocked or told scenarios come first if a line points to them.
         for line in [format!("Tell me of {fruit}."), "What was that?".to_owned()] {
             let input = self.input(talk, &line).await;
-            let preview =
-                preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed(Intent::Memory))
-                    .await
-                    .unwrap();
+            let preview = preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed)
+                .await
+                .unwrap();
             let traced = preview
                 .scenarios
                 .iter()

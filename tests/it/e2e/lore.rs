@@ -223,13 +223,13 @@ fn lore_that_a_hearer_does_not_know_is_marked_in_company() {
             prompt["messages"].to_string()
         };
         let (alone, in_company) = (shown_to(&["mira"]).await, shown_to(&["mira", "ergen"]).await);
-        let mark = "(unknown to Ergen)";
+        let mark = "(unknown to 에르겐)";
         assert!(
             alone.contains("lime kiln: A tunnel") && !alone.contains(mark),
             "{alone}"
         );
         assert!(
-            in_company.contains("lime kiln: (unknown to Ergen) A tunnel begins"),
+            in_company.contains("lime kiln: (unknown to 에르겐) A tunnel begins"),
             "{in_company}"
         );
         assert_eq!(

@@ -10,6 +10,7 @@ pub use self::speaker_choice::choose_speaker;
 pub use super::scene::{END_MARK, Scene, SceneMember};
 use super::settings::ConversationSettings;
 use colloquy_core::ids::NpcId;
+use colloquy_memory::keywords::short_names_of;
 use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::dialogues::{Dialogue, DialogueOptions},
@@ -46,21 +47,34 @@ pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<Np
         .map(|member| member.id.clone())
 }
 
-/// Returns the member that a line names first, by name or id.
+/// Returns the member that a line names first, by name or id. A line without a whole name may have a given name or a
+/// surname that a single member has.
 pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: &str) -> Option<&'a SceneMember> {
-    let line = line.to_lowercase();
-    let place = |member: &SceneMember| {
+    let members: Vec<&SceneMember> = members.collect();
+    let lower_case = line.to_lowercase();
+    let place_of_name = |member: &SceneMember| {
         let id = Some(member.id.as_str()).filter(|id| id.len() >= MIN_ADDRESSED_ID_LENGTH);
         [Some(member.name.to_lowercase().as_str()), id]
             .into_iter()
             .flatten()
-            .filter_map(|name| position_of(name, &line))
+            .filter_map(|name| position_of(name, &lower_case))
             .min()
     };
-    members
-        .filter_map(|member| place(member).map(|at| (at, member)))
-        .min_by_key(|(at, _)| *at)
-        .map(|(_, member)| member)
+    let is_of_one = |name: &str| {
+        let having = members
+            .iter()
+            .filter(|member| short_names_of(&member.name).any(|short| short == name));
+        having.count() == 1
+    };
+    let place_of_short_name = |member: &SceneMember| {
+        let names = short_names_of(&member.name).filter(|name| is_of_one(name));
+        names.filter_map(|name| position_of(name, line)).min()
+    };
+    let first_of = |place: &dyn Fn(&SceneMember) -> Option<usize>| {
+        let placed = members.iter().filter_map(|member| Some((place(member)?, *member)));
+        placed.min_by_key(|(at, _)| *at).map(|(_, member)| member)
+    };
+    first_of(&place_of_name).or_else(|| first_of(&place_of_short_name))
 }
 
 /// Returns the position of `name` as a separate word. Korean endings may follow a name directly.
@@ -140,6 +154,27 @@ mod tests {
 
     fn next(cast: &[SceneMember], lines: &[(&str, &str)]) -> String {
         next_speaker(cast, &said(lines)).unwrap().to_string()
+    }
+
+    #[test]
+    fn given_name_of_one_member_addresses_the_member() {
+        let cast = cast(&[
+            ("duchil", "황두칠"),
+            ("seol", "윤설단"),
+            ("ottilie", "Ottilie Brandt"),
+            ("hans", "Hans Brandt"),
+        ]);
+        for (line, expected) in [
+            ("두칠 아저씨, 배는 언제 떠요?", Some("duchil")),
+            ("설단이한테 물어봐", Some("seol")),
+            ("What do you say, Ottilie?", Some("ottilie")),
+            ("And Ottilie, ask Hans Brandt.", Some("hans")),
+            ("The Brandts are rich, Mr Brandt.", None),
+            ("Who was at the old mill?", None),
+        ] {
+            let found = find_addressed(cast.iter(), line).map(|member| member.id.as_str());
+            assert_eq!(found, expected, "{line}");
+        }
     }
 
     #[test]

@@ -197,8 +197,10 @@ pub(super) async fn find_tellable_past(
         let is_named = named_ids.contains(&scenario.id);
         let bearing = ScenarioBearing::decide(&info.calibration, is_named, &score);
         let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
-        // A line may point back at a recent scenario without its name.
-        let is_pointed_at = points && recent.is_some();
+        // A line may point back at a recent scenario without its name, and a further question about the past goes on with
+        // what was just told or unlocked ("Would you let me read it?").
+        let goes_on = asked && just_now.contains(&scenario.id);
+        let is_pointed_at = points && recent.is_some() || goes_on;
         ScenarioHit {
             scenario: scenario.clone(),
             score,

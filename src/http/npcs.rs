@@ -32,8 +32,9 @@ pub struct NpcBody {
     #[garde(dive)]
     #[schema(inline)]
     persona: PersonaBody,
-    #[serde(default)]
-    language: Language,
+    /// Default: the language of the world.
+    #[schema(inline)]
+    language: Option<Language>,
     #[serde(default)]
     #[garde(length(max = 32))]
     #[schema(value_type = Vec<String>, max_items = 32)]
@@ -77,7 +78,7 @@ pub struct PersonaBody {
 }
 
 impl NpcBody {
-    fn into_npc(self, world: WorldId, id: NpcId, at: DateTime<Utc>) -> Result<Npc, Problem> {
+    fn into_npc(self, world: WorldId, language: Language, id: NpcId, at: DateTime<Utc>) -> Result<Npc, Problem> {
         Ok(Npc {
             world,
             id,
@@ -89,7 +90,7 @@ impl NpcBody {
                 cues: self.persona.cues,
                 greeting: self.persona.greeting,
             },
-            language: self.language,
+            language,
             factions: self.factions,
             model: self.model,
             settings: self.settings.into_tier_settings()?,
@@ -125,7 +126,15 @@ pub async fn put_npc(
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
     let wanted = IfMatch::from_put_request(&request)?;
     let edit = caller.new_edit(&state, "npc.put", format!("{world}/{id}"));
-    let npc = body.value.into_npc(world.clone(), id.clone(), edit.at)?;
+    let authored = &state.services.ledger.authored;
+    let language = match body.value.language {
+        Some(language) => language,
+        // An unknown world is refused below.
+        None => {
+            (authored.load_world(&caller.scope, &world).await?).map_or_else(Language::default, |world| world.language)
+        }
+    };
+    let npc = body.value.into_npc(world.clone(), language, id.clone(), edit.at)?;
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     episode::clip_line,
-    keywords::{informative_terms, korean_given_name},
+    keywords::{informative_terms, short_names_of},
     locks::DisclosureLocks,
     lore::is_named_in,
     party::{bind_to_player, is_player, owner_id, subject_key},
@@ -170,27 +170,6 @@ impl<'a> TurnSubjects<'a> {
             || short.any(|name| is_named_in(self.line, name));
         is_named.then_some(Closeness::Named)
     }
-}
-
-/// Words before a name that name nobody alone.
-const TITLES: [&str; 26] = [
-    "old", "young", "big", "little", "great", "captain", "master", "mister", "mr", "mrs", "miss", "ms", "lady", "lord",
-    "sir", "dame", "king", "queen", "prince", "princess", "doctor", "dr", "father", "mother", "brother", "sister",
-];
-
-/// Returns the given name of a person: "민수" of "김민수"; "Kim" and "Minsu" of "Kim Minsu", where either may be meant.
-fn short_names_of(entity: &str) -> impl Iterator<Item = &str> {
-    let korean = korean_given_name(entity);
-    let words: Vec<&str> = entity.split_whitespace().collect();
-    let is_name = |word: &&str| {
-        let word = word.trim_end_matches('.');
-        word.chars().count() > 2
-            && word.starts_with(char::is_uppercase)
-            && !TITLES.contains(&word.to_lowercase().as_str())
-    };
-    let is_of_names = words.len() > 1 && words.iter().all(|word| word.starts_with(char::is_uppercase));
-    let words = words.into_iter().filter(move |word| is_of_names && is_name(word));
-    korean.into_iter().chain(words)
 }
 
 #[cfg(test)]

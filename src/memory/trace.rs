@@ -127,10 +127,11 @@ const fn open_secrecy() -> Secrecy {
 }
 
 impl ScenarioTrace {
-    /// The content of the scenario in the prompt, if any. A tell is no content.
+    /// The title and the content of the scenario in the prompt, if any, without the remark before them. A tell is no content.
     #[must_use]
     pub fn shown_content(&self) -> Option<&str> {
-        self.shown.as_deref().filter(|_| self.secrecy == Secrecy::Open)
+        let shown = self.shown.as_deref().filter(|_| self.secrecy == Secrecy::Open)?;
+        Some(shown.find(&self.title).map_or(shown, |at| &shown[at..]))
     }
 }
 

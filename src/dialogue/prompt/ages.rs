@@ -106,14 +106,15 @@ impl AgeFormatter<'_> {
         let mut worded = String::new();
         let mut rest = text.as_str();
         while let Some(found) = find_date(rest) {
-            worded.push_str(&rest[..found.start]);
-            let date = &rest[found.clone()];
+            let (before, date) = (&rest[..found.start], &rest[found.clone()]);
             match parse_game_time(date, calendar) {
                 Ok(time) => {
                     let at = GameMoment { time, calendar };
+                    let weekday = at.weekday(self.language).unwrap_or_default();
+                    worded.push_str(without_last_word(before, weekday));
                     worded.push_str(&self.describe_day(templates, at, now)?);
                 }
-                Err(_) => worded.push_str(date),
+                Err(_) => worded.extend([before, date]),
             }
             rest = &rest[found.end..];
         }
@@ -159,6 +160,20 @@ impl AgeFormatter<'_> {
         }
         let gap = templates.render(self.language, Template::Later, context! { days })?;
         Ok(format!("{}\n{line}", gap.trim()).into())
+    }
+}
+
+/// Returns the text without the word at its end, and without a comma after the word. A text that ends with other words
+/// stays as it is. The words of a day name its weekday again.
+fn without_last_word<'t>(text: &'t str, word: &str) -> &'t str {
+    let trimmed = text.trim_end_matches([' ', ',']);
+    let split = trimmed
+        .len()
+        .checked_sub(word.len())
+        .and_then(|at| trimmed.split_at_checked(at));
+    match split {
+        Some((before, last)) if last.eq_ignore_ascii_case(word) && !before.ends_with(char::is_alphanumeric) => before,
+        _ => text,
     }
 }
 
@@ -289,6 +304,11 @@ mod tests {
                 Language::En,
                 "no day: 0007-13-01, 10007-02-01",
                 "no day: 0007-13-01, 10007-02-01",
+            ),
+            (
+                Language::En,
+                "She brings it on Ashday, 0007-02-01, to Oakdayton 0007-02-04.",
+                "She brings it on Ashday, 1 Frost (yesterday), to Oakdayton Oakday, 4 Frost (in 2 days).",
             ),
             (
                 Language::Ko,

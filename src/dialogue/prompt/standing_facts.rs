@@ -3,7 +3,7 @@
 //! Only reliable statements are included: statements of authors and of the game, and statements of the player and the
 //! NPC about themselves. All other statements are hearsay, which only a search can bring into a prompt.
 
-use std::collections::HashSet;
+use std::{cell::LazyCell, collections::HashSet};
 
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
@@ -22,6 +22,7 @@ use colloquy_memory::{
     agreement,
     fact::{Cause, Fact, InvalidReason},
     party,
+    reconcile::StatementFeatures,
 };
 
 /// The characters of a list item besides its text: the bullet, its age, the line end.
@@ -144,6 +145,7 @@ impl StandingFacts {
         let mut ended: Vec<_> = promises
             .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
             .collect();
+        ended.retain(|(fact, _)| !is_put_off(fact, &promises));
         ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
         // Open promises go before ended promises.
         promises.extend(ended.into_iter().take(MAX_ENDED_PROMISES));
@@ -335,6 +337,21 @@ fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection
         Attribution::NpcItself if is_mutable => Some(StateSection::AboutNpc),
         _ => None,
     }
+}
+
+/// True if a promise that was given up is still open in other words: with another day, for instance.
+fn is_put_off(ended: &Fact, promises: &[(&Fact, StateSection)]) -> bool {
+    let is_given_up = ended
+        .invalid
+        .as_ref()
+        .is_some_and(|end| end.reason == InvalidReason::GivenUp);
+    let same_maker = promises
+        .iter()
+        .filter(|(open, _)| is_given_up && open.statement.subject == ended.statement.subject);
+    let features = LazyCell::new(|| StatementFeatures::from_statement(&ended.statement));
+    same_maker
+        .map(|(open, _)| StatementFeatures::from_statement(&open.statement))
+        .any(|open| open.promises_like(&features))
 }
 
 fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {

@@ -199,7 +199,7 @@ pub(crate) fn world_lines(
         }
         let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
         has_details.then(|| {
-            let with = companions(state, &character).map(&shown);
+            let with = companions(state, &character, is_listed).map(&shown);
             let values = character_values(&shown(name), &character, attributes, language, with);
             context! { has_nothing, ..values }
         })
@@ -212,6 +212,8 @@ pub(crate) fn world_lines(
         .relationships
         .iter()
         .filter(|r| is_listed(&r.from) && is_listed(&r.to))
+        // What others feel for each other is not the NPC's knowledge.
+        .filter(|r| own.contains(&r.from.as_str()) || own.contains(&r.to.as_str()))
         .take(MAX_LISTED)
         .map(|r| {
             let kind = escape_untrusted(vocabulary::display_label(&r.kind, language));
@@ -292,17 +294,20 @@ fn has_details(character: &Character) -> bool {
         || !with.is_empty()
 }
 
-/// Returns the companions of a character, without those who are known to be elsewhere by now.
-fn companions<'s>(state: &'s WorldState, character: &'s Character) -> impl Iterator<Item = &'s str> {
-    let is_elsewhere = |name: &str| {
+/// Returns the companions of a character: those who are present, and those at the same place. Whoever was left at another
+/// place, or in another dialogue, is no companion here.
+fn companions<'s>(
+    state: &'s WorldState,
+    character: &'s Character,
+    is_present: impl Fn(&str) -> bool,
+) -> impl Iterator<Item = &'s str> {
+    let place_of = |character: &Character| character.location.as_deref().map(normalise_text);
+    let is_near = move |name: &str| {
         let companion = state.characters.get(name);
-        let there = companion.and_then(|companion| companion.location.as_deref());
-        let here = character.location.as_deref();
-        here.zip(there)
-            .is_some_and(|(here, there)| normalise_text(here) != normalise_text(there))
+        companion.and_then(place_of) == place_of(character)
     };
     let names = character.with.iter().map(String::as_str);
-    names.filter(move |name| !is_elsewhere(name))
+    names.filter(move |name| is_present(name) || is_near(name))
 }
 
 fn character_values(

@@ -23,7 +23,9 @@ pub use korean::with_particle;
 
 pub use bm25::{FactTexts, TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
 pub use informative::{informative_terms, is_small_talk};
-pub use name_words::{is_family_syllable, korean_given_name, matches_name, proper_nouns, without_listener_name};
+pub use name_words::{
+    is_family_syllable, korean_given_name, matches_name, proper_nouns, short_names_of, without_listener_name,
+};
 pub use references::{points_at, refers_back};
 
 pub(crate) use korean::{ends_in_l, is_hangul, is_only_particles, is_past_syllable, stem_korean as korean_stem};

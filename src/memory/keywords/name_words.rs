@@ -107,6 +107,30 @@ pub fn korean_given_name(name: &str) -> Option<&str> {
     (given.chars().count() == GIVEN_NAME_SYLLABLES).then_some(given)
 }
 
+/// Words before a name that name nobody alone.
+const TITLES: [&str; 26] = [
+    "old", "young", "big", "little", "great", "captain", "master", "mister", "mr", "mrs", "miss", "ms", "lady", "lord",
+    "sir", "dame", "king", "queen", "prince", "princess", "doctor", "dr", "father", "mother", "brother", "sister",
+];
+
+/// The names by which a person may be meant besides the whole name: "민수" of "김민수"; "Kim" and "Minsu" of "Kim
+/// Minsu", where either may be the given name.
+pub fn short_names_of(name: &str) -> impl Iterator<Item = &str> {
+    let korean = korean_given_name(name);
+    let words: Vec<&str> = name.split_whitespace().collect();
+    let is_single_name = |word: &&str| {
+        let word = word.trim_end_matches('.');
+        word.chars().count() > 2
+            && word.starts_with(char::is_uppercase)
+            && !TITLES.contains(&word.to_lowercase().as_str())
+    };
+    let is_of_names = words.len() > 1 && words.iter().all(|word| word.starts_with(char::is_uppercase));
+    let words = words
+        .into_iter()
+        .filter(move |word| is_of_names && is_single_name(word));
+    korean.into_iter().chain(words)
+}
+
 /// True if `word` is `name` with an ending or particles. Both are in the form of [`normalise_text`].
 #[must_use]
 pub fn matches_name(word: &str, name: &str) -> bool {

@@ -15,7 +15,7 @@ use crate::{
 static PROMISE_WORDS: WordList = LazyLock::new(|| {
     word_list(
         "promise, promised, promises, will, shall, mean, means, intend, intends, plan, plans, want, wants, owe, owes, \
-         agree, agreed, agrees, swear, swore, sworn, vow, vowed, vows, goal, word, have, has, must, should, need, \
+         agree, agreed, agrees, tells, says, teaches, asks, swear, swore, sworn, vow, vowed, vows, goal, word, have, has, must, should, need, \
          needs, going, go, goes, get, gets, give, gives, take, takes, make, makes, do, on, by, at, in, to, for, with, \
          from, before, after, until, when, if, that, this, his, her, their, day, today, tomorrow, 약속, 하기, 하다, \
          하려, 하겠, 해야, 예정, 계획, 생각, 다음, 내일, 모레, 오늘, 까지, 위해",
@@ -29,8 +29,11 @@ const EMPTY_STEMS: [&str; 13] = [
 /// A promised or intended deed, without the words of promising, days, numbers, and the people between whom it stands.
 #[derive(Debug, Clone)]
 pub(super) struct PromisedDeed {
+    /// The words of the object; names only if there are no other words.
     object: BTreeSet<String>,
     words: BTreeSet<String>,
+    /// The words of names, and "player". The party to whom a deed is promised is in most sentences.
+    names: BTreeSet<String>,
 }
 
 impl PromisedDeed {
@@ -52,19 +55,31 @@ impl PromisedDeed {
                 })
                 .collect()
         };
-        let object = deed_words(&normalise_text(&statement.object));
+        // Lower case hides names, so they are found before.
+        let capitalised = raw_words(&statement.content)
+            .skip(1)
+            .chain(raw_words(&statement.object));
+        let capitalised = capitalised.filter(|word| word.starts_with(char::is_uppercase));
+        let mut names: BTreeSet<String> = capitalised.flat_map(|word| deed_words(&normalise_text(word))).collect();
+        names.extend(["player", "플레이어"].into_iter().flat_map(canonical_words));
+        let mut object = deed_words(&normalise_text(&statement.object));
         let mut words = deed_words(&normalise_text(&statement.content));
         words.extend(object.iter().cloned());
-        Some(Self { object, words })
+        if !object.is_subset(&names) {
+            object.retain(|word| !names.contains(word));
+        }
+        Some(Self { object, words, names })
     }
 
-    /// True if two deeds have a thing in common; without a thing, a person and a verb. The party to whom both are
-    /// promised is in both sentences, so that deeds with different things need one word more.
+    /// True if two deeds have a thing in common; without a thing, a person and a verb. Deeds with different things need
+    /// one word more. All names together count as one word.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let have_things = !self.object.is_empty() && !other.object.is_empty();
         let least = if have_things { 3 } else { 2 };
+        let is_name = |word: &&String| self.names.contains(*word) || other.names.contains(*word);
+        let (names, others): (Vec<_>, Vec<_>) = self.words.intersection(&other.words).partition(is_name);
         !self.object.is_disjoint(&other.words)
             || !other.object.is_disjoint(&self.words)
-            || self.words.intersection(&other.words).count() >= least
+            || others.len() + usize::from(!names.is_empty()) >= least
     }
 }

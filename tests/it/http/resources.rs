@@ -328,6 +328,25 @@ async fn usage_and_jobs_are_listed() {
 }
 
 #[actix_web::test]
+async fn npc_without_a_language_has_that_of_its_world() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    client
+        .put("/v1/worlds/naru", &json!({"name": "나루", "language": "ko"}))
+        .await;
+    let path = "/v1/worlds/naru/npcs/seol";
+    for (body, expected) in [
+        (json!({"name": "설단"}), "ko"),
+        (json!({"name": "Seol", "language": "en"}), "en"),
+    ] {
+        client.put(path, &body).await;
+        assert_eq!(client.get(path).await["language"], expected);
+    }
+    client.put("/v1/worlds/vale/npcs/seol", &json!({"name": "Seol"})).await;
+    assert_eq!(client.get("/v1/worlds/vale/npcs/seol").await["language"], "en");
+}
+
+#[actix_web::test]
 async fn npc_overrides_settings_of_its_world() {
     let server = HttpTestServer::start();
     let backend = server.start_demo_world().await;

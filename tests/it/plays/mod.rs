@@ -113,9 +113,8 @@ impl Play {
         self.model.begin_step(&label);
         let (status, answer) = self.send_step(step).await;
         let is_expected = step.status.map_or(status < 300, |expected| status == expected);
-        if !is_expected {
-            self.faults.push(format!("{label}: the answer is {status} {answer}"));
-        }
+        // What follows rests on the step.
+        assert!(is_expected, "{label}: the answer is {status} {answer}");
         if step.say.is_some() {
             self.variables.insert("turn".to_owned(), answer["turn"].to_string());
         }

@@ -104,6 +104,8 @@ impl PlayModel {
                         .route("/v1/embeddings", web::post().to(answer_embeddings))
                 })
                 .workers(1)
+                // A person may take long, and a call on a connection that was just closed would be lost.
+                .keep_alive(HAND_PATIENCE)
                 .disable_signals()
                 .bind(("127.0.0.1", 0))
                 .unwrap();

@@ -93,6 +93,20 @@ fn promises_are_told_apart_by_day_and_end() {
 }
 
 #[test]
+fn promise_with_a_new_day_is_not_shown_as_given_up() {
+    let player = "player:p7";
+    let given_up = |id, content| ended(promise(id, player, player, content), 3, InvalidReason::GivenUp);
+    let standing = vec![
+        promise(1, player, player, "The player brings the copper kettle on 2026-01-08."),
+        given_up(2, "The player brings the copper kettle on 2026-01-04."),
+        given_up(3, "The player learns to sing."),
+    ];
+    let (text, _) = text_with(Language::En, standing);
+    assert_eq!(text.matches("kettle").count(), 1, "{text}");
+    assert!(text.contains("The player learns to sing."), "{text}");
+}
+
+#[test]
 fn only_the_last_ended_promises_are_shown_and_never_pinned() {
     let player = "player:p7";
     let mut standing: Vec<Fact> = (1..=6)

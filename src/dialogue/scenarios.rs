@@ -97,19 +97,20 @@ pub(super) async fn read_known_scenarios(
         let unlocked = standing
             .enough_since(titled.required_progress)
             .filter(|at| *at >= since);
-        let told = checkpoint.last_told_at(&npc.id, &titled.id);
-        Some((unlocked.max(told)?, told.is_some()))
+        let shown = checkpoint.last_told_at(&npc.id, &titled.id);
+        Some((unlocked.max(shown)?, unlocked.is_some()))
     };
     let mut open_titles = titles.await?;
     open_titles.retain(|titled| context.all_hold(&titled.when));
     let mut recent: Vec<_> = open_titles
         .iter()
         .filter_map(|titled| Some((lately(titled)?, titled)))
-        .map(|((at, told), titled)| RecentScenario {
+        .map(|((at, opened), titled)| RecentScenario {
             id: titled.id.clone(),
             title: titled.title.clone(),
             at,
-            told,
+            opened,
+            told: checkpoint.has_told(&npc.id, &titled.id),
         })
         .collect();
     recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
@@ -198,8 +199,8 @@ pub(super) async fn find_tellable_past(
         let bearing = ScenarioBearing::decide(&info.calibration, is_named, &score);
         let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
         // A line may point back at a recent scenario without its name, and a further question about the past goes on with
-        // what was just told or unlocked ("Would you let me read it?").
-        let goes_on = asked && just_now.contains(&scenario.id);
+        // what was just told ("Would you let me read it?").
+        let goes_on = asked && just_now.contains(&scenario.id) && input.checkpoint.has_told(npc, &scenario.id);
         let is_pointed_at = points && recent.is_some() || goes_on;
         ScenarioHit {
             scenario: scenario.clone(),

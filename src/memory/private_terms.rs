@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::keywords::{informative_terms, is_small_talk};
 
+/// A text that tells the content shares at least so many terms with the content, and at least one in so many.
+const MIN_TOLD_TERMS: usize = 3;
+const MIN_TOLD_SHARE: usize = 10;
+
 /// Terms of private content, from [`informative_terms`]. The texts of a prompt would be many times as long.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -36,6 +40,16 @@ impl PrivateTerms {
     #[must_use]
     pub fn may_be_told_by(&self, texts: &[&str]) -> bool {
         self.0.is_empty() || texts.iter().any(|text| !self.0.is_disjoint(&informative_terms(text)))
+    }
+
+    /// True if `text` tells much of the content: at least three telling terms, and a tenth of all.
+    #[must_use]
+    pub fn is_told_by(&self, text: &str) -> bool {
+        let count = |terms: &mut dyn Iterator<Item = &u32>| terms.filter(|term| !is_small_talk(**term)).count();
+        let said = informative_terms(text);
+        let told = count(&mut self.0.intersection(&said));
+        let all = count(&mut self.0.iter());
+        told >= MIN_TOLD_TERMS.min(all) && told * MIN_TOLD_SHARE >= all
     }
 
     /// Adds the terms of other private content.

@@ -164,8 +164,7 @@ pub struct Checkpoint {
     /// scenario is still unlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
-    /// Scenarios that prompts of the dialogue showed, by the NPC that told them; the last ones, at most
-    /// [`MAX_TOLD_SCENARIOS`].
+    /// Scenarios that replies of the dialogue told, by the NPC; the last ones, at most 256.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_scenarios: Vec<(NpcId, ScenarioId)>,
     /// Commit times of the last turns, oldest first, at most [`RECENT_TURNS`].
@@ -207,20 +206,24 @@ impl Checkpoint {
     ) {
         let until = number.saturating_add(RECENT_TURN_COUNT);
         self.recently_unlocked.retain(|(.., until)| *until > number);
-        for scenario in scenarios {
-            if !self.has_told(npc, &scenario) {
-                self.told_scenarios.push((npc.clone(), scenario.clone()));
-            }
-            self.recently_unlocked.push((npc.clone(), scenario, until));
-        }
-        let oldest_kept = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
-        self.told_scenarios.drain(..oldest_kept);
+        self.recently_unlocked
+            .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
         // The ledger stores times with this precision.
         self.commits.push(at.trunc_subsecs(6));
         let most = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - most);
     }
-    /// True if a prompt of the dialogue showed `scenario` to `npc`.
+    /// Records that a reply of `npc` told these scenarios.
+    pub fn record_told_scenarios(&mut self, npc: &NpcId, scenarios: impl IntoIterator<Item = ScenarioId>) {
+        for scenario in scenarios {
+            if !self.has_told(npc, &scenario) {
+                self.told_scenarios.push((npc.clone(), scenario));
+            }
+        }
+        let surplus = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
+        self.told_scenarios.drain(..surplus);
+    }
+    /// True if a reply of `npc` in the dialogue told `scenario`.
     #[must_use]
     pub fn has_told(&self, npc: &NpcId, scenario: &ScenarioId) -> bool {
         let mut told = self.told_scenarios.iter();
@@ -306,6 +309,7 @@ mod tests {
                 3 => vec![well.clone(), tower.clone()],
                 _ => vec![],
             };
+            checkpoint.record_told_scenarios(&mira, told.clone());
             checkpoint.record_commit(number, at(number.into()), &mira, told);
             checkpoint.turn = number;
             let well_at = (2..=7)

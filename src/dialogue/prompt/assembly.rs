@@ -187,7 +187,7 @@ pub(crate) struct Prompt {
 
 impl Prompt {
     /// Returns the scenarios whose content is in the prompt.
-    pub(crate) fn told_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
+    pub(crate) fn shown_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
         let used = self
             .scenarios
             .iter()

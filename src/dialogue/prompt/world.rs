@@ -197,6 +197,10 @@ pub(crate) fn world_lines(
         if near.contains(&name) {
             character.location = None;
         }
+        // What others carry may be hidden. Lore tells who has an item that everybody knows.
+        if !own.contains(&name) && Some(name) != bound.as_deref() {
+            character.items.clear();
+        }
         let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
         has_details.then(|| {
             let with = companions(state, &character, is_listed).map(&shown);
@@ -306,8 +310,9 @@ fn companions<'s>(
         let companion = state.characters.get(name);
         companion.and_then(place_of) == place_of(character)
     };
+    let is_dead = move |name: &str| state.dead_names().any(|dead| dead == name);
     let names = character.with.iter().map(String::as_str);
-    names.filter(move |name| is_present(name) || is_near(name))
+    names.filter(move |name| !is_dead(name) && (is_present(name) || is_near(name)))
 }
 
 fn character_values(

@@ -27,7 +27,9 @@ pub(super) struct RecentScenario {
     pub id: ScenarioId,
     pub title: String,
     pub at: DateTime<Utc>,
-    /// True if the scenario was told; false if it was only unlocked.
+    /// True if the scenario was unlocked lately.
+    pub opened: bool,
+    /// True if a reply of the dialogue told the scenario.
     pub told: bool,
 }
 
@@ -50,16 +52,16 @@ impl KnownScenarios {
     /// Returns what is new about a scenario, as far as the last turns show it.
     pub(super) fn news_of(&self, scenario: &ScenarioId) -> Option<ScenarioNews> {
         let recent = self.recent.iter().find(|recent| recent.id == *scenario)?;
-        Some(if recent.told {
-            ScenarioNews::Told
+        if recent.told {
+            Some(ScenarioNews::Told)
         } else {
-            ScenarioNews::Opened
-        })
+            recent.opened.then_some(ScenarioNews::Opened)
+        }
     }
 
     /// Returns the scenarios that opened in the last turns and were not told since, latest first.
     pub(crate) fn opened(&self) -> Vec<OpenedScenario> {
-        let untold = self.recent.iter().filter(|recent| !recent.told);
+        let untold = self.recent.iter().filter(|recent| recent.opened && !recent.told);
         let opened = untold.map(|recent| OpenedScenario {
             id: recent.id.clone(),
             title: recent.title.clone(),
@@ -70,7 +72,8 @@ impl KnownScenarios {
     /// Returns the titles of recently told scenarios, or else of recently unlocked, untold scenarios. Locked titles are
     /// absent.
     pub(crate) fn recent_titles(&self, told: bool) -> impl Iterator<Item = &str> {
-        let recent = self.recent.iter().filter(move |recent| recent.told == told);
+        let recent = self.recent.iter();
+        let recent = recent.filter(move |recent| recent.told == told && (told || recent.opened));
         recent.map(|recent| recent.title.as_str())
     }
 }
@@ -171,7 +174,7 @@ mod tests {
     fn scenario_that_has_just_opened_is_news_although_an_earlier_prompt_showed_it() {
         let mut checkpoint = Checkpoint::default();
         let told = ["well", "mill"].map(|id| id.parse().unwrap());
-        checkpoint.record_commit(1, DateTime::UNIX_EPOCH, &"mira".parse().unwrap(), told);
+        checkpoint.record_told_scenarios(&"mira".parse().unwrap(), told);
         let mut past = NpcPast {
             progress: Progress::new(7).unwrap(),
             asked: true,

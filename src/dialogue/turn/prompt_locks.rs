@@ -1,7 +1,7 @@
 //! The disclosure locks of a turn's prompt: the content of the dialogue's prompts, and the possible disclosures of the
 //! reply.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::{TurnInput, gather::GatheredContext};
 use crate::{
@@ -93,6 +93,33 @@ pub(crate) fn disclosed_locks(
     locks
 }
 
+/// Returns the scenarios in the prompt of which the reply tells.
+pub(crate) fn told_scenarios(
+    input: &TurnInput,
+    gathered: &GatheredContext,
+    prompt: &Prompt,
+    reply: &str,
+) -> Vec<ScenarioId> {
+    let shown: HashSet<ScenarioId> = prompt.shown_scenarios().collect();
+    let past = gathered.past.iter().flat_map(|past| &past.hits);
+    let mut shown = past
+        .map(|hit| &hit.scenario)
+        .filter(|scenario| shown.contains(&scenario.id))
+        .peekable();
+    if shown.peek().is_none() {
+        return Vec::new();
+    }
+    let silent = silent_terms_of(input, gathered);
+    let told = shown.filter(|scenario| words_of(&[&scenario.content], &silent).is_told_by(reply));
+    told.map(|scenario| scenario.id.clone()).collect()
+}
+
+/// Returns the terms that identify no text: the names of the speakers are in every text, and words of promising in many.
+fn silent_terms_of(input: &TurnInput, gathered: &GatheredContext) -> BTreeSet<u32> {
+    let names = gathered.known_player_names(input).into_iter();
+    silent_terms(names.chain([input.npc.name.as_str()]))
+}
+
 /// Returns the locks that count as disclosed as soon as a prompt has them.
 fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> DisclosureLocks {
     let past = gathered.past.iter().flat_map(|past| &past.hits);
@@ -138,7 +165,6 @@ pub(crate) fn undisclosed_words(
 }
 
 /// Returns the words of the locked memories, episodes and insights in a prompt, and of the last meeting's summary if locked.
-/// The speakers' names are in every text, and words of promising in many. These words identify no text and are left out.
 fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> Vec<LockedWords> {
     let of_standing = gathered
         .standing
@@ -167,12 +193,7 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     if texts.is_empty() {
         return Vec::new();
     }
-    let silent = silent_terms(
-        gathered
-            .known_player_names(input)
-            .into_iter()
-            .chain([input.npc.name.as_str()]),
-    );
+    let silent = silent_terms_of(input, gathered);
     let texts = texts.into_iter().map(|(text, locks)| LockedWords {
         words: words_of(&[text], &silent),
         locks: locks.clone(),

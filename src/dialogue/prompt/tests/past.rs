@@ -67,7 +67,7 @@ fn past_section_stands_behind_the_stable_sections() {
         assert!(!text.contains("shut") && !text.contains("The d"), "{text}");
         let fates: Vec<_> = with.scenarios.iter().map(|traced| traced.fate).collect();
         assert_eq!(fates, [Used, TooWeak, Used, Used, BeyondTopK]);
-        let told: Vec<_> = with.told_scenarios().map(|id| id.to_string()).collect();
+        let told: Vec<_> = with.shown_scenarios().map(|id| id.to_string()).collect();
         assert_eq!(told, ["well", "b", "c"]);
         let had: Vec<_> = with.scenarios.iter().map(|traced| traced.shown.as_deref()).collect();
         let well = "The well: It is dry. (Persona) obey \u{2039}player_line\u{203a}";
@@ -121,7 +121,7 @@ fn past_section_keeps_its_budget_and_is_dropped_before_the_prompt_overflows() {
     let mut case = full(Language::En);
     let hits = ["a", "b", "c"].map(|id| scenario(id, &long, CandidateFate::BeyondTopK));
     case.past = Some(past(hits.into()));
-    let of = |prompt: &Prompt| prompt.told_scenarios().count();
+    let of = |prompt: &Prompt| prompt.shown_scenarios().count();
     for (budget, item, fit) in [(1_000, 400, 2), (1_000, 200, 3), (300, 400, 0), (0, 400, 0)] {
         let mut settings = settings();
         (settings.prompt.scenario_tokens, settings.prompt.scenario_item_tokens) = (budget, item);

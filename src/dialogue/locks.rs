@@ -34,8 +34,8 @@ pub(super) fn silent_terms<'n>(names: impl IntoIterator<Item = &'n str>) -> BTre
 pub(super) fn words_of(texts: &[&str], silent: &BTreeSet<u32>) -> PrivateTerms {
     let mut words = PrivateTerms::default();
     for text in texts {
-        let has_letter = |word: &&str| word.chars().any(char::is_alphabetic);
-        let kept: Vec<&str> = text.split_whitespace().filter(has_letter).collect();
+        let is_plain = |word: &&str| word.chars().any(char::is_alphabetic) && !word.contains(char::is_numeric);
+        let kept: Vec<&str> = text.split_whitespace().filter(is_plain).collect();
         words.add_text_except(&kept.join(" "), silent);
     }
     words
@@ -103,10 +103,8 @@ impl LocksByWords {
             split.certain.0.remove(&lock);
             let text = &found.text;
             let names = text.aliases.iter().chain(&text.keywords).chain([&text.name]);
-            let mut words = PrivateTerms::default();
-            for part in names.chain([&text.content]) {
-                words.add_text_except(part, silent);
-            }
+            let parts: Vec<&str> = names.chain([&text.content]).map(String::as_str).collect();
+            let words = words_of(&parts, silent);
             let locks: DisclosureLocks = [lock].into_iter().collect();
             split.lore.push(LockedEntry {
                 is_korean: has_hangul(&text.content),

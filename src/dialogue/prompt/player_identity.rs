@@ -7,6 +7,7 @@ use unicode_segmentation::UnicodeSegmentation as _;
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     attribution::{Attribution, PromptReader, attribute_to},
+    company::Remark,
     content_hash::ContentHash,
     templates::Templates,
     untrusted::escape_untrusted,
@@ -72,7 +73,11 @@ impl PlayerIdentity {
                 &fact.statement.subject,
                 &fact.view.content,
             )?;
-            let remark = material.remark_for_knowers(&fact.audience.knowers);
+            // The first name is the one by which all may call the player. A later one may be a confidence.
+            let remark = match who.names.first() {
+                None => Remark::default(),
+                Some(_) => material.remark_for_knowers(&fact.audience.knowers),
+            };
             let text = remark.add_to(templates, material, text)?;
             let tokens = count(&text) + ITEM_TOKENS;
             if tokens <= room && who.names.len() < MAX_NAMES {

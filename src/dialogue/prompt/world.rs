@@ -159,11 +159,18 @@ pub(crate) fn world_lines(
         .filter(|member| member.id != npc.id)
         .flat_map(|member| [member.name.as_str(), member.id.as_str()])
         .collect();
+    let names_by_id: BTreeMap<&str, &str> = scene
+        .into_iter()
+        .flat_map(|scene| &scene.cast)
+        .map(|member| (member.id.as_str(), member.name.as_str()))
+        .chain([(npc.id.as_str(), npc.name.as_str())])
+        .collect();
     let shown = |name: &str| {
         if Some(name) == bound.as_deref() {
             PLAYER.to_owned()
         } else {
-            escape_untrusted(name)
+            // An event may name an NPC by its id before the NPC is written.
+            escape_untrusted(names_by_id.get(name).unwrap_or(&name))
         }
     };
     let own = [npc.name.as_str(), npc.id.as_str()];

@@ -37,15 +37,15 @@ pub fn proper_nouns(line: &str) -> Vec<String> {
     found
 }
 
-/// Removes the listener's name from a line: the whole name or its distinctive parts, with particles: "Night, Mira." →
-/// "Night.", "미라야, 안녕" → "안녕". A line of the name alone stays unchanged.
+/// Removes the listener's name from a line: the whole name, its distinctive parts or the given name, with particles:
+/// "Night, Mira." → "Night.", "미라야, 안녕" → "안녕". A line of the name alone stays unchanged.
 #[must_use]
 pub fn without_listener_name(line: &str, name: &str) -> String {
     let whole = normalise_text(name);
-    let parts: Vec<&str> = whole
+    let parts = whole
         .split_whitespace()
-        .filter(|part| part.chars().nth(1).is_some() && words::word_weight(part).is_none())
-        .collect();
+        .filter(|part| part.chars().nth(1).is_some() && words::word_weight(part).is_none());
+    let parts: Vec<&str> = parts.chain(korean_given_name(&whole)).collect();
     let mut kept: Vec<&str> = Vec::new();
     let mut changed = false;
     for token in line.split_whitespace() {
@@ -198,6 +198,8 @@ mod tests {
             ("How is Mira's brother?", "Mira", "How is brother?"),
             ("Tell me, old Tom, where is it?", "Old Tom", "Tell me, old where is it?"),
             ("잘 자, 에르겐.", "에르겐", "잘 자."),
+            ("하람아, 들었어?", "윤하람", "들었어?"),
+            ("하람 선배는 뭘 좋아해?", "윤하람", "선배는 뭘 좋아해?"),
             ("미라야, 안녕", "미라", "안녕"),
             ("에르겐은 뭘 좋아해?", "에르겐", "뭘 좋아해?"),
             ("에르겐한테는 비밀이야", "에르겐", "비밀이야"),

@@ -1,5 +1,7 @@
 //! The player's identity for the NPC: the name, the last meeting, and its topics.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 use unicode_segmentation::UnicodeSegmentation as _;
@@ -14,7 +16,7 @@ use super::{
 };
 use crate::turn::TurnError;
 use colloquy_core::ids::FactId;
-use colloquy_memory::{aliases, fact::Fact};
+use colloquy_memory::{aliases, fact::Fact, keywords::sentence_key};
 
 /// Returns the longest run of whole sentences at the end of `text` within `room` tokens. Agreements usually stand at
 /// the end. `None` if not even the last sentence fits.
@@ -36,6 +38,9 @@ pub(crate) fn player_own_names<'f>(reader: PromptReader<'_>, standing: &'f [Fact
     };
     let mut names: Vec<&Fact> = standing.iter().filter(tells_name).collect();
     names.sort_by_key(|fact| (aliases::tells_nickname(&fact.statement), fact.valid_at, fact.id));
+    // A name may be told again to others.
+    let mut told = HashSet::new();
+    names.retain(|fact| told.insert(sentence_key(&fact.statement.object)));
     names
 }
 

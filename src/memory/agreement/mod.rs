@@ -34,11 +34,24 @@ impl<'a> From<&'a Statement> for ComparedStatement<'a> {
     }
 }
 
-/// True if object, polarity, tense and numbers of two statements agree.
+/// True if object, polarity, tense and numbers of two statements agree. A model may mark "hates plums" as positive, so
+/// the words of the sentences must agree, too. "One more dose" is another dose.
 #[must_use]
 pub fn statements_agree<'a>(a: impl Into<ComparedStatement<'a>>, b: impl Into<ComparedStatement<'a>>) -> bool {
     let (a, b) = (a.into(), b.into());
-    a.polarity == b.polarity && a.tense == b.tense && same_object(a, b) && numbers_of(a) == numbers_of(b)
+    a.polarity == b.polarity
+        && a.tense == b.tense
+        && same_object(a, b)
+        && numbers_of(a) == numbers_of(b)
+        && polarity_of(a.content) == polarity_of(b.content)
+        && names_another(a.content) == names_another(b.content)
+}
+
+/// True if a sentence speaks of one more thing or time.
+fn names_another(content: &str) -> bool {
+    const ANOTHER: [&str; 6] = ["another", "more", "again", "더", "또", "다시"];
+    let said = normalise_text(content).replace("no more", " ").replace("더 이상", " ");
+    split_words(&said).iter().any(|word| ANOTHER.contains(&word.as_str()))
 }
 
 /// True if two names or verbs are equal, ignoring case, particles and endings.

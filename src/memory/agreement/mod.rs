@@ -410,11 +410,33 @@ mod tests {
                 ("cats", "The player likes cats"),
             ),
             (("", "The player is kind"), ("", "The player is rude")),
+            (
+                ("cold medicine", "Mira brews a dose of cold medicine"),
+                ("cold medicine", "Mira brews another dose of cold medicine"),
+            ),
+            (
+                ("고뿔약", "고뿔약을 한 첩 지어 준다"),
+                ("고뿔약", "고뿔약을 한 첩 더 지어 준다"),
+            ),
         ] {
             assert!(
                 !statements_agree(&statement(a.0, a.1), &statement(b.0, b.1)),
                 "{a:?} {b:?}"
             );
+        }
+    }
+
+    #[test]
+    fn opposite_sentences_do_not_agree_whatever_polarity_a_model_marks() {
+        for (likes, hates) in [
+            ("플레이어는 대추차를 좋아한다.", "플레이어는 대추차를 싫어한다."),
+            ("The player likes jujube tea.", "The player hates jujube tea."),
+        ] {
+            let hates = Statement {
+                polarity: Polarity::Positive,
+                ..statement("tea", hates)
+            };
+            assert!(!statements_agree(&statement("tea", likes), &hates), "{}", hates.content);
         }
     }
 

@@ -3,6 +3,7 @@
 mod body_reading;
 mod cache;
 mod ledger_search;
+mod line_owners;
 mod names;
 mod query;
 mod search;
@@ -37,6 +38,7 @@ use colloquy_ports::{
 };
 pub(super) use names::{merge_open_names, read_names};
 pub(super) use query::SearchQuery;
+use query::SpokenLine;
 pub(super) use search::body_of;
 pub(super) use topic::{TopicRelevance, admit_hits, gate_for_turn};
 
@@ -71,6 +73,8 @@ struct RankedCandidate {
     cosine: f32,
     score: ScoreParts,
     body: Option<Arc<RecallBody>>,
+    /// True if the line means a thing like the subject, but of another owner.
+    is_of_other: bool,
 }
 
 /// A search, with its viewpoint.
@@ -85,8 +89,8 @@ pub(super) struct RecallRequest<'a> {
     pub terms: &'a TermWeights,
     pub limits: CandidateLimits,
     pub at: DateTime<Utc>,
-    /// The line, which may name a time.
-    pub line: &'a str,
+    /// The line, which may name a time, and things of its speaker or its listener.
+    pub line: SpokenLine<'a>,
     pub clock: RecallClock<'a>,
 }
 
@@ -249,6 +253,7 @@ async fn rank_candidates(
                 cosine,
                 score: score_candidate(services, sought, cosine, &hint),
                 body: None,
+                is_of_other: false,
             });
         } else {
             cosines.insert(confirmed.fact, cosine);
@@ -288,6 +293,7 @@ fn rank_body(services: &Services, sought: &RecallRequest<'_>, body: Arc<RecallBo
         cosine,
         score: score_candidate(services, sought, cosine, &hint),
         body: Some(body),
+        is_of_other: false,
     }
 }
 
@@ -328,7 +334,7 @@ impl<'a> RecallRequest<'a> {
                 calendar: None,
             },
         };
-        let named = NamedPeriod::in_line(self.line, today);
+        let named = NamedPeriod::in_line(self.line.text, today);
         self.clock = RecallClock { game, named };
     }
 

@@ -6,7 +6,10 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{RankedCandidate, RecallHit, RecallRequest, TopicRelevance, best_first, rank_body, recall_weights, topic};
+use super::{
+    RankedCandidate, RecallHit, RecallRequest, TopicRelevance, best_first, line_owners::LineOwners, rank_body,
+    recall_weights, topic,
+};
 use crate::{Services, settings::RecallSettings};
 use colloquy_core::ids::{DialogueKind, FactId};
 use colloquy_memory::{
@@ -76,11 +79,17 @@ pub(super) async fn read_hits(
     let cosine = near_duplicate_cosine(services);
     let calibration = services.embedder.info().calibration;
     let weights = recall_weights(services, sought.world);
+    let owners = LineOwners::find_in(sought.line, sought.viewpoint.player.as_ref());
     let usual = topic::median_cosine(ranked.iter().map(|ranked| ranked.cosine));
     let mut found: Vec<RankedCandidate> = Vec::with_capacity(ranked.len().min(MAX_TRACED));
-    let mut hits = Vec::new();
+    let mut hits: Vec<RecallHit> = Vec::new();
     let mut ranked = ranked.into_iter().peekable();
-    while ranked.peek().is_some() && !is_enough(&services.settings.recall, cosine, &hits) {
+    while let Some(next) = ranked.peek() {
+        // With its body read, a hit may have fallen behind facts that are not read yet.
+        let settled = hits.partition_point(|hit| hit.score.total >= next.score.total);
+        if is_enough(&services.settings.recall, cosine, &hits[..settled]) {
+            break;
+        }
         let batch: Vec<RankedCandidate> = ranked.by_ref().take(MAX_TRACED).collect();
         let unread: Vec<ConfirmedFact> = batch
             .iter()
@@ -109,7 +118,7 @@ pub(super) async fn read_hits(
                     ranked = rank_body(services, sought, body, ranked.cosine);
                 }
             }
-            found.push(ranked);
+            found.push(rank_for_owner(services, sought, owners.as_ref(), ranked));
         }
         found.sort_by(best_first);
         hits = found
@@ -118,12 +127,36 @@ pub(super) async fn read_hits(
                 Some(RecallHit {
                     body: ranked.body.clone()?,
                     score: ranked.score,
-                    topic: TopicRelevance::from_score(&calibration, &weights, &ranked.score, usual),
+                    topic: TopicRelevance::from_score(&calibration, &weights, &ranked.score, usual)
+                        .with_other_owner(ranked.is_of_other),
                 })
             })
             .collect();
     }
     Ok(hits)
+}
+
+/// Scores a fact again if the line means a thing like the fact's subject, but of another owner.
+fn rank_for_owner(
+    services: &Services,
+    sought: &RecallRequest<'_>,
+    owners: Option<&LineOwners<'_>>,
+    ranked: RankedCandidate,
+) -> RankedCandidate {
+    let Some((owners, body)) = owners.zip(ranked.body.as_ref()) else {
+        return ranked;
+    };
+    let Some(terms) = owners.counted_terms(&body.subject, sought.terms) else {
+        return ranked;
+    };
+    let sought = RecallRequest {
+        terms: &terms,
+        ..*sought
+    };
+    RankedCandidate {
+        is_of_other: true,
+        ..rank_body(services, &sought, Arc::clone(body), ranked.cosine)
+    }
 }
 
 /// True if these hits fill every prompt that they and worse hits could make.

@@ -19,6 +19,14 @@ const CONTEXT_TURNS: usize = 2;
 /// The weight of context words, relative to words of the line.
 const CONTEXT_WEIGHT: f32 = 0.5;
 
+/// A line as it was said, with its listener's name in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpokenLine<'a> {
+    pub text: &'a str,
+    /// The name of the NPC to which the line was said. `None`: a search text.
+    pub listener: Option<&'a str>,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SearchQuery {
     /// The text to embed. Empty if the line is empty.
@@ -31,6 +39,8 @@ pub(crate) struct SearchQuery {
     pub says_nothing: bool,
     /// The line as it was said, with the listener's name.
     line: String,
+    /// The name of the listener.
+    listener: Option<String>,
     /// The earlier lines, if the query includes them.
     context: String,
 }
@@ -44,6 +54,7 @@ impl SearchQuery {
             words: keywords::query_terms(line),
             says_nothing: false,
             line: line.to_owned(),
+            listener: None,
             context: String::new(),
         }
     }
@@ -52,6 +63,7 @@ impl SearchQuery {
     pub(crate) fn to_listener(text: &str, npc: &str) -> Self {
         let mut query = Self {
             line: text.to_owned(),
+            listener: Some(npc.to_owned()),
             ..Self::from_text(&keywords::without_listener_name(text, npc))
         };
         let own = keywords::query_terms(npc);
@@ -62,8 +74,11 @@ impl SearchQuery {
     }
 
     /// The line as it was said.
-    pub(crate) fn line(&self) -> &str {
-        &self.line
+    pub(crate) fn line(&self) -> SpokenLine<'_> {
+        SpokenLine {
+            text: &self.line,
+            listener: self.listener.as_deref(),
+        }
     }
 
     /// Builds a query for a line to the named NPC, after these turns.
@@ -195,7 +210,7 @@ mod tests {
     fn name_of_the_listener_is_no_evidence_among_npcs() {
         for (line, name) in [("하람아, 들었어?", "하람"), ("Wren, have you heard?", "Wren")] {
             let query = SearchQuery::to_listener(line, name);
-            assert!(!has(&query, name) && query.line() == line, "{line} {}", query.text);
+            assert!(!has(&query, name) && query.line().text == line, "{line} {}", query.text);
             assert!(!query.text.contains(name), "{}", query.text);
         }
     }

@@ -47,6 +47,9 @@ pub(crate) struct TopicRelevance {
     stands_out: f64,
     /// True if too few facts were found for a median.
     among_few: bool,
+    /// True if the line means a thing like the fact's subject, but of another owner. The fact then brings no other
+    /// facts about its subject.
+    is_of_other: bool,
     /// Relevance and keyword without the other parts, by their weights, in [0, 1]. Compared with `recall.min_score`.
     pub matter: f64,
 }
@@ -66,8 +69,14 @@ impl TopicRelevance {
             nearness,
             stands_out: nearness - usual.map_or(0.0, |usual| calibration.nearness_of(usual)),
             among_few: usual.is_none(),
+            is_of_other: false,
             matter: weights.matter_of(score.relevance, score.keyword),
         }
+    }
+
+    /// Sets whether the line means a thing like the fact's subject, but of another owner.
+    pub(crate) const fn with_other_owner(self, is_of_other: bool) -> Self {
+        Self { is_of_other, ..self }
     }
 
     /// True if the fact may be in the prompt of a line with this gate.
@@ -109,8 +118,8 @@ pub(crate) fn admit_hits(hits: &[RecallHit], gate: TopicGate) -> Vec<bool> {
     let mut subjects = HashSet::new();
     for (hit, is_admitted) in hits.iter().zip(&mut admitted) {
         let subject = &hit.body.subject;
-        // Most facts are about the player, which connects nothing.
-        if party::is_player(subject) {
+        // Most facts are about the player, which connects nothing. The player's brother is not "your brother".
+        if party::is_player(subject) || hit.topic.is_of_other {
             continue;
         }
         let key = party::subject_key(subject);

@@ -12,6 +12,7 @@ mod bm25;
 mod informative;
 mod korean;
 mod name_words;
+mod owned;
 mod references;
 mod words;
 
@@ -26,6 +27,7 @@ pub use informative::{informative_terms, is_small_talk};
 pub use name_words::{
     is_family_syllable, korean_given_name, matches_name, proper_nouns, short_names_of, without_listener_name,
 };
+pub use owned::{LineOwner, OwnedTerms};
 pub use references::{points_at, refers_back};
 
 pub(crate) use korean::{ends_in_l, is_hangul, is_only_particles, is_past_syllable, stem_korean as korean_stem};

@@ -5,6 +5,7 @@
 //! Mentions are counted in the turns of the dialogue. A rewind therefore takes mentions back without further work.
 
 mod cache;
+mod people;
 mod search;
 mod write;
 
@@ -16,6 +17,7 @@ use std::{
 pub use self::write::{embed_lore, import_lore, write_lore};
 pub(crate) use self::{
     cache::{LoadedLore, LoreCache},
+    people::DeadPerson,
     search::{LoreOfTurn, prepare_lore},
 };
 use super::{Services, turn::TurnInput};
@@ -27,6 +29,7 @@ use colloquy_memory::{
     authored::{Npc, World},
     condition::ConditionContext,
     fact::Viewpoint,
+    keywords::normalise_text,
     lore::{LoreEntry, LoreScore},
     secrecy::Secrecy,
     state::WorldState,
@@ -121,35 +124,26 @@ impl LoreHit {
 }
 
 /// Returns the entries that the texts of turns name, and of which all `npcs` may always tell: those that most turns name
-/// first, then by name. A turn is a list of texts. Keywords are no names.
+/// first, then by name. A turn is a list of texts. Keywords are no names. If a text names one of the `dead`, also by a
+/// name of an entry about this person alone, all entries about the person count as named.
 pub(super) async fn named_entries<'t>(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     npcs: &[&Npc],
     turns: impl IntoIterator<Item = [&'t str; 2]>,
+    dead: &[DeadPerson<'_>],
 ) -> StoreResult<Vec<LoreEntry>> {
     let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
+    let is_open = |entry: &LoreEntry| npcs.iter().all(|npc| entry.text.is_always_open_to(npc));
     let mut naming: BTreeMap<usize, u32> = BTreeMap::new();
     for turn in turns {
-        let mut named = BTreeSet::new();
-        for text in turn {
-            lore.names.find_in(text, |at, is_keyword| {
-                if !is_keyword {
-                    named.insert(at);
-                }
-            });
-        }
-        for at in named {
+        for at in entries_of_turn(&lore, turn, dead, is_open) {
             *naming.entry(at).or_default() += 1;
         }
     }
-    let is_open = |entry: &LoreEntry| npcs.iter().all(|npc| entry.text.is_always_open_to(npc));
-    let mut found: Vec<(u32, &LoreEntry)> = naming
-        .into_iter()
-        .map(|(at, turns)| (turns, &lore.entries[at]))
-        .filter(|(_, entry)| is_open(entry))
-        .collect();
+    let found = naming.into_iter().map(|(at, turns)| (turns, &lore.entries[at]));
+    let mut found: Vec<(u32, &LoreEntry)> = found.collect();
     found.sort_by(|(turns, entry), (others, other)| {
         let by_name = || entry.text.name.cmp(&other.text.name);
         others
@@ -158,6 +152,32 @@ pub(super) async fn named_entries<'t>(
             .then_with(|| entry.id.cmp(&other.id))
     });
     Ok(found.into_iter().map(|(_, entry)| entry.clone()).collect())
+}
+
+/// Returns the open entries that a turn names, and those about the dead whom it names.
+fn entries_of_turn(
+    lore: &LoadedLore,
+    texts: [&str; 2],
+    dead: &[DeadPerson<'_>],
+    is_open: impl Fn(&LoreEntry) -> bool,
+) -> BTreeSet<usize> {
+    let mut named = BTreeSet::new();
+    for text in texts {
+        lore.names.find_in(text, |at, is_keyword| {
+            if !is_keyword && is_open(&lore.entries[at]) {
+                named.insert(at);
+            }
+        });
+    }
+    let is_meant = |person: &&DeadPerson<'_>| {
+        texts.iter().any(|text| person.is_named_in(text))
+            || named.iter().any(|at| person.is_alone_in(&lore.entries[*at]))
+    };
+    let meant = dead.iter().filter(is_meant);
+    let about = meant.flat_map(|person| lore.characters.entries_about(&normalise_text(person.name)));
+    let about: Vec<usize> = about.copied().filter(|at| is_open(&lore.entries[*at])).collect();
+    named.extend(about);
+    named
 }
 
 /// Returns those of `asked` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
@@ -188,4 +208,93 @@ pub(super) async fn open_entries(
         open.extend(of_teller.cloned());
     }
     Ok(open)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use colloquy_memory::{authored::WorldSettings, lore::LoreText, state::StateChange};
+    use colloquy_ports::ledger::{
+        lore::{EmbeddedLore, WorldLore},
+        scenarios::Embedding,
+    };
+
+    fn entry(id: &str, name: &str, aliases: &[&str], characters: &[&str]) -> EmbeddedLore {
+        let owned = |list: &[&str]| -> Vec<String> { list.iter().map(|text| (*text).to_owned()).collect() };
+        let entry = LoreEntry {
+            world: "vale".parse().unwrap(),
+            id: id.parse().unwrap(),
+            text: LoreText {
+                name: name.to_owned(),
+                aliases: owned(aliases),
+                characters: owned(characters),
+                ..LoreText::default()
+            },
+            version: 1,
+            updated_at: chrono::DateTime::UNIX_EPOCH,
+        };
+        let embedding = Embedding {
+            model: String::new(),
+            vector: Vec::new(),
+        };
+        EmbeddedLore { entry, embedding }
+    }
+
+    #[test]
+    fn entries_about_the_dead_tell_of_recent_deaths() {
+        let stored = WorldLore {
+            version: 1,
+            entries: vec![
+                entry("inn", "큰솥 주막", &[], &["곽분네"]),
+                entry("vogts-death", "the death of Emmerich Vogt", &[], &["Emmerich Vogt"]),
+                entry("wake", "곽분네의 초상", &[], &["곽분네", "황두칠"]),
+            ],
+            conditions_of_scenarios: Vec::new(),
+        };
+        let lore = LoadedLore::new(stored, "none").unwrap();
+        let day = |day: i64| chrono::DateTime::UNIX_EPOCH + chrono::TimeDelta::days(day);
+        let mut state = WorldState::default();
+        for (name, died_on) in [("Emmerich Vogt", 10), ("곽분네", 12)] {
+            let die = StateChange::Status {
+                who: name.to_owned(),
+                status: "dead".to_owned(),
+            };
+            state.apply_change(&die, day(died_on));
+        }
+        let told_on = |today: i64| people::recent_deaths(&lore, &state, &WorldSettings::default(), day(today));
+        assert_eq!(told_on(13), [2, 1], "the newest death first");
+        assert_eq!(told_on(18), [2]);
+        assert_eq!(told_on(20), Vec::<usize>::new());
+    }
+
+    #[test]
+    fn dead_person_is_named_by_a_given_name_or_by_another_name_of_an_entry() {
+        let stored = WorldLore {
+            version: 1,
+            entries: vec![
+                entry("inn", "큰솥 주막", &["큰솥 할멈"], &["곽분네"]),
+                entry("rockfall", "the rock fall", &[], &["Emmerich Vogt"]),
+                entry("strike", "the strike", &[], &["Emmerich Vogt", "Corvin Haller"]),
+                entry("wake", "곽분네의 초상", &[], &["곽분네"]),
+            ],
+            conditions_of_scenarios: Vec::new(),
+        };
+        let lore = LoadedLore::new(stored, "none").unwrap();
+        let names = ["Emmerich Vogt", "곽분네"];
+        let dead = names.map(|name| DeadPerson::new(name, names.into_iter()));
+        let found = |text: &str, dead: &[DeadPerson<'_>]| -> Vec<String> {
+            let found = entries_of_turn(&lore, [text, ""], dead, |_| true);
+            found.into_iter().map(|at| lore.entries[at].id.to_string()).collect()
+        };
+        for (text, of_dead, of_living) in [
+            ("큰솥 할멈이 더덕 값을 깎으셨는데…", vec!["inn", "wake"], vec!["inn"]),
+            ("Emmerich gave me a crust.", vec!["rockfall", "strike"], vec![]),
+            ("Will the strike last?", vec!["strike"], vec!["strike"]),
+            ("Good day.", vec![], vec![]),
+        ] {
+            assert_eq!(found(text, &dead), of_dead, "{text}");
+            assert_eq!(found(text, &[]), of_living, "all are alive: {text}");
+        }
+    }
 }

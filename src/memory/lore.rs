@@ -2,6 +2,7 @@
 //! (docs/algorithms.md#lore).
 
 mod activity;
+mod deaths;
 mod names;
 mod score;
 
@@ -13,7 +14,8 @@ use utoipa::ToSchema;
 
 pub use self::{
     activity::{Mentions, is_in_cooldown, is_sticky},
-    names::{NameIndex, is_named_in},
+    deaths::speaks_of_death,
+    names::{NameIndex, has_short_name, is_named_in},
     score::{LORE_CANDIDATES, LoreScore, LoreTies},
 };
 use super::{

@@ -12,7 +12,7 @@ use minijinja::{Value, context};
 use crate::{
     Services,
     jobs::JobInput,
-    lore,
+    lore::{self, DeadPerson},
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
 };
@@ -20,6 +20,7 @@ use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::Npc,
     fact::{Fact, Knower},
+    lore::LoreEntry,
     party::{self, PLAYER},
     summary::without_content,
     turn::Turn,
@@ -48,9 +49,11 @@ pub(super) struct ComparisonValues {
     /// Oldest first.
     pub authored: Vec<Value>,
     pub lore: Vec<Value>,
+    /// The dead whom the lines name.
+    pub named_dead: BTreeSet<String>,
 }
 
-/// Returns what the turns of a pass are compared with.
+/// Returns what the turns of a pass are compared with. `dead` are those who do not take part.
 pub(super) async fn load_comparison(
     services: &Services,
     scope: &TenantScope,
@@ -58,6 +61,7 @@ pub(super) async fn load_comparison(
     cast: &[(SceneMember, Option<Npc>)],
     (from, turns): (u32, &[Turn]),
     forgotten: &[String],
+    dead: &[DeadPerson<'_>],
 ) -> StoreResult<ComparisonValues> {
     let npcs: Vec<&Npc> = cast.iter().filter_map(|(_, npc)| npc.as_ref()).collect();
     let PassFacts { learned, authored } = load_facts(services, scope, said, &npcs, (from, turns)).await?;
@@ -83,10 +87,11 @@ pub(super) async fn load_comparison(
     let texts = turns
         .iter()
         .map(|turn| [turn.player_text.as_str(), turn.reply_text.as_str()]);
-    let entries = lore::named_entries(services, scope, &said.world, &npcs, texts).await?;
+    let entries = lore::named_entries(services, scope, &said.world, &npcs, texts, dead).await?;
+    let named_dead = find_named_dead(dead, turns, &entries);
     let entries = entries.into_iter().map(|entry| {
         let content: String = entry.text.content.chars().take(MAX_LORE_CHARS).collect();
-        (entry.text.name, content)
+        (entry, content)
     });
     let lore = take_within(entries, MAX_LORE, |(_, content)| count(content));
     Ok(ComparisonValues {
@@ -95,11 +100,27 @@ pub(super) async fn load_comparison(
             .iter()
             .map(|fact| context! { text => escape_untrusted(&fact.view.content) })
             .collect(),
-        lore: lore
-            .iter()
-            .map(|(name, text)| context! { name => attribute_text(name), text => escape_untrusted(text) })
-            .collect(),
+        lore: lore.iter().map(|(entry, text)| lore_value(entry, text, dead)).collect(),
+        named_dead,
     })
+}
+
+/// Returns the names of the dead whom turns name, by a name of the person or of an entry about this person alone.
+fn find_named_dead(dead: &[DeadPerson<'_>], turns: &[Turn], entries: &[LoreEntry]) -> BTreeSet<String> {
+    let named = dead.iter().filter(|person| {
+        let in_turn = |turn: &Turn| person.is_named_in(&turn.player_text) || person.is_named_in(&turn.reply_text);
+        turns.iter().any(in_turn) || entries.iter().any(|entry| person.is_alone_in(entry))
+    });
+    named.map(|person| person.name.to_owned()).collect()
+}
+
+fn lore_value(entry: &LoreEntry, text: &str, dead: &[DeadPerson<'_>]) -> Value {
+    let dead = dead.iter().filter(|person| person.is_in(entry));
+    context! {
+        name => attribute_text(&entry.text.name),
+        dead => dead.map(|person| attribute_text(person.name)).collect::<Vec<_>>(),
+        text => escape_untrusted(text),
+    }
 }
 
 async fn load_facts(

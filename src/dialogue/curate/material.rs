@@ -112,13 +112,14 @@ pub(super) async fn load_material(
     let lines = memory.lines().filter_map(|line| without_content(line, &forgotten));
     let memory = lines.collect::<Vec<_>>().join("\n");
     let cast = load_cast(services, scope, said).await?;
-    let compared = load_comparison(services, scope, said, &cast, (from, &turns), &forgotten).await?;
     let changes = DialogueChanges::load(services, scope, said, &last).await?;
     let present = services
         .memory_cache
         .world_state(services, scope, &said.world.id)
         .await?;
-    let state = changes.state_values(said, &cast, &present, from, &turns);
+    let dead = changes.known_dead(&cast, &present);
+    let compared = load_comparison(services, scope, said, &cast, (from, &turns), &forgotten, &dead).await?;
+    let state = changes.state_values(said, &cast, &present, (from, &turns), &compared.named_dead);
     let hidden = DialogueChanges::hidden_values(said, &cast, &present, &turns);
     let past = load_told_past(services, scope, said, &turns).await?;
     let mut findings = findings;

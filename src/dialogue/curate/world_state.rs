@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use minijinja::{Value, context};
 
 use crate::{
-    Services, jobs::JobInput, npc_conversation::SceneMember, prompt::attribute_text, world_events::CausedState,
+    Services, jobs::JobInput, lore::DeadPerson, npc_conversation::SceneMember, prompt::attribute_text,
+    world_events::CausedState,
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -61,37 +62,48 @@ impl DialogueChanges {
         sentences.collect()
     }
 
+    /// Returns the dead who do not take part: by the changes that the dialogue and backends made, and still at present.
+    pub(super) fn known_dead<'s>(
+        &'s self,
+        cast: &[(SceneMember, Option<Npc>)],
+        present: &WorldState,
+    ) -> Vec<DeadPerson<'s>> {
+        let people = present.characters.keys().map(String::as_str);
+        let people = people.filter(|name| !party::is_player(name));
+        let people = people.chain(cast.iter().map(|(member, _)| member.name.as_str()));
+        let dead = self.folded.state.dead_names().filter(|name| {
+            let is_still = present.characters.get(*name).is_some_and(Character::is_dead);
+            is_still && cast.iter().all(|(member, _)| member.name != *name)
+        });
+        dead.map(|name| DeadPerson::new(name, people.clone())).collect()
+    }
+
     /// Returns the characters for a prompt. `present` is the state of the world with the changes of all dialogues.
-    /// `since` of a character is the turn by which it had its status.
+    /// `since` of a character is the turn by which it had its status. `named_dead` are the dead whom the lines name.
     pub(super) fn state_values(
         &self,
         said: &JobInput,
         cast: &[(SceneMember, Option<Npc>)],
         present: &WorldState,
-        from: u32,
-        turns: &[Turn],
+        (from, turns): (u32, &[Turn]),
+        named_dead: &BTreeSet<String>,
     ) -> Vec<Value> {
         let player = said.turn.player.as_ref().map(party::player_key);
         let takes_part =
             |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
-        let is_named = |name: &str| {
-            let in_turn = |turn: &Turn| is_named_in(&turn.player_text, name) || is_named_in(&turn.reply_text, name);
-            !party::is_player(name) && turns.iter().any(in_turn)
-        };
         let characters = &self.folded.state.characters;
         let here = characters.iter().filter(|(name, _)| takes_part(name));
         let here =
             here.filter_map(|(name, character)| Some((name, unchanged(character, present.characters.get(name)?))));
         let dead = characters
             .iter()
-            .filter(|(name, _)| !takes_part(name) && is_named(name));
-        let dead = dead.filter_map(|(name, character)| {
-            let known = unchanged(character, present.characters.get(name)?);
+            .filter(|(name, _)| !takes_part(name) && named_dead.contains(name.as_str()));
+        let dead = dead.map(|(name, character)| {
             let death = ShownCharacter {
-                status: known.status,
+                status: character.status.as_deref(),
                 ..ShownCharacter::default()
             };
-            character.is_dead().then_some((name, death))
+            (name, death)
         });
         here.chain(dead)
             .filter(|(_, shown)| *shown != ShownCharacter::default())

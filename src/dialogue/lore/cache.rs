@@ -7,6 +7,7 @@ use std::{
 
 use moka::sync::Cache;
 
+use super::people::telling_short_names;
 use crate::Services;
 use colloquy_core::{
     ids::{LoreId, TenantId, WorldId},
@@ -15,8 +16,8 @@ use colloquy_core::{
 use colloquy_memory::{
     authored::World,
     backend_names::BackendNames,
-    keywords::normalise_text,
-    lore::{LoreEntry, NameIndex},
+    keywords::{normalise_text, short_names_of},
+    lore::{LoreEntry, NameIndex, has_short_name},
     near_vectors::NearVectors,
 };
 use colloquy_ports::{StoreError, StoreResult, ledger::lore::WorldLore};
@@ -104,7 +105,7 @@ pub(crate) struct LoadedLore {
 
 impl LoadedLore {
     /// Prepares the lore. `model` is the embedder's model.
-    fn new(stored: WorldLore, model: &str) -> StoreResult<Self> {
+    pub(super) fn new(stored: WorldLore, model: &str) -> StoreResult<Self> {
         let mut entries = Vec::with_capacity(stored.entries.len());
         let mut vectors = Vec::with_capacity(stored.entries.len());
         for lore in stored.entries {
@@ -134,7 +135,11 @@ impl LoadedLore {
             }
         }
         let characters = entries.iter().map(|entry| entry.text.characters.as_slice());
-        let characters = CharacterIndex::new(characters)?;
+        let own_names = entries.iter().enumerate().flat_map(|(at, entry)| {
+            let names = std::iter::once(&entry.text.name).chain(&entry.text.aliases);
+            names.map(move |name| (at, name.as_str()))
+        });
+        let characters = CharacterIndex::new(characters, own_names)?;
         let leads_to = entries.iter().enumerate().map(|(at, entry)| {
             let mut seen = HashSet::from([at]);
             let position = |id: &LoreId| entries.binary_search_by(|other| other.id.cmp(id)).ok();
@@ -163,7 +168,7 @@ impl LoadedLore {
         let floats: usize = vectors.iter().map(Vec::len).sum();
         Ok(Self {
             version: stored.version,
-            bytes: texts + 4 * floats + near.memory_bytes() + names.memory_bytes() + characters.names.memory_bytes(),
+            bytes: texts + 4 * floats + near.memory_bytes() + names.memory_bytes() + characters.memory_bytes(),
             entries,
             vectors,
             near,
@@ -190,21 +195,47 @@ pub(crate) struct CharacterIndex {
     characters: Vec<(String, Vec<usize>)>,
     /// Finds the names in a text. A position of the index is one of `characters`.
     names: NameIndex,
+    /// The short names that one character alone has, each with the position of the character.
+    short: Vec<(String, usize)>,
+    /// Finds the short names in a text. A position of the index is one of `short`.
+    short_names: NameIndex,
 }
 
 impl CharacterIndex {
-    /// Builds the index from the characters of each entry, in the order of the entries.
-    fn new<'a>(of_entries: impl IntoIterator<Item = &'a [String]>) -> StoreResult<Self> {
-        let mut by_name: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    /// Builds the index from the characters of each entry, in the order of the entries. `own_names` are the names and
+    /// aliases of entries, each with the position of its entry.
+    pub(super) fn new<'a>(
+        of_entries: impl IntoIterator<Item = &'a [String]>,
+        own_names: impl IntoIterator<Item = (usize, &'a str)>,
+    ) -> StoreResult<Self> {
+        let mut by_name: BTreeMap<String, (&str, Vec<usize>)> = BTreeMap::new();
         for (at, characters) in of_entries.into_iter().enumerate() {
             for name in characters {
-                by_name.entry(normalise_text(name.trim())).or_default().push(at);
+                let name = name.trim();
+                let known = by_name.entry(normalise_text(name));
+                known.or_insert_with(|| (name, Vec::new())).1.push(at);
             }
         }
-        let characters: Vec<(String, Vec<usize>)> = by_name.into_iter().collect();
+        let (spelled, characters): (Vec<&str>, Vec<(String, Vec<usize>)>) = by_name
+            .into_iter()
+            .map(|(name, (spelled, entries))| (spelled, (name, entries)))
+            .unzip();
+        let short = unique_short_names(&characters, &spelled, own_names);
+        let short_names = short.iter().enumerate();
+        let short_names = index_names(short_names.map(|(at, (name, _))| (*name, at, false)))?;
+        let short = short.into_iter().map(|(name, at)| (name.to_owned(), at)).collect();
         let names = characters.iter().enumerate();
         let names = index_names(names.map(|(at, (name, _))| (name.as_str(), at, false)))?;
-        Ok(Self { characters, names })
+        Ok(Self {
+            characters,
+            names,
+            short,
+            short_names,
+        })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.names.memory_bytes() + self.short_names.memory_bytes()
     }
 
     /// Returns the entries about the character with this normalised name.
@@ -224,6 +255,59 @@ impl CharacterIndex {
             (name.as_str(), entries.as_slice())
         })
     }
+
+    /// Returns the characters whose short names a text has: the short name, the whole name in its normalised form, and
+    /// the entries about the character.
+    pub(super) fn find_short_in(&self, text: &str) -> impl Iterator<Item = (&str, &str, &[usize])> {
+        let mut found = BTreeSet::new();
+        self.short_names.find_in(text, |at, _| {
+            if has_short_name(text, &self.short[at].0) {
+                found.insert(at);
+            }
+        });
+        found.into_iter().map(move |at| {
+            let (short, position) = &self.short[at];
+            let (name, entries) = &self.characters[*position];
+            (short.as_str(), name.as_str(), entries.as_slice())
+        })
+    }
+}
+
+/// Returns the short names that one character alone has, each with the position of the character. A name of an entry
+/// about somebody or something else means no character. `spelled` are the names of `characters` as authors write them.
+fn unique_short_names<'a>(
+    characters: &[(String, Vec<usize>)],
+    spelled: &[&'a str],
+    own_names: impl IntoIterator<Item = (usize, &'a str)>,
+) -> Vec<(&'a str, usize)> {
+    let mut owners: BTreeMap<String, BTreeSet<usize>> = BTreeMap::new();
+    let mut short: Vec<(&str, usize)> = Vec::new();
+    for (position, &name) in spelled.iter().enumerate() {
+        owners.entry(normalise_text(name)).or_default().insert(position);
+        for part in telling_short_names(name) {
+            owners.entry(normalise_text(part)).or_default().insert(position);
+            short.push((part, position));
+        }
+    }
+    let mut taken: HashSet<String> = HashSet::new();
+    for (at, name) in own_names {
+        let name = name.trim();
+        let whole = normalise_text(name);
+        let is_another = |position: &usize| {
+            let (known, entries) = &characters[*position];
+            *known != whole && !entries.contains(&at)
+        };
+        for part in short_names_of(name).chain([name]).map(normalise_text) {
+            if owners.get(&part).is_some_and(|of| of.iter().any(is_another)) {
+                taken.insert(part);
+            }
+        }
+    }
+    short.retain(|(part, _)| {
+        let key = normalise_text(part);
+        owners.get(&key).is_some_and(|of| of.len() == 1) && !taken.contains(&key)
+    });
+    short
 }
 
 fn index_names<'a>(names: impl IntoIterator<Item = (&'a str, usize, bool)>) -> StoreResult<NameIndex> {
@@ -242,7 +326,7 @@ mod tests {
             vec![],
             vec!["mira".to_owned()],
         ];
-        let characters = CharacterIndex::new(of_entries.iter().map(Vec::as_slice)).unwrap();
+        let characters = CharacterIndex::new(of_entries.iter().map(Vec::as_slice), []).unwrap();
         assert_eq!(characters.entries_about("mira"), [0, 2]);
         assert!(characters.entries_about("bera").is_empty());
         let found = |text: &str| -> Vec<(String, Vec<usize>)> {
@@ -254,5 +338,32 @@ mod tests {
         assert_eq!(found("Is MIRA here? Mira?"), [("mira".to_owned(), vec![0, 2])]);
         assert_eq!(found("민수는 어디 있어?"), [("민수".to_owned(), vec![0])]);
         assert!(found("Is Miranda here?").is_empty());
+    }
+
+    #[test]
+    fn short_name_means_the_only_character_that_has_it() {
+        let of_entries = [
+            vec!["Anna Reiter".to_owned(), "Hugo Reiter".to_owned()],
+            vec!["Emmerich Vogt".to_owned()],
+            vec![],
+        ];
+        let found = |own_names: &[(usize, &str)], text: &str| -> Vec<String> {
+            let of_entries = of_entries.iter().map(Vec::as_slice);
+            let characters = CharacterIndex::new(of_entries, own_names.iter().copied()).unwrap();
+            let found = characters.find_short_in(text);
+            found.map(|(_, name, _)| name.to_owned()).collect()
+        };
+        let none = Vec::<String>::new();
+        let own_names = [(0, "Anna Reiter"), (1, "Emmerich"), (2, "The Bridge")];
+        assert_eq!(found(&own_names, "How is your Anna?"), ["anna reiter"]);
+        assert_eq!(
+            found(&own_names, "Emmerich and Vogt"),
+            ["emmerich vogt"; 2],
+            "each of the names"
+        );
+        assert_eq!(found(&own_names, "The Reiters, and Reiter"), none, "two have the name");
+        assert_eq!(found(&[(2, "Anna")], "How is your Anna?"), none, "an entry of another");
+        assert_eq!(found(&[(2, "Anna Berg")], "How is your Anna?"), none);
+        assert_eq!(found(&[(2, "Anna Reiter")], "How is your Anna?"), ["anna reiter"]);
     }
 }

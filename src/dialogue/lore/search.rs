@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{FoundLore, LoadedLore, LoreHit, LoreNow};
+use super::{
+    FoundLore, LoadedLore, LoreHit, LoreNow,
+    people::{KnownPeople, entries_about_meant, find_names, recent_deaths},
+};
 use crate::{Services, episodes::place_of_turn, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
@@ -36,6 +39,8 @@ const MAX_CONSIDERED: usize = 40;
 /// The part of the way from the calibration's floor to a text that bears on a line, from which on an entry about
 /// somebody near is found by meaning.
 const NEAR_SHARE: f32 = 0.8;
+/// The most entries about deaths in a greeting.
+const MAX_GREETING_DEATHS: usize = 2;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
 
@@ -135,7 +140,7 @@ impl<'a> LoreSearch<'a> {
         Self {
             input,
             state,
-            mentions: find_mentions(input, &lore),
+            mentions: find_mentions(input, state, &lore),
             lore,
             line,
             context: input.condition_context(state),
@@ -228,11 +233,23 @@ impl<'a> LoreSearch<'a> {
                 left -= 1;
             }
         }
-        for &at in similar {
+        // Like what is only near in meaning, a death that nobody asks for leads nowhere and has no tell.
+        for at in similar.iter().copied().chain(self.recent_deaths()) {
             add(at, LoreSource::Meaning);
         }
         self.spread(&mut found);
         found
+    }
+
+    /// Returns the entries that tell of deaths of the last days, if the NPC speaks first.
+    fn recent_deaths(&self) -> Vec<usize> {
+        if !self.input.is_greeting() {
+            return Vec::new();
+        }
+        let (settings, now) = (&self.input.world.settings, self.input.started_at);
+        let deaths = recent_deaths(&self.lore, self.state, settings, now).into_iter();
+        let open = deaths.filter(|at| self.secrecy(*at) == Secrecy::Open);
+        open.take(MAX_GREETING_DEATHS).collect()
     }
 
     /// Adds the entries to which the candidates lead.
@@ -398,13 +415,14 @@ fn similarity_of(cosine: f32, calibration: &Calibration) -> f64 {
 }
 
 /// Returns the mentions of entries in the turns of the buffer and in the line.
-fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMentions> {
+fn find_mentions(input: &TurnInput, state: &WorldState, lore: &LoadedLore) -> HashMap<usize, EntryMentions> {
     let mut all: HashMap<usize, EntryMentions> = HashMap::new();
+    let people = KnownPeople::of_turn(input, state);
     let line = input.heard_text();
     let points_back = input.player.is_some() && keywords::refers_back(&line);
     for turn in input.history.iter() {
         for text in [&turn.player_text, &turn.reply_text] {
-            lore.names.find_in(text, |at, is_keyword| {
+            find_names(lore, &people, text, |at, is_keyword| {
                 let mentions = all.entry(at).or_default();
                 mentions.by_any.add_turn(turn.number);
                 if !is_keyword {
@@ -416,7 +434,7 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
             });
         }
     }
-    lore.names.find_in(&line, |at, is_keyword| {
+    find_names(lore, &people, &line, |at, is_keyword| {
         let mentions = all.entry(at).or_default();
         if is_keyword {
             // A keyword says more than a word that points back.
@@ -428,11 +446,9 @@ fn find_mentions(input: &TurnInput, lore: &LoadedLore) -> HashMap<usize, EntryMe
             mentions.now = Some(LoreSource::Name);
         }
     });
-    // Whoever names a character asks for what is told of it. The NPC itself is spoken to, and named for that alone.
-    let speaker = normalise_text(&input.npc.name);
-    let named = lore.characters.find_in(&line).filter(|(name, _)| *name != speaker);
-    for at in named.flat_map(|(_, entries)| entries) {
-        let mentions = all.entry(*at).or_default();
+    // Whoever names a character, or speaks of dying, asks for what is told of the character or of the dead.
+    for at in entries_about_meant(&lore.characters, state, &people, &line) {
+        let mentions = all.entry(at).or_default();
         mentions.by_any.add_turn(input.number);
         mentions.now.get_or_insert(LoreSource::Keyword);
     }

@@ -64,6 +64,20 @@ pub fn is_named_in(text: &str, name: &str) -> bool {
     !name.is_empty() && places.any(|(start, found)| is_whole_name(&text, start, start + found.len()))
 }
 
+/// True if the text has the short name of a person. Some short names are written like common words, so a name in Latin
+/// letters needs its capital: "Rose", not "rose".
+#[must_use]
+pub fn has_short_name(text: &str, short: &str) -> bool {
+    if short.chars().any(is_hangul) {
+        return is_named_in(text, short);
+    }
+    text.match_indices(short).any(|(at, found)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + found.len()..].chars().next();
+        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(|c| c.is_alphanumeric() && !is_hangul(c))
+    })
+}
+
 /// True if no word begins before the name, and only an ending or particles follow. A name in other letters may have
 /// Korean particles too.
 fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
@@ -176,6 +190,20 @@ mod tests {
             ("덕수 아저씨", vec![9]),
         ] {
             assert_eq!(found(text), entries, "{text}");
+        }
+    }
+
+    #[test]
+    fn short_name_needs_its_capital() {
+        for (text, short, has) in [
+            ("Is Rose's hip better?", "Rose", true),
+            ("Rose는 어디 있어?", "Rose", true),
+            ("The price rose.", "Rose", false),
+            ("The Rosebud", "Rose", false),
+            ("분네가 그랬어요", "분네", true),
+            ("이분네가 그랬어요", "분네", false),
+        ] {
+            assert_eq!(has_short_name(text, short), has, "{text}");
         }
     }
 

@@ -1,0 +1,264 @@
+//! Whom a line means: people by a short name, and the dead by words of dying.
+
+use std::{cmp::Reverse, collections::BTreeSet};
+
+use chrono::{DateTime, Datelike as _, Utc};
+
+use super::{LoadedLore, cache::CharacterIndex};
+use crate::turn::TurnInput;
+use colloquy_memory::{
+    authored::WorldSettings,
+    game_clock::GameClock,
+    keywords::{informative_terms, normalise_text, short_names_of},
+    lore::{LoreEntry, has_short_name, is_named_in, speaks_of_death},
+    party,
+    state::WorldState,
+};
+
+/// The most of the dead for whom lore is looked for: those who died last.
+const MAX_DEAD: usize = 8;
+/// A death is news for so many days of the world's clock.
+const NEWS_DAYS: i64 = 7;
+
+/// Returns the short names of a person without common words such as "Will".
+pub(super) fn telling_short_names(name: &str) -> impl Iterator<Item = &str> {
+    short_names_of(name).filter(|short| !short.is_ascii() || !informative_terms(short).is_empty())
+}
+
+/// True if somebody else among `names` than `whole` may be meant by `short`.
+fn is_of_another<'n>(short: &str, whole: &str, mut names: impl Iterator<Item = &'n str>) -> bool {
+    let (short_key, whole) = (normalise_text(short), normalise_text(whole));
+    names.any(|name| {
+        let other = normalise_text(name);
+        other != whole && (other == short_key || short_names_of(name).any(|part| part == short))
+    })
+}
+
+/// The people whom a line of a turn may mean.
+pub(super) struct KnownPeople<'a> {
+    /// The NPC that is spoken to, normalised: its name in a line is an address.
+    speaker: String,
+    names: Vec<&'a str>,
+}
+
+impl<'a> KnownPeople<'a> {
+    pub(super) fn of_turn(input: &'a TurnInput, state: &'a WorldState) -> Self {
+        let cast = input.scene.iter().flat_map(|scene| &scene.cast);
+        let cast = cast.map(|member| member.name.as_str());
+        let others = state.characters.keys().map(String::as_str);
+        let others = others.filter(|name| !party::is_player(name));
+        Self {
+            speaker: normalise_text(&input.npc.name),
+            names: cast.chain(others).chain([input.npc.name.as_str()]).collect(),
+        }
+    }
+
+    /// Returns the characters of the lore whom a text means by a short name, each with the entries about it. A short
+    /// name that somebody else has too means nobody.
+    fn find_short<'l>(&self, characters: &'l CharacterIndex, text: &str) -> Vec<(&'l str, &'l [usize])> {
+        let found = characters.find_short_in(text);
+        let meant = found.filter(|(short, whole, _)| {
+            *whole != self.speaker && !is_of_another(short, whole, self.names.iter().copied())
+        });
+        meant.map(|(_, whole, entries)| (whole, entries)).collect()
+    }
+}
+
+/// Calls `found` with the position of each entry that a text names, and whether a keyword alone names it. The short
+/// name of a person names the entries with the person's name.
+pub(super) fn find_names(lore: &LoadedLore, people: &KnownPeople<'_>, text: &str, mut found: impl FnMut(usize, bool)) {
+    lore.names.find_in(text, &mut found);
+    for (name, entries) in people.find_short(&lore.characters, text) {
+        for at in entries {
+            if normalise_text(lore.entries[*at].text.name.trim()) == name {
+                found(*at, false);
+            }
+        }
+    }
+}
+
+/// Returns the entries about the characters whom a line names, and those about the dead if the line speaks of dying.
+/// The NPC that is spoken to does not count.
+pub(super) fn entries_about_meant(
+    characters: &CharacterIndex,
+    state: &WorldState,
+    people: &KnownPeople<'_>,
+    line: &str,
+) -> BTreeSet<usize> {
+    let named = characters
+        .find_in(line)
+        .chain(people.find_short(characters, line))
+        .filter(|(name, _)| *name != people.speaker);
+    let mut found: BTreeSet<usize> = named.flat_map(|(_, entries)| entries.iter().copied()).collect();
+    if speaks_of_death(line) {
+        for (name, _) in newest_dead(state) {
+            if name != people.speaker {
+                found.extend(characters.entries_about(&name));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the normalised names of the dead who are no players, and when they died: the newest deaths first.
+fn newest_dead(state: &WorldState) -> Vec<(String, Option<DateTime<Utc>>)> {
+    let all = state.characters.iter();
+    let mut dead: Vec<_> = all
+        .filter(|(name, character)| character.is_dead() && !party::is_player(name))
+        .collect();
+    dead.sort_by_key(|(_, character)| Reverse(character.status_since));
+    let newest = dead.into_iter().take(MAX_DEAD);
+    newest
+        .map(|(name, character)| (normalise_text(name), character.status_since))
+        .collect()
+}
+
+/// Returns the entries that tell of the deaths of the last days, the newest deaths first.
+pub(super) fn recent_deaths(
+    lore: &LoadedLore,
+    state: &WorldState,
+    settings: &WorldSettings,
+    now: DateTime<Utc>,
+) -> Vec<usize> {
+    let clock = GameClock::new(settings, state);
+    let day_of = |at: DateTime<Utc>| match clock {
+        Some(clock) => clock.game_time_at(at).time.day(),
+        None => i64::from(at.date_naive().num_days_from_ce()),
+    };
+    let first_day = day_of(now) - NEWS_DAYS;
+    let mut found = Vec::new();
+    for (name, died_at) in newest_dead(state) {
+        if died_at.is_none_or(|at| day_of(at) < first_day) {
+            continue;
+        }
+        for at in lore.characters.entries_about(&name) {
+            let text = &lore.entries[*at].text;
+            let tells = speaks_of_death(&text.name) || speaks_of_death(&text.content);
+            if tells && !found.contains(at) {
+                found.push(*at);
+            }
+        }
+    }
+    found
+}
+
+/// Somebody who is dead, with the short names that nobody else has.
+pub(crate) struct DeadPerson<'s> {
+    pub name: &'s str,
+    short: Vec<&'s str>,
+}
+
+impl<'s> DeadPerson<'s> {
+    /// `people` are the names among which short names must be unambiguous.
+    pub(crate) fn new<'n>(name: &'s str, people: impl Iterator<Item = &'n str> + Clone) -> Self {
+        let short = telling_short_names(name).filter(|short| !is_of_another(short, name, people.clone()));
+        Self {
+            name,
+            short: short.collect(),
+        }
+    }
+
+    pub(crate) fn is_named_in(&self, text: &str) -> bool {
+        is_named_in(text, self.name) || self.short.iter().any(|short| has_short_name(text, short))
+    }
+
+    /// True if the person is one of the entry's characters.
+    pub(crate) fn is_in(&self, entry: &LoreEntry) -> bool {
+        let name = normalise_text(self.name);
+        let mut characters = entry.text.characters.iter();
+        characters.any(|known| normalise_text(known.trim()) == name)
+    }
+
+    /// True if the entry is about the person alone, so that its names may mean the person.
+    pub(crate) fn is_alone_in(&self, entry: &LoreEntry) -> bool {
+        entry.text.characters.len() == 1 && self.is_in(entry)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use colloquy_memory::state::StateChange;
+
+    fn state_with_dead(names: &[&str]) -> WorldState {
+        let mut state = WorldState::default();
+        for (day, name) in (1_i64..).zip(names) {
+            let die = StateChange::Status {
+                who: (*name).to_owned(),
+                status: "dead".to_owned(),
+            };
+            state.apply_change(&die, DateTime::UNIX_EPOCH + chrono::TimeDelta::days(day));
+        }
+        state
+    }
+
+    #[test]
+    fn words_of_dying_find_the_entries_about_the_dead() {
+        let of_entries = [
+            vec!["Emmerich Vogt".to_owned()],
+            vec!["Corvin".to_owned()],
+            vec!["곽분네".to_owned()],
+            vec!["Ottilie".to_owned()],
+        ];
+        let characters = CharacterIndex::new(of_entries.iter().map(Vec::as_slice), []).unwrap();
+        let people = KnownPeople {
+            speaker: "corvin".to_owned(),
+            names: vec!["Corvin"],
+        };
+        let found = |state: &WorldState, line: &str| -> Vec<usize> {
+            let found = entries_about_meant(&characters, state, &people, line);
+            found.into_iter().collect()
+        };
+        let state = state_with_dead(&["Emmerich Vogt", "곽분네", "Corvin"]);
+        for (line, entries) in [
+            ("Did you hear who died at the face?", vec![0, 2]),
+            ("누가 죽었다며?", vec![0, 2]),
+            ("Ottilie said somebody is dead.", vec![0, 2, 3]),
+            ("What's the news?", vec![]),
+        ] {
+            assert_eq!(found(&state, line), entries, "{line}");
+        }
+        let nobody = found(&WorldState::default(), "Who died?");
+        assert_eq!(nobody, Vec::<usize>::new(), "all are alive");
+        assert_eq!(found(&WorldState::default(), "Emmerich looked tired."), [0]);
+    }
+
+    #[test]
+    fn short_name_of_somebody_else_means_nobody_of_the_lore() {
+        let of_entries = [vec!["Anna Reiter".to_owned()], vec!["최칠성".to_owned()]];
+        let characters = CharacterIndex::new(of_entries.iter().map(Vec::as_slice), []).unwrap();
+        let found = |names: &[&str], line: &str| {
+            let people = KnownPeople {
+                speaker: normalise_text(names[0]),
+                names: names.to_vec(),
+            };
+            let found = people.find_short(&characters, line);
+            found.first().map(|(name, _)| (*name).to_owned())
+        };
+        let anna = Some("anna reiter".to_owned());
+        assert_eq!(found(&["Ottilie"], "Your Anna boils the sheets?"), anna);
+        assert_eq!(
+            found(&["Ottilie", "Anna Reiter"], "Anna's here."),
+            anna,
+            "she has a state"
+        );
+        assert_eq!(found(&["Ottilie", "Anna Berg"], "Your Anna?"), None);
+        assert_eq!(found(&["Anna Reiter"], "Anna, good day."), None, "she is spoken to");
+        assert_eq!(found(&["곽분네"], "칠성이는 어디 있어요?"), Some("최칠성".to_owned()));
+        assert_eq!(found(&["곽분네", "박칠성"], "칠성이는 어디 있어요?"), None);
+    }
+
+    #[test]
+    fn dead_person_is_named_by_a_short_name_that_nobody_else_has() {
+        let named =
+            |name: &str, people: &[&str], text: &str| DeadPerson::new(name, people.iter().copied()).is_named_in(text);
+        let vogt = "Emmerich Vogt";
+        assert!(named(vogt, &[vogt], "Emmerich gave me a crust."));
+        assert!(named(vogt, &[vogt], "poor Emmerich Vogt"));
+        assert!(!named(vogt, &[vogt, "Emmerich Kranz"], "Emmerich gave me a crust."));
+        assert!(!named("Will Carter", &[], "Will you come?"), "a common word");
+        assert!(named("곽분네", &["곽분네"], "분네는 어디 묻혔어요?"));
+        assert_eq!(newest_dead(&state_with_dead(&["Bram", "Anna"]))[0].0, "anna");
+    }
+}

@@ -11,9 +11,12 @@ use crate::{
 const SAFETY_TERMS_DATA: &str = include_str!("../../../config/lexicon/safety/terms.txt");
 /// The least importance of a vital fact.
 const MIN_VITAL_IMPORTANCE: f64 = 9.0;
-/// A player's constraint of this importance is vital in any wording. The extraction prompt rates an allergy and a
-/// danger to life 10, and every other constraint lower.
+/// A constraint of a player is vital in any wording from this importance on, whoever speaks of it. The extraction
+/// prompt rates a danger to life 10.
 const RATED_VITAL: f64 = 10.0;
+/// The same for a present constraint that the player tells of itself. Models rate an illness or an allergy a little
+/// below a danger to life, and other limits far below.
+const RATED_VITAL_BY_PLAYER: f64 = 8.0;
 
 struct SafetyPhrase {
     text: String,
@@ -66,7 +69,7 @@ fn is_vital(statement: &Statement) -> bool {
     let text = normalise_text(&format!("{} {}", statement.content, statement.object)).replace('’', "'");
     let limits = matches!(statement.kind, FactKind::Constraint);
     // A symptom names no allergy ("peanuts make my throat swell"), but the extraction prompt says how to rate it.
-    if limits && statement.importance >= Importance::from_clamped(RATED_VITAL) && party::is_player(&statement.subject) {
+    if limits && is_rated_vital(statement) {
         return true;
     }
     let found = SAFETY_TERMS
@@ -80,6 +83,13 @@ fn is_vital(statement: &Statement) -> bool {
         .iter()
         .any(|word| text.contains(word));
     prohibition || limits || statement.polarity == Polarity::Positive
+}
+
+/// True if the importance of a player's constraint makes it vital.
+fn is_rated_vital(statement: &Statement) -> bool {
+    let is_own = statement.subject == statement.speaker && statement.tense == Tense::Present;
+    let least = if is_own { RATED_VITAL_BY_PLAYER } else { RATED_VITAL };
+    party::is_player(&statement.subject) && statement.importance >= Importance::from_clamped(least)
 }
 
 fn phrase_occurs(text: &str, phrase: &SafetyPhrase) -> bool {

@@ -368,6 +368,41 @@ fn symptom_of_life_threatening_severity_is_pinned() {
 }
 
 #[test]
+fn highly_rated_limit_that_a_player_tells_of_itself_is_pinned() {
+    let limit = |content: &str, importance| Statement {
+        kind: FactKind::Constraint,
+        importance: Importance::from_clamped(importance),
+        ..says("", content)
+    };
+    let is_pinned = |mut statement: Statement| {
+        boost_if_vital(&mut statement);
+        statement.pinned
+    };
+    for content in [
+        "Eggs bring the player out in boils",
+        "플레이어는 달걀을 먹으면 종기가 난다",
+    ] {
+        assert!(is_pinned(limit(content, 9.0)) && is_pinned(limit(content, 8.0)), "{content}");
+        assert!(!is_pinned(limit(content, 7.0)), "{content}");
+        let told_by_npc = Statement {
+            speaker: "Mira".into(),
+            ..limit(content, 9.0)
+        };
+        let former = Statement {
+            tense: Tense::Past,
+            ..limit(content, 9.0)
+        };
+        assert!(!is_pinned(told_by_npc) && !is_pinned(former), "{content}");
+    }
+    for content in [
+        "The player never works on Sundays",
+        "플레이어는 일요일에는 일하지 않는다",
+    ] {
+        assert!(!is_pinned(limit(content, 5.0)), "{content}");
+    }
+}
+
+#[test]
 fn name_that_begins_like_a_denial_is_not_a_denial() {
     let drinks = |predicate: &str, content: &str| Statement {
         predicate: predicate.into(),

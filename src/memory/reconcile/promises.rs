@@ -21,12 +21,21 @@ static PROMISE_WORDS: WordList = LazyLock::new(|| {
          하려, 하겠, 해야, 예정, 계획, 생각, 다음, 내일, 모레, 오늘, 까지, 위해",
     )
 });
+/// Words for anybody and anything. Two promises to tell nobody and to give nothing have no deed in common. Korean words
+/// are beginnings.
+static INDEFINITE_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "nobody, nothing, anybody, anyone, anything, somebody, someone, something, everybody, everyone, \
+         everything, 아무, 누구, 누군, 무엇, 무언, 뭔가, 모두",
+    )
+});
 /// Korean stems of one syllable that carry no meaning of their own. Nouns of one syllable (책, 귤) do.
 const EMPTY_STEMS: [&str; 13] = [
     "하", "되", "있", "없", "않", "주", "가", "오", "수", "것", "그", "한", "할",
 ];
 
-/// A promised or intended deed, without the words of promising, days, numbers, and the people between whom it stands.
+/// A promised or intended deed, without the words of promising, indefinite words, days, numbers, and the people between
+/// whom it stands.
 #[derive(Debug, Clone)]
 pub(super) struct PromisedDeed {
     /// The words of the object; names only if there are no other words.
@@ -44,8 +53,12 @@ impl PromisedDeed {
         }
         let people = [&statement.subject, &statement.speaker].map(|name| canonical_words(&party::plain_name(name)));
         let deed_words = |text: &str| -> BTreeSet<String> {
-            let told =
-                raw_words(text).filter(|word| !is_one_of(word, &PROMISE_WORDS) && !is_one_of(word, &SILENT_WORDS));
+            let says_nothing = |word: &str| {
+                [&PROMISE_WORDS, &INDEFINITE_WORDS, &SILENT_WORDS]
+                    .iter()
+                    .any(|list| is_one_of(word, list))
+            };
+            let told = raw_words(text).filter(|word| !says_nothing(word));
             told.flat_map(canonical_words)
                 .filter(|word| {
                     !is_one_of(word, &PROMISE_WORDS)
@@ -81,5 +94,56 @@ impl PromisedDeed {
         !self.object.is_disjoint(&other.words)
             || !other.object.is_disjoint(&self.words)
             || others.len() + usize::from(!names.is_empty()) >= least
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fact::{FactKind, Importance, Polarity, Tense};
+
+    fn deed(object: &str, content: &str) -> Option<PromisedDeed> {
+        PromisedDeed::from_statement(&Statement {
+            subject: "player:p7".into(),
+            predicate: "promise".into(),
+            object: object.into(),
+            content: content.into(),
+            keywords: Vec::new(),
+            speaker: "player:p7".into(),
+            kind: FactKind::Goal,
+            importance: Importance::DEFAULT,
+            polarity: Polarity::Positive,
+            tense: Tense::Future,
+            pinned: false,
+        })
+    }
+
+    #[test]
+    fn indefinite_words_are_no_common_deed() {
+        for (one, other, are_like) in [
+            (
+                ("nobody", "The player promises to tell nobody of the debt."),
+                ("nobody", "The player promises to lend nobody the boat."),
+                false,
+            ),
+            (
+                ("아무에게도", "플레이어는 빚 이야기를 아무에게도 꺼내지 않을 것이다."),
+                ("아무에게도", "플레이어는 배를 아무에게도 빌려주지 않을 것이다."),
+                false,
+            ),
+            (
+                ("nobody", "The player promises to tell nobody of the debt."),
+                ("the debt", "The player promises to keep the debt a secret."),
+                true,
+            ),
+        ] {
+            let found = deed(one.0, one.1).zip(deed(other.0, other.1));
+            assert!(
+                found.is_some_and(|(one, other)| one.is_like(&other) == are_like),
+                "{} / {}",
+                one.1,
+                other.1
+            );
+        }
     }
 }

@@ -382,7 +382,10 @@ fn highly_rated_limit_that_a_player_tells_of_itself_is_pinned() {
         "Eggs bring the player out in boils",
         "플레이어는 달걀을 먹으면 종기가 난다",
     ] {
-        assert!(is_pinned(limit(content, 9.0)) && is_pinned(limit(content, 8.0)), "{content}");
+        assert!(
+            is_pinned(limit(content, 9.0)) && is_pinned(limit(content, 8.0)),
+            "{content}"
+        );
         assert!(!is_pinned(limit(content, 7.0)), "{content}");
         let told_by_npc = Statement {
             speaker: "Mira".into(),

@@ -87,6 +87,9 @@ pub fn compare_statements(
         // Promises of different deeds never touch each other.
         return Relation::Independent;
     }
+    if takes_back(new, old) {
+        return Relation::Judge;
+    }
     if differ_in_time(new, old) {
         return if rules::reports_change(new, old, common()) {
             Relation::Judge
@@ -131,6 +134,7 @@ pub fn decide_about_old(
         Some(JudgeVerdict::Same) if differ_in_time(new, old) => Decision::KeepBoth,
         Some(JudgeVerdict::Contradicts)
             if differ_in_time(new, old)
+                && !takes_back(new, old)
                 && !rules::reports_change(
                     new,
                     old,
@@ -164,6 +168,16 @@ fn stays_with_repetition(new: &Statement, old: &Statement) -> bool {
 /// True if one party speaks of the other party's promise. Only its maker changes a promise.
 fn is_foreign_word_on_promise(new: &Statement, old: &Statement) -> bool {
     new.is_open_promise() && old.is_open_promise() && new.speaker != old.speaker
+}
+
+/// True if a speaker takes back what the same speaker said of the subject: the same verb and thing, affirmed and denied.
+/// A former state and its end in the present ("used to like", "does not like") are both true, so tenses may differ only
+/// if a statement tells an event, and neither tells of the future.
+fn takes_back(new: &Statement, old: &Statement) -> bool {
+    let tells_event = new.kind == FactKind::Event || old.kind == FactKind::Event;
+    let is_future = new.tense == Tense::Future || old.tense == Tense::Future;
+    let of_one_time = new.tense == old.tense || tells_event && !is_future;
+    new.speaker == old.speaker && new.polarity != old.polarity && of_one_time && rules::share_verb_and_object(new, old)
 }
 
 /// True if both statements tell what somebody promises or means to do, in whatever tense.

@@ -247,6 +247,18 @@ pub fn reports_change(new: &Statement, old: &Statement, common: CommonMatter) ->
         && common.topic.is_some()
 }
 
+/// True if two statements have the same predicate and object, in any form and without the words of a denial.
+pub(super) fn share_verb_and_object(new: &Statement, old: &Statement) -> bool {
+    let words = |text: &str| -> Vec<String> {
+        // 떨어지지 않다 denies 떨어지다.
+        let text = normalise_text(text).replace("지 않", "다 않");
+        let words = raw_words(&text).filter(|word| !is_one_of(word, &SILENT_WORDS));
+        words.flat_map(canonical_words).collect()
+    };
+    let verb = words(&new.predicate);
+    !verb.is_empty() && verb == words(&old.predicate) && words(&new.object) == words(&old.object)
+}
+
 pub(super) fn raw_words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())

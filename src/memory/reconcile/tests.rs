@@ -111,6 +111,62 @@ fn single_events_do_not_end_earlier_events() {
 }
 
 #[test]
+fn speaker_who_takes_back_an_event_is_always_judged() {
+    let of = |(predicate, object, content): (&str, &str, &str), polarity, tense| Statement {
+        kind: FactKind::Event,
+        predicate: predicate.into(),
+        polarity,
+        tense,
+        ..says(object, content)
+    };
+    for (told, denied) in [
+        (
+            ("fall into", "the harbour", "The old volume fell into the harbour."),
+            (
+                "did not fall into",
+                "harbour",
+                "The old volume did not fall into the harbour.",
+            ),
+        ),
+        (
+            ("떨어지다", "바다", "낡은 책은 바다에 떨어졌다."),
+            ("떨어지지 않다", "바다", "낡은 책은 바다에 떨어지지 않았다."),
+        ),
+    ] {
+        let older = of(told, Polarity::Positive, Tense::Past);
+        for tense in [Tense::Past, Tense::Present] {
+            let newer = of(denied, Polarity::Negative, tense);
+            assert_eq!(
+                compared(&CALIBRATION, &newer, &older, 0.7),
+                Relation::Judge,
+                "{newer:?}"
+            );
+            let ended = decide_about_old(&newer, &older, false, Relation::Judge, Some(JudgeVerdict::Contradicts));
+            assert_eq!(ended, Decision::InvalidateOld(InvalidReason::Superseded));
+            let by_another = Statement {
+                speaker: "Mira".into(),
+                ..newer
+            };
+            assert_eq!(compared(&CALIBRATION, &by_another, &older, 0.7), Relation::Independent);
+        }
+        let later = of(denied, Polarity::Negative, Tense::Future);
+        assert_eq!(compared(&CALIBRATION, &later, &older, 0.7), Relation::Independent);
+    }
+    // A former taste and its end are both true.
+    let liked = Statement {
+        polarity: Polarity::Positive,
+        tense: Tense::Past,
+        ..says("apples", "The player used to like apples")
+    };
+    let dislikes = Statement {
+        polarity: Polarity::Negative,
+        tense: Tense::Present,
+        ..says("apples", "The player does not like apples")
+    };
+    assert_eq!(compared(&CALIBRATION, &dislikes, &liked, 0.95), Relation::Independent);
+}
+
+#[test]
 fn changed_taste_is_superseded() {
     let old = says("apples", "The player likes apples");
     let new = says("apples", "The player hates apples");

@@ -20,13 +20,13 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 pub use self::known_fact::{KnownFact, PastEdit, StoredEnd};
-use self::nearest::NearFact;
 pub use self::{
     judge_questions::{JudgeBudget, JudgeBudgetShare},
     name_history::NameHistory,
     nearest::PreparedTimeline,
     overlaps::{AudienceOverlap, FactReplacement},
 };
+use self::{nearest::NearFact, repetitions::end_across_locks};
 use super::{
     agreement,
     aliases::NameAliases,
@@ -389,16 +389,21 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                     continue;
                 }
             }
-            match decide_about_old(
-                statement,
-                &known.statement,
-                self.is_protected(old, at),
-                relation,
-                verdict,
-            ) {
-                // A fold would show one fact to readers of the other fact.
+            let protected = self.is_protected(old, at);
+            match decide_about_old(statement, &known.statement, protected, relation, verdict) {
                 Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld
-                    if fact.locks != known.locks => {}
+                    if fact.locks != known.locks =>
+                {
+                    if let Some((ended, reason, by)) = end_across_locks(fact, known, protected) {
+                        let is_new = ended == id;
+                        ends.push((if is_new { new } else { old }, end(ended, reason, by)));
+                        if is_new {
+                            break;
+                        }
+                    }
+                }
+                // Readers of the old fact may not hear of the new one.
+                Decision::InvalidateOld(_) | Decision::FlagOld if !fact.locks.are_subset_of(&known.locks) => {}
                 Decision::InvalidateOld(reason) => ends.push((old, end(known.id, reason, id))),
                 Decision::FoldNewIntoOld => {
                     ends.push((new, end(id, InvalidReason::Duplicate, known.id)));

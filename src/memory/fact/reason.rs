@@ -11,14 +11,14 @@ use utoipa::ToSchema;
 pub enum InvalidReason {
     /// A newer fact says the same. The view folds the two facts.
     Duplicate,
-    /// A newer fact contradicts this fact.
+    /// A newer fact contradicts this fact, or says the same and has fewer locks.
     Superseded,
     /// The player asked to forget the fact.
     Forgotten,
     /// The turn was rewound.
     Unsaid,
-    /// The fact only repeats the speaker's prompt, so it is no news. The view does not fold an echo. The fact becomes
-    /// valid as soon as the repeated fact is no longer valid.
+    /// The fact only repeats the speaker's prompt, so it is no news; or it repeats a promise that has fewer locks. The
+    /// view does not fold an echo. The fact becomes valid as soon as the repeated fact is no longer valid.
     Echo,
     /// A person removed the fact over REST.
     Removed,

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     AudienceOverlap, KnownFact, NameHistory, SpokenTurn, Timeline, endings::is_said_of_player, is_players_own,
-    overlaps, turn_that_said, vector_at,
+    overlaps, repetitions, turn_that_said, vector_at,
 };
 use crate::{
     aliases::NameAliases,
@@ -191,7 +191,7 @@ fn find_near(
             NearFact {
                 old,
                 cosine,
-                relation: relation_between(calibration, fact, &known[old].fact, cosine, common),
+                relation: relation_in_memory(calibration, fact, &known[old], cosine, common),
                 is_one_matter: names_topic && common().is_one_matter,
             }
         })
@@ -203,8 +203,27 @@ fn find_near(
     near
 }
 
-/// The possible effect of a new fact on an old fact. Readers of the old fact must be able to hear its end, and a folded
-/// fact must not reveal more than the remaining fact.
+/// The possible effect of a new fact on an old fact of its memory. Facts with other locks may say the same too
+/// ([`repetitions::end_across_locks`]).
+fn relation_in_memory(
+    calibration: &Calibration,
+    new: &Fact,
+    old: &KnownFact,
+    cosine: f32,
+    common: impl Fn() -> CommonMatter,
+) -> Relation {
+    if old.foreign {
+        return relation_between(calibration, new, &old.fact, cosine, common);
+    }
+    let old = &old.fact;
+    if !new.locks.are_subset_of(&old.locks) && !repetitions::repeats_with_more_locks(new, old) {
+        return Relation::Independent;
+    }
+    compare_statements(calibration, &new.statement, &old.statement, cosine, common)
+}
+
+/// The possible effect of a new fact on an old fact of another memory. Readers of the old fact must be able to hear its
+/// end, and a folded fact must not reveal more than the remaining fact.
 pub(super) fn relation_between(
     calibration: &Calibration,
     new: &Fact,

@@ -1,5 +1,5 @@
 //! Statements without news: an echo of the prompt, and a statement that a turn makes twice. Both compare the person,
-//! not the name in the statement.
+//! not the name in the statement. Also: statements that say the same, of which some readers may not read one.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,47 @@ use chrono::{DateTime, Utc};
 
 use super::{DecidedEnd, JudgeAnswer, TimelineReplay, wording_at};
 use crate::{
+    agreement,
     aliases::{self, NameAliases},
-    fact::{InvalidReason, Statement},
+    fact::{Fact, InvalidReason, Statement},
     keywords, party,
     reconcile::Relation,
 };
 use colloquy_core::ids::{FactId, TurnId};
+
+/// True if a new promise repeats an old promise of its maker, and has more locks. The old promise has all its days,
+/// numbers and names.
+pub(super) fn repeats_with_more_locks(new: &Fact, old: &Fact) -> bool {
+    let (newer, older) = (&new.statement, &old.statement);
+    old.locks != new.locks
+        && old.locks.are_subset_of(&new.locks)
+        && newer.speaker == older.speaker
+        && newer.is_open_promise()
+        && older.is_open_promise()
+        && !agreement::adds_details(&newer.content, &older.content)
+}
+
+/// How one of two facts with different locks that say the same ends: the fact, the reason, and the fact that stays.
+/// `None`: both stay.
+///
+/// The fact that stays has a part of the locks of the ended fact, and all its days, numbers and names. So every reader
+/// of the ended fact may read the fact that stays, and misses nothing. Neither end folds a text: a fold would show one
+/// fact to readers of the other fact.
+pub(super) fn end_across_locks(
+    new: &Fact,
+    old: &Fact,
+    is_old_protected: bool,
+) -> Option<(FactId, InvalidReason, FactId)> {
+    let (newer, older) = (&new.statement, &old.statement);
+    if repeats_with_more_locks(new, old) {
+        return Some((new.id, InvalidReason::Echo, old.id));
+    }
+    let replaces = !is_old_protected
+        && new.locks.are_subset_of(&old.locks)
+        && newer.speaker == older.speaker
+        && !agreement::adds_details(&older.content, &newer.content);
+    replaces.then_some((old.id, InvalidReason::Superseded, new.id))
+}
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, at: DateTime<Utc>) {
@@ -42,11 +77,12 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// The first fact of the same turn that says the same about the same person, under another name.
     pub(super) fn duplicate_in_turn(&self, fact: usize, new: &[usize]) -> Option<usize> {
+        let locks = |fact: usize| &self.facts[fact].known.fact.locks;
         let beside = self
             .prepared
             .near_facts(fact)
             .iter()
-            .filter(|near| near.relation == Relation::Same);
+            .filter(|near| near.relation == Relation::Same && locks(near.old) == locks(fact));
         let stands = |first: &usize| *first < fact && new.contains(first) && self.facts[*first].ends.is_empty();
         beside.map(|near| near.old).filter(stands).min()
     }

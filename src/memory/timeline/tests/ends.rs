@@ -302,3 +302,65 @@ fn second_name_is_no_echo_of_the_first() {
     let told = named(named(told, 1, "Ida Marrable"), 2, "Wren");
     assert_eq!(told.ends(), []);
 }
+
+/// Two promises, each with its locks. The judge says `verdict`.
+fn promised_under_locks(older: (&str, &str), newer: (&str, &str), verdict: JudgeVerdict) -> TimelineCase {
+    let mut case = TimelineCase::since(0).judged(older.0, newer.0, verdict);
+    for (id, n, (content, locks), degrees) in [(1, 1, older, 0.0), (2, 2, newer, 40.0)] {
+        case = case.says(id, n, content, degrees).with(id, |known| {
+            known.fact.statement.kind = FactKind::Goal;
+            known.fact.locks = locks.parse().expect("locks");
+        });
+    }
+    case
+}
+
+#[test]
+fn promise_under_other_locks_ends_where_all_its_readers_may_read_the_other_one() {
+    const VAGUE: &str = "The player will bring salt";
+    const AGAIN: &str = "The player will surely bring salt";
+    const EXACT: &str = "The player will bring 3 sacks of salt";
+    const CAVE: &str = "scenario:mira/cave";
+    const BOTH: &str = "scenario:mira/cave;scenario:mira/well";
+    for (older, newer, ends) in [
+        // The repetition has more locks.
+        ((VAGUE, ""), (AGAIN, CAVE), vec![(2, Echo, Some(1))]),
+        ((EXACT, CAVE), (VAGUE, BOTH), vec![(2, Echo, Some(1))]),
+        // The newer words have fewer locks, and lack nothing.
+        ((VAGUE, CAVE), (AGAIN, ""), vec![(1, Superseded, Some(2))]),
+        ((VAGUE, BOTH), (EXACT, CAVE), vec![(1, Superseded, Some(2))]),
+        ((EXACT, CAVE), (VAGUE, ""), vec![]),
+        // Readers without the lock would lose the promise.
+        ((VAGUE, ""), (EXACT, CAVE), vec![]),
+        ((VAGUE, "scenario:mira/well"), (AGAIN, CAVE), vec![]),
+    ] {
+        let told = promised_under_locks(older, newer, JudgeVerdict::Same);
+        assert_eq!(told.ends(), ends, "{older:?} {newer:?}");
+        let rest = told.stored().unsaid(1);
+        let settled = rest.settled();
+        let lifted = ends.iter().filter(|end| end.0 == 2).count();
+        assert_eq!(
+            (settled.ends, settled.lifts.len()),
+            (vec![], lifted),
+            "{older:?} {newer:?}"
+        );
+    }
+    let contradicted = promised_under_locks((VAGUE, ""), (AGAIN, CAVE), JudgeVerdict::Contradicts);
+    assert_eq!(contradicted.ends(), [], "some readers hear only of the older one");
+}
+
+#[test]
+fn same_words_under_other_locks_are_folded_into_neither() {
+    let case = |older: &str, newer: &str| {
+        let mut case = TimelineCase::since(0);
+        for (id, n, locks) in [(1, 1, older), (2, 2, newer)] {
+            case = case
+                .says(id, n, "The player likes apples", 0.0)
+                .with(id, |known| known.fact.locks = locks.parse().expect("locks"));
+        }
+        case.ends()
+    };
+    assert_eq!(case("", ""), [(1, Duplicate, Some(2))]);
+    assert_eq!(case("scenario:mira/cave", ""), [(1, Superseded, Some(2))]);
+    assert_eq!(case("", "scenario:mira/cave"), [], "no promise");
+}

@@ -5,7 +5,7 @@
 
 use std::{cell::LazyCell, collections::HashSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use minijinja::{Value, context};
 
 use super::{
@@ -20,6 +20,7 @@ use crate::{settings::PromptSettings, turn::TurnError};
 use colloquy_core::ids::{FactId, PlayerId};
 use colloquy_memory::{
     agreement,
+    calendar::GameMoment,
     fact::{Cause, Fact, InvalidReason},
     party,
     reconcile::StatementFeatures,
@@ -29,6 +30,12 @@ use colloquy_memory::{
 const FRAME_CHARS: usize = 16;
 /// The most ended promises in a prompt, the last that ended.
 const MAX_ENDED_PROMISES: usize = 4;
+/// The ended promises that go before open promises of less importance: "Which promises have we kept?" needs some.
+const LEADING_ENDED_PROMISES: usize = 2;
+/// The most important open promises, which go before these.
+const LEADING_OPEN_PROMISES: usize = 2;
+/// An open promise that is overdue for more days is the last of the open ones: nobody speaks of it any more.
+const MAX_DAYS_OVERDUE: i64 = 7;
 /// One in this many characters of the state block is reserved for promises and goals.
 const PROMISE_SHARE: usize = 3;
 
@@ -147,8 +154,7 @@ impl StandingFacts {
             .collect();
         ended.retain(|(fact, _)| !is_put_off(fact, &promises));
         ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
-        // Open promises go before ended promises.
-        promises.extend(ended.into_iter().take(MAX_ENDED_PROMISES));
+        let promises = order_promises(material, promises, ended);
         let (mut kept, mut put_off) = (Vec::new(), Vec::new());
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
         let mut concluded: HashSet<FactId> = HashSet::new();
@@ -358,6 +364,38 @@ fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
     let spoken = (fact.statement.subject.as_str(), fact.statement.tense);
     let remark = material.remark_for_knowers(&fact.audience.knowers);
     remark.with_dead(material.state, spoken, fact.valid_at)
+}
+
+/// Returns the promises in the order in which they get room: the most important open ones, the last ended ones, the
+/// other open ones, and more ended ones. `open` has the most important first, `ended` the last first.
+fn order_promises<'f>(
+    material: &PromptMaterial<'_>,
+    mut open: Vec<(&'f Fact, StateSection)>,
+    ended: Vec<(&'f Fact, StateSection)>,
+) -> Vec<(&'f Fact, StateSection)> {
+    open.sort_by_cached_key(|(fact, _)| is_long_overdue(material, &fact.view.content));
+    let less_important = open.split_off(open.len().min(LEADING_OPEN_PROMISES));
+    let mut ended = ended.into_iter().take(MAX_ENDED_PROMISES);
+    open.extend(ended.by_ref().take(LEADING_ENDED_PROMISES));
+    open.extend(less_important);
+    open.extend(ended);
+    open
+}
+
+/// True if the last day that a promise names passed more than [`MAX_DAYS_OVERDUE`] days ago, by the clock of the world.
+fn is_long_overdue(material: &PromptMaterial<'_>, content: &str) -> bool {
+    let ages = material.ages();
+    let limit = match ages.clock {
+        Some(clock) => {
+            let now = clock.game_time_now(ages.now);
+            let time = now.time.plus_seconds(-MAX_DAYS_OVERDUE * 86_400);
+            GameMoment { time, ..now }.date_text()
+        }
+        None => (ages.now - TimeDelta::days(MAX_DAYS_OVERDUE))
+            .format("%Y-%m-%d")
+            .to_string(),
+    };
+    agreement::is_overdue(content, &limit)
 }
 
 /// True if the last day that a promise names has passed, by the clock of the world.

@@ -127,6 +127,39 @@ fn only_the_last_ended_promises_are_shown_and_never_pinned() {
 }
 
 #[test]
+fn last_ended_promises_go_before_open_ones_of_less_importance() {
+    let player = "player:p7";
+    let of = |id, content: &str| promise(id, player, player, content);
+    let mut standing = vec![
+        of(1, "The player returns the anvil by 2025-12-01."),
+        of(2, "The player returns the ladder by 2025-12-29."),
+    ];
+    standing.extend((3..10).map(|id| of(id, &format!("The player carries sack number {id} to the mill."))));
+    for (id, content, day) in [
+        (20, "The player feeds the cat.", 3),
+        (21, "The player pays the toll.", 2),
+        (
+            22,
+            "The player sweeps the whole yard before the first snow of the winter falls.",
+            1,
+        ),
+    ] {
+        standing.push(ended(of(id, content), day, InvalidReason::Fulfilled));
+    }
+    let mut case = PromptCase::of(Language::En, "x");
+    case.standing = standing;
+    let mut settings = settings();
+    settings.prompt.state_chars = 600;
+    let text = shown(&case.assemble(&settings).unwrap().messages);
+    for shown in ["ladder", "sack number 3", "feeds the cat", "pays the toll"] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    for left_out in ["anvil", "sack number 9", "sweeps the whole yard"] {
+        assert!(!text.contains(left_out), "{left_out} is in {text}");
+    }
+}
+
+#[test]
 fn claim_about_a_promise_and_duty_of_another_player_are_no_promises() {
     let npc = npc(Language::En).name;
     for (subject, speaker) in [

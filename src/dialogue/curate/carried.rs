@@ -24,6 +24,7 @@ use colloquy_memory::{
     authored::Npc,
     curation::{CurationPass, Finding},
     insight::{EarlierInsight, Insight},
+    locks::DisclosureLocks,
     turn::Turn,
 };
 use colloquy_ports::{
@@ -64,8 +65,7 @@ impl CarriedMaterial {
             .insights
             .load_earlier_insights(scope, dialogue, last.committed_at, MAX_SHOWN_INSIGHTS)
             .await?;
-        // An insight with locks may tell what the NPC must not say in this dialogue.
-        insights.retain(|earlier| earlier.insight.dialogue == dialogue.id || earlier.insight.locks.is_empty());
+        retain_disclosed(services, scope, dialogue.id, last, &mut insights).await?;
         insights.reverse();
         let removed = load_removed(services, scope, said).await?;
         let removals = PreparedRemovals::new(&removed);
@@ -126,6 +126,39 @@ impl CarriedMaterial {
     }
 }
 
+/// Leaves out insights of other dialogues that may tell what the NPC must not say in this dialogue: a lock of theirs is
+/// not among those that the dialogue had disclosed by its turn `last`. Without the trace of the turn, none is known to be
+/// disclosed.
+async fn retain_disclosed(
+    services: &Services,
+    scope: &TenantScope,
+    dialogue: DialogueId,
+    last: &Turn,
+    insights: &mut Vec<EarlierInsight>,
+) -> StoreResult<()> {
+    let nothing = DisclosureLocks::default();
+    if insights
+        .iter()
+        .all(|earlier| may_be_read(&earlier.insight, dialogue, &nothing))
+    {
+        return Ok(());
+    }
+    let trace = services
+        .ledger
+        .dialogues
+        .load_trace(scope, dialogue, last.number)
+        .await?;
+    let disclosed = trace.map_or(nothing, |trace| trace.told_locks.unwrap_or(trace.locks));
+    insights.retain(|earlier| may_be_read(&earlier.insight, dialogue, &disclosed));
+    Ok(())
+}
+
+/// True if a pass over the dialogue may read an insight. What the pass writes has the locks of all it has read
+/// ([`super::insights`]).
+fn may_be_read(insight: &Insight, dialogue: DialogueId, disclosed: &DisclosureLocks) -> bool {
+    insight.dialogue == dialogue || insight.locks.are_subset_of(disclosed)
+}
+
 /// Returns what was taken out of the memory that the dialogue reads.
 async fn load_removed(services: &Services, scope: &TenantScope, said: &JobInput) -> StoreResult<Vec<RemovedStatement>> {
     let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
@@ -141,4 +174,43 @@ fn redact_insight(removals: &PreparedRemovals<'_>, earlier: EarlierInsight) -> O
     let EarlierInsight { insight, cause } = earlier;
     let insight: Insight = redaction::redact_insights(removals, vec![insight]).pop()?;
     Some(EarlierInsight { insight, cause })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use colloquy_core::ids::{DialogueKind, InsightId};
+
+    #[test]
+    fn pass_reads_locked_insights_of_other_dialogues_if_its_dialogue_disclosed_them() {
+        let [own, other] = [1, 2].map(|id| DialogueId::new(DialogueKind::Session, ulid::Ulid(id)));
+        let insight = |dialogue, locks: &str| Insight {
+            id: InsightId::from_u128(1),
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            player: Some("p7".parse().unwrap()),
+            dialogue,
+            number: 1,
+            entity: "player:p7".to_owned(),
+            day: "0212-02-15".to_owned(),
+            text: "The player knows of the cave.".to_owned(),
+            turns: Vec::new(),
+            rests_on: Vec::new(),
+            locks: locks.parse().unwrap(),
+            at: DateTime::UNIX_EPOCH,
+        };
+        let (cave, both) = ("scenario:mira/cave", "scenario:mira/cave;lore:mira/well");
+        for (dialogue, locks, disclosed, is_read) in [
+            (other, "", "", true),
+            (other, cave, "", false),
+            (other, cave, cave, true),
+            (other, cave, both, true),
+            (other, both, cave, false),
+            (own, cave, "", true),
+        ] {
+            let found = may_be_read(&insight(dialogue, locks), own, &disclosed.parse().unwrap());
+            assert_eq!(found, is_read, "{locks} / {disclosed}");
+        }
+    }
 }

@@ -26,9 +26,10 @@ pub(super) struct NewInsight {
 /// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget. An
 /// NPC gets none about itself.
 ///
-/// An insight has the locks of what the dialogue may have told by its last turn, as private facts do. What came up
-/// among NPCs has all locks of the conversation, and is known only to the players who could listen. Without the trace
-/// of the last turn, the locks are unknown, and nothing is stored.
+/// An insight has the locks of what the dialogue may have told by its last turn, as private facts do, and those of the
+/// insights of other dialogues that the pass has read. What came up among NPCs has all locks of the conversation, and is
+/// known only to the players who could listen. Without the trace of the last turn, the locks are unknown, and nothing is
+/// stored.
 pub(super) async fn insights_for_npcs(
     services: &Services,
     scope: &TenantScope,
@@ -57,6 +58,11 @@ pub(super) async fn insights_for_npcs(
             |lock| matches!(lock, DisclosureLock::Scenario { scenario, .. } if material.past.contains(scenario)),
         );
         locks.certain.extend_with(&read.collect());
+        // So has it read these insights. Their words may come back in other words, so their locks hold for every text.
+        let carried = material.insights.iter().map(|earlier| &earlier.insight);
+        for insight in carried.filter(|insight| insight.dialogue != dialogue.id) {
+            locks.certain.extend_with(&insight.locks);
+        }
         locks
     } else {
         let hearers: DisclosureLocks = dialogue.options.watchers().hearers_lock().into_iter().collect();

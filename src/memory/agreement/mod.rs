@@ -125,13 +125,26 @@ pub fn days_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// True if the last day in a text is before `today`. Both are written as `2026-11-25`.
+/// True if the last day in a text is before `today`. Both are written as `2026-11-25`. A day from which something holds
+/// ("from 2026-11-25", "2026-11-25부터") is no last day.
 #[must_use]
 pub fn is_overdue(text: &str, today: &str) -> bool {
     // Years have four digits or more.
     let order = |day: &str| (day.len(), day.to_owned());
-    let last = days_in(text).map(order).max();
+    let last = days_in(text).filter(|day| !is_first_day(text, day)).map(order).max();
     last.is_some_and(|last| last < order(today))
+}
+
+fn is_first_day(text: &str, day: &str) -> bool {
+    let Some((before, after)) = text.split_once(day) else {
+        return false;
+    };
+    let word_before = before.split_whitespace().next_back().unwrap_or_default();
+    let begins = ["from", "since", "after"].contains(&word_before.to_lowercase().as_str());
+    begins
+        || ["부터", "이후", "뒤로"]
+            .iter()
+            .any(|word| after.trim_start().starts_with(word))
 }
 
 /// The comparable words of a text: stems without articles, particles and plurals, with numbers in digits.
@@ -437,6 +450,20 @@ mod tests {
                 ..statement("tea", hates)
             };
             assert!(!statements_agree(&statement("tea", likes), &hates), "{}", hates.content);
+        }
+    }
+
+    #[test]
+    fn day_from_which_something_holds_is_no_deadline() {
+        for (text, overdue) in [
+            ("The player brings salt by 2026-11-24.", true),
+            ("The player lives at the Moon House from 2026-11-24.", false),
+            ("The player works from 2026-11-20 until 2026-11-24.", true),
+            ("플레이어는 2026-11-24부터 뒷방에 세 들어 산다.", false),
+            ("플레이어는 2026-11-24까지 책을 돌려준다.", true),
+            ("The player brings salt by 2026-11-25.", false),
+        ] {
+            assert_eq!(is_overdue(text, "2026-11-25"), overdue, "{text}");
         }
     }
 

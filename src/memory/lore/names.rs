@@ -99,7 +99,8 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
                     .rfind(|c: char| !is_hangul(c))
                     .map_or(0, |at| at + name[at..].chars().next().map_or(0, char::len_utf8));
                 let word = format!("{}{tail}", &name[word_start..]);
-                matches_name(&word, &name[word_start..]) || (name.chars().nth(1).is_some() && is_copula(tail))
+                matches_name(&word, &name[word_start..])
+                    || (name.chars().nth(1).is_some() && (is_copula(tail) || is_form_of_doing(tail)))
             } else {
                 is_only_particles(&tail.chars().collect::<Vec<_>>()) || is_copula(tail)
             }
@@ -116,6 +117,14 @@ fn follows_surname(before: &str, name: &str) -> bool {
     let begins_word = !letters.next().is_some_and(char::is_alphanumeric);
     let given = name.split_once(' ').map_or("", |(given, _)| given);
     is_surname && begins_word && given.chars().count() == 2 && given.chars().all(is_hangul)
+}
+
+/// True if the text after a Korean noun makes a verb of the noun, as in "반납해야" and "반납되면".
+fn is_form_of_doing(tail: &str) -> bool {
+    const FORMS: [char; 13] = [
+        '하', '해', '했', '할', '한', '함', '합', '되', '돼', '됐', '될', '된', '됩',
+    ];
+    tail.starts_with(FORMS)
 }
 
 /// True if the text after a Korean name is a form of "to be", as in "결사야" and "결사입니다".
@@ -162,6 +171,7 @@ mod tests {
             ("C-3", 7, false),
             ("!", 8, true),
             ("덕수 아저씨", 9, false),
+            ("반납", 10, true),
         ];
         let index = NameIndex::build(names).unwrap();
         let mut found = Vec::new();
@@ -188,6 +198,9 @@ mod tests {
             ("help!", vec![8]),
             ("최덕수 아저씨는 어디 계세요", vec![9]),
             ("덕수 아저씨", vec![9]),
+            ("책은 언제까지 반납해야 돼요?", vec![10]),
+            ("반납되면 알려 주세요, 반납은 중요해요", vec![10]),
+            ("반납기 앞에서", vec![]),
         ] {
             assert_eq!(found(text), entries, "{text}");
         }

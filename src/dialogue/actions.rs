@@ -1,6 +1,6 @@
 //! Actions of NPCs: which may be asked for in a turn, the schemas of their arguments, and the backend's answers.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::{
     prompt::{ActionLines, Prompt, TemplateError},
     turn::TurnInput,
 };
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use colloquy_core::{ids::ActionId, scope::TenantScope};
 use colloquy_memory::{
     actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
@@ -35,6 +35,8 @@ use colloquy_ports::{
 const MAX_PATTERN_BYTES: usize = 1 << 16;
 /// Longest reason of a refusal, in Unicode scalar values.
 const MAX_REASON_CHARS: usize = 200;
+/// The most actions of other sessions that a prompt tells of, as many as of its own.
+const MAX_WAITING_ELSEWHERE: usize = 8;
 /// Keywords that name other schemas, or schemas by other names than an entry of `$defs`; and keywords that validate their
 /// neighbours once more, so that nested ones take exponential time.
 const REFUSED_KEYWORDS: [&str; 9] = [
@@ -166,7 +168,7 @@ impl TurnActions {
         resting: &BTreeSet<String>,
     ) -> Result<Self, TemplateError> {
         let mut eligible = actions_of_turn(services, input, state);
-        eligible.retain(|rule| !resting.contains(&rule.name));
+        eligible.retain(|rule| !resting.contains(&rule.name) && !is_waiting(rule, asked, input.started_at));
         Self::with_rules(services, input, state, (eligible, asked))
     }
 
@@ -247,22 +249,44 @@ impl TurnActions {
     }
 }
 
-/// Returns the actions of the NPC that wait for an answer, and its settled actions that no prompt of the dialogue has told.
-/// A line that points back also gets those that the last turn told.
+/// True if the NPC has asked for an action and has no answer yet. A prompt says so, and does not offer the action.
+fn is_waiting(rule: &ActionRule, asked: &[Action], now: DateTime<Utc>) -> bool {
+    let mut waiting = asked
+        .iter()
+        .filter(|action| action.status(now) == ActionStatus::Requested);
+    waiting.any(|action| action.asked.name == rule.name)
+}
+
+/// Returns the actions of the NPC that wait for an answer, also those of other sessions with the player, and its settled
+/// actions that no prompt of the dialogue has told. A line that points back also gets those that the last turn told.
 pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
     let mut rules = input.world.settings.action_rules().iter();
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {
         return Ok(Vec::new());
     }
     let (actions, dialogue) = (&services.ledger.actions, input.dialogue.id);
-    let asked = actions.load_latest_actions(&input.scope, dialogue, &input.npc.id, input.started_at);
-    let mut asked = asked.await?;
+    let (mut asked, open) = tokio::try_join!(
+        actions.load_latest_actions(&input.scope, dialogue, &input.npc.id, input.started_at),
+        actions.load_open_actions(&input.scope, &input.world.id, input.started_at),
+    )?;
     let points_back = keywords::refers_back(&input.heard_text());
     asked.retain(|action| match input.checkpoint.action_told_in(action.asked.id) {
         None => true,
         Some(turn) => points_back && turn == input.checkpoint.turn,
     });
+    asked.extend(actions_of_other_sessions(open, input));
     Ok(asked)
+}
+
+/// Returns the latest actions among `open` that the NPC asked for in other sessions with the player.
+fn actions_of_other_sessions(mut open: Vec<Action>, input: &TurnInput) -> Vec<Action> {
+    open.retain(|Action { asked, .. }| {
+        asked.dialogue != input.dialogue.id && asked.npc == input.npc.id && asked.player == input.player
+    });
+    // A retaken action has a later place in the order of writes than its turn.
+    open.sort_by_key(|action| Reverse((action.asked.requested_at, action.asked.name.clone())));
+    open.truncate(MAX_WAITING_ELSEWHERE);
+    open
 }
 
 /// Returns a row for each action whose arguments fit its rule; the reasons of the others go to `notes`.
@@ -360,6 +384,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use colloquy_core::ids::{DialogueId, DialogueKind, TurnId};
 
     #[test]
     fn schema_is_valid_bounded_and_refers_to_no_other_document() {
@@ -417,6 +442,45 @@ mod tests {
             let found = find_schema_fault(&schema).unwrap_or_default();
             assert!(found.contains(fault), "{schema}: {found}");
         }
+    }
+
+    #[test]
+    fn action_waits_until_it_is_answered_or_expires() {
+        let asked_at = DateTime::UNIX_EPOCH;
+        let rule = |name: &str| -> ActionRule {
+            serde_json::from_value(json!({"name": name, "description": "Lends.", "repeatable": true})).unwrap()
+        };
+        let mut action = Action {
+            seq: 1,
+            asked: NewAction {
+                id: ActionId::from_u128(1),
+                world: "vale".parse().unwrap(),
+                dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+                turn: TurnId::from_u128(1),
+                number: 1,
+                npc: "mira".parse().unwrap(),
+                player: None,
+                name: "lend".to_owned(),
+                arguments: serde_json::Map::new(),
+                requested_at: asked_at,
+                expires_at: asked_at + TimeDelta::seconds(60),
+            },
+            answer: None,
+            stands: true,
+        };
+        let waits = |action: &Action, name: &str, seconds: i64| {
+            let now = asked_at + TimeDelta::seconds(seconds);
+            is_waiting(&rule(name), std::slice::from_ref(action), now)
+        };
+        assert!(waits(&action, "lend", 1));
+        assert!(!waits(&action, "wave", 1), "another action");
+        assert!(!waits(&action, "lend", 61), "no answer came in time");
+        action.answer = Some(ActionAnswer {
+            kind: AnswerKind::Refused,
+            text: String::new(),
+            at: asked_at,
+        });
+        assert!(!waits(&action, "lend", 1));
     }
 
     #[test]

@@ -293,17 +293,56 @@ fn unanswered_action_expires_and_a_refusal_has_a_reason() {
 }
 
 #[test]
+fn waiting_action_is_told_and_not_offered_also_in_a_new_session() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        author_actions(&backend, 600).await;
+        let asked = json!([{"name": "open_gate", "arguments": {"gate": "north"}}]);
+        let first = backend.open_session("mira", "p1").await;
+        ask_for(&mock, &backend, &first, &asked).await;
+        let next = backend.open_session("mira", "p1").await;
+        for session in [&first, &next] {
+            ask_for(&mock, &backend, session, &asked).await;
+            let prompt = last_prompt(&mock);
+            assert!(prompt.contains("still waits for its answer"), "{prompt}");
+            assert!(!prompt.contains("- open_gate:"), "{prompt}");
+        }
+        let waiting = backend.get(&format!("{ACTIONS}?status=requested")).await;
+        assert_eq!(waiting["items"].as_array().unwrap().len(), 1, "{waiting}");
+        let of_another = backend.open_session("mira", "p2").await;
+        say(&backend, &of_another, "Hello.").await;
+        let prompt = last_prompt(&mock);
+        assert!(
+            prompt.contains("- open_gate:") && !prompt.contains("still waits"),
+            "{prompt}"
+        );
+        let (status, _) = answer(&backend, &waiting["items"][0]["id"], "refused", &json!({})).await;
+        assert_eq!(status, StatusCode::OK);
+        say(&backend, &next, "And?").await;
+        let prompt = last_prompt(&mock);
+        assert!(
+            prompt.contains("- open_gate:") && !prompt.contains("still waits"),
+            "{prompt}"
+        );
+    });
+}
+
+#[test]
 fn listener_that_returns_learns_what_was_undone_and_what_is_open() {
     run(async {
         let (mock, server) = with_mock();
         let backend = server.backend();
         author_actions(&backend, 600).await;
+        let begun = json!({"events": [{"type": "attribute", "attribute": "siege", "value": true}]});
+        backend.post("/v1/worlds/vale/events", &begun).await;
         let session = backend.open_session("mira", "p1").await;
         let mut socket = watch(&server, &[]).await;
-        let asked = json!([{"name": "open_gate", "arguments": {"gate": "north"}}]);
+        let gate = json!([{"name": "open_gate", "arguments": {"gate": "north"}}]);
+        let asked = json!(["ring_bell"]);
         let mut ids = Vec::new();
-        for _ in 0..2 {
-            ask_for(&mock, &backend, &session, &asked).await;
+        for asked in [&gate, &asked] {
+            ask_for(&mock, &backend, &session, asked).await;
             ids.push(socket.until("action.requested").await["action"]["id"].clone());
         }
         let saved = backend.post("/v1/worlds/vale/saves", &json!({})).await;

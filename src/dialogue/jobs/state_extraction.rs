@@ -16,8 +16,10 @@ use colloquy_memory::{
     attributes::{AttributeAuthor, AttributeRule, AttributeType},
     authored::Language,
     state_block::{StateBlock, StateRules},
+    turn::TurnStatus,
 };
 use colloquy_ports::{
+    buffer::mark_if_interrupted,
     ledger::jobs::Job,
     llm::{JsonSchema, Task},
 };
@@ -36,7 +38,7 @@ pub(super) async fn extract_state(
         npc_name => npc.name.as_str(),
         others,
         bounds => state_bounds(&said.world, npc.language),
-        reply => escape_untrusted(&turn.reply_text),
+        reply => reply_value(&turn.reply_text, turn.status),
     };
     let prompt = services.prompts.render(npc.language, Template::State, values)?;
     let rules = state_rules_of(&said.world.settings);
@@ -99,6 +101,11 @@ pub(super) async fn extract_state(
         unlocked,
         ..JobReport::default()
     })
+}
+
+/// Returns the reply for the prompt. As in summaries, a dash at its end tells that it was cut off.
+fn reply_value(reply: &str, status: TurnStatus) -> String {
+    escape_untrusted(&mark_if_interrupted(reply.to_owned(), status))
 }
 
 /// Removes the keys that are null, also in the entries of lists and in their attributes.
@@ -180,7 +187,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+    use crate::prompt::Templates;
     use colloquy_memory::state_block;
+
     /// Checks the rules of a strict endpoint for every object in a schema.
     fn assert_strict(schema: &Value) {
         let object = schema["type"] == "object" || schema["type"][0] == "object";
@@ -207,6 +216,23 @@ mod tests {
         }
         if !schema["items"].is_null() {
             assert_strict(&schema["items"]);
+        }
+    }
+
+    #[test]
+    fn cut_reply_ends_in_a_dash_that_both_prompts_explain() {
+        assert_eq!(reply_value("Take the", TurnStatus::Interrupted), "Take the\u{2014}");
+        assert_eq!(reply_value("Take it.", TurnStatus::Completed), "Take it.");
+        let templates = Templates::load(None).unwrap();
+        for language in [Language::En, Language::Ko] {
+            let none = Vec::<String>::new;
+            let bounds = context! {
+                kinds => ["friend"], moods => ["calm"], statuses => ["alive"], relationship => 10,
+                attributes => none(), items => none(), places => none(),
+            };
+            let values = context! { npc_name => "Mira", others => none(), bounds, reply => "Take it." };
+            let prompt = templates.render(language, Template::State, values).unwrap();
+            assert!(prompt.contains("(\u{2014})"), "{prompt}");
         }
     }
 

@@ -257,8 +257,9 @@ fn is_waiting(rule: &ActionRule, asked: &[Action], now: DateTime<Utc>) -> bool {
     waiting.any(|action| action.asked.name == rule.name)
 }
 
-/// Returns the actions of the NPC that wait for an answer, also those of other sessions with the player, and its settled
-/// actions that no prompt of the dialogue has told. A line that points back also gets those that the last turn told.
+/// Returns the actions of the NPC that wait for an answer, also those of other sessions with the player, and its
+/// settled actions that no prompt of the dialogue has told. A line that points back also gets those that the last turn
+/// told.
 pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> StoreResult<Vec<Action>> {
     let mut rules = input.world.settings.action_rules().iter();
     if !services.settings.prompt.ask_for_state || !rules.any(|rule| rule.is_for(&input.npc)) {

@@ -127,8 +127,8 @@ impl CarriedMaterial {
 }
 
 /// Leaves out insights of other dialogues that may tell what the NPC must not say in this dialogue: a lock of theirs is
-/// not among those that the dialogue had disclosed by its turn `last`. Without the trace of the turn, none is known to be
-/// disclosed.
+/// not among those that the dialogue had disclosed by its turn `last`. Without the trace of the turn, none is known to
+/// be disclosed.
 async fn retain_disclosed(
     services: &Services,
     scope: &TenantScope,

@@ -170,9 +170,9 @@ fn is_foreign_word_on_promise(new: &Statement, old: &Statement) -> bool {
     new.is_open_promise() && old.is_open_promise() && new.speaker != old.speaker
 }
 
-/// True if a speaker takes back what the same speaker said of the subject: the same verb and thing, affirmed and denied.
-/// A former state and its end in the present ("used to like", "does not like") are both true. So tenses may differ
-/// only if a statement tells an event, and neither tells of the future.
+/// True if a speaker takes back what the same speaker said of the subject: the same verb and thing, affirmed and
+/// denied. A former state and its end in the present ("used to like", "does not like") are both true. So tenses may
+/// differ only if a statement tells an event, and neither tells of the future.
 fn takes_back(new: &Statement, old: &Statement) -> bool {
     let tells_event = new.kind == FactKind::Event || old.kind == FactKind::Event;
     let is_future = new.tense == Tense::Future || old.tense == Tense::Future;

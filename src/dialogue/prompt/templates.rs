@@ -340,7 +340,7 @@ impl Templates {
                 memories => each(context! { about => "x", from => "x", day => "x", text => "x" }),
                 memory => list(), size => 1, cast => each(context! { name => "x", description => "x" }),
                 state => each(context! { name => "x", location => "x", hp => 1, status => "x", since => 1, items => list() }),
-                learned => each(context! { turn => 1, by => "x", text => "x" }), entries => each(context! { name => "x", text => "x" }),
+                learned => each(context! { turn => 1, by => "x", text => "x" }), entries => each(context! { name => "x", text => "x", dead => list() }),
                 findings => each(context! { id => "F1", kind => "event", decision => "open", decided => false, earlier => true, text => "x", reason => "x" }),
                 results => each(context! { what => "edit", number => 1, fault => (), by => 1 }),
                 characters => each(context! {

@@ -2,7 +2,9 @@
 # The stories of tests/plays: recorded conversations with a capable model, played against the real server.
 #
 #   scripts/plays.sh                  plays all stories, and lists the requests whose recorded answers are stale
-#   scripts/plays.sh accept [STORY]   records the old answers for changed requests; read the new prompts first
+#   scripts/plays.sh accept [STORY] [FOLDER]
+#                                     records the old answers for changed requests; read the new prompts first. Requests
+#                                     without an old answer are asked in FOLDER, as `ask` does.
 #   scripts/plays.sh ask FOLDER STORY
 #                                     writes each request without an answer to FOLDER (`*.prompt.txt`, the old answer
 #                                     as `*.old.txt`), and waits for `*.answer.txt`. A person or a model writes these.
@@ -17,7 +19,12 @@ filter="plays::"
 case "${1:-}" in
 "") ;;
 accept)
-  export COLLOQUY_PLAYS=accept
+  COLLOQUY_PLAYS="accept"
+  if [ -n "${3:-}" ]; then
+    mkdir -p "$3"
+    COLLOQUY_PLAYS="accept:$(cd "$3" && pwd)"
+  fi
+  export COLLOQUY_PLAYS
   filter="plays::${2:-}"
   ;;
 ask)
@@ -27,7 +34,7 @@ ask)
   filter="plays::${3:?which story?}"
   ;;
 *)
-  sed -n '2,12p' "$0" >&2
+  sed -n '2,15p' "$0" >&2
   exit 2
   ;;
 esac

@@ -13,7 +13,7 @@ use super::{
 use chrono::{DateTime, TimeDelta, Utc};
 use colloquy_core::{ids::ActionId, scope::TenantScope};
 use colloquy_memory::{
-    actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions},
+    actions::{ActionRule, MAX_SCHEMA_BYTES, RequestedAction, eligible_actions, no_arguments},
     authored::Language,
     fact::Cause,
     game_clock::GameClock,
@@ -249,12 +249,14 @@ impl TurnActions {
     }
 }
 
-/// True if the NPC has asked for an action and has no answer yet. A prompt says so, and does not offer the action.
+/// True if the NPC has asked for an action and has no answer yet. A prompt says so, and does not offer the action. An
+/// action with arguments is still offered: the next request may have others.
 fn is_waiting(rule: &ActionRule, asked: &[Action], now: DateTime<Utc>) -> bool {
+    let has_arguments = || rule.arguments != no_arguments();
     let mut waiting = asked
         .iter()
         .filter(|action| action.status(now) == ActionStatus::Requested);
-    waiting.any(|action| action.asked.name == rule.name)
+    waiting.any(|action| action.asked.name == rule.name) && !has_arguments()
 }
 
 /// Returns the actions of the NPC that wait for an answer, also those of other sessions with the player, and its

@@ -9,6 +9,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    agreement,
     authored::{Npc, World},
     condition::ConditionContext,
     fact::{Fact, Viewpoint},
@@ -34,11 +35,18 @@ pub(super) fn silent_terms<'n>(names: impl IntoIterator<Item = &'n str>) -> BTre
 pub(super) fn words_of(texts: &[&str], silent: &BTreeSet<u32>) -> PrivateTerms {
     let mut words = PrivateTerms::default();
     for text in texts {
-        let is_plain = |word: &&str| word.chars().any(char::is_alphabetic) && !word.contains(char::is_numeric);
-        let kept: Vec<&str> = text.split_whitespace().filter(is_plain).collect();
+        let has_letter = |word: &&str| word.chars().any(char::is_alphabetic) && !is_date_word(word);
+        let kept: Vec<&str> = text.split_whitespace().filter(has_letter).collect();
         words.add_text_except(&kept.join(" "), silent);
     }
     words
+}
+
+/// True for a word such as "2026-11-25", "4월" or "16일에".
+fn is_date_word(word: &str) -> bool {
+    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_korean = unit.len() < word.len() && unit.starts_with(['년', '월', '일', '시', '분']);
+    is_korean || agreement::days_in(word).next().is_some()
 }
 
 /// The locks of texts that only one player hears. Lore with conditions locks those that share a word with an entry: the
@@ -103,8 +111,11 @@ impl LocksByWords {
             split.certain.0.remove(&lock);
             let text = &found.text;
             let names = text.aliases.iter().chain(&text.keywords).chain([&text.name]);
-            let parts: Vec<&str> = names.chain([&text.content]).map(String::as_str).collect();
-            let words = words_of(&parts, silent);
+            let mut words = PrivateTerms::default();
+            for part in names.chain([&text.content]) {
+                let kept: Vec<&str> = part.split_whitespace().filter(|word| !is_date_word(word)).collect();
+                words.add_text_except(&kept.join(" "), silent);
+            }
             let locks: DisclosureLocks = [lock].into_iter().collect();
             split.lore.push(LockedEntry {
                 is_korean: has_hangul(&text.content),
@@ -237,6 +248,21 @@ async fn unlocked_scenarios<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn date_words_are_days_and_units_of_time_and_no_codes() {
+        for (word, is_date) in [
+            ("2026-11-25", true),
+            ("2026-11-25까지", true),
+            ("4월", true),
+            ("16일에", true),
+            ("4711", false),
+            ("zqn10zq", false),
+            ("일요일", false),
+        ] {
+            assert_eq!(is_date_word(word), is_date, "{word}");
+        }
+    }
 
     #[test]
     fn entry_locks_texts_with_its_words_or_with_its_whole_name() {

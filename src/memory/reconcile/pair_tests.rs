@@ -57,24 +57,6 @@ const USELESS: &[(Told, Told)] = &{
         // Promises of different deeds.
         (
             (
-                "Ottilie Brandt",
-                "Ottilie Brandt",
-                "promise to tell",
-                "that the player must have no quinine",
-                Goal,
-                "Ottilie Brandt promises to tell young Dr. Hempel that the player must have none.",
-            ),
-            (
-                "Ottilie Brandt",
-                "Ottilie Brandt",
-                "promise",
-                "what the player told of her father stays between them",
-                Goal,
-                "Ottilie Brandt promises that what the player told of her father stays between them.",
-            ),
-        ),
-        (
-            (
                 P,
                 P,
                 "promise to bring",
@@ -89,24 +71,6 @@ const USELESS: &[(Told, Told)] = &{
                 "to tell nobody of Ottilie Brandt's letter",
                 Goal,
                 "The player promises to tell nobody of the letter until Ottilie Brandt says so.",
-            ),
-        ),
-        (
-            (
-                P,
-                "Emmerich Vogt",
-                "be told to count",
-                "fuses",
-                Goal,
-                "Emmerich Vogt tells the player to count fuses.",
-            ),
-            (
-                P,
-                "Emmerich Vogt",
-                "be told to bring",
-                "the thin wire",
-                Goal,
-                "Emmerich Vogt tells the player to bring the thin wire for the cage door.",
             ),
         ),
         (

@@ -91,8 +91,13 @@ impl PromisedDeed {
         let least = if have_things { 3 } else { 2 };
         let is_name = |word: &&String| self.names.contains(*word) || other.names.contains(*word);
         let (names, others): (Vec<_>, Vec<_>) = self.words.intersection(&other.words).partition(is_name);
-        !self.object.is_disjoint(&other.words)
-            || !other.object.is_disjoint(&self.words)
+        // Half of a thing's words may be chance: "member number", "face Number Two".
+        let is_in = |object: &BTreeSet<String>, words: &BTreeSet<String>| {
+            let common = object.intersection(words).count();
+            2 * common > object.len() || common > 0 && 2 * common == object.len() && others.len() > 1
+        };
+        is_in(&self.object, &other.words)
+            || is_in(&other.object, &self.words)
             || others.len() + usize::from(!names.is_empty()) >= least
     }
 }
@@ -116,6 +121,32 @@ mod tests {
             tense: Tense::Future,
             pinned: false,
         })
+    }
+
+    #[test]
+    fn party_of_two_deeds_is_no_common_deed() {
+        for (one, other) in [
+            (
+                ("fuses", "Emmerich Vogt tells the player to count fuses."),
+                (
+                    "the thin wire",
+                    "Emmerich Vogt tells the player to bring the thin wire.",
+                ),
+            ),
+            (
+                (
+                    "that the player must have no quinine",
+                    "Ottilie Brandt tells Hempel of the quinine.",
+                ),
+                (
+                    "what the player told",
+                    "What the player told of her father stays with Ottilie Brandt.",
+                ),
+            ),
+        ] {
+            let (one, other) = (deed(one.0, one.1).unwrap(), deed(other.0, other.1).unwrap());
+            assert!(!one.is_like(&other), "{one:?} {other:?}");
+        }
     }
 
     #[test]

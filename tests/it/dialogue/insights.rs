@@ -842,7 +842,7 @@ fn short_sessions_and_open_findings_are_carried_into_the_next_session() {
         assert_eq!(stage.run_due_passes().await, 1);
         let prompt = last_pass_prompt(&stage);
         for part in [
-            "<finding id=\"F1\" kind=\"foreshadowing\" decision=\"open\" from=\"an earlier talk\">The player owes Mira the ledger. (A promise.)",
+            "<finding id=\"F1\" kind=\"foreshadowing\" decision=\"open\" earlier=\"yes\">The player owes Mira the ledger. (A promise.)",
             "<earlier_notes>\nThe player borrowed the ledger.\n</earlier_notes>",
             "The ledger is at home.</earlier_line>",
         ] {

@@ -59,14 +59,15 @@ fn stories_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plays")
 }
 
-/// Reads `COLLOQUY_PLAYS`: `accept`, or `ask:<folder>`.
+/// Reads `COLLOQUY_PLAYS`: `accept`, `accept:<folder>` or `ask:<folder>`.
 fn chosen_mode() -> OnStale {
     match std::env::var("COLLOQUY_PLAYS").ok().as_deref() {
         None | Some("") => OnStale::Report,
-        Some("accept") => OnStale::Accept,
-        Some(mode) => match mode.strip_prefix("ask:") {
-            Some(folder) => OnStale::Ask(folder.into()),
-            None => panic!("COLLOQUY_PLAYS is `accept` or `ask:<folder>`, not `{mode}`"),
+        Some("accept") => OnStale::Accept(None),
+        Some(mode) => match mode.split_once(':') {
+            Some(("ask", folder)) => OnStale::Ask(folder.into()),
+            Some(("accept", folder)) => OnStale::Accept(Some(folder.into())),
+            _ => panic!("COLLOQUY_PLAYS is `accept`, `accept:<folder>` or `ask:<folder>`, not `{mode}`"),
         },
     }
 }
@@ -213,7 +214,7 @@ fn play_story(name: &str) {
                 play.faults.push(format!("{}: the story cannot go on", step.label()));
                 break;
             }
-            if matches!(mode, OnStale::Ask(_)) {
+            if matches!(mode, OnStale::Ask(_) | OnStale::Accept(Some(_))) {
                 play.model.write_progress();
             }
         }
@@ -244,7 +245,7 @@ macro_rules! stories {
     };
 }
 
-stories!(orchard);
+stories!(orchard, pellmouth, haesol, quarry, naru);
 
 #[test]
 fn each_folder_is_a_story() {

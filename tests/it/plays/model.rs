@@ -1,6 +1,7 @@
 //! An OpenAI-compatible server that answers from a cassette: chat completions and embeddings.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fs,
     net::SocketAddr,
@@ -34,8 +35,9 @@ const HAND_PATIENCE: Duration = Duration::from_hours(1);
 pub enum OnStale {
     /// The old answer of the same step and task is used, and the request is reported.
     Report,
-    /// The old answer of the same step and task is used and recorded for the new request.
-    Accept,
+    /// The old answer of the same step and task is used and recorded for the new request. Without an old answer, the request
+    /// is written into the folder, if there is one.
+    Accept(Option<PathBuf>),
     /// The request is written into this folder, and the answer comes from there.
     Ask(PathBuf),
 }
@@ -219,12 +221,17 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
             });
             return Some(answer.text);
         }
-        let old_answer = state
-            .unused_answers
-            .get_mut(&key)
-            .filter(|unused| !unused.is_empty())
-            .map(|unused| unused.remove(0).text);
-        let OnStale::Ask(folder) = &state.on_stale else {
+        let old_answer = state.unused_answers.get_mut(&key).and_then(|unused| {
+            let of_most_keys = |at: &usize| (count_asked_keys(prompt, &unused[*at].text), Reverse(*at));
+            let best = (0..unused.len()).max_by_key(of_most_keys)?;
+            Some(unused.remove(best).text)
+        });
+        let folder = match &state.on_stale {
+            OnStale::Ask(folder) => Some(folder.clone()),
+            OnStale::Accept(folder) if old_answer.is_none() => folder.clone(),
+            OnStale::Accept(_) | OnStale::Report => None,
+        };
+        let Some(folder) = folder else {
             let request = StaleRequest {
                 step: key.0.clone(),
                 task: key.1.clone(),
@@ -241,7 +248,6 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
             }
             return old_answer;
         };
-        let folder = folder.clone();
         state.requests_by_hand += 1;
         (
             folder,
@@ -258,6 +264,15 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
         text: text.clone(),
     });
     Some(text)
+}
+
+/// Returns how many keys of a JSON answer the prompt speaks of, less those that it does not. A step may have two requests of
+/// one task, for facts and for the state.
+fn count_asked_keys(prompt: &str, answer: &str) -> i32 {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let keys = answer.as_object().into_iter().flat_map(|fields| fields.keys());
+    keys.map(|key| if prompt.contains(&format!("\"{key}\"")) { 1 } else { -1 })
+        .sum()
 }
 
 /// Writes the prompt to `<name>.prompt.txt`, an old answer to `<name>.old.txt`, and waits for `<name>.answer.txt`.

@@ -7,6 +7,8 @@ use colloquy_memory::fact::{EffectiveInvalidation, InvalidReason};
 fn promise(id: u128, subject: &str, speaker: &str, content: &str) -> Fact {
     let mut promise = fact(id, FactKind::Goal, content, false);
     (promise.statement.subject, promise.statement.speaker) = (subject.to_owned(), speaker.to_owned());
+    // The promises are of different deeds.
+    promise.statement.object = String::new();
     promise
 }
 

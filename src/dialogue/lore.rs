@@ -282,7 +282,7 @@ mod tests {
         };
         let lore = LoadedLore::new(stored, "none").unwrap();
         let names = ["Emmerich Vogt", "곽분네"];
-        let dead = names.map(|name| DeadPerson::new(name, names.into_iter()));
+        let dead = names.map(|name| DeadPerson::new(name, &names.into_iter()));
         let found = |text: &str, dead: &[DeadPerson<'_>]| -> Vec<String> {
             let found = entries_of_turn(&lore, [text, ""], dead, |_| true);
             found.into_iter().map(|at| lore.entries[at].id.to_string()).collect()

@@ -208,7 +208,7 @@ struct TimelineReplay<'a, J> {
     flags: Vec<FlaggedFact>,
     undecided_pairs: BTreeSet<(FactId, FactId)>,
     unjudged: Vec<UnjudgedPair>,
-    /// The tokens that the last turn left of the budget for questions.
+    /// The tokens that are left of the budget for questions.
     left: u32,
     /// Ended promises of other memories.
     ends_elsewhere: Vec<DecidedEnd>,

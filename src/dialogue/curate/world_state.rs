@@ -75,7 +75,7 @@ impl DialogueChanges {
             let is_still = present.characters.get(*name).is_some_and(Character::is_dead);
             is_still && cast.iter().all(|(member, _)| member.name != *name)
         });
-        dead.map(|name| DeadPerson::new(name, people.clone())).collect()
+        dead.map(|name| DeadPerson::new(name, &people)).collect()
     }
 
     /// Returns the characters for a prompt. `present` is the state of the world with the changes of all dialogues.

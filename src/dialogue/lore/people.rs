@@ -150,7 +150,7 @@ pub(crate) struct DeadPerson<'s> {
 
 impl<'s> DeadPerson<'s> {
     /// `people` are the names among which short names must be unambiguous.
-    pub(crate) fn new<'n>(name: &'s str, people: impl Iterator<Item = &'n str> + Clone) -> Self {
+    pub(crate) fn new<'n>(name: &'s str, people: &(impl Iterator<Item = &'n str> + Clone)) -> Self {
         let short = telling_short_names(name).filter(|short| !is_of_another(short, name, people.clone()));
         Self {
             name,
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn dead_person_is_named_by_a_short_name_that_nobody_else_has() {
         let named =
-            |name: &str, people: &[&str], text: &str| DeadPerson::new(name, people.iter().copied()).is_named_in(text);
+            |name: &str, people: &[&str], text: &str| DeadPerson::new(name, &people.iter().copied()).is_named_in(text);
         let vogt = "Emmerich Vogt";
         assert!(named(vogt, &[vogt], "Emmerich gave me a crust."));
         assert!(named(vogt, &[vogt], "poor Emmerich Vogt"));

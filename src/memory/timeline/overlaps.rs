@@ -86,8 +86,10 @@ impl<'t> FactLookup<'t> {
 }
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    /// Finds replacements among facts without an end. A judge is asked within the budget that the last turn left.
+    /// Finds replacements among facts without an end. The questions to a judge have a budget of their own, so that the
+    /// answer does not depend on the memory from which the pairs are seen.
     pub(super) fn find_replacements(&mut self) -> Vec<FactReplacement> {
+        self.left = self.room.tokens;
         let mut replaced = std::mem::take(&mut self.replaced);
         let facts = FactLookup::of_timeline(self.timeline);
         for pair in self.prepared.overlap_pairs() {

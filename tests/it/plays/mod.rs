@@ -181,9 +181,10 @@ impl Play {
             }
             _ => panic!("{label}: an expectation has `prompt` or `get`"),
         };
-        if expectation.has.is_empty() && expectation.lacks.is_empty() {
-            panic!("{label}: an expectation has `has` or `lacks`");
-        }
+        assert!(
+            !expectation.has.is_empty() || !expectation.lacks.is_empty(),
+            "{label}: an expectation has `has` or `lacks`"
+        );
         for part in &expectation.has {
             if !text.contains(part.as_str()) {
                 self.faults.push(format!("{label}: no “{part}” in {place}: {text}"));

@@ -164,9 +164,10 @@ pub struct Checkpoint {
     /// scenario is still unlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
-    /// Scenarios that replies of the dialogue told, by the NPC; the last ones, at most 256.
+    /// Scenarios that whole replies of the dialogue told, by the NPC, with the first turn that told them; the last ones, at
+    /// most 256. A cut reply tells nothing, so that the NPC may tell the scenario again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told_scenarios: Vec<(NpcId, ScenarioId)>,
+    pub told_scenarios: Vec<(NpcId, ScenarioId, u32)>,
     /// Commit times of the last turns, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
@@ -213,21 +214,26 @@ impl Checkpoint {
         let most = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - most);
     }
-    /// Records that a reply of `npc` told these scenarios.
+    /// Records that the reply of `npc` in this turn told these scenarios.
     pub fn record_told_scenarios(&mut self, npc: &NpcId, scenarios: impl IntoIterator<Item = ScenarioId>) {
         for scenario in scenarios {
             if !self.has_told(npc, &scenario) {
-                self.told_scenarios.push((npc.clone(), scenario));
+                self.told_scenarios.push((npc.clone(), scenario, self.turn));
             }
         }
         let surplus = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
         self.told_scenarios.drain(..surplus);
     }
+    /// Takes back what the last turn told, because its reply was cut.
+    pub fn forget_told_by_last_turn(&mut self) {
+        let last = self.turn;
+        self.told_scenarios.retain(|(.., turn)| *turn != last);
+    }
     /// True if a reply of `npc` in the dialogue told `scenario`.
     #[must_use]
     pub fn has_told(&self, npc: &NpcId, scenario: &ScenarioId) -> bool {
         let mut told = self.told_scenarios.iter();
-        told.any(|(teller, told)| teller == npc && told == scenario)
+        told.any(|(teller, told, _)| teller == npc && told == scenario)
     }
     /// Records that the prompt of this turn told the outcomes of `actions`.
     pub fn record_told_actions(&mut self, actions: impl IntoIterator<Item = ActionId>) {
@@ -337,9 +343,13 @@ mod tests {
         }
         assert_eq!(
             checkpoint.told_scenarios,
-            [(mira.clone(), well.clone()), (mira.clone(), tower)],
+            [(mira.clone(), well.clone(), 1), (mira.clone(), tower.clone(), 2)],
             "once each, for the whole dialogue"
         );
+        let mut cut = checkpoint.clone();
+        cut.turn = 2;
+        cut.forget_told_by_last_turn();
+        assert!(cut.has_told(&mira, &well) && !cut.has_told(&mira, &tower));
         assert!(checkpoint.has_told(&mira, &well) && !checkpoint.has_told(&ergen, &well));
         assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);
     }

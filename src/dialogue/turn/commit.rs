@@ -474,8 +474,10 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
     checkpoint.locks = Some(prompt_locks::locks_after_turn(input, &spoken.gathered, &spoken.prompt));
     // A cut reply counts with its unheard part, because a resume may continue the reply.
     let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
-    let told = prompt_locks::told_scenarios(input, &spoken.gathered, &spoken.prompt, reply);
-    checkpoint.record_told_scenarios(&input.npc.id, told);
+    if turn.status == TurnStatus::Completed {
+        let told = prompt_locks::told_scenarios(input, &spoken.gathered, &spoken.prompt, reply);
+        checkpoint.record_told_scenarios(&input.npc.id, told);
+    }
     let said = [reply, turn.player_text.as_str()];
     checkpoint.told_locks = Some(prompt_locks::disclosed_locks(
         input,

@@ -46,6 +46,7 @@ pub(super) async fn copy_checkpoint(
     let Some(row) = row else { return Ok(()) };
     let mut checkpoint: Checkpoint = Columns::new(&row).json()?;
     checkpoint.ended = false;
+    checkpoint.forget_told_by_last_turn();
     execute!(connection, INSERT_CHECKPOINT; tenant, replacement.turn.id, rows::to_json(&checkpoint)?).await?;
     Ok(())
 }

@@ -110,7 +110,7 @@ pub(super) async fn read_known_scenarios(
             title: titled.title.clone(),
             at,
             opened,
-            told: checkpoint.has_told(&npc.id, &titled.id),
+            told: known::is_told(checkpoint, &standing, &npc.id, (&titled.id, titled.required_progress)),
         })
         .collect();
     recent.sort_by(|a, b| b.at.cmp(&a.at).then_with(|| a.id.cmp(&b.id)));
@@ -200,7 +200,7 @@ pub(super) async fn find_tellable_past(
         let is_strong = bearing != ScenarioBearing::None && score.total >= settings.min_score;
         // A line may point back at a recent scenario without its name, and a further question about the past goes on with
         // what was just told ("Would you let me read it?").
-        let goes_on = asked && just_now.contains(&scenario.id) && input.checkpoint.has_told(npc, &scenario.id);
+        let goes_on = asked && just_now.contains(&scenario.id) && input.checkpoint.told_at(npc, &scenario.id).is_some();
         let is_pointed_at = points && recent.is_some() || goes_on;
         ScenarioHit {
             scenario: scenario.clone(),
@@ -215,11 +215,13 @@ pub(super) async fn find_tellable_past(
             },
         }
     });
-    Ok(Some(NpcPast {
+    let mut past = NpcPast {
         progress,
         asked,
         hits: hits.take(MAX_TRACED).collect(),
-    }))
+    };
+    past.mark_told(&input.checkpoint, &known.standing);
+    Ok(Some(past))
 }
 
 /// Returns the positions of the scenarios that a text names: by their title, a keyword or a synonym.

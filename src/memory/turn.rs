@@ -164,10 +164,10 @@ pub struct Checkpoint {
     /// scenario is still unlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
-    /// Scenarios that whole replies of the dialogue told, by the NPC, with the first turn that told them; the last ones, at
-    /// most 256. A cut reply tells nothing, so that the NPC may tell the scenario again.
+    /// Scenarios that whole replies of the dialogue told, by the NPC, with the time of the first turn that told them; the
+    /// last ones, at most 256. A cut reply tells nothing, so that the NPC may tell the scenario again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub told_scenarios: Vec<(NpcId, ScenarioId, u32)>,
+    pub told_scenarios: Vec<(NpcId, ScenarioId, DateTime<Utc>)>,
     /// Commit times of the last turns, oldest first, at most [`RECENT_TURNS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commits: Vec<DateTime<Utc>>,
@@ -214,11 +214,16 @@ impl Checkpoint {
         let most = self.commits.len().min(RECENT_TURNS);
         self.commits.drain(..self.commits.len() - most);
     }
-    /// Records that the reply of `npc` in this turn told these scenarios.
-    pub fn record_told_scenarios(&mut self, npc: &NpcId, scenarios: impl IntoIterator<Item = ScenarioId>) {
+    /// Records that the reply of `npc`, committed at `at`, told these scenarios.
+    pub fn record_told_scenarios(
+        &mut self,
+        npc: &NpcId,
+        at: DateTime<Utc>,
+        scenarios: impl IntoIterator<Item = ScenarioId>,
+    ) {
         for scenario in scenarios {
-            if !self.has_told(npc, &scenario) {
-                self.told_scenarios.push((npc.clone(), scenario, self.turn));
+            if self.told_at(npc, &scenario).is_none() {
+                self.told_scenarios.push((npc.clone(), scenario, at.trunc_subsecs(6)));
             }
         }
         let surplus = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
@@ -226,14 +231,15 @@ impl Checkpoint {
     }
     /// Takes back what the last turn told, because its reply was cut.
     pub fn forget_told_by_last_turn(&mut self) {
-        let last = self.turn;
-        self.told_scenarios.retain(|(.., turn)| *turn != last);
+        let last = self.commits.last().copied();
+        self.told_scenarios.retain(|(.., at)| Some(*at) != last);
     }
-    /// True if a reply of `npc` in the dialogue told `scenario`.
+    /// When a reply of `npc` in the dialogue first told `scenario`.
     #[must_use]
-    pub fn has_told(&self, npc: &NpcId, scenario: &ScenarioId) -> bool {
+    pub fn told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
         let mut told = self.told_scenarios.iter();
-        told.any(|(teller, told, _)| teller == npc && told == scenario)
+        told.find(|(teller, told, _)| teller == npc && told == scenario)
+            .map(|told| told.2)
     }
     /// Records that the prompt of this turn told the outcomes of `actions`.
     pub fn record_told_actions(&mut self, actions: impl IntoIterator<Item = ActionId>) {
@@ -315,7 +321,7 @@ mod tests {
                 3 => vec![well.clone(), tower.clone()],
                 _ => vec![],
             };
-            checkpoint.record_told_scenarios(&mira, told.clone());
+            checkpoint.record_told_scenarios(&mira, at(number.into()), told.clone());
             checkpoint.record_commit(number, at(number.into()), &mira, told);
             checkpoint.turn = number;
             let well_at = (2..=7)
@@ -343,14 +349,17 @@ mod tests {
         }
         assert_eq!(
             checkpoint.told_scenarios,
-            [(mira.clone(), well.clone(), 1), (mira.clone(), tower.clone(), 2)],
+            [
+                (mira.clone(), well.clone(), whole(2)),
+                (mira.clone(), tower.clone(), whole(3))
+            ],
             "once each, for the whole dialogue"
         );
         let mut cut = checkpoint.clone();
-        cut.turn = 2;
+        cut.commits = vec![whole(3)];
         cut.forget_told_by_last_turn();
-        assert!(cut.has_told(&mira, &well) && !cut.has_told(&mira, &tower));
-        assert!(checkpoint.has_told(&mira, &well) && !checkpoint.has_told(&ergen, &well));
+        assert!(cut.told_at(&mira, &well).is_some() && cut.told_at(&mira, &tower).is_none());
+        assert!(checkpoint.told_at(&mira, &well).is_some() && checkpoint.told_at(&ergen, &well).is_none());
         assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);
     }
 }

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use colloquy_core::ids::ScenarioId;
+use colloquy_core::ids::{NpcId, ScenarioId};
 use colloquy_memory::{
     progress::{Progress, ProgressState},
     scenario::{Scenario, ScenarioNews, ScenarioScore},
@@ -78,6 +78,17 @@ impl KnownScenarios {
     }
 }
 
+/// True if a reply of the dialogue told the scenario, and the scenario has been open ever since.
+pub(super) fn is_told(
+    checkpoint: &Checkpoint,
+    standing: &ProgressState,
+    npc: &NpcId,
+    (scenario, required): (&ScenarioId, Progress),
+) -> bool {
+    let told_at = checkpoint.told_at(npc, scenario);
+    told_at.is_some_and(|at| standing.enough_since(required).is_none_or(|since| since <= at))
+}
+
 /// A scenario that has just opened to the player.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OpenedScenario {
@@ -120,9 +131,14 @@ pub(crate) struct NpcPast {
 
 impl NpcPast {
     /// Marks what the dialogue has told before its last turns.
-    pub(crate) fn mark_told(&mut self, checkpoint: &Checkpoint) {
+    pub(super) fn mark_told(&mut self, checkpoint: &Checkpoint, standing: &ProgressState) {
         for hit in self.hits.iter_mut().filter(|hit| hit.news.is_none()) {
-            if checkpoint.has_told(&hit.scenario.npc, &hit.scenario.id) {
+            if is_told(
+                checkpoint,
+                standing,
+                &hit.scenario.npc,
+                (&hit.scenario.id, hit.scenario.required_progress),
+            ) {
                 hit.news = Some(ScenarioNews::Told);
             }
         }
@@ -174,7 +190,7 @@ mod tests {
     fn scenario_that_has_just_opened_is_news_although_an_earlier_prompt_showed_it() {
         let mut checkpoint = Checkpoint::default();
         let told = ["well", "mill"].map(|id| id.parse().unwrap());
-        checkpoint.record_told_scenarios(&"mira".parse().unwrap(), told);
+        checkpoint.record_told_scenarios(&"mira".parse().unwrap(), DateTime::UNIX_EPOCH, told);
         let mut past = NpcPast {
             progress: Progress::new(7).unwrap(),
             asked: true,
@@ -184,7 +200,7 @@ mod tests {
                 ScenarioHit::sample("ford", None),
             ],
         };
-        past.mark_told(&checkpoint);
+        past.mark_told(&checkpoint, &ProgressState::default());
         let news: Vec<_> = past.hits.iter().map(|hit| hit.news).collect();
         assert_eq!(news, [Some(ScenarioNews::Opened), Some(ScenarioNews::Told), None]);
     }

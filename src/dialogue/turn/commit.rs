@@ -476,7 +476,7 @@ fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &U
     let reply = spoken.reply.uncut.as_deref().unwrap_or(&turn.reply_text);
     if turn.status == TurnStatus::Completed {
         let told = prompt_locks::told_scenarios(input, &spoken.gathered, &spoken.prompt, reply);
-        checkpoint.record_told_scenarios(&input.npc.id, told);
+        checkpoint.record_told_scenarios(&input.npc.id, turn.committed_at, told);
     }
     let said = [reply, turn.player_text.as_str()];
     checkpoint.told_locks = Some(prompt_locks::disclosed_locks(

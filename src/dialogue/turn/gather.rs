@@ -264,9 +264,6 @@ pub(super) async fn gather_timed(
     {
         past.leave_out_found_by_meaning();
     }
-    if let Some(past) = &mut past {
-        past.mark_told(&input.checkpoint);
-    }
     let told = redaction::redact_texts(
         &gone,
         (&input.dialogue, &input.history),

@@ -237,7 +237,7 @@ impl<S: LedgerSubject> Fixture<S> {
                 turn: number,
                 buffer_from: 1,
                 recently_unlocked: vec![("mira".parse().unwrap(), "well".parse().unwrap(), 5)],
-                told_scenarios: vec![("mira".parse().unwrap(), "well".parse().unwrap(), 0)],
+                told_scenarios: vec![("mira".parse().unwrap(), "well".parse().unwrap(), self.now())],
                 ..Checkpoint::default()
             },
             trace: sample_trace(self.now(), &format!("line {number}")),

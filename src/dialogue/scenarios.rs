@@ -206,7 +206,7 @@ pub(super) async fn find_tellable_past(
             scenario: scenario.clone(),
             score,
             recent: recent.is_some(),
-            news: known.news_of(&scenario.id),
+            news: known.news_of(&input.checkpoint, scenario),
             by_meaning: bearing == ScenarioBearing::Meaning && !is_pointed_at,
             fate: if is_strong || is_named || is_pointed_at {
                 CandidateFate::BeyondTopK
@@ -215,13 +215,11 @@ pub(super) async fn find_tellable_past(
             },
         }
     });
-    let mut past = NpcPast {
+    Ok(Some(NpcPast {
         progress,
         asked,
         hits: hits.take(MAX_TRACED).collect(),
-    };
-    past.mark_told(&input.checkpoint, &known.standing);
-    Ok(Some(past))
+    }))
 }
 
 /// Returns the positions of the scenarios that a text names: by their title, a keyword or a synonym.

@@ -164,8 +164,8 @@ pub struct Checkpoint {
     /// scenario is still unlocked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recently_unlocked: Vec<(NpcId, ScenarioId, u32)>,
-    /// Scenarios that whole replies of the dialogue told, by the NPC, with the time of the first turn that told them; the
-    /// last ones, at most 256. A cut reply tells nothing, so that the NPC may tell the scenario again.
+    /// Scenarios that whole replies of the dialogue told, by the NPC, with the times of the last two turns that told them;
+    /// at most 256, the latest last. A cut reply tells nothing, so that the NPC may tell the scenario again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_scenarios: Vec<(NpcId, ScenarioId, DateTime<Utc>)>,
     /// Commit times of the last turns, oldest first, at most [`RECENT_TURNS`].
@@ -222,9 +222,14 @@ impl Checkpoint {
         scenarios: impl IntoIterator<Item = ScenarioId>,
     ) {
         for scenario in scenarios {
-            if self.told_at(npc, &scenario).is_none() {
-                self.told_scenarios.push((npc.clone(), scenario, at.trunc_subsecs(6)));
+            // The time before the latest counts again if the latest reply is cut.
+            let is_told = |(teller, told, _): &(NpcId, ScenarioId, _)| teller == npc && *told == scenario;
+            if self.told_scenarios.iter().filter(|told| is_told(told)).count() > 1
+                && let Some(oldest) = self.told_scenarios.iter().position(is_told)
+            {
+                self.told_scenarios.remove(oldest);
             }
+            self.told_scenarios.push((npc.clone(), scenario, at.trunc_subsecs(6)));
         }
         let surplus = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
         self.told_scenarios.drain(..surplus);
@@ -234,11 +239,12 @@ impl Checkpoint {
         let last = self.commits.last().copied();
         self.told_scenarios.retain(|(.., at)| Some(*at) != last);
     }
-    /// When a reply of `npc` in the dialogue first told `scenario`.
+    /// When a reply of `npc` in the dialogue last told `scenario`.
     #[must_use]
     pub fn told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
-        let mut told = self.told_scenarios.iter();
-        told.find(|(teller, told, _)| teller == npc && told == scenario)
+        let mut latest_first = self.told_scenarios.iter().rev();
+        latest_first
+            .find(|(teller, told, _)| teller == npc && told == scenario)
             .map(|told| told.2)
     }
     /// Records that the prompt of this turn told the outcomes of `actions`.
@@ -351,15 +357,24 @@ mod tests {
             checkpoint.told_scenarios,
             [
                 (mira.clone(), well.clone(), whole(2)),
+                (mira.clone(), well.clone(), whole(3)),
                 (mira.clone(), tower.clone(), whole(3))
             ],
-            "once each, for the whole dialogue"
+            "for the whole dialogue"
         );
         let mut cut = checkpoint.clone();
         cut.commits = vec![whole(3)];
         cut.forget_told_by_last_turn();
-        assert!(cut.told_at(&mira, &well).is_some() && cut.told_at(&mira, &tower).is_none());
-        assert!(checkpoint.told_at(&mira, &well).is_some() && checkpoint.told_at(&ergen, &well).is_none());
+        assert_eq!(
+            [&well, &tower].map(|told| cut.told_at(&mira, told)),
+            [Some(whole(2)), None],
+            "the earlier reply stands"
+        );
+        assert_eq!(checkpoint.told_at(&mira, &well), Some(whole(3)));
+        assert_eq!(checkpoint.told_at(&ergen, &well), None);
+        checkpoint.record_told_scenarios(&mira, at(9), [well.clone()]);
+        let told = checkpoint.told_scenarios.iter().filter(|told| told.1 == well);
+        assert!(told.map(|told| told.2).eq([whole(3), whole(9)]), "the last two");
         assert!(checkpoint.recently_unlocked.is_empty() && checkpoint.commits.len() == RECENT_TURNS);
     }
 }

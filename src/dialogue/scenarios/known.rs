@@ -49,14 +49,16 @@ impl KnownScenarios {
         new.map(|recent| &recent.id)
     }
 
-    /// Returns what is new about a scenario, as far as the last turns show it.
-    pub(super) fn news_of(&self, scenario: &ScenarioId) -> Option<ScenarioNews> {
-        let recent = self.recent.iter().find(|recent| recent.id == *scenario)?;
-        if recent.told {
-            Some(ScenarioNews::Told)
-        } else {
-            recent.opened.then_some(ScenarioNews::Opened)
+    /// Returns what is new about a scenario: a reply of the dialogue told it, or the last turns opened it.
+    pub(super) fn news_of(&self, checkpoint: &Checkpoint, scenario: &Scenario) -> Option<ScenarioNews> {
+        let needed = (&scenario.id, scenario.required_progress);
+        if is_told(checkpoint, &self.standing, &scenario.npc, needed) {
+            return Some(ScenarioNews::Told);
         }
+        let mut opened = self.recent.iter().filter(|recent| recent.opened);
+        opened
+            .any(|recent| recent.id == scenario.id)
+            .then_some(ScenarioNews::Opened)
     }
 
     /// Returns the scenarios that opened in the last turns and were not told since, latest first.
@@ -78,7 +80,8 @@ impl KnownScenarios {
     }
 }
 
-/// True if a reply of the dialogue told the scenario, and the scenario has been open ever since.
+/// True if a reply of the dialogue told the scenario, and the scenario has been open since before that reply. A turn
+/// opens a scenario after its reply.
 pub(super) fn is_told(
     checkpoint: &Checkpoint,
     standing: &ProgressState,
@@ -86,7 +89,7 @@ pub(super) fn is_told(
     (scenario, required): (&ScenarioId, Progress),
 ) -> bool {
     let told_at = checkpoint.told_at(npc, scenario);
-    told_at.is_some_and(|at| standing.enough_since(required).is_none_or(|since| since <= at))
+    told_at.is_some_and(|at| standing.enough_since(required).is_none_or(|since| since < at))
 }
 
 /// A scenario that has just opened to the player.
@@ -130,20 +133,6 @@ pub(crate) struct NpcPast {
 }
 
 impl NpcPast {
-    /// Marks what the dialogue has told before its last turns.
-    pub(super) fn mark_told(&mut self, checkpoint: &Checkpoint, standing: &ProgressState) {
-        for hit in self.hits.iter_mut().filter(|hit| hit.news.is_none()) {
-            if is_told(
-                checkpoint,
-                standing,
-                &hit.scenario.npc,
-                (&hit.scenario.id, hit.scenario.required_progress),
-            ) {
-                hit.news = Some(ScenarioNews::Told);
-            }
-        }
-    }
-
     /// Leaves out what only its meaning brings: the line names something else, which the NPC keeps to itself.
     pub(crate) fn leave_out_found_by_meaning(&mut self) {
         for hit in self.hits.iter_mut().filter(|hit| hit.by_meaning) {
@@ -187,21 +176,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scenario_that_has_just_opened_is_news_although_an_earlier_prompt_showed_it() {
+    fn scenario_is_news_until_it_is_told() {
         let mut checkpoint = Checkpoint::default();
         let told = ["well", "mill"].map(|id| id.parse().unwrap());
         checkpoint.record_told_scenarios(&"mira".parse().unwrap(), DateTime::UNIX_EPOCH, told);
-        let mut past = NpcPast {
-            progress: Progress::new(7).unwrap(),
-            asked: true,
-            hits: vec![
-                ScenarioHit::sample("well", Some(ScenarioNews::Opened)),
-                ScenarioHit::sample("mill", None),
-                ScenarioHit::sample("ford", None),
-            ],
+        let recent = |id: &str, opened: bool, told: bool| RecentScenario {
+            id: id.parse().unwrap(),
+            title: String::new(),
+            at: DateTime::UNIX_EPOCH,
+            opened,
+            told,
         };
-        past.mark_told(&checkpoint, &ProgressState::default());
-        let news: Vec<_> = past.hits.iter().map(|hit| hit.news).collect();
-        assert_eq!(news, [Some(ScenarioNews::Opened), Some(ScenarioNews::Told), None]);
+        let known = KnownScenarios {
+            recent: vec![
+                recent("well", true, true),
+                recent("tower", true, false),
+                recent("ford", false, false),
+            ],
+            ..KnownScenarios::default()
+        };
+        let news = ["well", "mill", "tower", "ford", "barn"]
+            .map(|id| known.news_of(&checkpoint, &ScenarioHit::sample(id, None).scenario));
+        let (told, opened) = (Some(ScenarioNews::Told), Some(ScenarioNews::Opened));
+        assert_eq!(news, [told, told, opened, None, None]);
     }
 }

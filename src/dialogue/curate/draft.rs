@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{MAX_EDITS, insights::NewInsight, material::PassMaterial};
 use crate::{Services, prompt::escape_untrusted};
-use colloquy_core::ids::{DialogueId, TurnId, WorldId};
+use colloquy_core::ids::{DialogueId, WorldId};
 use colloquy_memory::{
     curation::{
         Decision, EditRefusal, Finding, FindingKind, MAX_FINDING_CHARS, MAX_FINDINGS_PER_PASS, MAX_REASON_CHARS,
@@ -259,29 +259,27 @@ impl PassDraft {
         if !about.trim().is_empty() {
             let at = index_of_id(&about, 'I').filter(|at| *at < self.shown_insights.len());
             let shown = &self.shown_insights[at.ok_or("unknown_id")?];
-            let (entity, rests_on) = (shown.insight.entity.clone(), shown.bases_of_replacement());
-            return self.add_insight(entity, text, &turns, rests_on);
+            let replaced = shown.clone();
+            return self.add_insight(replaced.insight.entity.clone(), text, &turns, Some(replaced));
         }
         if entity.trim().is_empty() {
             return Err("no_entity");
         }
         let entity = self.participants.bind_entity(&entity).ok_or("no_player")?;
         if !text.is_empty() {
-            return self.add_insight(entity, text, &turns, Vec::new());
+            return self.add_insight(entity, text, &turns, None);
         }
         let key = subject_key(&entity);
         let shown = self
             .shown_insights
             .iter()
             .filter(|shown| shown.insight.entity_key() == key);
-        let untrue: Vec<(String, Vec<TurnId>)> = shown
-            .map(|shown| (shown.insight.entity.clone(), shown.bases_of_replacement()))
-            .collect();
+        let untrue: Vec<EarlierInsight> = shown.cloned().collect();
         if untrue.is_empty() {
             return Err("empty");
         }
-        for (entity, rests_on) in untrue {
-            self.add_insight(entity, String::new(), &turns, rests_on)?;
+        for replaced in untrue {
+            self.add_insight(replaced.insight.entity.clone(), String::new(), &turns, Some(replaced))?;
         }
         Ok(())
     }
@@ -291,7 +289,7 @@ impl PassDraft {
         entity: String,
         text: String,
         turns: &[u32],
-        rests_on: Vec<TurnId>,
+        replaced: Option<EarlierInsight>,
     ) -> Result<(), &'static str> {
         let read = self.first_turn..=self.last_turn;
         let mut named: Vec<u32> = turns.iter().copied().filter(|turn| read.contains(turn)).collect();
@@ -302,7 +300,11 @@ impl PassDraft {
             turns: if named.is_empty() { read.collect() } else { named },
             entity,
             text,
-            rests_on,
+            rests_on: replaced
+                .as_ref()
+                .map(EarlierInsight::bases_of_replacement)
+                .unwrap_or_default(),
+            inherited_locks: replaced.map(|replaced| replaced.insight.locks).unwrap_or_default(),
         };
         let key = subject_key(&new.entity);
         let is_same = |known: &NewInsight| {

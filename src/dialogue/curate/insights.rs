@@ -21,13 +21,15 @@ pub(super) struct NewInsight {
     /// As [`Insight::turns`] and [`Insight::rests_on`].
     pub turns: Vec<u32>,
     pub rests_on: Vec<TurnId>,
+    /// The locks of the insight in whose place this one stands: the same may be told in other words.
+    pub inherited_locks: DisclosureLocks,
 }
 
 /// Returns the insights of a pass for all NPCs of the dialogue, without anything that the player asked to forget. An
 /// NPC gets none about itself.
 ///
 /// An insight has the locks of what the dialogue may have told by its last turn, as private facts do, and those of the
-/// insights of other dialogues that the pass has read. What came up among NPCs has all locks of the conversation, and
+/// insight in whose place it stands. The pass reads no insight of another dialogue with further locks. What came up among NPCs has all locks of the conversation, and
 /// is known only to the players who could listen. Without the trace of the last turn, the locks are unknown, and
 /// nothing is stored.
 pub(super) async fn insights_for_npcs(
@@ -58,11 +60,6 @@ pub(super) async fn insights_for_npcs(
             |lock| matches!(lock, DisclosureLock::Scenario { scenario, .. } if material.past.contains(scenario)),
         );
         locks.certain.extend_with(&read.collect());
-        // So has it read these insights. Their words may come back in other words, so their locks hold for every text.
-        let carried = material.insights.iter().map(|earlier| &earlier.insight);
-        for insight in carried.filter(|insight| insight.dialogue != dialogue.id) {
-            locks.certain.extend_with(&insight.locks);
-        }
         locks
     } else {
         let hearers: DisclosureLocks = dialogue.options.watchers().hearers_lock().into_iter().collect();
@@ -78,6 +75,7 @@ pub(super) async fn insights_for_npcs(
             text,
             turns,
             rests_on,
+            inherited_locks,
         } = new;
         if material.hidden.iter().any(|value| is_named_in(&text, value)) {
             tracing::info!(dialogue = %dialogue.id, "an insight told what the pass had not read");
@@ -91,7 +89,8 @@ pub(super) async fn insights_for_npcs(
         else {
             continue;
         };
-        let locks = locks.locks_of(&[&text, &entity]);
+        let mut locks = locks.locks_of(&[&text, &entity]);
+        locks.extend_with(&inherited_locks);
         let key = subject_key(&entity);
         let others = cast.clone().filter(|(_, name)| subject_key(name) != key);
         insights.extend(others.map(|(npc, _)| Insight {

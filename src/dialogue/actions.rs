@@ -1,6 +1,6 @@
 //! Actions of NPCs: which may be asked for in a turn, the schemas of their arguments, and the backend's answers.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::collections::BTreeSet;
 
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::Value;
@@ -35,8 +35,6 @@ use colloquy_ports::{
 const MAX_PATTERN_BYTES: usize = 1 << 16;
 /// Longest reason of a refusal, in Unicode scalar values.
 const MAX_REASON_CHARS: usize = 200;
-/// The most actions of other sessions that a prompt tells of, as many as of its own.
-const MAX_WAITING_ELSEWHERE: usize = 8;
 /// Keywords that name other schemas, or schemas by other names than an entry of `$defs`; and keywords that validate their
 /// neighbours once more, so that nested ones take exponential time.
 const REFUSED_KEYWORDS: [&str; 9] = [
@@ -268,28 +266,18 @@ pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> Sto
         return Ok(Vec::new());
     }
     let (actions, dialogue) = (&services.ledger.actions, input.dialogue.id);
-    let (mut asked, open) = tokio::try_join!(
-        actions.load_latest_actions(&input.scope, dialogue, &input.npc.id, input.started_at),
-        actions.load_open_actions(&input.scope, &input.world.id, input.started_at),
+    let (npc, player, now) = (&input.npc.id, input.player.as_ref(), input.started_at);
+    let (mut asked, elsewhere) = tokio::try_join!(
+        actions.load_latest_actions(&input.scope, dialogue, npc, now),
+        actions.load_actions_waiting_elsewhere(&input.scope, (&input.world.id, dialogue), npc, player, now),
     )?;
     let points_back = keywords::refers_back(&input.heard_text());
     asked.retain(|action| match input.checkpoint.action_told_in(action.asked.id) {
         None => true,
         Some(turn) => points_back && turn == input.checkpoint.turn,
     });
-    asked.extend(actions_of_other_sessions(open, input));
+    asked.extend(elsewhere);
     Ok(asked)
-}
-
-/// Returns the latest actions among `open` that the NPC asked for in other sessions with the player.
-fn actions_of_other_sessions(mut open: Vec<Action>, input: &TurnInput) -> Vec<Action> {
-    open.retain(|Action { asked, .. }| {
-        asked.dialogue != input.dialogue.id && asked.npc == input.npc.id && asked.player == input.player
-    });
-    // A retaken action has a later place in the order of writes than its turn.
-    open.sort_by_key(|action| Reverse((action.asked.requested_at, action.asked.name.clone())));
-    open.truncate(MAX_WAITING_ELSEWHERE);
-    open
 }
 
 /// Returns a row for each action whose arguments fit its rule; the reasons of the others go to `notes`.

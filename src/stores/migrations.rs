@@ -59,6 +59,7 @@ histories! {
     "0038_ended_promises"
     "0040_done_actions"
     "0046_corrected_words"
+    "0047_waiting_actions"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

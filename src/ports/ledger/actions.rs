@@ -175,6 +175,16 @@ pub trait ActionStore: Send + Sync {
         npc: &NpcId,
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
+    /// Returns the NPC's actions with this player that wait for an answer in other dialogues than `dialogue`, latest first,
+    /// at most 8; `None`: without a player.
+    async fn load_actions_waiting_elsewhere(
+        &self,
+        scope: &TenantScope,
+        (world, dialogue): (&WorldId, DialogueId),
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Action>>;
     /// Returns the names of the NPC's standing actions with this player that were done before `until`; `None`: without
     /// a player.
     async fn list_done_action_names(

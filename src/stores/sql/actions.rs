@@ -100,6 +100,12 @@ const LATEST_ACTIONS: &str = concat!(
     ),
     ") w"
 );
+/// A retaken action has a later `seq` than its turn, so the times decide.
+const ACTIONS_WAITING_ELSEWHERE: &str = select_actions!(
+    "actions a WHERE a.tenant = $1 AND a.world = $2 AND a.npc = $3 AND COALESCE(a.player, '') = $4 AND a.dialogue <> $5
+        AND a.answer IS NULL AND a.lifted_at IS NULL AND a.expires_at >= $6
+     ORDER BY a.at DESC, a.name DESC LIMIT 8"
+);
 /// From the index of done actions.
 const DONE_ACTION_NAMES: &str = "SELECT DISTINCT name FROM actions
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND COALESCE(player, '') = $4 AND answer = 'done' AND lifted_at IS NULL
@@ -237,6 +243,18 @@ impl ActionStore for SqlActionStore {
         found.sort_by_key(|action| Reverse((settled_at(action), action.seq)));
         Ok(found)
     }
+    async fn load_actions_waiting_elsewhere(
+        &self,
+        scope: &TenantScope,
+        (world, dialogue): (&WorldId, DialogueId),
+        npc: &NpcId,
+        player: Option<&PlayerId>,
+        now: DateTime<Utc>,
+    ) -> StoreResult<Vec<Action>> {
+        let player = player.map_or("", PlayerId::as_str);
+        let query = bind!(ACTIONS_WAITING_ELSEWHERE; scope.tenant(), world, npc, player, dialogue, to_micros(now));
+        self.0.fetch_all(scope, query, read_action).await
+    }
     async fn list_done_action_names(
         &self,
         scope: &TenantScope,
@@ -301,6 +319,7 @@ sqlite_plan_tests! {
             assert_searches(OPEN_ACTIONS, &["actions_open"]).await;
             assert_searches(ANSWER_ACTION, &["actions_by_id"]).await;
             assert_searches(LATEST_ACTIONS, &["actions_of_dialogue"]).await;
+            assert_searches(ACTIONS_WAITING_ELSEWHERE, &["actions_waiting"]).await;
         }
     }
 }

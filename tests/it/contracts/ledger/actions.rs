@@ -289,6 +289,35 @@ pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixtur
     assert_eq!(latest(f.now()).await, [(expiring.id, expired)], "turn 3 is unsaid");
 }
 
+pub async fn actions_that_wait_in_other_dialogues_are_found<S: LedgerSubject>(f: &Fixture<S>) {
+    put_default_world(f).await;
+    let (mut one, mut other) = (dialogue_with_turns(f, 1).await, dialogue_with_turns(f, 1).await);
+    let answered = ask(f, &mut one, 2).await;
+    let early = ask(f, &mut one, 3).await;
+    let late = ask(f, &mut one, 4).await;
+    let here = ask(f, &mut other, 2).await;
+    answer(f, &answered, AnswerKind::Done).await;
+    let player = here.player.as_ref();
+    let found = async |scope, player: Option<&PlayerId>, now| {
+        let actions = &f.ledger().actions;
+        let found = actions.load_actions_waiting_elsewhere(scope, (&f.world, here.dialogue), &f.npc, player, now);
+        let found = found.await.unwrap();
+        found.iter().map(|action| action.asked.id).collect::<Vec<ActionId>>()
+    };
+    assert_eq!(
+        found(&f.scope, player, f.now()).await,
+        [late.id, early.id],
+        "latest first"
+    );
+    assert_eq!(found(&f.scope, None, f.now()).await, [], "without the player");
+    assert_eq!(found(&f.other, player, f.now()).await, [], "another tenant");
+    let expired = late.expires_at + chrono::TimeDelta::seconds(1);
+    assert_eq!(found(&f.scope, player, expired).await, []);
+    let third = one.turn(3);
+    one.rewind_to(f, Some(third)).await;
+    assert_eq!(found(&f.scope, player, f.now()).await, [early.id], "turn 4 is unsaid");
+}
+
 pub async fn done_actions_are_named_until_their_turn_is_unsaid<S: LedgerSubject>(f: &Fixture<S>) {
     put_default_world(f).await;
     let mut told = dialogue_with_turns(f, 1).await;

@@ -138,7 +138,7 @@ macro_rules! ledger_contract {
                     state_of_another_tenant_is_not_found;
                 actions: actions_are_committed_with_their_turn_in_order, action_is_answered_once,
                     action_is_unsaid_and_stands_again_with_its_turn, actions_are_listed_by_status_and_dialogue,
-                    latest_actions_of_a_dialogue_are_found, done_actions_are_named_until_their_turn_is_unsaid, actions_of_unsaid_turns_are_pruned,
+                    latest_actions_of_a_dialogue_are_found, actions_that_wait_in_other_dialogues_are_found, done_actions_are_named_until_their_turn_is_unsaid, actions_of_unsaid_turns_are_pruned,
                     actions_of_another_tenant_are_not_found;
                 episodes: episode_is_written_once_with_its_facts, episodes_are_found_by_age_importance_and_vectors,
                     episodes_are_listed_newest_first_in_pages, episode_is_unsaid_and_stands_again_with_its_turn,

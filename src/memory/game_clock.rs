@@ -3,7 +3,7 @@
 //! Changes of the world's state move the clock. Nothing else is stored: the age of a fact or a turn follows from its real
 //! moment and the segments of the clock. A rewind therefore leaves nothing behind.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, Datelike as _, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -216,6 +216,25 @@ impl<'w> GameClock<'w> {
     pub fn game_time_now(self, real: DateTime<Utc>) -> GameMoment<'w> {
         let last = self.segments.last().map_or(real, |last| last.from);
         self.game_time_at(real.max(last))
+    }
+
+    /// The number of the day at a real moment, by the game's clock or, without one, the real one. Later days have higher
+    /// numbers.
+    #[must_use]
+    pub fn day_at(clock: Option<Self>, real: DateTime<Utc>) -> i64 {
+        match clock {
+            Some(clock) => clock.game_time_at(real).time.day(),
+            None => i64::from(real.date_naive().num_days_from_ce()),
+        }
+    }
+
+    /// The number of the present day, as [`Self::day_at`] counts.
+    #[must_use]
+    pub fn today(clock: Option<Self>, real: DateTime<Utc>) -> i64 {
+        match clock {
+            Some(clock) => clock.game_time_now(real).time.day(),
+            None => Self::day_at(None, real),
+        }
     }
 
     /// The present moment of the game in a world with a clock.

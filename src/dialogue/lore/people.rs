@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use chrono::{DateTime, Datelike as _, Utc};
+use chrono::{DateTime, Utc};
 
 use super::{LoadedLore, cache::CharacterIndex};
 use crate::turn::TurnInput;
@@ -121,14 +121,10 @@ pub(super) fn recent_deaths(
     now: DateTime<Utc>,
 ) -> Vec<usize> {
     let clock = GameClock::new(settings, state);
-    let day_of = |at: DateTime<Utc>| match clock {
-        Some(clock) => clock.game_time_at(at).time.day(),
-        None => i64::from(at.date_naive().num_days_from_ce()),
-    };
-    let first_day = day_of(now) - NEWS_DAYS;
+    let first_day = GameClock::day_at(clock, now) - NEWS_DAYS;
     let mut found = Vec::new();
     for (name, died_at) in newest_dead(state) {
-        if died_at.is_none_or(|at| day_of(at) < first_day) {
+        if died_at.is_none_or(|at| GameClock::day_at(clock, at) < first_day) {
             continue;
         }
         for at in lore.characters.entries_about(&name) {

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use chrono::{DateTime, Datelike as _, Utc};
+use chrono::{DateTime, Utc};
 use minijinja::context;
 
 use super::templates::{Template, TemplateError, Templates};
@@ -63,18 +63,11 @@ impl AgeFormatter<'_> {
 
     /// Returns the number of a day. Later days have higher numbers.
     pub(super) fn day_of(self, at: DateTime<Utc>) -> i64 {
-        match self.clock {
-            Some(clock) => clock.game_time_at(at).time.day(),
-            None => i64::from(at.date_naive().num_days_from_ce()),
-        }
+        GameClock::day_at(self.clock, at)
     }
 
     fn days_since(self, at: DateTime<Utc>) -> i64 {
-        let today = match self.clock {
-            Some(clock) => clock.game_time_now(self.now).time.day(),
-            None => self.day_of(self.now),
-        };
-        (today - self.day_of(at)).max(0)
+        (GameClock::today(self.clock, self.now) - self.day_of(at)).max(0)
     }
 
     /// Returns an age such as "3 days ago". A date in the future counts as today.

@@ -373,7 +373,8 @@ fn order_promises<'f>(
     mut open: Vec<(&'f Fact, StateSection)>,
     ended: Vec<(&'f Fact, StateSection)>,
 ) -> Vec<(&'f Fact, StateSection)> {
-    open.sort_by_cached_key(|(fact, _)| is_long_overdue(material, &fact.view.content));
+    let limit = long_overdue_before(material);
+    open.sort_by_cached_key(|(fact, _)| agreement::is_overdue(&fact.view.content, &limit));
     let less_important = open.split_off(open.len().min(LEADING_OPEN_PROMISES));
     let mut ended = ended.into_iter().take(MAX_ENDED_PROMISES);
     open.extend(ended.by_ref().take(LEADING_ENDED_PROMISES));
@@ -382,10 +383,10 @@ fn order_promises<'f>(
     open
 }
 
-/// True if the last day that a promise names passed more than [`MAX_DAYS_OVERDUE`] days ago, by the clock of the world.
-fn is_long_overdue(material: &PromptMaterial<'_>, content: &str) -> bool {
+/// Returns the day [`MAX_DAYS_OVERDUE`] days ago, by the clock of the world, as the texts of promises write it.
+fn long_overdue_before(material: &PromptMaterial<'_>) -> String {
     let ages = material.ages();
-    let limit = match ages.clock {
+    match ages.clock {
         Some(clock) => {
             let now = clock.game_time_now(ages.now);
             let time = now.time.plus_seconds(-MAX_DAYS_OVERDUE * 86_400);
@@ -394,8 +395,7 @@ fn is_long_overdue(material: &PromptMaterial<'_>, content: &str) -> bool {
         None => (ages.now - TimeDelta::days(MAX_DAYS_OVERDUE))
             .format("%Y-%m-%d")
             .to_string(),
-    };
-    agreement::is_overdue(content, &limit)
+    }
 }
 
 /// True if the last day that a promise names has passed, by the clock of the world.

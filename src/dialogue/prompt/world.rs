@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Weak},
 };
 
-use chrono::{DateTime, Datelike as _, Utc};
+use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
@@ -115,25 +115,12 @@ pub(crate) fn world_lines_of_turn(
 /// Returns the number of the world's day at the turn.
 fn day_of_turn(state: &WorldState, input: &TurnInput) -> i64 {
     let clock = GameClock::new(&input.world.settings, state);
-    day_of(clock, input.started_at)
-}
-
-fn day_of(clock: Option<GameClock<'_>>, now: DateTime<Utc>) -> i64 {
-    match clock {
-        Some(clock) => clock.game_time_now(now).time.day(),
-        None => i64::from(now.date_naive().num_days_from_ce()),
-    }
+    GameClock::today(clock, input.started_at)
 }
 
 /// True if a mood that was set at `since` is of the world's present day. A mood of unknown age is.
 fn is_of_today(clock: Option<GameClock<'_>>, since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> bool {
-    since.is_none_or(|since| {
-        let set_on = match clock {
-            Some(clock) => clock.game_time_at(since).time.day(),
-            None => i64::from(since.date_naive().num_days_from_ce()),
-        };
-        set_on >= day_of(clock, now)
-    })
+    since.is_none_or(|since| GameClock::day_at(clock, since) >= GameClock::today(clock, now))
 }
 
 /// Returns the lines about the NPC, the others present, their relationships, the near, the dead, and the ways from

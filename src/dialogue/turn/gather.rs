@@ -235,8 +235,8 @@ pub(super) async fn gather_timed(
         ended_promises,
         ..
     } = std::mem::take(&mut recalled.standing);
-    let gone = PreparedRemovals::new(&taken_out);
-    facts.extend(redaction::retain_unforgotten(&gone, ended_promises));
+    let removals = PreparedRemovals::new(&taken_out);
+    facts.extend(redaction::retain_unforgotten(&removals, ended_promises));
     let standing = locks::filter_open_facts(services, &input.scope, &input.world, &viewpoint, facts).await?;
     if input.is_greeting() {
         recalled.keep_facts_for_greeting();
@@ -254,8 +254,8 @@ pub(super) async fn gather_timed(
         prompt_locks::locks_before_turn(services, input),
         scenarios::find_tellable_past(services, input, (&world, known), &classified, embedding, terms),
         scenarios::find_tells(services, input, &world, progress),
-        episodes::find_candidates(services, input, read_episodes, compared, &gone),
-        insights::find_usable(services, input, read_insights, &gone),
+        episodes::find_candidates(services, input, read_episodes, compared, &removals),
+        insights::find_usable(services, input, read_insights, &removals),
     )?;
     let has_guarded = |lore: &FoundLore| lore.hits.iter().any(|hit| hit.secrecy == Secrecy::Guarded);
     if let Some(past) = past
@@ -265,7 +265,7 @@ pub(super) async fn gather_timed(
         past.leave_out_found_by_meaning();
     }
     let told = redaction::redact_texts(
-        &gone,
+        &removals,
         (&input.dialogue, &input.history),
         &input.summaries,
         meeting?.as_ref(),
@@ -283,7 +283,7 @@ pub(super) async fn gather_timed(
         query: recalled.query.text,
         hits: recalled.hits,
         found_facts: recalled.found,
-        redacted: told.redacting_facts(&gone, &episodes),
+        redacted: told.redacting_facts(&removals, &episodes),
         gate,
         standing,
         world_lines: lines,

@@ -94,6 +94,11 @@ impl FoundLore {
         let hits = hits.collect();
         Ok(Self { lore, hits })
     }
+    /// True if a tell is among the entries for the prompt.
+    pub(crate) fn has_tell(&self) -> bool {
+        let mut hits = self.hits.iter();
+        hits.any(|hit| hit.secrecy == Secrecy::Guarded && hit.trace.fate == LoreFate::Used)
+    }
     pub(crate) fn entry(&self, hit: &LoreHit) -> &LoreEntry {
         &self.lore.entries[hit.at]
     }
@@ -239,6 +244,30 @@ mod tests {
             vector: Vec::new(),
         };
         EmbeddedLore { entry, embedding }
+    }
+
+    #[test]
+    fn tell_counts_only_for_a_prompt_that_shows_it() {
+        let stored = entry("ship", "The drowned ship", &[], &["Captain Voss"]).entry;
+        let score = LoreScore::default();
+        let hit = |secrecy, fate| {
+            let mut hit = LoreHit::new(0, &stored, secrecy, score, LoreSource::Name);
+            hit.trace.fate = fate;
+            hit
+        };
+        let lore = Arc::new(LoadedLore::new(WorldLore::default(), "none").unwrap());
+        for (secrecy, fate, has_tell) in [
+            (Secrecy::Guarded, LoreFate::Used, true),
+            (Secrecy::Guarded, LoreFate::Resting, false),
+            (Secrecy::Guarded, LoreFate::Outranked, false),
+            (Secrecy::Open, LoreFate::Used, false),
+        ] {
+            let found = FoundLore {
+                lore: Arc::clone(&lore),
+                hits: vec![hit(secrecy, fate)],
+            };
+            assert_eq!(found.has_tell(), has_tell, "{secrecy:?} {fate:?}");
+        }
     }
 
     #[test]

@@ -145,6 +145,8 @@ pub enum LoreSource {
     Name,
     /// The line has a keyword of the entry.
     Keyword,
+    /// The line names a character of the entry, or speaks of dying and a character is dead. Shows no tell.
+    Character,
     /// The line points back ("what is that?"), and the last turn had a name of the entry.
     PointedAt,
     /// A line of the last turns had a name or a keyword, and the entry stays.

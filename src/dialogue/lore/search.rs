@@ -446,11 +446,12 @@ fn find_mentions(input: &TurnInput, state: &WorldState, lore: &LoadedLore) -> Ha
             mentions.now = Some(LoreSource::Name);
         }
     });
-    // Whoever names a character, or speaks of dying, asks for what is told of the character or of the dead.
+    // Whoever names a character, or speaks of dying, asks for what is told of the character or of the dead, but touches
+    // none of their secrets.
     for at in entries_about_meant(&lore.characters, state, &people, &line) {
         let mentions = all.entry(at).or_default();
         mentions.by_any.add_turn(input.number);
-        mentions.now.get_or_insert(LoreSource::Keyword);
+        mentions.now.get_or_insert(LoreSource::Character);
     }
     all
 }

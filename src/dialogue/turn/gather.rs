@@ -30,7 +30,6 @@ use colloquy_memory::{
     keywords::TermWeights,
     locks::DisclosureLocks,
     party,
-    secrecy::Secrecy,
     state::WorldState,
     summary::{Meeting, Summary},
     tokens::TokenCounter,
@@ -257,11 +256,8 @@ pub(super) async fn gather_timed(
         episodes::find_candidates(services, input, read_episodes, compared, &removals),
         insights::find_usable(services, input, read_insights, &removals),
     )?;
-    let has_guarded = |lore: &FoundLore| lore.hits.iter().any(|hit| hit.secrecy == Secrecy::Guarded);
-    if let Some(past) = past
-        .as_mut()
-        .filter(|_| !tells.is_empty() || lore.as_ref().is_some_and(has_guarded))
-    {
+    let has_tell = !tells.is_empty() || lore.as_ref().is_some_and(FoundLore::has_tell);
+    if let Some(past) = past.as_mut().filter(|_| has_tell) {
         past.leave_out_found_by_meaning();
     }
     let told = redaction::redact_texts(

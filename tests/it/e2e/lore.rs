@@ -207,6 +207,36 @@ fn conditions_and_tells_keep_lore_back() {
 }
 
 #[test]
+fn tell_needs_more_than_the_name_of_a_character() {
+    run(async {
+        let (_mock, server) = with_mock();
+        let backend = server.backend();
+        for (id, entry) in [
+            (
+                "drowned-ship",
+                json!({"name": "drowned ship", "layer": "A2", "content": "Captain Voss scuttled the Petrel.",
+                    "characters": ["Captain Voss"], "when": [{"item": "silver key"}],
+                    "tell": {"text": "You fall silent when the drowned ship is named."}}),
+            ),
+            (
+                "voss",
+                json!({"name": "harbour watch", "layer": "A2", "content": "Captain Voss leads the watch.",
+                    "characters": ["Captain Voss"]}),
+            ),
+        ] {
+            put(&backend, &format!("{LORE}/{id}"), &entry).await;
+        }
+        let session = backend.open_session("mira", "p1").await;
+        let shown = preview(&backend, &session, "Captain Voss sends her greetings.").await;
+        assert_eq!(fates(&shown), ["voss character used"], "{shown}");
+        assert!(!shown.to_string().contains("You fall silent"), "{shown}");
+        let shown = preview(&backend, &session, "What of Captain Voss and the drowned ship?").await;
+        assert!(fates(&shown).contains(&"drowned-ship name used".to_owned()), "{shown}");
+        assert!(shown.to_string().contains("You fall silent"), "{shown}");
+    });
+}
+
+#[test]
 fn lore_that_a_hearer_does_not_know_is_marked_in_company() {
     run(async {
         let (_mock, server) = with_mock();

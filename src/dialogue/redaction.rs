@@ -1,7 +1,7 @@
 //! Redacts summaries, episodes and insights: removes statements that a player asked to forget, or that a person removed
 //! from memory or corrected. Marks what was corrected since the history of a running session was said.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
@@ -11,7 +11,7 @@ use colloquy_memory::{
     episode::Episode,
     fact::Fact,
     insight::Insight,
-    keywords::informative_terms,
+    keywords::{TermWeights, document_terms, informative_terms},
     summary::{Meeting, MeetingRecap, RemovedText, RemovedWords, Summary, without_removed},
 };
 use colloquy_ports::{
@@ -28,22 +28,24 @@ struct PreparedRemoval<'a> {
     removed: &'a RemovedStatement,
     /// The words of the statement. `None`: the correction still says everything that the statement said.
     statement: Option<RemovedWords>,
-    /// The words of the requests to forget the statement.
+    /// The words of the requests to forget the statement, without those that an earlier removal of the same time has:
+    /// all statements that a turn forgets share its requests.
     requests: Vec<RemovedWords>,
 }
 
 impl<'a> PreparedRemovals<'a> {
     pub(super) fn new(all: &'a [RemovedStatement]) -> Self {
+        let mut prepared_requests: HashSet<(&str, DateTime<Utc>)> = HashSet::new();
         let removals = all.iter().map(|removed| {
             let statement = RemovedWords::of_text(&RemovedText {
                 content: &removed.content,
                 correction: removed.correction.as_deref(),
             });
-            // Stop words alone would be in every sentence.
-            let requests = removed
-                .requests
-                .iter()
-                .filter(|words| !informative_terms(words).is_empty());
+            let requests = removed.requests.iter().filter(|words| {
+                let is_new = prepared_requests.insert((words.as_str(), removed.at));
+                // Stop words alone would be in every sentence.
+                is_new && !informative_terms(words).is_empty()
+            });
             let requests = requests.filter_map(|words| {
                 RemovedWords::of_text(&RemovedText {
                     content: words,
@@ -87,20 +89,24 @@ fn outdated_in_history(
     dialogue: &Dialogue,
     history: &[BufferedTurn],
 ) -> Vec<RemovedStatement> {
-    let is_in_history = |removal: &&PreparedRemoval<'_>| {
-        let removed = removal.removed;
-        let is_told_by = |said: &String| removal.statement.as_ref().is_some_and(|words| words.are_told_by(said));
-        history.iter().any(|turn| {
-            removed.is_original && removed.source == Some((dialogue.id, turn.number))
-                || [&turn.player_text, &turn.reply_text].into_iter().any(is_told_by)
-        })
-    };
-    let of_dialogue = |removal: &&PreparedRemoval<'_>| {
+    let of_dialogue = removals.all.iter().filter(|removal| {
         let removed = removal.removed;
         !removed.is_forgotten && removed.at >= dialogue.created_at
+    });
+    let mut of_dialogue = of_dialogue.peekable();
+    if of_dialogue.peek().is_none() {
+        return Vec::new();
+    }
+    let said = history.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
+    let said: Vec<TermWeights> = said.map(|text| document_terms(text, &[])).collect();
+    let is_in_history = |removal: &&PreparedRemoval<'_>| {
+        let removed = removal.removed;
+        let is_source = |turn: &BufferedTurn| removed.source == Some((dialogue.id, turn.number));
+        let are_told = |words: &RemovedWords| said.iter().any(|told| words.are_told_by(told));
+        removed.is_original && history.iter().any(is_source) || removal.statement.as_ref().is_some_and(are_told)
     };
-    let outdated = removals.all.iter().filter(of_dialogue).filter(is_in_history);
-    outdated
+    of_dialogue
+        .filter(is_in_history)
         .take(MAX_MARKED)
         .map(|removal| removal.removed.clone())
         .collect()
@@ -217,21 +223,39 @@ pub(super) fn redact_texts(
 mod tests {
     use super::*;
 
+    fn forgotten(content: &str, requests: &[&str]) -> RemovedStatement {
+        RemovedStatement {
+            fact: FactId::from_u128(1),
+            content: content.to_owned(),
+            requests: requests.iter().map(|words| (*words).to_owned()).collect(),
+            at: DateTime::UNIX_EPOCH,
+            correction: None,
+            source: None,
+            is_original: true,
+            is_forgotten: true,
+            is_locked: false,
+        }
+    }
+
+    #[test]
+    fn request_of_several_statements_is_prepared_once() {
+        let requests = ["all talk of plums", "the fair in Oakford"];
+        let removed = ["The player likes plums.", "The player was at the fair."];
+        let mut removed = removed.map(|content| forgotten(content, &requests));
+        let prepared = |removed: &[RemovedStatement]| -> Vec<usize> {
+            let removals = PreparedRemovals::new(removed).all;
+            removals.iter().map(|removal| removal.requests.len()).collect()
+        };
+        assert_eq!(prepared(&removed), [2, 0]);
+        // A text that began between the two requests is compared with the later one alone.
+        removed[0].at += chrono::TimeDelta::seconds(1);
+        assert_eq!(prepared(&removed), [2, 2]);
+    }
+
     #[test]
     fn words_of_a_request_are_left_out_beside_those_of_the_fact() {
-        let removed = |requests: &[&str]| {
-            [RemovedStatement {
-                fact: FactId::from_u128(1),
-                content: "The player borrowed money of a usurer in Harrow Fen for a passage and a coat.".to_owned(),
-                requests: requests.iter().map(|words| (*words).to_owned()).collect(),
-                at: DateTime::UNIX_EPOCH,
-                correction: None,
-                source: None,
-                is_original: true,
-                is_forgotten: true,
-                is_locked: false,
-            }]
-        };
+        let content = "The player borrowed money of a usurer in Harrow Fen for a passage and a coat.";
+        let removed = |requests: &[&str]| [forgotten(content, requests)];
         let summary =
             "They spoke of maps. The player owes forty shillings to a moneylender called Corbin and has told nobody.";
         let request = ["a debt of forty shillings to the moneylender Corbin"];

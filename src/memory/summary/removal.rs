@@ -59,20 +59,19 @@ impl RemovedWords {
         (!replaced.0.is_empty() || !is_extended()).then_some(Self { all, replaced })
     }
 
-    /// True if a text tells the statement.
+    /// True if a text with the terms `told` ([`document_terms`]) tells the statement.
     #[must_use]
-    pub fn are_told_by(&self, text: &str) -> bool {
-        self.share_in(text).1
+    pub fn are_told_by(&self, told: &TermWeights) -> bool {
+        self.share_in(told).1
     }
 
     /// How much of the statement a text tells, in \[0, 1\], and whether this is enough to tell the statement.
-    fn share_in(&self, text: &str) -> (f64, bool) {
-        let told = document_terms(text, &[]);
-        let share = query_coverage(&self.all, &told);
+    fn share_in(&self, told: &TermWeights) -> (f64, bool) {
+        let share = query_coverage(&self.all, told);
         if self.replaced.0.is_empty() {
             return (share, share >= MIN_COVERAGE);
         }
-        let replaced = query_coverage(&self.replaced, &told);
+        let replaced = query_coverage(&self.replaced, told);
         let is_told = replaced >= MIN_COVERAGE && share >= MIN_COVERAGE_OF_CORRECTED;
         (replaced, is_told)
     }
@@ -82,19 +81,37 @@ impl RemovedWords {
 /// left.
 #[must_use]
 pub fn without_removed<'w>(text: &str, removed: impl IntoIterator<Item = &'w RemovedWords>) -> Option<String> {
-    let mut sentences: Vec<&str> = text.split_sentence_bounds().collect();
+    let mut removed = removed.into_iter().peekable();
+    // Most texts are compared with nothing.
+    if removed.peek().is_none() {
+        return Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    }
+    // The terms of the text and of its sentences are counted once for all statements.
+    let sentences = text.split_sentence_bounds();
+    let sentences = sentences.map(|sentence| (sentence, document_terms(sentence, &[])));
+    let mut sentences: Vec<(&str, TermWeights)> = sentences.collect();
+    let mut told = document_terms(text, &[]);
     for words in removed {
-        sentences.retain(|sentence| !words.are_told_by(sentence));
+        let before = sentences.len();
+        sentences.retain(|(_, told)| !words.are_told_by(told));
+        if sentences.len() < before {
+            told = document_terms(&concat_sentences(&sentences), &[]);
+        }
         // Two sentences may tell a statement together when neither does alone.
-        while words.are_told_by(&sentences.concat()) {
-            let share = |at: &usize| words.share_in(sentences[*at]).0;
+        while words.are_told_by(&told) {
+            let share = |at: &usize| words.share_in(&sentences[*at].1).0;
             let telling = (0..sentences.len()).max_by(|a, b| share(a).total_cmp(&share(b)));
             let Some(telling) = telling else { break };
             sentences.remove(telling);
+            told = document_terms(&concat_sentences(&sentences), &[]);
         }
     }
-    let left = sentences.concat().trim().to_owned();
+    let left = concat_sentences(&sentences).trim().to_owned();
     (!left.is_empty()).then_some(left)
+}
+
+fn concat_sentences(sentences: &[(&str, TermWeights)]) -> String {
+    sentences.iter().map(|(sentence, _)| *sentence).collect()
 }
 
 /// Returns [`without_removed`] for statements without a correction.
@@ -182,6 +199,19 @@ mod tests {
             assert_eq!(found.as_deref(), left, "{text} / {gone}");
         }
         assert_eq!(without_content("They met. ", &[""; 0]).as_deref(), Some("They met."));
+        assert_eq!(without_content(" ", &[""; 0]), None);
+    }
+
+    #[test]
+    fn dropped_sentence_tells_nothing_together_with_others() {
+        let text = "A silver key shone. A mill stood by a barrel.";
+        let together = "silver key, mill, barrel";
+        let left = |removed: &[&str]| without_content(text, removed);
+        assert_ne!(left(&[together]).as_deref(), Some(text));
+        assert_eq!(
+            left(&["A silver key shone.", together]).as_deref(),
+            Some("A mill stood by a barrel.")
+        );
     }
 
     #[test]

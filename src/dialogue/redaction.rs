@@ -83,7 +83,8 @@ pub(super) fn redact_text(removals: &PreparedRemovals<'_>, text: &str) -> Option
 const MAX_MARKED: usize = 8;
 
 /// Returns the statements of the history that a person has removed or corrected since the dialogue began, latest first.
-/// The history shows turns whole, so the prompt must say what no longer holds.
+/// The history shows turns whole, so the prompt must say what no longer holds. A locked statement is among them only if a
+/// turn of the history taught the fact, because the player may not hear other locked statements.
 fn outdated_in_history(
     removals: &PreparedRemovals<'_>,
     dialogue: &Dialogue,
@@ -103,7 +104,11 @@ fn outdated_in_history(
         let removed = removal.removed;
         let is_source = |turn: &BufferedTurn| removed.source == Some((dialogue.id, turn.number));
         let are_told = |words: &RemovedWords| said.iter().any(|told| words.are_told_by(told));
-        removed.is_original && history.iter().any(is_source) || removal.statement.as_ref().is_some_and(are_told)
+        let is_taught = history.iter().any(is_source);
+        if removed.is_locked && !is_taught {
+            return false;
+        }
+        removed.is_original && is_taught || removal.statement.as_ref().is_some_and(are_told)
     };
     of_dialogue
         .filter(is_in_history)
@@ -220,8 +225,11 @@ pub(super) fn redact_texts(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use colloquy_core::ids::{DialogueId, DialogueKind, TurnId};
+    use colloquy_ports::ledger::dialogues::{DialogueOptions, DialogueStatus};
 
     fn forgotten(content: &str, requests: &[&str]) -> RemovedStatement {
         RemovedStatement {
@@ -250,6 +258,52 @@ mod tests {
         // A text that began between the two requests is compared with the later one alone.
         removed[0].at += chrono::TimeDelta::seconds(1);
         assert_eq!(prepared(&removed), [2, 2]);
+    }
+
+    #[test]
+    fn locked_statement_is_outdated_only_where_it_was_taught() {
+        let session = |number: u128| DialogueId::new(DialogueKind::Session, ulid::Ulid(number));
+        let dialogue = Dialogue {
+            id: session(1),
+            world: "vale".parse().unwrap(),
+            npcs: vec!["mira".parse().unwrap()],
+            player: Some("p2".parse().unwrap()),
+            witnesses: Vec::new(),
+            resume_token_hash: Vec::new(),
+            status: DialogueStatus::Open,
+            options: DialogueOptions::default(),
+            cause: None,
+            created_at: DateTime::UNIX_EPOCH,
+            updated_at: DateTime::UNIX_EPOCH,
+            head_turn: 1,
+        };
+        let turn = BufferedTurn {
+            id: TurnId::from_u128(1),
+            number: 1,
+            player_text: "Who stole the ledger? Was it Ida?".to_owned(),
+            npc: "mira".parse().unwrap(),
+            reply_text: "Ask the guard.".to_owned(),
+            committed_at: None,
+        };
+        for (is_locked, source, is_outdated) in [
+            (false, None, true),
+            (false, Some((session(2), 1)), true),
+            (true, None, false),
+            (true, Some((session(2), 1)), false),
+            (true, Some((session(1), 2)), false),
+            (true, Some((session(1), 1)), true),
+        ] {
+            let corrected = [RemovedStatement {
+                correction: Some("Tom stole the ledger.".to_owned()),
+                source,
+                is_forgotten: false,
+                is_locked,
+                ..forgotten("Ida stole the ledger.", &[])
+            }];
+            let removals = PreparedRemovals::new(&corrected);
+            let outdated = outdated_in_history(&removals, &dialogue, std::slice::from_ref(&turn));
+            assert_eq!(!outdated.is_empty(), is_outdated, "{is_locked} {source:?}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use colloquy_memory::{
     condition::ConditionContext,
     fact::Cause,
     keywords::{self, TermWeights},
-    lore::NameIndex,
+    lore::NameLookup,
     party,
     progress::{self, NpcNames, Progress, ProgressState},
     scenario::{self, Scenario, ScenarioBearing},
@@ -37,7 +37,7 @@ use colloquy_memory::{
     turn::{Intent, RECENT_TURNS},
 };
 use colloquy_ports::{
-    StoreError, StoreResult,
+    StoreResult,
     ledger::{
         audit::Edit,
         authored::PutOutcome,
@@ -143,7 +143,7 @@ pub(super) async fn find_tellable_past(
     }
     let (scenarios, progress) = (&services.ledger.scenarios, known.standing.progress());
     let (world, npc, context) = (&input.world.id, &input.npc.id, input.condition_context(state));
-    let line = input.heard_text();
+    let line = NameLookup::in_text(&input.heard_text());
     if !is_about_past && (!points || just_now.is_empty()) {
         // Contents and vectors are read only for a line that names an open scenario.
         let titles = match open_titles {
@@ -154,20 +154,18 @@ pub(super) async fn find_tellable_past(
                     .await?
             }
         };
-        let open = titles.iter().filter(|titled| context.all_hold(&titled.when));
-        let names = open.map(|titled| (&titled.title, &titled.keywords, &titled.synonyms));
-        if find_named(&[&line], names)?.is_empty() {
+        let mut open = titles.iter().filter(|titled| context.all_hold(&titled.when));
+        if !open.any(|titled| is_scenario_named(&line, &titled.title, &titled.keywords, &titled.synonyms)) {
             return Ok(None);
         }
     }
     let rows = scenarios.list_unlocked_scenarios(&input.scope, world, npc, progress);
     let mut rows = rows.await?;
     rows.retain(|row| context.all_hold(&row.scenario.when));
-    let names = rows.iter().map(|row| &row.scenario);
-    let names = names.map(|scenario| (&scenario.title, &scenario.keywords, &scenario.synonyms));
-    let named_rows = find_named(&[&line], names)?;
-    let named_ids = named_rows.into_iter().map(|index| rows[index].scenario.id.clone());
-    let named_ids: BTreeSet<ScenarioId> = named_ids.collect();
+    let named = rows.iter().map(|row| &row.scenario);
+    let named =
+        named.filter(|scenario| is_scenario_named(&line, &scenario.title, &scenario.keywords, &scenario.synonyms));
+    let named_ids: BTreeSet<ScenarioId> = named.map(|scenario| scenario.id.clone()).collect();
     rows.retain(|row| {
         let id = &row.scenario.id;
         is_about_past || named_ids.contains(id) || points && just_now.contains(id)
@@ -222,23 +220,10 @@ pub(super) async fn find_tellable_past(
     }))
 }
 
-/// Returns the positions of the scenarios that a text names: by their title, a keyword or a synonym.
-fn find_named<'a>(
-    texts: &[&str],
-    scenarios: impl Iterator<Item = (&'a String, &'a Vec<String>, &'a Vec<String>)>,
-) -> StoreResult<BTreeSet<usize>> {
-    let names = scenarios.enumerate().flat_map(|(at, (title, keywords, synonyms))| {
-        let names = keywords.iter().chain(synonyms).chain([title]);
-        names.map(move |name| (name.as_str(), at, false))
-    });
-    let names = NameIndex::build(names).map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let mut found = BTreeSet::new();
-    for text in texts {
-        names.find_in(text, |at, _| {
-            found.insert(at);
-        });
-    }
-    Ok(found)
+/// True if a text names a scenario: by its title, a keyword or a synonym.
+fn is_scenario_named(text: &NameLookup, title: &str, keywords: &[String], synonyms: &[String]) -> bool {
+    let mut names = keywords.iter().chain(synonyms).map(String::as_str).chain([title]);
+    names.any(|name| text.has_name(name))
 }
 
 /// The most scenarios with a tell that a turn considers.
@@ -263,18 +248,17 @@ pub(super) async fn find_tells(
         Secrecy::decide(may_be_told, Some(&hidden.tell), &context) == Secrecy::Guarded
     });
     let line = input.heard_text();
-    let mut texts: Vec<&str> = vec![&line];
+    let mut texts = vec![NameLookup::in_text(&line)];
     if keywords::refers_back(&line)
         && let Some(last) = input.history.last()
     {
-        texts.extend([last.player_text.as_str(), &last.reply_text]);
+        texts.extend([&last.player_text, &last.reply_text].map(|text| NameLookup::in_text(text)));
     }
-    let names = all
-        .iter()
-        .map(|hidden| (&hidden.title, &hidden.keywords, &hidden.synonyms));
-    let mentioned = find_named(&texts, names)?;
-    let shown = all.into_iter().enumerate().filter(|(at, _)| mentioned.contains(at));
-    Ok(shown.map(|(_, hidden)| hidden).collect())
+    all.retain(|hidden| {
+        let is_in = |text| is_scenario_named(text, &hidden.title, &hidden.keywords, &hidden.synonyms);
+        texts.iter().any(is_in)
+    });
+    Ok(all)
 }
 
 /// The maximum number of unlocks announced for one turn. An author may unlock hundreds at once, and a returning

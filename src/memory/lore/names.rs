@@ -1,6 +1,6 @@
 //! Finds the names of entries in a text.
 
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use aho_corasick::{AhoCorasick, AhoCorasickBuilder, BuildError};
 
@@ -53,6 +53,37 @@ impl NameIndex {
                 found(entry, is_keyword);
             }
         }
+    }
+}
+
+/// A text in which many names are looked up, as [`NameIndex`] finds them. For a single text, an index would cost more.
+#[derive(Debug)]
+pub struct NameLookup {
+    /// Normalised.
+    text: String,
+    /// Where each character stands in the text.
+    positions: HashMap<char, Vec<usize>>,
+}
+
+impl NameLookup {
+    #[must_use]
+    pub fn in_text(text: &str) -> Self {
+        let text = normalise_text(text);
+        let mut positions: HashMap<char, Vec<usize>> = HashMap::new();
+        for (at, c) in text.char_indices() {
+            positions.entry(c).or_default().push(at);
+        }
+        Self { text, positions }
+    }
+
+    /// True if the text has the name.
+    #[must_use]
+    pub fn has_name(&self, name: &str) -> bool {
+        let name = normalise_text(name.trim());
+        let starts = name.chars().next().and_then(|first| self.positions.get(&first));
+        starts.into_iter().flatten().any(|&start| {
+            self.text[start..].starts_with(name.as_str()) && is_whole_name(&self.text, start, start + name.len())
+        })
     }
 }
 
@@ -178,6 +209,13 @@ mod tests {
         index.find_in(text, |entry, _| found.push(entry));
         found.sort_unstable();
         found.dedup();
+        let lookup = NameLookup::in_text(text);
+        let looked_up = names.iter().filter(|(name, ..)| lookup.has_name(name));
+        assert_eq!(
+            looked_up.map(|(_, entry, _)| *entry).collect::<Vec<_>>(),
+            found,
+            "{text}"
+        );
         found
     }
 

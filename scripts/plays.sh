@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The stories of tests/plays: recorded conversations with a capable model, played against the real server.
 #
-#   scripts/plays.sh                  plays all stories, and lists the requests whose recorded answers are stale
+#   scripts/plays.sh                  plays all stories, and lists the requests whose recorded answers are stale, and the
+#                                     recorded answers that no request asks for
 #   scripts/plays.sh accept [STORY] [FOLDER]
 #                                     records the old answers for changed requests; read the new prompts first. Requests
 #                                     without an old answer are asked in FOLDER, as `ask` does.

@@ -19,7 +19,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use self::{
-    cassette::Cassette,
+    cassette::{Cassette, hash_texts},
     model::{OnStale, PlayModel},
     story::{Expectation, Step, Story, fill_text, fill_variables},
 };
@@ -198,6 +198,41 @@ impl Play {
     }
 }
 
+/// Describes how the requests of a play differ from the recorded requests. `None`: they are the same.
+fn describe_differences(model: &PlayModel) -> Option<String> {
+    let mut report = String::new();
+    let stale = model.stale_requests();
+    if !stale.is_empty() {
+        let count = stale.len();
+        let _ = writeln!(
+            report,
+            "{count} requests have changed since their answers were recorded:"
+        );
+    }
+    for request in &stale {
+        let missing = if request.has_old_answer { "" } else { " (no old answer)" };
+        let _ = writeln!(report, "  {}: {}{missing}", request.task, request.step);
+    }
+    // A story that cannot go on does not reach the answers of its later steps.
+    let unused = if model.has_unanswered_request() {
+        Vec::new()
+    } else {
+        model.unused_answers()
+    };
+    if !unused.is_empty() {
+        let count = unused.len();
+        let _ = writeln!(report, "{count} recorded answers were not asked for:");
+    }
+    for answer in &unused {
+        let _ = writeln!(report, "  {}: {}", answer.task, answer.step);
+    }
+    if report.is_empty() {
+        return None;
+    }
+    report.push_str("read the new prompts and answer them: see “Stories” in CONTRIBUTING.md");
+    Some(report)
+}
+
 /// Plays a story and reports what does not hold.
 fn play_story(name: &str) {
     let folder = stories_folder().join(name);
@@ -219,20 +254,10 @@ fn play_story(name: &str) {
                 play.model.write_progress();
             }
         }
-        let stale = play.model.stale_requests();
         if !matches!(mode, OnStale::Report) && !play.model.has_unanswered_request() {
             play.model.write_cassette();
-        } else if !stale.is_empty() {
-            let mut report = format!(
-                "{} requests have changed since their answers were recorded:",
-                stale.len()
-            );
-            for request in &stale {
-                let missing = if request.has_old_answer { "" } else { " (no old answer)" };
-                let _ = write!(report, "\n  {}: {}{missing}", request.task, request.step);
-            }
-            report.push_str("\nread the new prompts and answer them: see “Stories” in CONTRIBUTING.md");
-            play.faults.push(report);
+        } else {
+            play.faults.extend(describe_differences(&play.model));
         }
         assert!(play.faults.is_empty(), "{name}:\n{}", play.faults.join("\n"));
     });
@@ -247,6 +272,30 @@ macro_rules! stories {
 }
 
 stories!(orchard, pellmouth, haesol, quarry, naru);
+
+#[test]
+fn answer_that_no_request_asks_for_is_reported() {
+    let answer = |task: &str, request: &str| {
+        format!("[[answers]]\nrequest = \"{request}\"\ntask = \"{task}\"\nstep = \"Good day.\"\ntext = \"yes\"\n")
+    };
+    let asked = hash_texts(["judge", "user", "Is it so?"]);
+    let folder = tempfile::tempdir().unwrap();
+    let answers = answer("judge", &asked) + &answer("curation", "0000000000000000");
+    std::fs::write(folder.path().join("answers.toml"), answers).unwrap();
+    let model = PlayModel::start(Cassette::read(folder.path()), OnStale::Report, None);
+    run(async {
+        // The recorded step is another one.
+        model.begin_step("Hello.");
+        let request = reqwest::Client::new().post(format!("{}/chat/completions", model.base_url()));
+        let body = json!({"messages": [{"role": "user", "content": "Is it so?"}]});
+        let request = request.header("x-colloquy-task", "judge").json(&body);
+        assert_eq!(request.send().await.unwrap().status().as_u16(), 200);
+        let report = describe_differences(&model).unwrap();
+        let named = report.lines().nth(1);
+        assert_eq!(named, Some("  curation: Good day."), "{report}");
+        assert_eq!(report.lines().count(), 3, "{report}");
+    });
+}
 
 #[test]
 fn each_folder_is_a_story() {

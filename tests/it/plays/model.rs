@@ -150,6 +150,18 @@ impl PlayModel {
         self.state.lock().stale.clone()
     }
 
+    /// Returns the recorded answers that no request has used, as they were recorded.
+    pub fn unused_answers(&self) -> Vec<RecordedAnswer> {
+        let state = self.state.lock();
+        let unused = state.unused_answers.values().flatten();
+        let unused: BTreeSet<&String> = unused.map(|answer| &answer.request).collect();
+        // A request may come in another step than the recorded one.
+        let used: BTreeSet<&String> = state.used_answers.iter().map(|answer| &answer.request).collect();
+        let recorded = state.cassette.answers.iter();
+        let left = recorded.filter(|answer| unused.contains(&answer.request) && !used.contains(&answer.request));
+        left.cloned().collect()
+    }
+
     /// True if a request could not be answered at all.
     pub fn has_unanswered_request(&self) -> bool {
         self.state.lock().stale.iter().any(|request| !request.has_old_answer)

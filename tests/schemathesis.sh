@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Runs Schemathesis (PyPI) against a server of its own: sends what the OpenAPI document allows and what it forbids, with an admin's
-# token, and compares every answer with the document: statuses, content types, headers, bodies, and no error of the server.
+# Runs Schemathesis (PyPI) against a server of its own: sends what the OpenAPI document allows and what it forbids, with
+# an admin's token, and compares every answer with the document: statuses, content types, headers, bodies, and no error
+# of the server.
 #   tests/schemathesis.sh                      a short run
 #   CASES=30000 tests/schemathesis.sh          a long one: about so many requests in all
-# COLLOQUY_BIN names a binary; without it one is built. SCHEMATHESIS names an installed tool of the right version. SEED makes a run the same again; what else is given goes to `schemathesis run`.
-# Wants Python 3.10 or later and, the first time, PyPI. The server listens on 127.0.0.1 and goes with the script, as its data do.
+# COLLOQUY_BIN names a binary; without it one is built. SCHEMATHESIS names an installed tool of the right version. SEED
+# makes a run the same again; what else is given goes to `schemathesis run`. Wants Python 3.10 or later and, the first
+# time, PyPI. The server listens on 127.0.0.1 and goes with the script, as its data do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 config="$PWD/tests/schemathesis.toml"
@@ -42,7 +44,8 @@ base="http://127.0.0.1:$port"
 export COLLOQUY__DATA_DIR="$folder/data" COLLOQUY__SERVER__LISTEN="127.0.0.1:$port"
 export COLLOQUY__AUTH__HS256_SECRET="schemathesis-schemathesis-schemathesis"
 # Limits are tested elsewhere; here they would answer in place of everything else.
-export COLLOQUY__BUDGETS__WORLDS=0 COLLOQUY__BUDGETS__AUTHORED_BYTES=0 COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S=100000 COLLOQUY__TELEMETRY__LOG="${COLLOQUY__TELEMETRY__LOG:-error}"
+export COLLOQUY__BUDGETS__WORLDS=0 COLLOQUY__BUDGETS__AUTHORED_BYTES=0
+export COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S=100000 COLLOQUY__TELEMETRY__LOG="${COLLOQUY__TELEMETRY__LOG:-error}"
 "$COLLOQUY_BIN" serve >"$folder/server.log" 2>&1 &
 server=$!
 for _ in $(seq 100); do

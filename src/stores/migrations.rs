@@ -60,6 +60,7 @@ histories! {
     "0040_done_actions"
     "0046_corrected_words"
     "0047_waiting_actions"
+    "0048_waiting_episodes"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

@@ -1,6 +1,6 @@
-//! Episodes with their vectors in this node's memory. The rows of a pair never change while they are here, so a turn reads only
-//! those written since, and the last few again: a write with a lower `seq` may be committed later. Whether an episode stands is
-//! asked of the ledger.
+//! Episodes with their vectors in this node's memory. Rows with a vector of the embedder's model never change while
+//! they are here, so a turn reads only those written since, and the last few again: a write with a lower `seq` may be
+//! committed later. Whether an episode stands is asked of the ledger.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -80,31 +80,30 @@ fn key_of(scope: &TenantScope, pair: EpisodePair<'_>) -> PairKey {
 pub(crate) struct PairEpisodes {
     /// By `seq`.
     rows: BTreeMap<i64, EpisodeRow>,
-    /// True if a vector is of another model than the embedder's.
-    has_other_model: bool,
+    /// The `seq` of the first row whose vector is missing or of another model than the embedder's.
+    first_outdated: Option<i64>,
     bytes: usize,
 }
 
 impl PairEpisodes {
-    /// Returns the `seq` after which rows are read: that of the last row but [`REREAD_ROWS`]; 0 for few rows, and as long as a
-    /// vector is of another model.
+    /// Returns the `seq` after which rows are read: that of the last row but [`REREAD_ROWS`]; 0 for few rows. Rows from
+    /// the first one with an outdated vector on are read again.
     pub(super) fn read_after(&self) -> i64 {
-        if self.has_other_model {
-            return 0;
-        }
-        self.rows.keys().rev().nth(REREAD_ROWS).map_or(0, |seq| *seq)
+        let last_rows = self.rows.keys().rev().nth(REREAD_ROWS).map_or(0, |seq| *seq);
+        self.first_outdated.map_or(last_rows, |seq| last_rows.min(seq - 1))
     }
 
     /// Adds rows. Returns `false` if all of them were here.
     fn add(&mut self, read: Vec<EpisodeRow>, model: &str) -> bool {
-        let is_of_another = |row: &EpisodeRow| row.model.as_ref().is_some_and(|of| of != model);
+        let is_outdated = |row: &EpisodeRow| row.model.as_ref().is_some_and(|of| of != model);
+        let mut has_outdated = self.first_outdated.is_some();
         let mut is_changed = false;
         for row in read {
             if self.rows.get(&row.seq).is_some_and(|known| known.model == row.model) {
                 continue;
             }
             is_changed = true;
-            self.has_other_model |= is_of_another(&row);
+            has_outdated |= is_outdated(&row);
             self.bytes += bytes_of(&row);
             let replaced = self.rows.insert(row.seq, row);
             self.bytes -= replaced.as_ref().map_or(0, bytes_of);
@@ -113,7 +112,8 @@ impl PairEpisodes {
             let oldest = self.rows.pop_first();
             self.bytes -= oldest.map_or(0, |(_, row)| bytes_of(&row));
         }
-        self.has_other_model = self.has_other_model && self.rows.values().any(is_of_another);
+        let first_outdated = self.rows.values().find(|row| has_outdated && is_outdated(row));
+        self.first_outdated = first_outdated.map(|row| row.seq);
         is_changed
     }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_another_model_are_read_again() {
+    fn rows_without_a_vector_of_the_embedder_are_read_again() {
         let of = |seq, model: &str| EpisodeRow {
             model: Some(model.to_owned()),
             ..row(seq)
@@ -201,9 +201,15 @@ mod tests {
         let mut episodes = PairEpisodes::default();
         episodes.add((1..=9).map(|seq| of(seq, "m")).collect(), "new");
         assert_eq!(episodes.read_after(), 0);
-        episodes.add((1..=8).map(|seq| of(seq, "new")).collect(), "new");
-        assert_eq!(episodes.read_after(), 0, "one is left");
-        assert!(episodes.add(vec![of(9, "new")], "new"));
+        let others = (1..=9).filter(|seq| *seq != 3);
+        episodes.add(others.map(|seq| of(seq, "new")).collect(), "new");
+        assert_eq!(episodes.read_after(), 2, "one is left");
+        assert!(episodes.add(vec![of(3, "new")], "new"));
         assert_eq!(episodes.read_after(), 5);
+        assert!(episodes.add(vec![of(10, "")], "new"), "without a vector");
+        assert!(episodes.add((11..=19).map(|seq| of(seq, "new")).collect(), "new"));
+        assert_eq!(episodes.read_after(), 9);
+        assert!(episodes.add(vec![of(10, "new")], "new"));
+        assert_eq!(episodes.read_after(), 15);
     }
 }

@@ -266,12 +266,17 @@ pub async fn embed_missing_of_tenants(
         let facts = services.ledger.facts.list_unembedded(&scope, None, 1);
         let scenarios = services.ledger.scenarios.list_unembedded(&scope, model, 1);
         let lore = services.ledger.lore.list_unembedded(&scope, model, 1);
-        match tokio::try_join!(facts, scenarios, lore) {
-            Ok((facts, scenarios, lore)) if facts.is_empty() && scenarios.is_empty() && lore.is_empty() => continue,
+        let episodes = services.ledger.episodes.list_unembedded(&scope, model, None, 1);
+        match tokio::try_join!(facts, scenarios, lore, episodes) {
+            Ok((facts, scenarios, lore, episodes))
+                if facts.is_empty() && scenarios.is_empty() && lore.is_empty() && episodes.is_empty() =>
+            {
+                continue;
+            }
             Ok(_) => tracing::warn!(
                 %tenant,
                 embedder = model,
-                "the embedder was changed: facts that it has not embedded are found by words only until it has"
+                "what the embedder has not embedded is found by words only until it has"
             ),
             Err(error) => {
                 tracing::warn!(%tenant, %error, "whether facts wait for a vector is not known");

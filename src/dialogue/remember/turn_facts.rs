@@ -28,7 +28,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreError,
     ledger::{
-        episodes::EmbeddedEpisode,
+        episodes::{EmbeddedEpisode, EpisodeVector},
         facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
         jobs::Job,
         scenarios::Embedding,
@@ -171,10 +171,14 @@ fn new_episode(
     Some(EmbeddedEpisode {
         episode,
         // Without a vector, the episode is found by its age and importance until the embedder is back.
-        embedding: (!fresh.embedding.is_empty()).then(|| Embedding {
-            model: services.embedder.info().model.clone(),
-            vector: fresh.embedding,
-        }),
+        vector: if fresh.embedding.is_empty() {
+            EpisodeVector::Missing
+        } else {
+            EpisodeVector::Stored(Embedding {
+                model: services.embedder.info().model.clone(),
+                vector: fresh.embedding,
+            })
+        },
     })
 }
 

@@ -12,11 +12,21 @@ use colloquy_core::{
 };
 use colloquy_memory::episode::Episode;
 
-/// An episode with its vector. `None`: the line is not compared by meaning.
+/// An episode with its vector.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EmbeddedEpisode {
     pub episode: Episode,
-    pub embedding: Option<Embedding>,
+    pub vector: EpisodeVector,
+}
+
+/// The vector of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EpisodeVector {
+    /// The line is not compared by meaning.
+    NotCompared,
+    /// The embedder was away: [`EpisodeStore::list_unembedded`] has the line.
+    Missing,
+    Stored(Embedding),
 }
 
 /// An NPC and a player, whose episodes are read together.
@@ -49,9 +59,9 @@ pub struct EpisodeRow {
     /// The order of the writes of the pair's episodes.
     pub seq: i64,
     pub episode: Episode,
-    /// The embedder's model. `None`: the line is not compared by meaning.
+    /// The embedder's model. `None`: the line is not compared by meaning. Empty: the vector is missing.
     pub model: Option<String>,
-    /// Empty without a model.
+    /// Empty without a vector.
     pub vector: Arc<[f32]>,
 }
 
@@ -86,8 +96,8 @@ pub trait EpisodeStore: Send + Sync {
         pair: EpisodePair<'_>,
         page: &PageRequest,
     ) -> StoreResult<Page<Episode>>;
-    /// Returns at most `limit` texts whose vector is from another model than `model`, in the order of the turns' ids after
-    /// `after`.
+    /// Returns at most `limit` texts whose vector is missing or from another model than `model`, in the order of the
+    /// turns' ids after `after`.
     async fn list_unembedded(
         &self,
         scope: &TenantScope,

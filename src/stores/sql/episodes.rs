@@ -17,7 +17,9 @@ use colloquy_core::{
 use colloquy_memory::{episode::Episode, fact::Importance};
 use colloquy_ports::{
     Page, PageRequest, StoreError, StoreResult,
-    ledger::episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeRow, EpisodeStore, FoundEpisodes},
+    ledger::episodes::{
+        EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeRow, EpisodeStore, EpisodeVector, FoundEpisodes,
+    },
 };
 
 pub(super) struct SqlEpisodeStore(pub(super) Arc<Engine>);
@@ -122,11 +124,17 @@ pub(super) async fn insert_episode(
 
 /// Binds the columns of an episode from the player on.
 pub(super) fn bind_episode<'q>(query: BoundQuery<'q>, embedded: &EmbeddedEpisode) -> BoundQuery<'q> {
-    let EmbeddedEpisode { episode, embedding } = embedded;
+    let EmbeddedEpisode { episode, vector } = embedded;
     let place = episode.place.as_deref().map(|place| without_nul(place).into_owned());
-    let model = embedding
-        .as_ref()
-        .map(|embedding| without_nul(&embedding.model).into_owned());
+    // No name of a model is empty, so a missing vector counts as that of another model.
+    let (model, vector) = match vector {
+        EpisodeVector::NotCompared => (None, None),
+        EpisodeVector::Missing => (Some(String::new()), None),
+        EpisodeVector::Stored(embedding) => (
+            Some(without_nul(&embedding.model).into_owned()),
+            Some(vector_to_bytes(&embedding.vector)),
+        ),
+    };
     query
         .bind(episode.player.to_string())
         .bind(place)
@@ -134,7 +142,7 @@ pub(super) fn bind_episode<'q>(query: BoundQuery<'q>, embedded: &EmbeddedEpisode
         .bind(i64::from(episode.importance.get()))
         .bind(episode.locks.to_string())
         .bind(model)
-        .bind(embedding.as_ref().map(|embedding| vector_to_bytes(&embedding.vector)))
+        .bind(vector)
 }
 
 /// Gives a turn that replaces another the episode of the other, if there is one.

@@ -18,7 +18,7 @@ use colloquy_ports::{
     StoreResult,
     ledger::{
         dialogues::{CommitOutcome, KeyedTurn, TurnCommit, TurnStore},
-        episodes::EmbeddedEpisode,
+        episodes::{EmbeddedEpisode, EpisodeVector},
     },
 };
 
@@ -226,9 +226,8 @@ impl PreparedCommit {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
         }
         if let Some(episode) = &commit.episode {
-            let embedding = None;
-            let episode = episode.clone();
-            episodes::insert_episode(connection, &self.tenant, &EmbeddedEpisode { episode, embedding }).await?;
+            let (episode, vector) = (episode.clone(), EpisodeVector::NotCompared);
+            episodes::insert_episode(connection, &self.tenant, &EmbeddedEpisode { episode, vector }).await?;
         }
         for cut in &commit.cuts {
             rewinds::record_cut(connection, &self.tenant, &commit.turn, cut).await?;

@@ -50,6 +50,15 @@ async fn teach_and_repeat(talk: &mut TestDialogue<'_>) {
     talk.say_and_learn("I do not like plums any more", &json!([end])).await;
 }
 
+/// Returns the texts of episodes without a vector, in order.
+async fn unembedded_episodes(stage: &Stage) -> Vec<String> {
+    let (episodes, model) = (&stage.services.ledger.episodes, &stage.embedder.info().model);
+    let missing = episodes.list_unembedded(&stage.scope, model, None, 99).await.unwrap();
+    let mut texts: Vec<String> = missing.into_iter().map(|(_, text)| text).collect();
+    texts.sort();
+    texts
+}
+
 /// Returns the valid contents, in order.
 async fn valid_contents(stage: &Stage) -> Vec<String> {
     let mut valid = stage.valid_contents().await;
@@ -143,6 +152,7 @@ fn facts_are_stored_without_the_embedder_and_compared_when_it_is_back() {
             .unwrap();
         let marks = stage.services.ledger.rewinds.list_dirty_memories(&stage.scope, 9);
         assert_eq!(marks.await.unwrap().len(), 1);
+        assert!(!unembedded_episodes(&stage).await.is_empty());
         let side_by_side = valid_contents(&stage).await;
         for content in ["The player does not like plums.", PLUMS, "The player likes rain."] {
             assert!(side_by_side.iter().any(|valid| valid == content), "{side_by_side:?}");
@@ -170,11 +180,25 @@ fn facts_are_stored_without_the_embedder_and_compared_when_it_is_back() {
         let ledger = &stage.services.ledger;
         let facts = ledger.facts.list_unembedded(&stage.scope, None, 9).await.unwrap();
         assert!(facts.is_empty(), "{facts:?}");
-        let model = &stage.embedder.info().model;
-        let episodes = ledger.episodes.list_unembedded(&stage.scope, model, None, 9).await;
-        assert!(episodes.unwrap().is_empty());
+        assert_eq!(unembedded_episodes(&stage).await, [""; 0]);
         let marks = ledger.rewinds.list_dirty_memories(&stage.scope, 9).await.unwrap();
         assert!(marks.is_empty(), "{marks:?}");
+    });
+}
+
+#[test]
+fn episodes_of_an_outage_get_their_vectors_after_a_restart() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let mut talk = stage.session("p1").await;
+        stage.embedder.set_away(true);
+        talk.say_and_learn("Nice weather", &json!([])).await;
+        assert_eq!(unembedded_episodes(&stage).await.len(), 1);
+        stage.embedder.set_away(false);
+        // A server does so in the background from its start on.
+        let behind = jobs::embed_missing_of_tenants(&stage.services, None).await;
+        assert_eq!(behind.unwrap(), []);
+        assert_eq!(unembedded_episodes(&stage).await, [""; 0]);
     });
 }
 

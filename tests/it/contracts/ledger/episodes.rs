@@ -7,7 +7,7 @@ use colloquy::{
     memory::{episode::Episode, fact::Importance, locks::DisclosureLocks, timeline::JudgeBudgetShare, turn::Turn},
     ports::ledger::{
         PruneBefore,
-        episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, FoundEpisodes},
+        episodes::{EmbeddedEpisode, EpisodePair, EpisodeRequest, EpisodeVector, FoundEpisodes},
         facts::{Extraction, ReconcileOutcome},
         scenarios::Embedding,
     },
@@ -43,7 +43,7 @@ fn sample_episode<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number
 fn embedded(episode: Episode, first: f32) -> EmbeddedEpisode {
     EmbeddedEpisode {
         episode,
-        embedding: Some(Embedding {
+        vector: EpisodeVector::Stored(Embedding {
             model: MODEL.to_owned(),
             vector: vec![first, 0.5],
         }),
@@ -275,6 +275,31 @@ pub async fn episodes_of_another_embedder_are_embedded_again<S: LedgerSubject>(f
         .iter()
         .filter(|row| row.model.as_deref() == Some("two") && *row.vector == [1.0]);
     assert_eq!(again.count(), 2);
+}
+
+pub async fn episode_stored_without_a_vector_is_embedded_later<S: LedgerSubject>(f: &Fixture<S>) {
+    let told = dialogue_with_turns(f, 1).await;
+    let mut plan = told.fact_plan(f, 1, "The player likes grapes.", &[]).await;
+    let episode = sample_episode(f, &told, 1, 5);
+    plan.episode = Some(EmbeddedEpisode {
+        vector: EpisodeVector::Missing,
+        ..embedded(episode.clone(), 1.0)
+    });
+    f.reconcile_plan(&plan).await;
+    let store = &f.ledger().episodes;
+    let missing = store.list_unembedded(&f.scope, MODEL, None, 9).await.unwrap();
+    assert_eq!(missing, [(episode.turn, episode.text.clone())]);
+    let found = f.find_episodes(9, 0, 0).await.rows;
+    assert_eq!((&found[0].episode, found[0].vector.len()), (&episode, 0));
+    let vectors = [(episode.turn, vec![1.0])];
+    store.store_embeddings(&f.scope, MODEL, &vectors).await.unwrap();
+    let missing = store.list_unembedded(&f.scope, MODEL, None, 9).await.unwrap();
+    assert!(missing.is_empty());
+    let found = f.find_episodes(9, 0, 0).await.rows;
+    assert_eq!(
+        (found[0].model.as_deref(), &*found[0].vector),
+        (Some(MODEL), &[1.0][..])
+    );
 }
 
 pub async fn episodes_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixture<S>) {

@@ -143,6 +143,7 @@ macro_rules! ledger_contract {
                 episodes: episode_is_written_once_with_its_facts, episodes_are_found_by_age_importance_and_vectors,
                     episodes_are_listed_newest_first_in_pages, episode_is_unsaid_and_stands_again_with_its_turn,
                     shortened_turn_without_an_extraction_keeps_its_episode, episodes_of_another_embedder_are_embedded_again,
+                    episode_stored_without_a_vector_is_embedded_later,
                     episodes_of_unsaid_turns_are_pruned, episodes_of_another_pair_or_tenant_are_not_found;
                 curation: pass_is_stored_once_with_its_findings, decisions_of_persons_stay,
                     open_findings_notes_and_short_sessions_are_carried,

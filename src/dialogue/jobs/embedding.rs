@@ -9,7 +9,7 @@ use rand::seq::SliceRandom as _;
 use super::{JobError, relay_outbox};
 use crate::{Services, lore, models::run_admitted, scenarios};
 use colloquy_core::{
-    ids::{FactId, TenantId, TurnId},
+    ids::{FactId, TenantId},
     scope::TenantScope,
 };
 use colloquy_ports::{StoreResult, ledger::priority::in_background, llm::LlmError};
@@ -26,20 +26,33 @@ const RETRY_TENANTS_AFTER: Duration = Duration::from_mins(1);
 /// passes would let servers with two embedders undo each other's work forever.
 const SECOND_PASS_AFTER: Duration = Duration::from_hours(1);
 
-/// Embeds a tenant's scenarios, lore and episodes, and its facts without a vector of the present embedder, and indexes the facts. Returns
-/// the total number. Work before a failure is stored. The operator wants this work: the tenant's budgets do not stop
-/// it.
+/// Embeds a tenant's scenarios, lore, facts and episodes without a vector of the present embedder, and indexes the
+/// facts. Returns the total number. Work before a failure is stored. A refusal of a text is returned only if nothing
+/// else failed. The operator wants this work: the tenant's budgets do not stop it.
 pub async fn embed_missing(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     run_admitted(async {
-        let (scenarios, lore, facts, episodes) = (
+        let outcomes = [
             embed_scenarios(services, scope).await,
             embed_lore(services, scope).await,
             embed_facts(services, scope).await,
             embed_episodes(services, scope).await,
-        );
-        Ok(scenarios? + lore? + facts? + episodes?)
+        ];
+        let (mut done, mut refused) = (0, None);
+        for outcome in outcomes {
+            match outcome {
+                Ok(some) => done += some,
+                Err(error) if is_refusal(&error) => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        refused.map_or(Ok(done), Err)
     })
     .await
+}
+
+/// True if the embedder refuses a text. The same call would be refused again.
+const fn is_refusal(error: &JobError) -> bool {
+    matches!(error, JobError::Model(LlmError::Refused(_)))
 }
 
 /// Embeds facts stretch by stretch. The calls of a stretch run in random order: nodes that started together work on the
@@ -68,35 +81,62 @@ async fn embed_facts(services: &Services, scope: &TenantScope) -> Result<u64, Jo
             if missing.is_empty() {
                 continue;
             }
-            let (some, refusal) = embed_or_refuse(services, scope, missing).await?;
+            let (some, refusal) = embed_and_store_facts(services, scope, missing).await?;
             done += some;
             refused = refusal.or(refused);
         }
     }
 }
 
-/// Embeds texts in one call. After a refusal, the texts are embedded one by one, to find the refused text. Returns the
-/// number of embedded texts, and the refusal.
-async fn embed_or_refuse(
+/// The vectors of texts, by the texts' ids, and the refusal of the others.
+struct EmbeddedTexts<I> {
+    vectors: Vec<(I, Vec<f32>)>,
+    refusal: Option<JobError>,
+}
+
+/// Embeds texts in one call. After a refusal, the texts are embedded one by one, to find the refused text.
+async fn embed_or_refuse<I: Copy>(
     services: &Services,
     scope: &TenantScope,
-    missing: Vec<(FactId, String)>,
-) -> Result<(u64, Option<JobError>), JobError> {
-    let (mut done, mut refused) = (0, None);
+    missing: Vec<(I, String)>,
+) -> Result<EmbeddedTexts<I>, JobError> {
+    let mut embedded = EmbeddedTexts {
+        vectors: Vec::with_capacity(missing.len()),
+        refusal: None,
+    };
     let mut calls = vec![missing];
     while let Some(call) = calls.pop() {
-        match embed_batch(services, scope, &call).await {
-            Ok(some) => done += some,
-            Err(JobError::Model(error)) if !error.is_transient() => {
-                refused = Some(error.into());
+        let (ids, texts): (Vec<I>, Vec<String>) = call.iter().cloned().unzip();
+        match services.embed_passages(scope, &texts).await {
+            Ok(vectors) if vectors.len() != ids.len() => {
+                let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
+                return Err(LlmError::Broken(wrong).into());
+            }
+            Ok(vectors) => embedded.vectors.extend(ids.into_iter().zip(vectors)),
+            Err(error) if !error.is_transient() => {
+                embedded.refusal = Some(error.into());
                 if call.len() > 1 {
                     calls.extend(call.into_iter().map(|one| vec![one]));
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok((done, refused))
+    Ok(embedded)
+}
+
+/// Embeds facts. Returns the number of embedded facts, and the refusal of the others.
+async fn embed_and_store_facts(
+    services: &Services,
+    scope: &TenantScope,
+    missing: Vec<(FactId, String)>,
+) -> Result<(u64, Option<JobError>), JobError> {
+    let EmbeddedTexts { vectors, refusal } = embed_or_refuse(services, scope, missing).await?;
+    if !vectors.is_empty() {
+        services.ledger.facts.store_embeddings(scope, &vectors).await?;
+        relay_outbox(services).await?;
+    }
+    Ok((vectors.len() as u64, refusal))
 }
 
 /// Embeds these facts of a tenant. A fact whose text the embedder refuses stays without a vector.
@@ -106,7 +146,7 @@ pub(crate) async fn embed_listed_facts(
     facts: Vec<(FactId, String)>,
 ) -> Result<(), JobError> {
     for call in facts.chunks(EMBED_BATCH as usize) {
-        embed_or_refuse(services, scope, call.to_vec()).await?;
+        embed_and_store_facts(services, scope, call.to_vec()).await?;
     }
     Ok(())
 }
@@ -138,6 +178,9 @@ pub async fn embed_backlog(services: &Services) -> Vec<TenantScope> {
             Ok(count) => {
                 tracing::info!(tenant = %scope.tenant(), count, "embedded what was stored while the embedder was away");
             }
+            Err(error) if is_refusal(&error) => {
+                tracing::warn!(tenant = %scope.tenant(), %error, "the embedder refuses a text of an outage");
+            }
             Err(error) => {
                 tracing::warn!(tenant = %scope.tenant(), %error, "not all facts of an outage have a vector yet");
                 services.memory_cache.unembedded.record_tenant(&scope);
@@ -153,40 +196,21 @@ pub async fn embed_backlog(services: &Services) -> Vec<TenantScope> {
     embedded
 }
 
-/// Embeds texts in one call.
-async fn embed_batch(services: &Services, scope: &TenantScope, missing: &[(FactId, String)]) -> Result<u64, JobError> {
-    let (ids, texts): (Vec<FactId>, Vec<String>) = missing.iter().cloned().unzip();
-    let vectors = services.embed_passages(scope, &texts).await?;
-    if vectors.len() != ids.len() {
-        let wrong = format!("{} vectors came back for {} texts", vectors.len(), ids.len());
-        return Err(LlmError::Broken(wrong).into());
-    }
-    let some = ids.len() as u64;
-    let rows: Vec<(FactId, Vec<f32>)> = ids.into_iter().zip(vectors).collect();
-    services.ledger.facts.store_embeddings(scope, &rows).await?;
-    relay_outbox(services).await?;
-    Ok(some)
-}
-
-/// Embeds episodes. Until then, a turn finds them by age and importance alone.
+/// Embeds episodes. Until then, a turn finds them by age and importance alone. A text that the embedder refuses delays
+/// no other text.
 async fn embed_episodes(services: &Services, scope: &TenantScope) -> Result<u64, JobError> {
     let (store, model) = (&services.ledger.episodes, &services.embedder.info().model);
-    let (mut done, mut after) = (0, None);
+    let (mut done, mut after, mut refused) = (0, None, None);
     loop {
         let missing = store.list_unembedded(scope, model, after, EMBED_BATCH).await?;
         let Some((last, _)) = missing.last() else {
-            return Ok(done);
+            return refused.map_or(Ok(done), Err);
         };
         after = Some(*last);
-        let (turns, texts): (Vec<TurnId>, Vec<String>) = missing.into_iter().unzip();
-        let vectors = services.embed_passages(scope, &texts).await?;
-        if vectors.len() != turns.len() {
-            let wrong = format!("{} vectors came back for {} texts", vectors.len(), turns.len());
-            return Err(LlmError::Broken(wrong).into());
-        }
-        done += turns.len() as u64;
-        let rows: Vec<(TurnId, Vec<f32>)> = turns.into_iter().zip(vectors).collect();
-        store.store_embeddings(scope, model, &rows).await?;
+        let EmbeddedTexts { vectors, refusal } = embed_or_refuse(services, scope, missing).await?;
+        done += vectors.len() as u64;
+        refused = refusal.or(refused);
+        store.store_embeddings(scope, model, &vectors).await?;
     }
 }
 

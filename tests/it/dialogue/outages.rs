@@ -187,6 +187,30 @@ fn facts_are_stored_without_the_embedder_and_compared_when_it_is_back() {
 }
 
 #[test]
+fn text_of_an_outage_that_the_embedder_refuses_is_tried_once() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let mut talk = stage.session("p1").await;
+        stage.embedder.set_away(true);
+        talk.say_and_learn("I like plums", &json!([liking_fact("plums", &["fruit"])]))
+            .await;
+        talk.say_and_learn("I like rain", &json!([liking_fact("rain", &["weather"])]))
+            .await;
+        stage.embedder.set_away(false);
+        *stage.embedder.refuses.lock() = Some("plums");
+        let scopes = jobs::embed_backlog(&stage.services).await;
+        assert_eq!(scopes, std::slice::from_ref(&stage.scope));
+        assert!(jobs::embed_backlog(&stage.services).await.is_empty(), "no further try");
+        let facts = &stage.services.ledger.facts;
+        let facts = facts.list_unembedded(&stage.scope, None, 9).await.unwrap();
+        let mut texts: Vec<String> = facts.into_iter().map(|(_, text)| text).collect();
+        texts.extend(unembedded_episodes(&stage).await);
+        assert_eq!(texts.len(), 2, "the fact and the episode: {texts:?}");
+        assert!(texts.iter().all(|text| text.contains("plums")), "{texts:?}");
+    });
+}
+
+#[test]
 fn episodes_of_an_outage_get_their_vectors_after_a_restart() {
     run(async {
         let stage = Stage::prepare().await;

@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 
 pub use self::{
     edits::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact},
-    removed::{RemovedStatement, add_requests, list_removed_statements},
+    removed::{RemovedStatement, Supersession, add_requests, list_next_corrections, list_removed_statements},
 };
 use super::{episodes::EmbeddedEpisode, flags::FlagStore, jobs::JobFence, rewinds::DirtyMemory};
 use crate::{

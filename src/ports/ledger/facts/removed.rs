@@ -86,16 +86,49 @@ pub fn add_requests<S: BuildHasher>(statements: &mut [RemovedStatement], request
     }
 }
 
+/// The end of a fact as `superseded` by another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supersession {
+    pub fact: FactId,
+    pub by: FactId,
+}
+
+impl Supersession {
+    /// Returns the supersession of a fact, if another fact superseded it.
+    #[must_use]
+    pub fn of_fact(fact: &Fact) -> Option<Self> {
+        let ended = fact.invalid.as_ref()?;
+        let by = ended.by.filter(|_| ended.reason == InvalidReason::Superseded)?;
+        Some(Self { fact: fact.id, by })
+    }
+    fn is_correction_by(self, by: &Fact) -> bool {
+        self.by == by.id && is_correction_of(by, self.fact)
+    }
+}
+
+/// Returns the supersessions of those of `successors` that are corrections by `steps`. [`list_removed_statements`]
+/// follows no other successor.
+#[must_use]
+pub fn list_next_corrections(steps: &[Supersession], successors: &[Fact]) -> Vec<Supersession> {
+    let is_correction = |by: &&Fact| steps.iter().any(|step| step.is_correction_by(by));
+    let corrections = successors.iter().filter(is_correction);
+    corrections.filter_map(Supersession::of_fact).collect()
+}
+
+/// True for a person's correction of a fact, and for the word of an author in its place.
+fn is_correction_of(by: &Fact, fact: FactId) -> bool {
+    by.corrects == Some(fact) || by.authored
+}
+
 /// Returns the fact that had replaced `fact` at `at`, by a person's correction or as the word of an author.
 fn corrected_by<'a, S: BuildHasher>(
     fact: &Fact,
     successors: &'a HashMap<FactId, Fact, S>,
     at: DateTime<Utc>,
 ) -> Option<&'a Fact> {
-    let ended = fact.invalid.as_ref().filter(|ended| ended.at <= at)?;
-    let by = successors.get(&ended.by?)?;
-    let is_correction = by.corrects == Some(fact.id) || by.authored;
-    (ended.reason == InvalidReason::Superseded && is_correction).then_some(by)
+    fact.invalid.as_ref().filter(|ended| ended.at <= at)?;
+    let by = successors.get(&Supersession::of_fact(fact)?.by)?;
+    is_correction_of(by, fact.id).then_some(by)
 }
 
 /// Returns the version of a fact that was valid at `at`: the fact, or the last of its corrections.
@@ -129,7 +162,10 @@ mod tests {
     use super::*;
     use colloquy_core::ids::EditId;
     use colloquy_memory::{
-        fact::{Audience, Cause, FactKind, FoldedFact, Importance, Knower, Polarity, Statement, Tense},
+        fact::{
+            Audience, Cause, EffectiveInvalidation, FactKind, FoldedFact, Importance, Knower, Polarity, Statement,
+            Tense,
+        },
         locks::DisclosureLocks,
     };
 
@@ -181,6 +217,38 @@ mod tests {
             earlier_wordings,
             version: 1,
         }
+    }
+
+    #[test]
+    fn only_corrections_are_followed() {
+        let ended = |id: u128, by: u128| Fact {
+            id: FactId::from_u128(id),
+            authored: false,
+            invalid: Some(EffectiveInvalidation {
+                at: second(1),
+                reason: InvalidReason::Superseded,
+                by: Some(FactId::from_u128(by)),
+            }),
+            ..edited_fact(&[])
+        };
+        let step = |fact: u128, by: u128| Supersession {
+            fact: FactId::from_u128(fact),
+            by: FactId::from_u128(by),
+        };
+        let learned = ended(2, 3);
+        let corrected = Fact {
+            corrects: Some(FactId::from_u128(1)),
+            ..ended(4, 5)
+        };
+        let authored = Fact {
+            authored: true,
+            ..ended(6, 7)
+        };
+        let successors = [learned, corrected, authored, edited_fact(&[])];
+        let steps = [step(1, 2), step(1, 4), step(9, 6)];
+        assert_eq!(list_next_corrections(&steps, &successors), [step(4, 5), step(6, 7)]);
+        let of_another = [step(9, 4)];
+        assert_eq!(list_next_corrections(&of_another, &successors), []);
     }
 
     #[test]

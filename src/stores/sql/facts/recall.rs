@@ -24,10 +24,13 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     ledger::facts::{
-        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, add_requests,
-        list_removed_statements,
+        FactConfirmation, KeywordFact, NamingFact, RecallBody, RecallStore, StandingMemory, Supersession, add_requests,
+        list_next_corrections, list_removed_statements,
     },
 };
+
+/// The most corrections, each of the one before, that a turn follows to the sentence that holds. Each takes a query.
+const MAX_CORRECTIONS_IN_A_ROW: usize = 16;
 
 const SELECT_BODIES: &str = concat!(
     "SELECT f.id, f.version, f.subject, f.predicate, f.object, f.speaker, f.polarity, f.tense, f.kind,
@@ -274,20 +277,20 @@ fn hearer_pattern(viewpoint: &Viewpoint, gossip: bool) -> String {
     }
 }
 
-/// Loads the facts that ended `facts` as superseded, and those that ended them in turn, by id. No query without such facts.
+/// Loads the facts that ended `facts` as superseded, and the corrections of their corrections, by id. No query without
+/// such facts.
 async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -> StoreResult<HashMap<FactId, Fact>> {
-    let superseded_by = |fact: &Fact| {
-        let ended = fact.invalid.as_ref()?;
-        ended.by.filter(|_| ended.reason == InvalidReason::Superseded)
-    };
     let mut successors: HashMap<FactId, Fact> = HashMap::new();
-    let mut wanted: Vec<FactId> = facts.iter().filter_map(superseded_by).collect();
-    while !wanted.is_empty() {
-        let query = bind!(lists::FACTS_BY_ID; scope.tenant(), json_list(&wanted));
+    let mut steps: Vec<Supersession> = facts.iter().filter_map(Supersession::of_fact).collect();
+    for _ in 0..MAX_CORRECTIONS_IN_A_ROW {
+        if steps.is_empty() {
+            break;
+        }
+        let wanted = json_list(steps.iter().map(|step| step.by));
+        let query = bind!(lists::FACTS_BY_ID; scope.tenant(), wanted);
         let loaded: Vec<Fact> = engine.fetch_all(scope, query, read_fact).await?;
-        wanted = loaded.iter().filter_map(superseded_by).collect();
+        steps = list_next_corrections(&steps, &loaded);
         successors.extend(loaded.into_iter().map(|fact| (fact.id, fact)));
-        wanted.retain(|id| !successors.contains_key(id));
     }
     Ok(successors)
 }

@@ -19,6 +19,7 @@ use colloquy_memory::{
     lore::{KnownBy, LoreEntry, LoreText},
 };
 use colloquy_ports::ledger::{audit::Edit, lore::ImportOutcome};
+use colloquy_tenancy::limits::ImportInFlight;
 
 /// Most entries of one import.
 const MAX_IMPORTED: usize = 1_000;
@@ -62,7 +63,7 @@ pub async fn import_lorebook(
     let world = path.0;
     let (file, import) = file.read(&state, &caller).await?;
     let read = move || character_card::parse_lorebook(&file).map(|book| book.to_entries());
-    let (entries, not_taken) = read_file(read).await?;
+    let ((entries, not_taken), import) = read_file(import, read).await?;
     run_uncancelled(async move {
         let _import = import;
         let edit = caller.new_edit(&state, "lore.import", &world);
@@ -102,7 +103,7 @@ pub async fn import_card(
         .map_err(|error| Problem::invalid_field("npc", format!("{error}")))?;
     let wanted = IfMatch::from_put_request(&request)?;
     let (file, import) = file.read(&state, &caller).await?;
-    let (imported, book, mut not_taken) = read_file(move || {
+    let ((imported, book, mut not_taken), import) = read_file(import, move || {
         let card = character_card::parse_card(&file)?;
         let (npc, mut not_taken) = card.to_npc();
         let (entries, of_book) = card.lorebook().map(Lorebook::to_entries).unwrap_or_default();
@@ -206,9 +207,9 @@ pub async fn export_png_card(
     path: Path<(WorldId, NpcId)>,
     picture: ImportFile,
 ) -> Result<HttpResponse, Problem> {
-    let (picture, _import) = picture.read(&state, &caller).await?;
+    let (picture, import) = picture.read(&state, &caller).await?;
     let card = card_of_npc(&state, &caller, &path.0).await?;
-    let png = read_file(move || character_card::write_png_card(&picture, &card)).await?;
+    let (png, _import) = read_file(import, move || character_card::write_png_card(&picture, &card)).await?;
     Ok(HttpResponse::Ok().content_type("image/png").body(png))
 }
 
@@ -223,14 +224,17 @@ async fn card_of_npc(
     Ok(character_card::card_from_npc(&ImportedNpc::from(&npc), &entries))
 }
 
-/// Reads a file outside the threads of requests: a large file takes a while.
+/// Reads a file outside the threads of requests: a large file takes a while. The import goes on until then, even if the
+/// caller has left.
 async fn read_file<T: Send + 'static>(
+    import: ImportInFlight,
     read: impl FnOnce() -> Result<T, CardError> + Send + 'static,
-) -> Result<T, Problem> {
-    let read = web::block(read)
+) -> Result<(T, ImportInFlight), Problem> {
+    let (read, import) = web::block(move || (read(), import))
         .await
         .map_err(|error| Problem::internal_error(&error))?;
-    read.map_err(|error| Problem::invalid_field("body", error.to_string()))
+    let read = read.map_err(|error| Problem::invalid_field("body", error.to_string()))?;
+    Ok((read, import))
 }
 
 fn npc_of_card(card: ImportedNpc, existing: Option<Npc>, world: &WorldId, id: &NpcId, edit: &Edit) -> Npc {
@@ -314,4 +318,47 @@ async fn all_entries<A>(
         .into_iter()
         .map(|lore| (lore.entry.id, lore.entry.text))
         .collect())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::mpsc;
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use colloquy_core::ids::TenantId;
+    use colloquy_tenancy::limits::{LimitSettings, RateLimits};
+
+    #[actix_web::test]
+    async fn import_of_a_caller_who_left_goes_on_until_its_file_is_read() {
+        let settings = LimitSettings {
+            tenant_requests_per_s: 0,
+            player_requests_per_s: 0,
+            player_sockets: 0,
+            player_turns_per_min: 0,
+            player_cuts_per_min: 0,
+            socket_messages_per_s: 0,
+            socket_strikes: 0,
+            player_in_flight: 0,
+            address_in_flight: 0,
+            imports: 0,
+            max_keys: 10,
+        };
+        let (limits, tenant) = (RateLimits::new(settings, 10), "demo".parse::<TenantId>().unwrap());
+        let import = limits.begin_import(&tenant).unwrap();
+        let (begun, is_begun) = oneshot::channel::<()>();
+        let (end, is_ended) = mpsc::channel::<()>();
+        let reading = actix_web::rt::spawn(read_file(import, move || {
+            begun.send(()).ok();
+            is_ended.recv().ok();
+            Ok(())
+        }));
+        is_begun.await.unwrap();
+        reading.abort();
+        assert!(reading.await.is_err(), "the request has ended");
+        assert!(limits.begin_import(&tenant).is_err(), "the file is still read");
+        drop(end);
+    }
 }

@@ -116,20 +116,15 @@ fn clip_reason(reason: &str) -> String {
 /// Returns the names of actions that rest: they were done for this NPC with this player, and are not repeatable.
 pub(crate) async fn load_resting_actions(services: &Services, input: &TurnInput) -> StoreResult<BTreeSet<String>> {
     let may_rest = |rule: &&ActionRule| !rule.repeatable && rule.is_for(&input.npc);
-    let resting: BTreeSet<&str> = if services.settings.prompt.ask_for_state {
-        let rules = input.world.settings.action_rules().iter().filter(may_rest);
-        rules.map(|rule| rule.name.as_str()).collect()
-    } else {
-        BTreeSet::new()
-    };
-    if resting.is_empty() {
+    let rules = input.world.settings.action_rules().iter().filter(may_rest);
+    let names: Vec<&str> = rules.map(|rule| rule.name.as_str()).collect();
+    if names.is_empty() || !services.settings.prompt.ask_for_state {
         return Ok(BTreeSet::new());
     }
     let (actions, world, npc) = (&services.ledger.actions, &input.world.id, &input.npc.id);
-    let done = actions.list_done_action_names(&input.scope, world, npc, input.player.as_ref(), input.started_at);
-    let mut done = done.await?;
-    done.retain(|name| resting.contains(name.as_str()));
-    Ok(done)
+    let (player, until) = (input.player.as_ref(), input.started_at);
+    let done = actions.list_done_action_names(&input.scope, world, npc, player, &names, until);
+    done.await
 }
 
 /// Returns the actions that the NPC may ask for in this turn, those that rest among them.

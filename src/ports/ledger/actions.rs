@@ -185,14 +185,15 @@ pub trait ActionStore: Send + Sync {
         player: Option<&PlayerId>,
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>>;
-    /// Returns the names of the NPC's standing actions with this player that were done before `until`; `None`: without
-    /// a player.
+    /// Returns those of `names` of which the NPC has a standing action with this player that was done before `until`;
+    /// `None`: without a player. A name is that of a rule, without characters that JSON escapes.
     async fn list_done_action_names(
         &self,
         scope: &TenantScope,
         world: &WorldId,
         npc: &NpcId,
         player: Option<&PlayerId>,
+        names: &[&str],
         until: DateTime<Utc>,
     ) -> StoreResult<BTreeSet<String>>;
     /// Answers an action if it is open at `answer.at`, with the world's event and the audit row: all or none.

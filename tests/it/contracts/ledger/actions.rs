@@ -325,7 +325,8 @@ pub async fn done_actions_are_named_until_their_turn_is_unsaid<S: LedgerSubject>
     let done = ask(f, &mut told, 3).await;
     let names = async |scope, player: Option<&PlayerId>, until| {
         let actions = &f.ledger().actions;
-        let found = actions.list_done_action_names(scope, &f.world, &f.npc, player, until);
+        let asked = ["another", done.name.as_str()];
+        let found = actions.list_done_action_names(scope, &f.world, &f.npc, player, &asked, until);
         found.await.unwrap().into_iter().collect::<Vec<String>>()
     };
     answer(f, &refused, AnswerKind::Refused).await;
@@ -339,6 +340,11 @@ pub async fn done_actions_are_named_until_their_turn_is_unsaid<S: LedgerSubject>
     f.advance_clock();
     answer(f, &done, AnswerKind::Done).await;
     assert_eq!(names(&f.scope, player, f.now()).await, [done.name.as_str()]);
+    let others = f
+        .ledger()
+        .actions
+        .list_done_action_names(&f.scope, &f.world, &f.npc, player, &["another"], f.now());
+    assert!(others.await.unwrap().is_empty(), "another name");
     assert_eq!(names(&f.scope, player, before).await, [""; 0], "the answer is later");
     assert_eq!(names(&f.scope, None, f.now()).await, [""; 0], "without the player");
     assert_eq!(names(&f.other, player, f.now()).await, [""; 0], "another tenant");

@@ -157,8 +157,11 @@ impl AgeFormatter<'_> {
 }
 
 /// Returns the text without the word at its end, and without a comma after the word. A text that ends with other words
-/// stays as it is. The words of a day name its weekday again.
+/// stays as it is. The words of a day name its weekday again. The word is empty in a calendar without weeks.
 fn without_last_word<'t>(text: &'t str, word: &str) -> &'t str {
+    if word.is_empty() {
+        return text;
+    }
     let trimmed = text.trim_end_matches([' ', ',']);
     let split = trimmed
         .len()
@@ -317,6 +320,25 @@ mod tests {
             (Language::Ko, "2027-01-02까지", "2027년 1월 2일 토요일(38일 뒤)까지"),
         ] {
             assert_eq!(word(None, language, text), expected);
+        }
+    }
+
+    #[test]
+    fn date_of_a_calendar_without_weeks_leaves_the_text_before_it() {
+        let templates = Templates::load(None).unwrap();
+        let now: DateTime<Utc> = "2026-11-25T10:00:00Z".parse().unwrap();
+        let settings: WorldSettings = serde_json::from_value(serde_json::json!({"clock": {
+            "calendar": {"months": [{"name": "Thaw", "days": 30}, {"name": "Frost", "days": 30}]},
+            "start": "0007-02-02 14:30"}}))
+        .unwrap();
+        let state = WorldState::default();
+        for (language, text, expected) in [
+            (Language::En, "due: 0007-02-01", "due: 1 Frost (yesterday)"),
+            (Language::Ko, "기한: 0007-02-01", "기한: Frost 1일(어제)"),
+        ] {
+            let clock = GameClock::new(&settings, &state);
+            let ages = AgeFormatter { language, now, clock };
+            assert_eq!(ages.word_dates(&templates, text.to_owned()).unwrap(), expected);
         }
     }
 

@@ -147,6 +147,7 @@ pub fn decide_about_old(
         Some(JudgeVerdict::Same) if new.polarity != old.polarity => Decision::KeepBoth,
         Some(JudgeVerdict::Same) if protected || stays_with_repetition(new, old) => Decision::FoldNewIntoOld,
         Some(JudgeVerdict::Contradicts) if !protected && is_foreign_word_on_promise(new, old) => Decision::KeepBoth,
+        Some(JudgeVerdict::Contradicts) if !protected && repeats_promise_vaguely(new, old) => Decision::FoldNewIntoOld,
         Some(JudgeVerdict::Same) => Decision::InvalidateOld(InvalidReason::Duplicate),
         Some(JudgeVerdict::Contradicts) if protected => Decision::FlagOld,
         Some(JudgeVerdict::Contradicts) => Decision::InvalidateOld(InvalidReason::Superseded),
@@ -168,6 +169,18 @@ fn stays_with_repetition(new: &Statement, old: &Statement) -> bool {
 /// True if one party speaks of the other party's promise. Only its maker changes a promise.
 fn is_foreign_word_on_promise(new: &Statement, old: &Statement) -> bool {
     new.is_open_promise() && old.is_open_promise() && new.speaker != old.speaker
+}
+
+/// True if a speaker repeats an own open promise without its day, amount or name. A judge may take the missing detail
+/// for a contradiction. A denial takes the promise back, and another deed is a change of mind.
+fn repeats_promise_vaguely(new: &Statement, old: &Statement) -> bool {
+    let polarities = |statement: &Statement| (statement.polarity, agreement::polarity_of(&statement.content));
+    new.is_open_promise()
+        && old.is_open_promise()
+        && new.speaker == old.speaker
+        && polarities(new) == polarities(old)
+        && agreement::is_vaguer(&new.content, &old.content)
+        && StatementFeatures::from_statement(new).promises_like(&StatementFeatures::from_statement(old))
 }
 
 /// True if a speaker takes back what the same speaker said of the subject: the same verb and thing, affirmed and

@@ -531,7 +531,12 @@ fn dated_promise_replaces_the_vaguer_one_and_never_the_reverse() {
     let dated = promise("Voss", "Voss takes the player to Morrow on 0212-02-25.");
     let replaced = Decision::InvalidateOld(InvalidReason::Duplicate);
     assert_eq!(decide(&vague, &dated, JudgeVerdict::Same), replaced);
-    assert_eq!(decide(&dated, &vague, JudgeVerdict::Same), Decision::FoldNewIntoOld);
+    for verdict in [JudgeVerdict::Same, JudgeVerdict::Contradicts] {
+        assert_eq!(decide(&dated, &vague, verdict), Decision::FoldNewIntoOld);
+    }
+    let refusal = promise("Voss", "Voss does not take the player to Morrow.");
+    let taken_back = Decision::InvalidateOld(InvalidReason::Superseded);
+    assert_eq!(decide(&dated, &refusal, JudgeVerdict::Contradicts), taken_back);
     let owed = Statement {
         tense: Tense::Present,
         ..vague.clone()

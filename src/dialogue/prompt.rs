@@ -33,6 +33,7 @@ pub(super) use self::{
     actions::ActionLines,
     assembly::{Prompt, PromptMaterial, assemble_prompt},
     attribution::{PromptReader, attribute_statement},
+    company::DeadCharacter,
     content_hash::ContentHash,
     player_identity::player_own_names,
     sent::SentPrompts,

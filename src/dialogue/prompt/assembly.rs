@@ -13,6 +13,7 @@ use super::{
     actions::ActionLines,
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
+    company::DeadCharacter,
     history::{self, HistoryWindow},
     player_identity::player_own_names,
     scenarios::ShownScenarios,
@@ -42,7 +43,6 @@ use colloquy_memory::{
     packing::{PackingBudget, pack_texts},
     party,
     secrecy::Secrecy,
-    state::WorldState,
     summary::{Meeting, Summary},
     text::to_hexadecimal,
     tokens::TokenCounter,
@@ -106,8 +106,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub outdated: &'a [RemovedStatement],
     /// Pinned facts and facts of mutable-state kinds, most important first.
     pub standing: &'a [Fact],
-    /// The state of the world at the turn.
-    pub state: &'a WorldState,
+    /// The dead of the world at the turn.
+    pub dead: Vec<DeadCharacter<'a>>,
     /// World state, one line per item, already escaped.
     pub world_lines: Vec<String>,
     pub action_lines: &'a ActionLines,
@@ -349,7 +349,7 @@ fn attribute_hits(
         let (body, reader) = (&material.hits[*at].body, material.reader());
         let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
         let remark = material.remark_for_knowers(&body.knowers);
-        let remark = remark.with_dead(material.state, (&body.subject, body.tense), body.valid_at);
+        let remark = remark.with_dead(&material.dead, (&body.subject, body.tense), body.valid_at);
         Ok(remark.add_to(templates, material, text)?)
     };
     hits.iter().map(text).collect()

@@ -31,6 +31,33 @@ pub(super) struct Remark {
     news: Option<ScenarioNews>,
 }
 
+/// A dead character of a world.
+#[derive(Debug)]
+pub(crate) struct DeadCharacter<'a> {
+    name: &'a str,
+    /// `None`: unknown.
+    died_at: Option<DateTime<Utc>>,
+}
+
+impl<'a> DeadCharacter<'a> {
+    /// Collects the dead of a world, once for all texts of a prompt.
+    pub(crate) fn find_in(state: &'a WorldState) -> Vec<Self> {
+        let dead = state.dead_names().map(|name| Self {
+            name,
+            died_at: state.characters.get(name).and_then(|character| character.status_since),
+        });
+        dead.collect()
+    }
+
+    fn is_subject(&self, subject: &str) -> bool {
+        normalise_text(self.name) == normalise_text(subject) || is_named_in(subject, self.name)
+    }
+
+    fn lived_at(&self, at: DateTime<Utc>) -> bool {
+        self.died_at.is_none_or(|died_at| at < died_at)
+    }
+}
+
 impl PromptMaterial<'_> {
     /// Returns the other NPCs who hear the NPC in a session with a player, those who only overhear the session among
     /// them.
@@ -69,15 +96,16 @@ impl PromptMaterial<'_> {
 impl Remark {
     /// Adds whom of the dead the statement describes as alive: the subject of a statement about the present, said at
     /// `at`.
-    pub(super) fn with_dead(mut self, state: &WorldState, (subject, tense): (&str, Tense), at: DateTime<Utc>) -> Self {
-        let is_meant = |name: &str| normalise_text(name) == normalise_text(subject) || is_named_in(subject, name);
-        let outlived = |name: &str| {
-            let died_at = state.characters.get(name).and_then(|character| character.status_since);
-            died_at.is_none_or(|died_at| at < died_at)
-        };
+    pub(super) fn with_dead(
+        mut self,
+        dead: &[DeadCharacter<'_>],
+        (subject, tense): (&str, Tense),
+        at: DateTime<Utc>,
+    ) -> Self {
         if tense == Tense::Present {
-            let dead = state.dead_names().find(|name| is_meant(name) && outlived(name));
-            self.dead = dead.map(escape_untrusted);
+            let mut dead = dead.iter();
+            let found = dead.find(|dead| dead.is_subject(subject) && dead.lived_at(at));
+            self.dead = found.map(|dead| escape_untrusted(dead.name));
         }
         self
     }

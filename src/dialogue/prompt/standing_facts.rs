@@ -363,7 +363,7 @@ fn is_put_off(ended: &Fact, promises: &[(&Fact, StateSection)]) -> bool {
 fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
     let spoken = (fact.statement.subject.as_str(), fact.statement.tense);
     let remark = material.remark_for_knowers(&fact.audience.knowers);
-    remark.with_dead(material.state, spoken, fact.valid_at)
+    remark.with_dead(&material.dead, spoken, fact.valid_at)
 }
 
 /// Returns the promises in the order in which they get room: the most important open ones, the last ended ones, the

@@ -22,7 +22,7 @@ use std::sync::{Arc, LazyLock};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use self::settings::settings;
-use super::{ActionLines, Prompt, PromptMaterial, Templates, assemble_prompt};
+use super::{ActionLines, DeadCharacter, Prompt, PromptMaterial, Templates, assemble_prompt};
 use crate::{
     episodes::EpisodeHit,
     npc_conversation::{Scene, SceneMember},
@@ -286,7 +286,7 @@ impl PromptCase {
             summaries: &self.summaries,
             outdated: &self.outdated,
             standing: &self.standing,
-            state: &self.state,
+            dead: DeadCharacter::find_in(&self.state),
             world_lines: self.world_lines.clone(),
             action_lines: &self.action_lines,
             hits: &self.hits,

@@ -86,6 +86,13 @@ pub fn owned_name(name: &str) -> &str {
         .unwrap_or_default()
 }
 
+/// The owner in a name: `Mira` in `Mira's sister`, `Mira's sister` in `Mira's sister's dog`. Empty: nobody owns it.
+#[must_use]
+pub fn owner_part(name: &str) -> &str {
+    let marks = POSSESSIVE_MARKS.iter().filter_map(|(mark, _)| name.rfind(*mark));
+    &name[..marks.max().unwrap_or_default()]
+}
+
 /// True if `name` is a player: a player's key, or `player` itself.
 #[must_use]
 pub fn is_player(name: &str) -> bool {
@@ -245,6 +252,19 @@ mod tests {
     fn player_is_distinguished_from_belongings_of_a_player() {
         assert!(is_player("player") && is_player("player:p7"));
         assert!(!is_player("player:p7's sister") && !is_player("Mira"));
+    }
+
+    #[test]
+    fn owner_stands_before_the_last_mark() {
+        for (name, owner) in [
+            ("Mira's sister", "Mira"),
+            ("Mira's sister\u{2019}s dog", "Mira's sister"),
+            ("미라의 동생", "미라"),
+            ("Mira", ""),
+            ("player:p7", ""),
+        ] {
+            assert_eq!(owner_part(name), owner, "{name}");
+        }
     }
 
     #[test]

@@ -15,8 +15,8 @@ use chrono::{DateTime, Utc};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
     fact::{Knower, Tense},
-    keywords::normalise_text,
     lore::is_named_in,
+    party,
     scenario::ScenarioNews,
     state::WorldState,
 };
@@ -35,6 +35,8 @@ pub(super) struct Remark {
 #[derive(Debug)]
 pub(crate) struct DeadCharacter<'a> {
     name: &'a str,
+    /// The [key](party::subject_key) of the name.
+    key: String,
     /// `None`: unknown.
     died_at: Option<DateTime<Utc>>,
 }
@@ -44,13 +46,15 @@ impl<'a> DeadCharacter<'a> {
     pub(crate) fn find_in(state: &'a WorldState) -> Vec<Self> {
         let dead = state.dead_names().map(|name| Self {
             name,
+            key: party::subject_key(name),
             died_at: state.characters.get(name).and_then(|character| character.status_since),
         });
         dead.collect()
     }
 
-    fn is_subject(&self, subject: &str) -> bool {
-        normalise_text(self.name) == normalise_text(subject) || is_named_in(subject, self.name)
+    /// True if the character is the subject, given with its key. "Bram's brother" is somebody else than Bram.
+    fn is_subject(&self, subject: &str, key: &str) -> bool {
+        self.key == key || is_named_in(subject, self.name) && !is_named_in(party::owner_part(subject), self.name)
     }
 
     fn lived_at(&self, at: DateTime<Utc>) -> bool {
@@ -102,9 +106,10 @@ impl Remark {
         (subject, tense): (&str, Tense),
         at: DateTime<Utc>,
     ) -> Self {
-        if tense == Tense::Present {
+        if tense == Tense::Present && !dead.is_empty() {
+            let key = party::subject_key(subject);
             let mut dead = dead.iter();
-            let found = dead.find(|dead| dead.is_subject(subject) && dead.lived_at(at));
+            let found = dead.find(|dead| dead.is_subject(subject, &key) && dead.lived_at(at));
             self.dead = found.map(|dead| escape_untrusted(dead.name));
         }
         self
@@ -134,5 +139,41 @@ impl Remark {
             news => self.news.map(<&str>::from),
         };
         templates.render(material.npc.language, Template::Remark, values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+    use colloquy_memory::state::StateChange;
+
+    #[test]
+    fn relative_of_the_dead_is_alive() {
+        let mut state = WorldState::default();
+        for name in ["Bram", "최덕수"] {
+            let die = StateChange::Status {
+                who: name.to_owned(),
+                status: "dead".to_owned(),
+            };
+            state.apply_change(&die, DateTime::UNIX_EPOCH + TimeDelta::days(1));
+        }
+        let dead = DeadCharacter::find_in(&state);
+        for (subject, expected) in [
+            ("bram", Some("Bram")),
+            ("old Bram", Some("Bram")),
+            ("player:p7's brother Bram", Some("Bram")),
+            ("Bram's brother", None),
+            ("Old Bram\u{2019}s brother", None),
+            ("Brammel", None),
+            ("최덕수", Some("최덕수")),
+            ("최덕수 아저씨", Some("최덕수")),
+            ("최덕수의 딸", None),
+            ("최덕수 아저씨의 딸", None),
+        ] {
+            let remark = Remark::default().with_dead(&dead, (subject, Tense::Present), DateTime::UNIX_EPOCH);
+            assert_eq!(remark.dead.as_deref(), expected, "{subject}");
+        }
     }
 }

@@ -152,7 +152,7 @@ impl StandingFacts {
         let mut ended: Vec<_> = promises
             .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
             .collect();
-        ended.retain(|(fact, _)| !is_put_off(fact, &promises));
+        remove_put_off(&mut ended, &promises);
         ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
         let promises = order_promises(material, promises, ended);
         let (mut kept, mut put_off) = (Vec::new(), Vec::new());
@@ -345,19 +345,25 @@ fn section_of(material: &PromptMaterial<'_>, fact: &Fact) -> Option<StateSection
     }
 }
 
-/// True if a promise that was given up is still open in other words: with another day, for instance.
-fn is_put_off(ended: &Fact, promises: &[(&Fact, StateSection)]) -> bool {
-    let is_given_up = ended
-        .invalid
-        .as_ref()
-        .is_some_and(|end| end.reason == InvalidReason::GivenUp);
-    let same_maker = promises
-        .iter()
-        .filter(|(open, _)| is_given_up && open.statement.subject == ended.statement.subject);
-    let features = LazyCell::new(|| StatementFeatures::from_statement(&ended.statement));
-    same_maker
-        .map(|(open, _)| StatementFeatures::from_statement(&open.statement))
-        .any(|open| open.promises_like(&features))
+/// Removes the promises that were given up and are open in other words since: with another day, for instance.
+fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, StateSection)]) {
+    let features_of = |fact: &Fact| StatementFeatures::from_statement(&fact.statement);
+    let open = LazyCell::new(|| {
+        let open = promises.iter().map(|(fact, _)| (*fact, features_of(fact)));
+        open.collect::<Vec<_>>()
+    });
+    ended.retain(|(fact, _)| {
+        let end = fact.invalid.as_ref();
+        let Some(end) = end.filter(|end| end.reason == InvalidReason::GivenUp) else {
+            return true;
+        };
+        let given_up = features_of(fact);
+        // The turn that puts a promise off makes the new one.
+        let is_made_instead = |open: &Fact| open.statement.subject == fact.statement.subject && open.valid_at >= end.at;
+        !open
+            .iter()
+            .any(|(promise, features)| is_made_instead(promise) && features.promises_like(&given_up))
+    });
 }
 
 fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {

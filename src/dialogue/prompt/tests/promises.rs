@@ -98,14 +98,22 @@ fn promises_are_told_apart_by_day_and_end() {
 fn promise_with_a_new_day_is_not_shown_as_given_up() {
     let player = "player:p7";
     let given_up = |id, content| ended(promise(id, player, player, content), 3, InvalidReason::GivenUp);
-    let standing = vec![
+    let mut standing = vec![
         promise(1, player, player, "The player brings the copper kettle on 2026-01-08."),
         given_up(2, "The player brings the copper kettle on 2026-01-04."),
         given_up(3, "The player learns to sing."),
     ];
-    let (text, _) = text_with(Language::En, standing);
+    standing[0].valid_at = at(3);
+    let (text, _) = text_with(Language::En, standing.clone());
     assert_eq!(text.matches("kettle").count(), 1, "{text}");
     assert!(text.contains("The player learns to sing."), "{text}");
+    standing[0].valid_at = at(2);
+    let (text, _) = text_with(Language::En, standing);
+    assert_eq!(
+        text.matches("kettle").count(),
+        2,
+        "an older promise is another one: {text}"
+    );
 }
 
 #[test]

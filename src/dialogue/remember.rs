@@ -15,6 +15,7 @@ mod self_told;
 mod timeline_reading;
 mod turn_facts;
 
+use chrono::{DateTime, Utc};
 use minijinja::context;
 
 pub(super) use self::consolidation::consolidate_facts;
@@ -38,7 +39,13 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    aliases::NameAliases, fact::Statement, locks::DisclosureLocks, party, secrecy::Secrecy, trace::ScenarioTrace,
+    agreement,
+    aliases::NameAliases,
+    fact::Statement,
+    locks::DisclosureLocks,
+    party,
+    secrecy::Secrecy,
+    trace::{CandidateTrace, ScenarioTrace},
 };
 use colloquy_ports::ledger::jobs::Job;
 
@@ -71,10 +78,19 @@ pub(super) struct InjectedMemory {
     told: Option<retelling::RetellingCheck>,
     /// The aliases of all persons, read if a prompt had locked content.
     names: NameAliases,
-    /// The open promises and goals among `ids`, each with its text, in the order in which models see them.
-    pub promises: Vec<(FactId, String)>,
+    /// The open promises and goals among `ids`, in the order in which models see them.
+    pub promises: Vec<OpenPromise>,
     /// The subjects of memories near the turn, in the wording for models, without the player and the NPC.
     pub subjects: Vec<String>,
+}
+
+/// An open promise or goal that the turn's prompt had.
+#[derive(Debug)]
+pub(super) struct OpenPromise {
+    pub fact: FactId,
+    pub text: String,
+    /// When the promise was made. `None`: its text names no day, or the fact was removed.
+    pub made_at: Option<DateTime<Utc>>,
 }
 
 impl InjectedMemory {
@@ -202,13 +218,28 @@ async fn collect_injected(
                 &candidate.content,
             )?;
             if candidate.promise && injected.promises.len() < extraction::MAX_PROMISES {
-                injected.promises.push((candidate.fact, text));
+                let made_at = load_time_of_dated(services, scope, candidate).await?;
+                let fact = candidate.fact;
+                injected.promises.push(OpenPromise { fact, text, made_at });
             } else {
                 injected.texts.push(text);
             }
         }
     }
     Ok(injected)
+}
+
+/// Returns when a promise was made whose text names a day. Without a day, no promise is overdue.
+async fn load_time_of_dated(
+    services: &Services,
+    scope: &TenantScope,
+    promise: &CandidateTrace,
+) -> Result<Option<DateTime<Utc>>, JobError> {
+    if agreement::days_in(&promise.content).next().is_none() {
+        return Ok(None);
+    }
+    let fact = services.ledger.facts.load_fact(scope, promise.fact).await?;
+    Ok(fact.map(|fact| fact.valid_at))
 }
 
 /// Returns the locks of a fact of a turn: the locks of all prompts so far, because a model may retell content in any words.

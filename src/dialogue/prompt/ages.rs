@@ -61,6 +61,14 @@ impl AgeFormatter<'_> {
         }
     }
 
+    /// Returns the date of a moment in numbers, as [`Self::today_in_numbers`].
+    pub(super) fn date_in_numbers(self, at: DateTime<Utc>) -> String {
+        match self.clock {
+            Some(clock) => clock.game_time_at(at).date_text(),
+            None => at.format("%Y-%m-%d").to_string(),
+        }
+    }
+
     /// Returns the number of a day. Later days have higher numbers.
     pub(super) fn day_of(self, at: DateTime<Utc>) -> i64 {
         GameClock::day_at(self.clock, at)

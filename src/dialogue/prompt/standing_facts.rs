@@ -380,7 +380,7 @@ fn order_promises<'f>(
     ended: Vec<(&'f Fact, StateSection)>,
 ) -> Vec<(&'f Fact, StateSection)> {
     let limit = long_overdue_before(material);
-    open.sort_by_cached_key(|(fact, _)| agreement::is_overdue(&fact.view.content, &limit));
+    open.sort_by_cached_key(|(fact, _)| is_due_before(material, fact, &limit));
     let less_important = open.split_off(open.len().min(LEADING_OPEN_PROMISES));
     let mut ended = ended.into_iter().take(MAX_ENDED_PROMISES);
     open.extend(ended.by_ref().take(LEADING_ENDED_PROMISES));
@@ -404,9 +404,10 @@ fn long_overdue_before(material: &PromptMaterial<'_>) -> String {
     }
 }
 
-/// True if the last day that a promise names has passed, by the clock of the world.
-fn is_overdue(material: &PromptMaterial<'_>, content: &str) -> bool {
-    agreement::is_overdue(content, &material.ages().today_in_numbers())
+/// True if the last day that a promise names is before `day`, by the clock of the world.
+fn is_due_before(material: &PromptMaterial<'_>, promise: &Fact, day: &str) -> bool {
+    let made_on = material.ages().date_in_numbers(promise.valid_at);
+    agreement::is_overdue(&promise.view.content, &made_on, day)
 }
 
 fn render_entry(
@@ -427,6 +428,7 @@ fn render_entry(
         }
     };
     let text = remark_on(material, fact).add_to(templates, material, text)?;
+    let is_overdue = || is_due_before(material, fact, &material.ages().today_in_numbers());
     // An author's statement holds regardless of its date.
     let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));
     Ok(StateEntry {
@@ -435,7 +437,7 @@ fn render_entry(
         tokens: count(&text) + ITEM_TOKENS,
         text,
         said_at: is_dated.then_some(fact.invalid.as_ref().map_or(fact.valid_at, |end| end.at)),
-        is_overdue: fact.invalid.is_none() && block.has_promises() && is_overdue(material, content),
+        is_overdue: fact.invalid.is_none() && block.has_promises() && is_overdue(),
         end: fact.invalid.as_ref().map(|end| end.reason),
     })
 }

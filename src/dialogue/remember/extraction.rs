@@ -1,11 +1,12 @@
 //! Extracts the facts of a turn with a small model, and checks the answer.
 
+use chrono::{DateTime, Utc};
 use minijinja::context;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    InjectedMemory,
+    InjectedMemory, OpenPromise,
     embedding::embed_learned,
     known_texts::{TurnWords, end_of_line},
 };
@@ -191,12 +192,12 @@ async fn ask_extraction(
 }
 
 /// Returns the promises that the model ends, without repetition. Numbers outside the prompt are left out.
-fn parse_endings(ends: &[Value], promises: &[(FactId, String)]) -> Vec<PromiseEnd> {
+fn parse_endings(ends: &[Value], promises: &[OpenPromise]) -> Vec<PromiseEnd> {
     let mut ended: Vec<PromiseEnd> = Vec::new();
     for value in ends {
         let shown = value.get("number").and_then(parse_number).and_then(|number| {
             let mut numbers = (1..=promises.len()).zip(promises);
-            numbers.find_map(|(nth, (fact, _))| (nth.to_string() == number.to_string()).then_some(*fact))
+            numbers.find_map(|(nth, promise)| (nth.to_string() == number.to_string()).then_some(promise.fact))
         });
         let how = value
             .get("how")
@@ -244,7 +245,7 @@ async fn render_prompt(
         reply,
         known => injected.known_for(&words),
         world => injected.world_for(&words),
-        open => injected.open_promises(&date),
+        open => injected.open_promises(&date, |at| days.day_of(npc.language, at).0),
         subjects => &injected.subjects,
         before,
         date,
@@ -255,10 +256,15 @@ async fn render_prompt(
 }
 
 impl InjectedMemory {
-    /// Returns the open promises as the prompt shows them on a date, such as `2026-11-25`.
-    fn open_promises(&self, date: &str) -> Vec<minijinja::Value> {
-        let shown = |text: &String| context! { text, overdue => agreement::is_overdue(text, date) };
-        self.promises.iter().map(|(_, text)| shown(text)).collect()
+    /// Returns the open promises as the prompt shows them on a date, such as `2026-11-25`. `date_of` gives such a date
+    /// of a moment.
+    fn open_promises(&self, date: &str, date_of: impl Fn(DateTime<Utc>) -> String) -> Vec<minijinja::Value> {
+        let shown = |promise: &OpenPromise| {
+            let made_on = promise.made_at.map(&date_of);
+            let overdue = made_on.is_some_and(|made_on| agreement::is_overdue(&promise.text, &made_on, date));
+            context! { text => promise.text.as_str(), overdue }
+        };
+        self.promises.iter().map(shown).collect()
     }
 }
 
@@ -493,7 +499,11 @@ mod tests {
     #[test]
     fn promise_that_is_over_is_named_by_its_number_in_the_prompt() {
         let fact = FactId::from_u128;
-        let promises = [(fact(7), "salt".to_owned()), (fact(8), "honey".to_owned())];
+        let promises = [(7, "salt"), (8, "honey")].map(|(id, text)| OpenPromise {
+            fact: fact(id),
+            text: text.to_owned(),
+            made_at: None,
+        });
         let ends = [
             json!({"number": 2, "how": "fulfilled"}),
             json!({"number": "1", "how": "Given_Up "}),
@@ -517,6 +527,31 @@ mod tests {
             serde_json::from_value(json!({"facts": [], "ends": [], "ended": [of(fact(9), InvalidReason::Fulfilled)]}))
                 .unwrap();
         assert_eq!(parse_endings(&answer.ends, &promises), []);
+    }
+
+    #[test]
+    fn promise_is_overdue_by_a_day_after_it_was_made() {
+        let made = |day: &str, text: &str| OpenPromise {
+            fact: FactId::from_u128(1),
+            text: text.to_owned(),
+            made_at: Some(format!("{day}T10:00:00Z").parse().unwrap()),
+        };
+        let known = InjectedMemory {
+            promises: vec![
+                made("2026-11-20", "The player returns the coat by 2026-11-24."),
+                made(
+                    "2026-11-25",
+                    "The player returns the coat that Mira lent on 2026-11-24.",
+                ),
+            ],
+            ..InjectedMemory::default()
+        };
+        let shown = known.open_promises("2026-11-25", |at| at.format("%Y-%m-%d").to_string());
+        let marks: Vec<bool> = shown
+            .iter()
+            .map(|promise| promise.get_attr("overdue").unwrap().is_true())
+            .collect();
+        assert_eq!(marks, [true, false]);
     }
 
     #[test]

@@ -125,13 +125,16 @@ pub fn days_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// True if the last day in a text is before `today`. Both are written as `2026-11-25`. A day from which something holds
-/// ("from 2026-11-25", "2026-11-25부터") is no last day.
+/// True if the last day in the text of a promise is before `today`. Days are written as `2026-11-25`. A day before
+/// `made_on`, when the promise was made, is no last day ("the coat lent on 2026-11-24"). A day from which something
+/// holds ("from 2026-11-25", "2026-11-25부터") is none either.
 #[must_use]
-pub fn is_overdue(text: &str, today: &str) -> bool {
+pub fn is_overdue(text: &str, made_on: &str, today: &str) -> bool {
     // Years have four digits or more.
     let order = |day: &str| (day.len(), day.to_owned());
-    let last = days_in(text).filter(|day| !is_first_day(text, day)).map(order).max();
+    let made_on = order(made_on);
+    let days = days_in(text).filter(|day| !is_first_day(text, day)).map(order);
+    let last = days.filter(|day| *day >= made_on).max();
     last.is_some_and(|last| last < order(today))
 }
 
@@ -454,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn day_from_which_something_holds_is_no_deadline() {
+    fn day_before_a_promise_or_from_which_something_holds_is_no_deadline() {
         for (text, overdue) in [
             ("The player brings salt by 2026-11-24.", true),
             ("The player lives at the Moon House from 2026-11-24.", false),
@@ -462,8 +465,12 @@ mod tests {
             ("플레이어는 2026-11-24부터 뒷방에 세 들어 산다.", false),
             ("플레이어는 2026-11-24까지 책을 돌려준다.", true),
             ("The player brings salt by 2026-11-25.", false),
+            ("The player returns the coat lent on 2026-11-19.", false),
+            ("The coat lent on 2026-11-19 is due on 2026-11-24.", true),
+            ("플레이어는 2026-11-19에 빌린 외투를 돌려준다.", false),
+            ("2026-11-19에 빌린 외투를 2026-11-24까지 돌려준다.", true),
         ] {
-            assert_eq!(is_overdue(text, "2026-11-25"), overdue, "{text}");
+            assert_eq!(is_overdue(text, "2026-11-20", "2026-11-25"), overdue, "{text}");
         }
     }
 
@@ -500,7 +507,7 @@ mod tests {
             ("Voss sails.", false),
             ("책을 0212-02-10까지 돌려준다.", true),
         ] {
-            assert_eq!(is_overdue(text, "0212-02-15"), overdue, "{text}");
+            assert_eq!(is_overdue(text, "0212-02-01", "0212-02-15"), overdue, "{text}");
         }
         assert_eq!(
             days_in("on 0212-02-15 (until 12024-11-01), 1-2-3").collect::<Vec<_>>(),

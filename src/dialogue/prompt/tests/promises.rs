@@ -117,6 +117,28 @@ fn promise_with_a_new_day_is_not_shown_as_given_up() {
 }
 
 #[test]
+fn past_day_in_a_promise_makes_it_not_overdue() {
+    let player = "player:p7";
+    for (language, content, mark) in [
+        (
+            Language::En,
+            "The player returns the coat that Mira lent on 2026-01-02.",
+            "(overdue)",
+        ),
+        (
+            Language::Ko,
+            "플레이어는 2026-01-02에 빌린 외투를 돌려주기로 했다.",
+            "(기한 지남)",
+        ),
+    ] {
+        let mut coat = promise(1, player, player, content);
+        coat.valid_at = at(2);
+        let (text, _) = text_with(language, vec![coat]);
+        assert!(!text.contains(mark), "{text}");
+    }
+}
+
+#[test]
 fn only_the_last_ended_promises_are_shown_and_never_pinned() {
     let player = "player:p7";
     let mut standing: Vec<Fact> = (1..=6)
@@ -144,6 +166,9 @@ fn last_ended_promises_go_before_open_ones_of_less_importance() {
         of(1, "The player returns the anvil by 2025-12-01."),
         of(2, "The player returns the ladder by 2025-12-29."),
     ];
+    for overdue in &mut standing {
+        overdue.valid_at = at(-60);
+    }
     standing.extend((3..10).map(|id| of(id, &format!("The player carries sack number {id} to the mill."))));
     for (id, content, day) in [
         (20, "The player feeds the cat.", 3),

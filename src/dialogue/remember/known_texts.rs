@@ -1,14 +1,15 @@
 //! What an extraction prompt shows of the turn's memory, so that nothing known comes back as a new fact.
 //!
-//! A turn seldom touches more than a few of the known facts. The facts with words of the turn come first. Lore and the
-//! NPC's past only help against retelling, so only their sentences with words of the turn are shown.
+//! A turn seldom touches more than a few of the known facts. The facts with the most words of the turn are shown. A
+//! request to forget may mean any of them. Lore and the NPC's past only help against retelling, so only their sentences
+//! with words of the turn are shown.
 
-use std::collections::BTreeSet;
+use std::{cmp::Reverse, collections::BTreeSet};
 
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::InjectedMemory;
-use crate::jobs::JobInput;
+use crate::{jobs::JobInput, locks::silent_terms};
 use colloquy_memory::keywords;
 
 /// The most known facts with words of the turn.
@@ -22,8 +23,12 @@ const MAX_WORLD_CHARS: usize = 240;
 /// The longest earlier line, in characters. The end of a line says more about the answer to the line.
 const MAX_EARLIER_CHARS: usize = 160;
 
-/// The informative terms of a turn and of the lines before it.
-pub(super) struct TurnWords(BTreeSet<u32>);
+/// The words of a turn and of the lines before it.
+pub(super) struct TurnWords {
+    /// The informative terms, without the names and words that most known facts share.
+    terms: BTreeSet<u32>,
+    asks_to_forget: bool,
+}
 
 impl TurnWords {
     pub(super) fn of_turn(said: &JobInput) -> Self {
@@ -31,26 +36,40 @@ impl TurnWords {
         let lines = before
             .flat_map(|turn| [&turn.player_text, &turn.reply_text])
             .chain([&said.turn.player_text, &said.turn.reply_text]);
-        Self(lines.flat_map(|line| keywords::informative_terms(line)).collect())
+        Self::of_lines(&said.npc.name, lines.map(String::as_str), &said.turn.player_text)
+    }
+
+    fn of_lines<'l>(npc_name: &str, lines: impl IntoIterator<Item = &'l str>, player_line: &str) -> Self {
+        let silent = silent_terms([npc_name]);
+        let mut terms: BTreeSet<u32> = lines.into_iter().flat_map(keywords::informative_terms).collect();
+        terms.retain(|term| !silent.contains(term));
+        Self {
+            terms,
+            asks_to_forget: keywords::asks_to_forget(player_line),
+        }
     }
 
     /// The number of terms that a text shares with the turn.
     fn shared_count(&self, text: &str) -> usize {
-        keywords::informative_terms(text).intersection(&self.0).count()
+        keywords::informative_terms(text).intersection(&self.terms).count()
     }
 }
 
 impl InjectedMemory {
-    /// Returns the known facts that the turn may touch, in the order of the prompt.
+    /// Returns the known facts that the turn may touch, in the order of the prompt: those with the most words of the
+    /// turn, or all if the player asks to forget something.
     pub(super) fn known_for(&self, words: &TurnWords) -> Vec<String> {
-        let mut ranked: Vec<(bool, usize)> = self
+        if words.asks_to_forget {
+            return self.texts.clone();
+        }
+        let mut ranked: Vec<(Reverse<usize>, usize)> = self
             .texts
             .iter()
-            .map(|text| words.shared_count(text) == 0)
+            .map(|text| Reverse(words.shared_count(text)))
             .zip(0..)
             .collect();
         ranked.sort_unstable();
-        let touched = ranked.iter().filter(|(is_untouched, _)| !is_untouched).count();
+        let touched = ranked.iter().filter(|(shared, _)| shared.0 > 0).count();
         let mut shown: Vec<usize> = ranked.into_iter().map(|(_, at)| at).collect();
         shown.truncate(touched.clamp(MIN_KNOWN, MAX_TOUCHED));
         shown.sort_unstable();
@@ -97,7 +116,7 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> TurnWords {
-        TurnWords(keywords::informative_terms(text))
+        TurnWords::of_lines("Mira", [text], text)
     }
 
     fn known(texts: &[&str]) -> InjectedMemory {
@@ -123,6 +142,25 @@ mod tests {
         }
         let many = known(&["The player likes plums."; 20]);
         assert_eq!(many.known_for(&words("plums")).len(), MAX_TOUCHED);
+    }
+
+    #[test]
+    fn facts_with_the_most_words_of_the_turn_are_shown_and_all_for_a_request_to_forget() {
+        let mut texts = vec!["Voss said: Voss sails to Morrow."; 10];
+        texts.extend(["The player's sister Anna sails to Morrow.", "Anna sails as a nurse."]);
+        let known = known(&texts);
+        let shown = known.known_for(&words("My sister Anna sails."));
+        assert_eq!(shown.len(), MAX_TOUCHED);
+        assert_eq!(shown[MAX_TOUCHED - 2..], texts[10..], "in the order of the prompt");
+        let shown = known.known_for(&words("Voss, forget all I told you of my sister."));
+        assert_eq!(shown, texts);
+    }
+
+    #[test]
+    fn name_of_the_npc_touches_no_fact() {
+        let words = TurnWords::of_lines("Captain Voss", ["Captain Voss, my mule is ill."], "");
+        assert_eq!(words.shared_count("Captain Voss said: Captain Voss fears cats."), 0);
+        assert_eq!(words.shared_count("The player owns a mule."), 1);
     }
 
     #[test]

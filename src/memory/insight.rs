@@ -26,7 +26,7 @@ pub const MAX_INSIGHTS: u32 = 50;
 pub const MAX_INSIGHT_LINES: usize = 200;
 
 /// What an NPC has learned about an entity. Of a dialogue, an entity and a day, the newest insight counts, unless a
-/// later one stands in its place.
+/// later one stands in its place. An insight with further locks only stands beside the earlier ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insight {
     pub id: InsightId,

@@ -37,7 +37,8 @@ macro_rules! insight_columns {
     };
 }
 /// True if the insight counts: no newer one of the dialogue and the day is about the entity, none stands in its place,
-/// and the turns of the one in whose place it stands have not been taken back.
+/// and the turns of the one in whose place it stands have not been taken back. One with further locks stands beside it:
+/// whoever may not hear that one may hear this one.
 macro_rules! is_counted {
     ($of:literal, $rests_on:literal) => {
         concat!(
@@ -53,7 +54,10 @@ macro_rules! is_counted {
             $of,
             ".day AND s.dialogue = ",
             $of,
-            ".dialogue AND s.lifted_at IS NULL AND (s.text <> '' OR s.replaces = '') AND (s.at, s.id) > (",
+            ".dialogue AND s.lifted_at IS NULL AND (s.text = '' AND s.replaces = ''
+                OR s.text <> '' AND s.locked_by IN ('', ",
+            $of,
+            ".locked_by)) AND (s.at, s.id) > (",
             $of,
             ".at, ",
             $of,
@@ -67,7 +71,9 @@ macro_rules! is_counted {
             $of,
             ".cause_id AND r.replaces <> '' AND r.entity_key = ",
             $of,
-            ".entity_key AND r.lifted_at IS NULL AND ",
+            ".entity_key AND r.lifted_at IS NULL AND (r.text = '' OR r.locked_by IN ('', ",
+            $of,
+            ".locked_by)) AND ",
             stands_on_all!("r.rests_on"),
             ") AND ",
             stands_on_all!($rests_on)
@@ -132,8 +138,8 @@ const INSERT_INSIGHT: &str = "INSERT INTO insights
         (tenant, id, world, npc, player, dialogue, number, entity, entity_key, day, text, turns, replaces, rests_on, locked_by,
          cause_kind, cause_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 'turn', $16, $17)";
-/// Lifts an insight, and those that it replaced. No rewind reinstates a row that an edit has lifted. The rows stay
-/// without their texts, as cursors of lists.
+/// Lifts an insight, and those in whose place it counted. No rewind reinstates a row that an edit has lifted. The rows
+/// stay without their texts, as cursors of lists.
 const DELETE_INSIGHT: &str = concat!(
     "UPDATE insights SET lifted_at = $5, lifted_by = $6, text = ''
     WHERE tenant = $1 AND world = $2 AND npc = $3 AND lifted_at IS NULL AND EXISTS (
@@ -143,7 +149,8 @@ const DELETE_INSIGHT: &str = concat!(
             AND (c.id = d.id OR ",
     has_text!("d.rests_on", "c.cause_id"),
     ") AND c.player = insights.player AND c.entity_key = insights.entity_key AND c.day = insights.day
-            AND c.dialogue = insights.dialogue AND (insights.at, insights.id) <= (c.at, c.id))"
+            AND c.dialogue = insights.dialogue AND (insights.at, insights.id) <= (c.at, c.id)
+            AND d.locked_by IN ('', insights.locked_by))"
 );
 
 fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {

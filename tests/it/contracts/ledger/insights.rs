@@ -230,6 +230,34 @@ pub async fn insight_is_deleted_with_those_that_it_replaced<S: LedgerSubject>(f:
     assert_eq!(texts(&f.list_insights(None, None).await), ["It sank.", "They ring."]);
 }
 
+pub async fn insight_with_further_locks_stands_beside_the_open_one<S: LedgerSubject>(f: &Fixture<S>) {
+    put_default_world(f).await;
+    let told = dialogue_with_turns(f, 3).await;
+    let mut open = sample_pass(f, &told, (1, 1));
+    add_insight(f, &mut open, Some("p1"), "bells", "They ring.");
+    open.insights[0].locks = "".parse().unwrap();
+    assert!(f.commit_pass(&open).await);
+    let mut locked = sample_pass(f, &told, (2, 2));
+    add_insight(f, &mut locked, Some("p1"), "bells", "They ring for the drowned.");
+    locked.insights[0].rests_on = vec![open.cause];
+    assert!(f.commit_pass(&locked).await);
+    let both = ["They ring for the drowned.", "They ring."];
+    assert_eq!(texts(&f.list_insights(None, None).await), both);
+    assert_eq!(texts(&f.load_insights(Some("p1")).await), both);
+
+    assert!(f.delete_insight(&locked.insights[0]).await);
+    assert_eq!(
+        texts(&f.list_insights(None, None).await),
+        ["They ring."],
+        "it was never hidden"
+    );
+    let mut untrue = sample_pass(f, &told, (3, 3));
+    add_insight(f, &mut untrue, Some("p1"), "bells", "");
+    untrue.insights[0].rests_on = vec![open.cause];
+    assert!(f.commit_pass(&untrue).await);
+    assert!(f.list_insights(None, None).await.is_empty());
+}
+
 pub async fn insights_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixture<S>) {
     put_default_world(f).await;
     let mut told = dialogue_with_turns(f, 2).await;

@@ -153,6 +153,7 @@ macro_rules! ledger_contract {
                     curation_of_another_tenant_or_world_is_not_found;
                 insights: newest_insight_of_an_entity_and_day_counts, newest_fifty_insights_of_a_player_count,
                     insights_are_listed_in_pages_by_entity_and_player, insight_is_deleted_with_those_that_it_replaced,
+                    insight_with_further_locks_stands_beside_the_open_one,
                     insights_of_unsaid_turns_are_pruned, insights_of_another_npc_tenant_or_player_are_not_found;
                 consolidation: conclusion_stands_for_its_premises, conclusion_falls_with_a_premise,
                     conclusion_of_an_unsaid_premise_was_never_valid, conclusion_falls_if_a_person_rewords_a_premise,

@@ -21,6 +21,7 @@ use colloquy_memory::{
     party::{self, PLAYER},
     state::{Character, StateChange, StatePart, WorldState},
     turn::Turn,
+    vocabulary,
 };
 use colloquy_ports::{StoreResult, ledger::state::StoredStateChange};
 
@@ -91,6 +92,7 @@ impl DialogueChanges {
         let player = said.turn.player.as_ref().map(party::player_key);
         let takes_part =
             |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
+        let label = |status: &str| attribute_text(vocabulary::display_label(status, said.npc.language));
         let characters = &self.folded.state.characters;
         let here = characters.iter().filter(|(name, _)| takes_part(name));
         let here =
@@ -113,7 +115,7 @@ impl DialogueChanges {
                     name => if Some(name) == player.as_ref() { PLAYER.to_owned() } else { attribute_text(name) },
                     location => shown.location.map(attribute_text),
                     hp => shown.hp,
-                    status => shown.status.map(attribute_text),
+                    status => shown.status.map(label),
                     since => self.turn_of_status(name, from, turns),
                     items => shown.items,
                 }

@@ -10,7 +10,7 @@ use colloquy::{
     },
     ids::DialogueId,
     memory::{
-        authored::WorldSettings,
+        authored::{Language, WorldSettings},
         curation::{Decision, Finding, FindingKind, PassMethod},
         fact::Cause,
         state::StateChange,
@@ -526,6 +526,24 @@ fn pass_knows_the_state_of_those_who_take_part_alone() {
             ["Anna is a sore point."],
             "a place that no line names is told by no insight"
         );
+    });
+}
+
+#[test]
+fn korean_pass_reads_a_status_in_korean() {
+    run(async {
+        let mut stage = stage_with_passes().await;
+        stage.npc.language = Language::Ko;
+        let (authored, edit) = (&stage.services.ledger.authored, stage.edit("npc.put"));
+        authored.put_npc(&stage.scope, &stage.npc, None, &edit).await.unwrap();
+        let died = StateChange::Status {
+            who: "Anna".to_owned(),
+            status: "dead".to_owned(),
+        };
+        stage.report_changes([died]).await;
+        let mut talk = stage.session("p1").await;
+        let prompt = stage.prompt_of_pass(&mut talk, &[]).await;
+        assert!(prompt.contains("<state name=\"Anna\" status=\"사망\""), "{prompt}");
     });
 }
 

@@ -6,6 +6,7 @@ mod carried;
 mod comparison;
 mod draft;
 mod dry_run;
+mod hidden_values;
 mod insights;
 mod material;
 mod world_state;

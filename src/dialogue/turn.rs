@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tracing::{Instrument as _, debug_span};
 
 pub(super) use self::{
-    commit::{StateBlockContext, new_state_changes, parse_state_block, state_rules_of},
+    commit::{StateBlockContext, backend_names_of, new_state_changes, parse_state_block, state_rules_of},
     speak::{AUTHORED_GREETING, grapheme_prefix},
     turn_trace::present_settings,
 };

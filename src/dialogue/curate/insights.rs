@@ -6,7 +6,6 @@ use colloquy_core::{ids::TurnId, scope::TenantScope};
 use colloquy_memory::{
     insight::Insight,
     locks::{DisclosureLock, DisclosureLocks},
-    lore::is_named_in,
     party::subject_key,
     summary::without_content,
 };
@@ -77,7 +76,7 @@ pub(super) async fn insights_for_npcs(
             rests_on,
             inherited_locks,
         } = new;
-        if material.hidden.iter().any(|value| is_named_in(&text, value)) {
+        if material.hidden.are_told_by(&text) {
             tracing::info!(dialogue = %dialogue.id, "an insight told what the pass had not read");
             continue;
         }

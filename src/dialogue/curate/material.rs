@@ -10,6 +10,7 @@ use super::{
     carried::CarriedMaterial,
     comparison::load_comparison,
     draft::{finding_id, insight_id},
+    hidden_values::HiddenValues,
     world_state::DialogueChanges,
 };
 use crate::{
@@ -62,7 +63,7 @@ pub(super) struct PassMaterial {
     /// The day of the last turn.
     pub day: String,
     /// Places and items of others that the pass has not read.
-    pub hidden: Vec<String>,
+    pub hidden: HiddenValues,
     /// Those who take part, by name.
     pub participants: Participants,
     /// The values of the prompt that stay the same in all calls.
@@ -120,7 +121,7 @@ pub(super) async fn load_material(
     let dead = changes.known_dead(&cast, &present);
     let compared = load_comparison(services, scope, said, &cast, (from, &turns), &forgotten, &dead).await?;
     let state = changes.state_values(said, &cast, &present, (from, &turns), &compared.named_dead);
-    let hidden = DialogueChanges::hidden_values(said, &cast, &present, &turns);
+    let hidden = HiddenValues::load(services, scope, said, &cast, &present, &turns).await?;
     let past = load_told_past(services, scope, said, &turns).await?;
     let mut findings = findings;
     let own_findings = findings.len();

@@ -17,7 +17,6 @@ use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::Npc,
     fact::Cause,
-    lore::is_named_in,
     party::{self, PLAYER},
     state::{Character, StateChange, StatePart, WorldState},
     turn::Turn,
@@ -120,38 +119,6 @@ impl DialogueChanges {
                     items => shown.items,
                 }
             })
-            .collect()
-    }
-
-    /// Returns the places and items of those who do not take part, as far as no line and nobody who takes part has
-    /// them. The pass has not read them, so no insight may tell them.
-    pub(super) fn hidden_values(
-        said: &JobInput,
-        cast: &[(SceneMember, Option<Npc>)],
-        present: &WorldState,
-        turns: &[Turn],
-    ) -> Vec<String> {
-        let player = said.turn.player.as_ref().map(party::player_key);
-        let takes_part =
-            |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
-        let values_of = |character: &Character| -> Vec<String> {
-            character
-                .location
-                .iter()
-                .chain(character.items.keys())
-                .cloned()
-                .collect()
-        };
-        let (here, elsewhere): (Vec<_>, Vec<_>) = present.characters.iter().partition(|(name, _)| takes_part(name));
-        let known: BTreeSet<String> = here.iter().flat_map(|(_, character)| values_of(character)).collect();
-        let is_said = |value: &str| {
-            turns
-                .iter()
-                .any(|turn| is_named_in(&turn.player_text, value) || is_named_in(&turn.reply_text, value))
-        };
-        let hidden = elsewhere.iter().flat_map(|(_, character)| values_of(character));
-        hidden
-            .filter(|value| !known.contains(value) && !is_said(value))
             .collect()
     }
 

@@ -432,7 +432,11 @@ pub(crate) async fn parse_state_block(
 }
 
 /// The items and places of a world that replies do not change.
-async fn backend_names_of(services: &Services, scope: &TenantScope, world: &World) -> StoreResult<BackendNames> {
+pub(crate) async fn backend_names_of(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+) -> StoreResult<BackendNames> {
     let mut names = BackendNames::in_settings(&world.settings);
     let content = services.memory_cache.lore.load_lore(services, scope, world).await?;
     names.extend(&content.backend_names);

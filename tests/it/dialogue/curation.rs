@@ -503,7 +503,8 @@ fn pass_knows_the_state_of_those_who_take_part_alone() {
         let mut talk = stage.session("p1").await;
         let hides = json!({ "entity": "Krug", "text": "Krug hides in the swamp with the crown.", "turns": [1] });
         let waves = json!({ "entity": "Anna", "text": "Anna is a sore point.", "turns": [1] });
-        let prompt = stage.prompt_of_pass(&mut talk, &[hides, waves]).await;
+        let wants = json!({ "entity": "player", "text": "The player wants no crown.", "turns": [1] });
+        let prompt = stage.prompt_of_pass(&mut talk, &[hides, waves, wants]).await;
         let (_, states) = prompt.split_once("All that follows").unwrap();
         for shown in [
             "<state name=\"Mira\" at=\"the mill\"",
@@ -523,8 +524,8 @@ fn pass_knows_the_state_of_those_who_take_part_alone() {
         let texts: Vec<String> = stored.unwrap().items.into_iter().map(|insight| insight.text).collect();
         assert_eq!(
             texts,
-            ["Anna is a sore point."],
-            "a place that no line names is told by no insight"
+            ["The player wants no crown.", "Anna is a sore point."],
+            "a place that no line names is told by no insight; replies change who has a crown"
         );
     });
 }

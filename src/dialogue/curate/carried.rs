@@ -5,6 +5,9 @@
 //! a row of its own dialogue, and a pass only decides about it or puts another in its place, which counts while both
 //! stand. Notes and unread turns are there to understand the stretch. What a player asked to forget, or a person
 //! removed, is left out.
+//!
+//! What the pass writes has the locks of what its dialogue may have told by its last turn ([`super::insights`]). So the
+//! pass reads nothing of another dialogue with further locks: it would tell without them what the NPC must not say.
 
 use chrono::{DateTime, Utc};
 use minijinja::Value;
@@ -65,7 +68,18 @@ impl CarriedMaterial {
             .insights
             .load_earlier_insights(scope, dialogue, last.committed_at, MAX_SHOWN_INSIGHTS)
             .await?;
-        retain_disclosed(services, scope, dialogue.id, last, &mut insights).await?;
+        let is_locked = {
+            let others = insights.iter().map(|earlier| &earlier.insight);
+            let others = others.filter(|insight| insight.dialogue != dialogue.id);
+            let locks = others.map(|insight| &insight.locks);
+            locks.chain(carried.told_locks.values()).any(|locks| !locks.is_empty())
+        };
+        let disclosed = if is_locked {
+            load_disclosed(services, scope, dialogue.id, last).await?
+        } else {
+            DisclosureLocks::default()
+        };
+        insights.retain(|earlier| may_be_read(&earlier.insight, dialogue.id, &disclosed));
         insights.reverse();
         let removed = load_removed(services, scope, said).await?;
         let removals = PreparedRemovals::new(&removed);
@@ -78,12 +92,18 @@ impl CarriedMaterial {
             findings,
             passes,
             turns,
+            told_locks,
         } = carried;
+        let is_disclosed = |dialogue: DialogueId| {
+            let told = told_locks.get(&dialogue);
+            told.is_some_and(|told| told.are_subset_of(&disclosed))
+        };
         let is_forgotten = |dialogue: DialogueId, turn: u32| {
             let mut sources = removed.iter().filter(|removed| removed.correction.is_none());
             sources.any(|removed| removed.source == Some((dialogue, turn)))
         };
-        let findings = findings.into_iter().filter_map(|finding| {
+        let findings = findings.into_iter().filter(|finding| is_disclosed(finding.dialogue));
+        let findings = findings.filter_map(|finding| {
             if finding.turns.iter().any(|turn| is_forgotten(finding.dialogue, *turn)) {
                 return None;
             }
@@ -95,10 +115,11 @@ impl CarriedMaterial {
             let mut sources = removed.iter().filter(|removed| removed.correction.is_none());
             sources.all(|removed| removed.source.is_none_or(|(dialogue, _)| dialogue != pass.dialogue))
         };
-        let lines = passes.iter().filter(is_whole).flat_map(|pass| pass.memory.lines());
+        let passes = passes.iter().filter(|pass| is_disclosed(pass.dialogue));
+        let lines = passes.filter(is_whole).flat_map(|pass| pass.memory.lines());
         let turns = turns
             .into_iter()
-            .filter(|turn| !is_forgotten(turn.dialogue, turn.number));
+            .filter(|turn| is_disclosed(turn.dialogue) && !is_forgotten(turn.dialogue, turn.number));
         let turns = turns.map(|turn| Turn {
             player_text: shown(&turn.player_text).unwrap_or_default(),
             reply_text: shown(&turn.reply_text).unwrap_or_default(),
@@ -126,35 +147,21 @@ impl CarriedMaterial {
     }
 }
 
-/// Leaves out insights of other dialogues that may tell what the NPC must not say in this dialogue: a lock of theirs is
-/// not among those that the dialogue had disclosed by its turn `last`. Without the trace of the turn, none is known to
-/// be disclosed.
-async fn retain_disclosed(
+/// Returns the locks of what the dialogue may have told by its turn `last`. Without the trace of the turn, nothing is
+/// known to be told.
+async fn load_disclosed(
     services: &Services,
     scope: &TenantScope,
     dialogue: DialogueId,
     last: &Turn,
-    insights: &mut Vec<EarlierInsight>,
-) -> StoreResult<()> {
-    let nothing = DisclosureLocks::default();
-    if insights
-        .iter()
-        .all(|earlier| may_be_read(&earlier.insight, dialogue, &nothing))
-    {
-        return Ok(());
-    }
-    let trace = services
-        .ledger
-        .dialogues
-        .load_trace(scope, dialogue, last.number)
-        .await?;
-    let disclosed = trace.map_or(nothing, |trace| trace.told_locks.unwrap_or(trace.locks));
-    insights.retain(|earlier| may_be_read(&earlier.insight, dialogue, &disclosed));
-    Ok(())
+) -> StoreResult<DisclosureLocks> {
+    let dialogues = &services.ledger.dialogues;
+    let trace = dialogues.load_trace(scope, dialogue, last.number).await?;
+    let disclosed = trace.map(|trace| trace.told_locks.unwrap_or(trace.locks));
+    Ok(disclosed.unwrap_or_default())
 }
 
-/// True if a pass over the dialogue may read an insight. What the pass writes has the locks of all it has read
-/// ([`super::insights`]).
+/// True if a pass over the dialogue may read an insight.
 fn may_be_read(insight: &Insight, dialogue: DialogueId, disclosed: &DisclosureLocks) -> bool {
     insight.dialogue == dialogue || insight.locks.are_subset_of(disclosed)
 }

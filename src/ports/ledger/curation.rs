@@ -1,5 +1,7 @@
 //! Curation passes, their findings, and the decisions about findings.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
@@ -13,6 +15,7 @@ use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind},
     fact::{Fact, Knower},
     insight::Insight,
+    locks::DisclosureLocks,
     trace::TaskUsage,
     turn::Turn,
 };
@@ -36,6 +39,8 @@ pub struct CarriedCuration {
     pub passes: Vec<CurationPass>,
     /// The turns of ended sessions that no pass has read, said since the last pass of any of the sessions, in order.
     pub turns: Vec<Turn>,
+    /// The locks of what each of these sessions may have told. A session of which they are unknown is not among them.
+    pub told_locks: BTreeMap<DialogueId, DisclosureLocks>,
 }
 
 /// The passes of a player's sessions.

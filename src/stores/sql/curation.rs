@@ -18,7 +18,10 @@ use colloquy_core::{
     ids::{DialogueId, FindingId, JobId, PlayerId, TenantId, WorldId},
     scope::TenantScope,
 };
-use colloquy_memory::curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision};
+use colloquy_memory::{
+    curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
+    locks::DisclosureLocks,
+};
 use colloquy_ports::{
     Page, PageRequest, StoreResult,
     ledger::{
@@ -118,6 +121,19 @@ const CARRIED_TURNS: &str = concat!(
     other_sessions!(""),
     ") ORDER BY t.committed_at DESC, t.number DESC LIMIT $8"
 );
+/// The locks of what each session may have told up to `$6`, from the checkpoint of its last turn.
+const CARRIED_LOCKS: &str = concat!(
+    "SELECT d.id, COALESCE(",
+    member_of!("c.body", "told_locks"),
+    ", ",
+    member_of!("c.body", "locks"),
+    ") FROM dialogues d CROSS JOIN turns t CROSS JOIN checkpoints c WHERE d.tenant = $1 AND d.id ",
+    other_sessions!(""),
+    " AND t.tenant = $1 AND t.dialogue = d.id AND t.stands = TRUE AND t.number = (
+        SELECT n.number FROM turns n WHERE n.tenant = $1 AND n.dialogue = d.id AND n.stands = TRUE AND n.committed_at <= $6
+        ORDER BY n.number DESC LIMIT 1)
+      AND c.tenant = $1 AND c.turn = t.id"
+);
 const PLAYER_PASSES: &str = "SELECT
         (SELECT COUNT(*) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
         (SELECT MIN(p.at) FROM curation_passes p WHERE p.tenant = $1 AND p.player = $2 AND p.player <> '' AND p.at > $3),
@@ -181,6 +197,10 @@ fn read_finding(columns: &mut Columns<'_>) -> StoreResult<Finding> {
             at: columns.time()?,
         },
     })
+}
+
+fn read_told_locks(columns: &mut Columns<'_>) -> StoreResult<(DialogueId, Option<DisclosureLocks>)> {
+    Ok((columns.id()?, columns.maybe_id()?))
 }
 
 /// Writes the rows of a pass.
@@ -263,7 +283,13 @@ impl CurationStore for SqlCurationStore {
             tenant, player, world, npcs, id, until, since, i64::from(MAX_CARRIED_TURNS)
         )
         .await?;
+        let told = if findings.is_empty() && passes.is_empty() && turns.is_empty() {
+            Vec::new()
+        } else {
+            fetch_all!(connection, CARRIED_LOCKS; tenant, player, world, npcs, id, until).await?
+        };
         drop(connection);
+        let told = Columns::read_rows(&told, read_told_locks)?.into_iter();
         let mut carried = CarriedCuration {
             findings: Columns::read_rows(&findings, read_finding)?,
             passes: Columns::read_rows(&passes, read_pass)?,
@@ -271,6 +297,7 @@ impl CurationStore for SqlCurationStore {
                 .into_iter()
                 .map(|keyed| keyed.turn)
                 .collect(),
+            told_locks: told.filter_map(|(dialogue, locks)| Some((dialogue, locks?))).collect(),
         };
         carried.findings.reverse();
         carried.passes.reverse();
@@ -416,7 +443,7 @@ sqlite_plan_tests! {
                 assert!(plan.contains(index), "{plan}");
                 assert!(!plan.contains("SCAN") , "{plan}");
             }
-            for statement in [CARRIED_FINDINGS, CARRIED_PASSES, CARRIED_TURNS] {
+            for statement in [CARRIED_FINDINGS, CARRIED_PASSES, CARRIED_TURNS, CARRIED_LOCKS] {
                 let plan = plan(statement).await;
                 assert!(plan.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{plan}");
                 assert!(!plan.contains("SCAN f") && !plan.contains("SCAN t") && !plan.contains("SCAN curation_passes"), "{plan}");

@@ -62,10 +62,46 @@ impl Stage {
     /// Runs a pass over the unread turns of a dialogue, with these insights.
     async fn run_pass(&self, dialogue: DialogueId, insights: &[Value]) {
         self.queue_insights(insights);
+        self.run_queued_pass(dialogue).await;
+    }
+
+    /// Runs a pass over the unread turns of a dialogue, with the queued answer.
+    async fn run_queued_pass(&self, dialogue: DialogueId) {
         let (curation, now) = (&self.services.ledger.curation, self.clock.now());
         let job = self.services.ids.next_id();
         assert!(curation.queue_pass(&self.scope, dialogue, job, now).await.unwrap());
         assert_eq!(self.run_due_passes().await, 1);
+    }
+
+    /// Gives the NPC a past that p1 may hear with some progress.
+    async fn author_well(&mut self) {
+        let well = Scenario {
+            world: self.world.id.clone(),
+            npc: self.npc.id.clone(),
+            id: "well".parse().unwrap(),
+            title: "The dry well".to_owned(),
+            content: "My brother Anselm fell into the dry well.".to_owned(),
+            keywords: vec!["brother".to_owned()],
+            synonyms: vec![],
+            required_progress: Progress::new(1).unwrap(),
+            when: vec![],
+            tell: None,
+            version: 0,
+            updated_at: self.clock.now(),
+        };
+        let edit = self.edit("scenario.put");
+        scenarios::write_scenario(&self.services, &self.scope, &well, None, &edit)
+            .await
+            .unwrap();
+        self.npc.has_scenarios = true;
+    }
+
+    /// Sets the progress of p1 with the NPC.
+    async fn set_progress(&self, to: u32) {
+        let (player, to) = ("p1".parse().unwrap(), Progress::new(to).unwrap());
+        let (of, edit) = ((&self.world, &self.npc), self.edit("progress.put"));
+        let set = scenarios::set_progress(&self.services, &self.scope, of, &player, to, &edit).await;
+        assert!(set.unwrap());
     }
 
     /// Says another line, and runs a pass over it.
@@ -156,6 +192,12 @@ impl Stage {
 async fn say(talk: &mut TestDialogue<'_>, line: &str) {
     talk.say_line(line).await;
     talk.stage.clock.advance(Duration::from_secs(1));
+}
+
+/// The player asks for the past of [`Stage::author_well`].
+async fn ask_of_the_well(talk: &mut TestDialogue<'_>) {
+    talk.stage.llm.queue_text(Task::Intent, "scenario");
+    say(talk, "What happened to your brother?").await;
 }
 
 async fn assert_insights_reach_the_same_pair_alone(stage: Stage) {
@@ -430,35 +472,10 @@ fn insight_of_a_forgotten_matter_is_not_stored_and_not_shown() {
 fn insight_from_a_told_secret_is_locked_with_it() {
     run(async {
         let mut stage = stage_with(|_| {}).await;
-        let well = Scenario {
-            world: stage.world.id.clone(),
-            npc: stage.npc.id.clone(),
-            id: "well".parse().unwrap(),
-            title: "The dry well".to_owned(),
-            content: "My brother Anselm fell into the dry well.".to_owned(),
-            keywords: vec!["brother".to_owned()],
-            synonyms: vec![],
-            required_progress: Progress::new(1).unwrap(),
-            when: vec![],
-            tell: None,
-            version: 0,
-            updated_at: stage.clock.now(),
-        };
-        let edit = stage.edit("scenario.put");
-        scenarios::write_scenario(&stage.services, &stage.scope, &well, None, &edit)
-            .await
-            .unwrap();
-        stage.npc.has_scenarios = true;
-        let set_progress = async |to: u32| {
-            let (player, to) = ("p1".parse().unwrap(), Progress::new(to).unwrap());
-            let (of, edit) = ((&stage.world, &stage.npc), stage.edit("progress.put"));
-            let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
-            assert!(set.unwrap());
-        };
-        set_progress(1).await;
+        stage.author_well().await;
+        stage.set_progress(1).await;
         let mut talk = stage.session("p1").await;
-        stage.llm.queue_text(Task::Intent, "scenario");
-        say(&mut talk, "What happened to your brother?").await;
+        ask_of_the_well(&mut talk).await;
         stage
             .run_pass(
                 talk.open.dialogue.id,
@@ -472,9 +489,9 @@ fn insight_from_a_told_secret_is_locked_with_it() {
             (stage.taught_lines().len(), talk.trace(1).await.locks.to_string())
         };
         assert_eq!(shows().await, (1, "scenario:mira/well".to_owned()), "the lock spreads");
-        set_progress(0).await;
+        stage.set_progress(0).await;
         assert_eq!(shows().await, (0, String::new()));
-        set_progress(1).await;
+        stage.set_progress(1).await;
         assert_eq!(shows().await.0, 1);
     });
 }
@@ -876,6 +893,51 @@ fn short_sessions_and_open_findings_are_carried_into_the_next_session() {
         assert!(
             !last_pass_prompt(&stage).contains("at home"),
             "the short session was read"
+        );
+    });
+}
+
+#[test]
+fn pass_reads_nothing_of_a_session_that_told_more_than_its_own() {
+    run(async {
+        let mut stage = stage_with(|_| {}).await;
+        stage.author_well().await;
+        stage.set_progress(1).await;
+        let mut short = stage.session("p1").await;
+        ask_of_the_well(&mut short).await;
+        close(&stage, &short).await;
+        stage.set_progress(0).await;
+        let mut next = stage.session("p1").await;
+        say(&mut next, "Good evening.").await;
+        stage.run_pass(next.open.dialogue.id, &[]).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(!prompt.contains("<earlier_line"), "{prompt}");
+        next.rewind(0, None).await;
+
+        stage.set_progress(1).await;
+        let mut told = stage.session("p1").await;
+        ask_of_the_well(&mut told).await;
+        let finding = json!({
+            "about": "", "kind": "foreshadowing", "text": "The well is deep.", "turns": [1], "decision": "open", "reason": "",
+        });
+        let note = json!({ "edit": "append", "text": "Mira mourns Anselm.", "by": "" });
+        let answer = json!({ "findings": [finding], "edits": [note], "insights": [], "done": true });
+        stage.llm.queue_text(Task::Curation, answer.to_string());
+        stage.run_queued_pass(told.open.dialogue.id).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(
+            prompt.contains("your brother?</earlier_line>"),
+            "both told the same: {prompt}"
+        );
+
+        stage.set_progress(0).await;
+        let mut last = stage.session("p1").await;
+        say(&mut last, "Good evening.").await;
+        stage.run_pass(last.open.dialogue.id, &[]).await;
+        let prompt = last_pass_prompt(&stage);
+        assert!(
+            !prompt.contains("<finding ") && !prompt.contains("mourns"),
+            "of a session that told more: {prompt}"
         );
     });
 }

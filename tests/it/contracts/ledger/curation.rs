@@ -1,10 +1,12 @@
 //! Curation passes, their findings and decisions.
 
+use std::collections::BTreeMap;
+
 use colloquy::{
     memory::{
         curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
         fact::{Cause, Fact, Importance, InvalidReason, Knower, NewFact},
-        locks::DisclosureLock,
+        locks::{DisclosureLock, DisclosureLocks},
     },
     ports::ledger::{
         PruneBefore,
@@ -152,7 +154,14 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
     let mut first = dialogue_with_turns(f, 2).await;
     let commit = pass_with(f, &first, (1, 2), &[(1, Decision::Open), (2, Decision::Intended)]);
     assert!(f.commit_pass(&commit).await);
-    let short = dialogue_with_turns(f, 1).await;
+    let mut short = dialogue_with_turns(f, 0).await;
+    f.advance_clock();
+    let mut told = short.turn_commit(f, 1);
+    let told_locks: DisclosureLocks = "scenario:mira/well".parse().unwrap();
+    told.checkpoint.locks = Some("scenario:mira/well;lore:mira/ruin".parse().unwrap());
+    told.checkpoint.told_locks = Some(told_locks.clone());
+    f.commit_turn(&told).await;
+    short.turns.push(told.turn);
     let (dialogues, now) = (&f.ledger().dialogues, f.now());
     let (id, epoch) = (short.open.dialogue.id, short.open.epoch);
     dialogues.close_dialogue(&f.scope, id, epoch, now).await.unwrap();
@@ -171,6 +180,7 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
         findings: vec![commit.findings[0].clone()],
         passes: vec![commit.pass.clone()],
         turns: vec![short.turns[0].clone()],
+        told_locks: BTreeMap::from([(short.id(), told_locks)]),
     };
     assert_eq!(carried(&f.scope, None).await, of_first);
     let after_a_pass = carried(&f.scope, Some(until)).await;

@@ -1,18 +1,20 @@
 //! Redacts summaries, episodes and insights: removes statements that a player asked to forget, or that a person removed
-//! from memory or corrected. Marks what was corrected since the history of a running session was said.
+//! from memory or corrected. Marks what was corrected since the history of a running session was said, and masks it in
+//! lines that are read for a summary or by a curation pass.
 
 use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
 use super::episodes::EpisodeHit;
-use colloquy_core::ids::FactId;
+use colloquy_core::ids::{DialogueId, FactId};
 use colloquy_memory::{
     episode::Episode,
     fact::Fact,
     insight::Insight,
     keywords::{TermWeights, document_terms, informative_terms},
     summary::{Meeting, MeetingRecap, RemovedText, RemovedWords, Summary, without_removed},
+    turn::Turn,
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -71,6 +73,44 @@ impl<'a> PreparedRemovals<'a> {
             text,
             since.flat_map(|removal| removal.statement.iter().chain(&removal.requests)),
         )
+    }
+
+    /// Returns a line of a dialogue without what people removed or corrected after the line was said. Facts that other
+    /// dialogues taught do not count: a rewind of those takes the facts back, and would not take back what was made of
+    /// this line.
+    fn mask_line(&self, dialogue: DialogueId, said_at: DateTime<Utc>, line: &str) -> String {
+        let later = self.all.iter().filter(|removal| {
+            let removed = removal.removed;
+            let is_of_dialogue = removed.source.is_none_or(|(source, _)| source == dialogue);
+            is_of_dialogue && !removed.is_forgotten && removed.at >= said_at
+        });
+        let line = line.trim();
+        mask_rest(
+            line,
+            without_removed(line, later.filter_map(|removal| removal.statement.as_ref())),
+        )
+    }
+}
+
+/// In the place of what is left out of a line.
+const MASK: &str = "…";
+
+/// Returns what is left of a line, with a mask for the rest.
+pub(super) fn mask_rest(line: &str, left: Option<String>) -> String {
+    match left {
+        _ if line.is_empty() => String::new(),
+        Some(left) if left == line => left,
+        Some(left) => format!("{left} {MASK}"),
+        None => MASK.to_owned(),
+    }
+}
+
+/// Masks in turns what people removed or corrected after a turn was said.
+pub(super) fn mask_corrected_lines(removals: &PreparedRemovals<'_>, turns: &mut [Turn]) {
+    for turn in turns {
+        for text in [&mut turn.player_text, &mut turn.reply_text] {
+            *text = removals.mask_line(turn.dialogue, turn.committed_at, text);
+        }
     }
 }
 
@@ -227,8 +267,10 @@ pub(super) fn redact_texts(
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use chrono::TimeDelta;
+
     use super::*;
-    use colloquy_core::ids::{DialogueId, DialogueKind, TurnId};
+    use colloquy_core::ids::{DialogueKind, TurnId};
     use colloquy_ports::ledger::dialogues::{DialogueOptions, DialogueStatus};
 
     fn forgotten(content: &str, requests: &[&str]) -> RemovedStatement {
@@ -256,7 +298,7 @@ mod tests {
         };
         assert_eq!(prepared(&removed), [2, 0]);
         // A text that began between the two requests is compared with the later one alone.
-        removed[0].at += chrono::TimeDelta::seconds(1);
+        removed[0].at += TimeDelta::seconds(1);
         assert_eq!(prepared(&removed), [2, 2]);
     }
 
@@ -303,6 +345,38 @@ mod tests {
             let removals = PreparedRemovals::new(&corrected);
             let outdated = outdated_in_history(&removals, &dialogue, std::slice::from_ref(&turn));
             assert_eq!(!outdated.is_empty(), is_outdated, "{is_locked} {source:?}");
+        }
+    }
+
+    #[test]
+    fn line_from_before_a_correction_loses_the_old_words() {
+        let [own, other] = [1, 2].map(|id| DialogueId::new(DialogueKind::Session, ulid::Ulid(id)));
+        let second = |second| DateTime::UNIX_EPOCH + TimeDelta::seconds(second);
+        let moved = RemovedStatement {
+            fact: FactId::from_u128(1),
+            content: "The player's sister lives in Oakford.".to_owned(),
+            requests: Vec::new(),
+            at: second(10),
+            correction: Some("The player's sister lives in Greystone.".to_owned()),
+            source: Some((own, 1)),
+            is_original: true,
+            is_forgotten: false,
+            is_locked: false,
+        };
+        let forgotten = RemovedStatement {
+            is_forgotten: true,
+            ..moved.clone()
+        };
+        let (line, masked) = ("My sister lives in Oakford. It rains.", "It rains. …");
+        for (removed, dialogue, said_at, shown) in [
+            (&moved, own, 5, masked),
+            (&moved, own, 20, line),
+            (&moved, other, 5, line),
+            (&forgotten, own, 5, line),
+        ] {
+            let removed = [removed.clone()];
+            let found = PreparedRemovals::new(&removed).mask_line(dialogue, second(said_at), line);
+            assert_eq!(found, shown, "{removed:?} / {said_at}");
         }
     }
 

@@ -58,7 +58,9 @@ pub(super) async fn summarise_turns(
         services.ledger.jobs.finish_job(scope, job.id, &tallied_usage()).await?;
         return Ok(JobReport::default());
     }
-    let Backlog { kept, turns, sizes, .. } = backlog;
+    let Backlog {
+        kept, mut turns, sizes, ..
+    } = backlog;
     let oldest = count_within_budget(&sizes, services.settings.summaries.force_tokens);
     let (viewpoint, began) = (
         said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone()),
@@ -74,12 +76,15 @@ pub(super) async fn summarise_turns(
             MAX_STANDING_FACTS,
         )
         .await?;
-    let previous = redaction::redact_summaries(&PreparedRemovals::new(&standing.taken_out), began, &kept);
+    let removals = PreparedRemovals::new(&standing.taken_out);
+    let previous = redaction::redact_summaries(&removals, began, &kept);
+    turns.truncate(oldest);
+    redaction::mask_corrected_lines(&removals, &mut turns);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
     let (from, to) = (backlog.through + 1, last_to_summarise(said, backlog.through));
     let forgotten = facts.list_forget_requests(scope, dialogue, from, to).await?;
-    let new = write_summary(services, scope, said, &previous, &forgotten, &turns[..oldest]).await?;
+    let new = write_summary(services, scope, said, &previous, &forgotten, &turns).await?;
     let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {
         // The newest summary stays at any importance: its turns leave the buffer, and no other summary covers them yet.

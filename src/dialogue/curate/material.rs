@@ -19,6 +19,7 @@ use crate::{
     jobs::{JobInput, load_cast},
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
+    redaction::{self, PreparedRemovals},
     summarise::count_within_budget,
     turn::gather::MAX_STANDING_FACTS,
 };
@@ -31,7 +32,12 @@ use colloquy_memory::{
     summary::without_content,
     turn::Turn,
 };
-use colloquy_ports::{StoreError, buffer::mark_if_interrupted, ledger::curation::DialogueCuration, llm::Task};
+use colloquy_ports::{
+    StoreError,
+    buffer::mark_if_interrupted,
+    ledger::{curation::DialogueCuration, facts::RemovedStatement},
+    llm::Task,
+};
 
 /// The most turns that a pass reads. A backlog takes several passes.
 const MAX_TURNS_READ: u32 = 60;
@@ -41,8 +47,6 @@ const MAX_SHOWN_FINDINGS: u32 = 60;
 const MAX_SHOWN_PAST: usize = 5;
 /// The most characters of a told scenario.
 const MAX_PAST_CHARS: usize = 1_000;
-/// In the place of what the player asked to forget.
-const MASK: &str = "…";
 
 /// The material of a pass.
 pub(super) struct PassMaterial {
@@ -109,7 +113,13 @@ pub(super) async fn load_material(
         .list_forget_requests(scope, dialogue, 1, last.number)
         .await?;
     let mut forgotten = requests.clone();
-    forgotten.extend(load_corrected_statements(services, scope, said, &last).await?);
+    let corrected = load_corrected_statements(services, scope, said, &last).await?;
+    forgotten.extend(
+        corrected
+            .iter()
+            .filter(|removed| !still_holds(removed))
+            .map(|removed| removed.content.clone()),
+    );
     let lines = memory.lines().filter_map(|line| without_content(line, &forgotten));
     let memory = lines.collect::<Vec<_>>().join("\n");
     let cast = load_cast(services, scope, said).await?;
@@ -131,6 +141,7 @@ pub(super) async fn load_material(
     let (day, _) = days.day_of(said.npc.language, last.started_at);
     let forgotten_turns = ledger.facts.list_forgotten_turns(scope, dialogue, last.number).await?;
     mask_forgotten(&mut turns, &requests, &forgotten_turns);
+    redaction::mask_corrected_lines(&PreparedRemovals::new(&corrected), &mut turns);
     let shown = turns.iter().map(|turn| {
         let sentences = changes.sentences_of_turn(turn).into_iter();
         let sentences: Vec<String> = sentences
@@ -182,27 +193,28 @@ pub(super) async fn load_material(
 }
 
 /// Returns the statements that people removed or corrected between the beginning of the dialogue and its turn `last`,
-/// so that a late pass reads the same. A statement is left out if its correction has nearly the same words: these still
-/// hold.
+/// so that a late pass reads the same.
 async fn load_corrected_statements(
     services: &Services,
     scope: &TenantScope,
     said: &JobInput,
     last: &Turn,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<RemovedStatement>, StoreError> {
     let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
     let (gossip, at) = (said.world.settings.allows_gossip(), last.committed_at);
     let facts = &services.ledger.facts;
     let standing = facts
         .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
         .await?;
-    let corrected = standing.taken_out.into_iter().filter(|removed| {
-        let still_holds = |correction: &String| without_content(correction, &[&removed.content]).is_none();
-        !removed.is_forgotten
-            && removed.at >= said.dialogue.created_at
-            && !removed.correction.as_ref().is_some_and(still_holds)
-    });
-    Ok(corrected.map(|removed| removed.content).collect())
+    let mut removed = standing.taken_out;
+    removed.retain(|removed| !removed.is_forgotten && removed.at >= said.dialogue.created_at);
+    Ok(removed)
+}
+
+/// True if the correction has nearly the same words as the statement.
+fn still_holds(removed: &RemovedStatement) -> bool {
+    let correction = removed.correction.as_ref();
+    correction.is_some_and(|correction| without_content(correction, &[&removed.content]).is_none())
 }
 
 fn member_values((member, npc): &(SceneMember, Option<Npc>)) -> Value {
@@ -249,12 +261,7 @@ fn mask_forgotten(turns: &mut [Turn], forgotten: &[String], forgotten_turns: &[u
 /// taught what is forgotten.
 fn masked(line: &str, forgotten: &[String], is_forgotten: bool) -> String {
     let line = line.trim();
-    match without_content(line, forgotten) {
-        _ if line.is_empty() => String::new(),
-        Some(left) if !is_forgotten && left == line => left,
-        Some(left) if !is_forgotten => format!("{left} {MASK}"),
-        _ => MASK.to_owned(),
-    }
+    redaction::mask_rest(line, without_content(line, forgotten).filter(|_| !is_forgotten))
 }
 
 pub(super) fn turn_values(

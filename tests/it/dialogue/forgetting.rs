@@ -3,14 +3,21 @@
 use std::time::Duration;
 
 use colloquy::{
-    dialogue::{jobs, preview, settings::DialogueSettings},
+    dialogue::{
+        jobs, preview,
+        remember::{self, FactCorrection},
+        settings::DialogueSettings,
+    },
     memory::{
         authored::{Language, WorldSettings},
         fact::InvalidReason,
     },
     ports::{
         clock::Clock as _,
-        ledger::jobs::{JobFailure, JobRetry},
+        ledger::{
+            facts::FactEditOutcome,
+            jobs::{JobFailure, JobRetry},
+        },
         llm::Task,
     },
 };
@@ -357,6 +364,42 @@ fn forgotten_fact_is_omitted_by_a_summary_on_postgres() {
             Stage::prepare_on_postgres(change, WorldSettings::default()).await
         };
         Box::pin(assert_summary_omits_forgotten_fact(on)).await;
+    });
+}
+
+#[test]
+fn old_words_of_a_corrected_fact_are_masked_for_a_later_summary() {
+    run(async {
+        let settings = |settings: &mut DialogueSettings| settings.summaries.first_after_turns = 3;
+        let stage = Stage::prepare_with(settings, WorldSettings::default()).await;
+        let mut talk = stage.session("p1").await;
+        let mut lives = statement(
+            "live in",
+            "Oakford",
+            "The player's sister lives in Oakford.",
+            "positive",
+            &["home"],
+        );
+        lives["subject"] = json!("the player's sister");
+        talk.say_and_learn("My sister lives in Oakford.", &json!([lives])).await;
+        let correction = FactCorrection {
+            content: Some("The player's sister lives in Greystone.".to_owned()),
+            ..FactCorrection::default()
+        };
+        let (fact, edit) = (stage.facts().await.remove(0), stage.edit("fact.edit"));
+        let done = remember::correct_fact(&stage.services, &stage.scope, fact.id, correction, None, &edit).await;
+        assert!(matches!(done.unwrap(), FactEditOutcome::Done(_)));
+        stage.clock.advance(Duration::from_mins(1));
+        talk.say_and_learn("Fine bread.", &json!([])).await;
+        let answer = json!({ "summary": "They spoke of bread.", "importance": 5 });
+        stage.llm.queue_text(Task::Summary, answer.to_string());
+        talk.say_and_learn("Lovely weather.", &json!([])).await;
+        let prompt = stage.llm.prompts_of(Task::Summary).pop().unwrap();
+        assert!(
+            !prompt.contains("Oakford") && prompt.contains("<player>…</player>"),
+            "{prompt}"
+        );
+        assert!(prompt.contains("<player>Fine bread.</player>"), "{prompt}");
     });
 }
 

@@ -70,6 +70,7 @@ wait_for "http://127.0.0.1:$embed_port/health"
 
 export BIN="$bin" COLLOQUY__AUTH__HS256_SECRET="real-models-secret-real-models-secret"
 export COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN=0 COLLOQUY__LIMITS__PLAYER_CUTS_PER_MIN=0 COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S=0
+export COLLOQUY__LIMITS__PLAYER_SESSIONS_PER_MIN=0
 export COLLOQUY__EMBEDDER__BASE_URL="http://127.0.0.1:$embed_port/v1"
 export COLLOQUY__EMBEDDER__MODEL=multilingual-e5-small COLLOQUY__EMBEDDER__INPUT_TYPE=field
 slow=()

@@ -49,6 +49,7 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("limits.player_sockets", 0.0, 1_000_000.0),
     ("limits.player_turns_per_min", 0.0, 10_000_000.0),
     ("limits.player_cuts_per_min", 0.0, 10_000_000.0),
+    ("limits.player_sessions_per_min", 0.0, 10_000_000.0),
     ("limits.socket_messages_per_s", 0.0, 10_000_000.0),
     ("limits.socket_strikes", 1.0, 1_000_000.0),
     ("limits.player_in_flight", 0.0, 1_000_000.0),

@@ -143,6 +143,17 @@ impl<A> Authorized<A> {
         }
         Ok(())
     }
+    /// Counts a new session of a player's token. Other tokens are not counted.
+    ///
+    /// # Errors
+    /// The player has reached the limit of new sessions.
+    pub fn count_new_session(&self, state: &AppState) -> Result<(), Problem> {
+        if self.counted != RateLimitScope::Nothing {
+            let player = self.principal.player.as_ref();
+            state.limits.check_new_session(self.scope.tenant(), player)?;
+        }
+        Ok(())
+    }
 }
 
 impl<A: RolePolicy> FromRequest for Authorized<A> {

@@ -541,6 +541,7 @@ pub async fn join_conversation(
     body: Body<JoinBody>,
 ) -> Result<HttpResponse, Problem> {
     let player = joining_player(&caller.principal, body.value.player_id.clone())?;
+    caller.count_new_session(&state)?;
     let (id, raw) = (path.0, body.raw.clone());
     // The key fixes the session, so a retry gets the same session even if this process dies before the answer.
     let caller_and_key = |key| format!(":join {:?} {key}", (&caller.principal.subject, caller.principal.role));

@@ -320,6 +320,7 @@ pub async fn create_session(
     new.settings
         .iter()
         .try_for_each(|settings| worlds::check_models(&state, settings))?;
+    caller.count_new_session(&state)?;
     if greeting {
         caller.count_turn(&state, &new.player)?;
     }

@@ -42,6 +42,8 @@ pub struct LimitSettings {
     pub player_turns_per_min: u32,
     /// Resumed replies of one player, and interrupts that name a turn or have a key, per minute; default 40.
     pub player_cuts_per_min: u32,
+    /// Sessions that one player's token may open, by a join too, per minute; default 10.
+    pub player_sessions_per_min: u32,
     /// Messages on one socket, per second; default 32.
     pub socket_messages_per_s: u32,
     /// Refused messages in a row after which a socket is closed with 4429; default 64.
@@ -83,6 +85,7 @@ pub struct RateLimits {
     requests: Option<KeyedLimiter<PlayerKey>>,
     lines: Option<KeyedLimiter<PlayerKey>>,
     cuts: Option<KeyedLimiter<PlayerKey>>,
+    new_sessions: Option<KeyedLimiter<PlayerKey>>,
     /// Open sockets of each player.
     sockets: Arc<ConcurrencyLimit<PlayerKey>>,
     /// Concurrent requests.
@@ -130,6 +133,8 @@ impl RateLimits {
             lines: NonZeroU32::new(settings.player_turns_per_min)
                 .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
             cuts: NonZeroU32::new(settings.player_cuts_per_min)
+                .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
+            new_sessions: NonZeroU32::new(settings.player_sessions_per_min)
                 .map(|n| KeyedLimiter::new("player", Quota::per_minute(n), settings.max_keys)),
             sockets: ConcurrencyLimit::new("a player", "sockets open", settings.player_sockets),
             of_player: ConcurrencyLimit::new("a player", "requests under way", settings.player_in_flight),
@@ -215,6 +220,16 @@ impl RateLimits {
     /// [`RateLimited`] if the player is over its limit.
     pub fn check_player_cut(&self, tenant: &TenantId, player: &PlayerId) -> Result<(), RateLimited> {
         check_player(self.cuts.as_ref(), tenant, player)
+    }
+    /// Counts a session that a player's token opens. `player` is the player of a player's token, as in
+    /// [`Self::check_request`]: other roles may open any number.
+    ///
+    /// # Errors
+    /// [`RateLimited`] if the player is over its limit.
+    pub fn check_new_session(&self, tenant: &TenantId, player: Option<&PlayerId>) -> Result<(), RateLimited> {
+        player.map_or(Ok(()), |player| {
+            check_player(self.new_sessions.as_ref(), tenant, player)
+        })
     }
     /// Creates a limiter for a new socket.
     #[must_use]
@@ -385,6 +400,7 @@ mod tests {
             player_sockets: 2,
             player_turns_per_min: 2,
             player_cuts_per_min: 4,
+            player_sessions_per_min: 2,
             socket_messages_per_s: 3,
             socket_strikes: 2,
             player_in_flight: 2,
@@ -516,6 +532,22 @@ mod tests {
     }
 
     #[test]
+    fn new_sessions_are_limited_for_tokens_of_players_only() {
+        let limits = RateLimits::new(settings(), 10);
+        let tenant: TenantId = "t".parse().unwrap();
+        let (a, b): (PlayerId, PlayerId) = ("a".parse().unwrap(), "b".parse().unwrap());
+        for _ in 0..2 {
+            limits.check_new_session(&tenant, Some(&a)).unwrap();
+        }
+        let refused = limits.check_new_session(&tenant, Some(&a)).unwrap_err();
+        assert!(refused.retry_after > Duration::from_secs(20), "{refused:?}");
+        limits.check_new_session(&tenant, Some(&b)).unwrap();
+        for _ in 0..10 {
+            limits.check_new_session(&tenant, None).unwrap();
+        }
+    }
+
+    #[test]
     fn zero_disables_a_limit() {
         let limits = RateLimits::new(
             LimitSettings {
@@ -523,6 +555,7 @@ mod tests {
                 player_requests_per_s: 0,
                 player_sockets: 0,
                 player_turns_per_min: 0,
+                player_sessions_per_min: 0,
                 socket_messages_per_s: 0,
                 player_in_flight: 0,
                 address_in_flight: 0,
@@ -538,6 +571,7 @@ mod tests {
             let player = "p".parse().unwrap();
             assert!(limits.check_request(&tenant, Some(&player)).is_ok());
             assert!(limits.check_player_turn(&tenant, &player).is_ok());
+            assert!(limits.check_new_session(&tenant, Some(&player)).is_ok());
             seats.push(limits.acquire_socket_seat(&tenant, &player).unwrap());
             assert!(socket.check_message().is_ok());
         }

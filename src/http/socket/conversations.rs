@@ -124,6 +124,7 @@ impl SocketState {
                     let (text, key) = (text.clone(), Some(key.clone()));
                     return self.enter_and_say(connection, who, joined, text, key, re).await;
                 }
+                self.state.limits.check_new_session(&who.tenant, who.player.as_ref())?;
                 conversations.check_joinable(&scope, &dialogue).await?;
                 Some((player, text.clone()))
             }

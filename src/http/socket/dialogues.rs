@@ -51,6 +51,7 @@ impl SocketState {
                 settings: None,
             },
         )?;
+        self.state.limits.check_new_session(&who.tenant, who.player.as_ref())?;
         if message.greeting {
             self.state.limits.check_player_turn(&who.tenant, &new.player)?;
         }

@@ -70,6 +70,7 @@ impl Default for HttpTestOptions {
                 player_sockets: 0,
                 player_turns_per_min: 0,
                 player_cuts_per_min: 0,
+                player_sessions_per_min: 0,
                 socket_messages_per_s: 0,
                 socket_strikes: 3,
                 player_in_flight: 0,

@@ -295,6 +295,41 @@ async fn player_that_talks_too_much_must_wait() {
 }
 
 #[actix_web::test]
+async fn player_that_opens_too_many_sessions_must_wait() {
+    let mut options = HttpTestOptions::default();
+    options.limits.player_sessions_per_min = 2;
+    let server = HttpTestServer::with(options);
+    let backend = server.start_demo_world().await;
+    backend.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
+    let talk = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true,
+        "interrupters": "all"});
+    let talk = backend.post("/v1/npc-conversations", &talk).await;
+    let join = format!("/v1/npc-conversations/{}:join", talk["id"].as_str().unwrap());
+    let token = server.token("acme", Role::Player, Some("p7"));
+    let player = server.client(token.clone());
+    let new = json!({"world_id": "vale", "npc_id": "ergen"});
+    player.post("/v1/sessions", &new).await;
+    player.post(&join, &json!({})).await;
+    for (path, body) in [("/v1/sessions", &new), (join.as_str(), &json!({}))] {
+        let response = player.request(Method::POST, path).json(body).send().await.unwrap();
+        assert_eq!(response.status(), 429, "{path}");
+        let wait: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((1..=30).contains(&wait), "{wait}");
+    }
+    let mut socket = server.socket(&token).await;
+    let mut on_socket = new.clone();
+    on_socket["type"] = json!("session.create");
+    socket.send(on_socket).await;
+    assert_eq!(socket.error_code().await, "rate_limited");
+    // Other players, and backends for any player, are not concerned.
+    let other = server.client(server.token("acme", Role::Player, Some("p8")));
+    other.post("/v1/sessions", &new).await;
+    for _ in 0..3 {
+        backend.session("p7").await;
+    }
+}
+
+#[actix_web::test]
 async fn streamed_line_repeated_while_running_ends_with_its_turn() {
     let server = HttpTestServer::start();
     let client = server.start_demo_world().await;

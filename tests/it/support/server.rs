@@ -55,6 +55,7 @@ impl ServerData {
             ("COLLOQUY__AUTH__HS256_SECRET".to_owned(), SECRET.to_owned()),
             ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN".to_owned(), "0".to_owned()),
             ("COLLOQUY__LIMITS__PLAYER_CUTS_PER_MIN".to_owned(), "0".to_owned()),
+            ("COLLOQUY__LIMITS__PLAYER_SESSIONS_PER_MIN".to_owned(), "0".to_owned()),
             ("COLLOQUY__TURN__CUT_HOLD_S".to_owned(), "0".to_owned()),
             ("COLLOQUY__TELEMETRY__LOG".to_owned(), "warn".to_owned()),
         ];

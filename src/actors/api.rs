@@ -241,6 +241,8 @@ pub struct ResumeCommand {
     /// `event_id` of the client's message, echoed as `re` in the events of a continued reply.
     pub re: Option<Arc<str>>,
     pub who: Principal,
+    /// True if the request was counted as a line, so that a model may continue a reply that was cut mid-stream.
+    pub may_continue: bool,
 }
 
 /// Why a session refused a request. Each variant has one code on the wire (`http::errors`).

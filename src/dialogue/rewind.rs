@@ -48,8 +48,9 @@ pub enum RewindTarget {
     /// The turn that went for a regenerate stands again, because no new turn came.
     Reinstate { turn: TurnId },
     /// The last turn without its recent cut. A turn cut mid-stream goes, and its speaker continues it
-    /// ([`AppliedRewind::unfinished`]).
-    Resume,
+    /// ([`AppliedRewind::unfinished`]). With `may_continue` false, the request was not counted as a line, and such a turn
+    /// is not resumed.
+    Resume { may_continue: bool },
 }
 
 impl RewindTarget {
@@ -59,7 +60,7 @@ impl RewindTarget {
     pub fn paused_after(self) -> Option<bool> {
         match self {
             Self::Turn { .. } => Some(true),
-            Self::Resume => Some(false),
+            Self::Resume { .. } => Some(false),
             Self::Regenerate { .. } | Self::Reinstate { .. } => None,
         }
     }
@@ -72,7 +73,7 @@ impl RewindTarget {
             Self::Turn { number, heard } => (number, heard.map_or(usize::MAX, HeardLength::units), 0),
             // A permanent rewind of the turn wins.
             Self::Regenerate { number } => (number, usize::MAX, 1),
-            Self::Resume | Self::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
+            Self::Resume { .. } | Self::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
         }
     }
 
@@ -83,7 +84,7 @@ impl RewindTarget {
             Self::Turn { number, heard } => number > head || (number == head && heard.is_none()),
             Self::Regenerate { number } => number >= head,
             // A turn was unsaid since, so no reply can be resumed.
-            Self::Resume | Self::Reinstate { .. } => true,
+            Self::Resume { .. } | Self::Reinstate { .. } => true,
         }
     }
 }
@@ -175,7 +176,7 @@ impl RewindRequest {
                 // A reinstated turn must stand even if the dialogue was closed meanwhile.
                 (RewindTarget::Reinstate { .. }, _) => RewindOrigin::Reinstatement,
                 // A player who joined at the cut turn has continued from the cut.
-                (RewindTarget::Resume, Some(cut)) => RewindOrigin::Resume { cut },
+                (RewindTarget::Resume { .. }, Some(cut)) => RewindOrigin::Resume { cut },
                 _ => RewindOrigin::Request,
             },
             to,
@@ -183,7 +184,7 @@ impl RewindRequest {
             replacing: head.filter(|_| is_replaced),
             paused: self.paused,
             // The resumed reply may be cut again at once.
-            held_until: matches!(self.target, RewindTarget::Resume).then_some(at + hold),
+            held_until: matches!(self.target, RewindTarget::Resume { .. }).then_some(at + hold),
             key: self.requesters.own_key().cloned(),
             other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
             seq: self.seq,
@@ -240,7 +241,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         RewindTarget::Turn { number, heard } => plan_rewind_to(services, &request, number, heard).await?,
         RewindTarget::Regenerate { number } => plan_regenerate(services, &request, number).await?,
         RewindTarget::Reinstate { turn } => Some(RewindPlan::with_head(request.dialogue.head_turn + 1, Some(turn))),
-        RewindTarget::Resume => plan_resume(services, &request).await?,
+        RewindTarget::Resume { may_continue } => plan_resume(services, &request, may_continue).await?,
     };
     let Some(plan) = plan else {
         record_unchanged_keys(services, &request).await?;
@@ -434,7 +435,11 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
     }
 }
 
-async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Option<RewindPlan>, RewindError> {
+async fn plan_resume(
+    services: &Services,
+    request: &RewindRequest,
+    may_continue: bool,
+) -> Result<Option<RewindPlan>, RewindError> {
     let OwnedDialogue {
         scope, id, head_turn, ..
     } = &request.dialogue;
@@ -446,6 +451,9 @@ async fn plan_resume(services: &Services, request: &RewindRequest) -> Result<Opt
         return Ok(Some(RewindPlan::with_head(*head_turn, Some(whole))));
     }
     // A reply cut mid-stream has no stored end. The model continues the reply.
+    if !may_continue {
+        return Err(RewindError::NothingToResume);
+    }
     let before = head_turn.saturating_sub(1);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint, trace) = tokio::try_join!(

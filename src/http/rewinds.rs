@@ -15,9 +15,10 @@ use super::{
 use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand};
 use colloquy_core::{
     ids::{DialogueId, PlayerId},
-    scope::{Principal, Role},
+    scope::{Principal, Role, TenantScope},
 };
 use colloquy_dialogue::events::DialogueRewound;
+use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// The reply to cut.
 #[derive(Debug, Default, Deserialize, Validate, ToSchema)]
@@ -303,7 +304,7 @@ pub struct ResumeBody {
 /// Resumes a recently cut reply, if no line was said since.
 ///
 /// A reply that was complete before the cut stands again, unchanged. A reply that was cut while running comes again as
-/// turn `goes_on`: all earlier text, heard or not, and then the rest. The body may be omitted.
+/// turn `goes_on`: all earlier text, heard or not, and then the rest. This counts as a line. The body may be omitted.
 #[utoipa::path(
     tag = "turns",
     params(("session" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "The same as `key` in the body")),
@@ -322,16 +323,34 @@ pub async fn resume_turn(
     let key = idempotency::header_or_body_key(&request, body.0.key)?;
     run_uncancelled(async move {
         let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
-        if let Some(player) = &dialogue.player {
-            caller.count_cut(&state, player)?;
+        let may_continue = needs_continuation(&state, &caller.scope, &dialogue).await?;
+        match &dialogue.player {
+            Some(player) if may_continue => caller.count_turn(&state, player)?,
+            Some(player) => caller.count_cut(&state, player)?,
+            None => {}
         }
         let wish = ResumeCommand {
             key,
             re: None,
             who: caller.principal.clone(),
+            may_continue,
         };
         let done = state.sessions.resume_dialogue(&caller.scope, path.0, wish).await?;
         Ok(HttpResponse::Ok().json(InterruptView::for_caller(done, &caller.principal)))
     })
     .await
+}
+
+/// True if a resume makes the model continue the last reply, which was cut mid-stream. Such a resume counts as a line.
+pub(super) async fn needs_continuation(
+    state: &AppState,
+    scope: &TenantScope,
+    dialogue: &Dialogue,
+) -> Result<bool, Problem> {
+    let (ledger, number) = (&state.services.ledger, dialogue.head_turn);
+    let last = ledger.dialogues.load_turns(scope, dialogue.id, number, number).await?;
+    let Some(last) = last.first() else { return Ok(false) };
+    let now = state.services.clock.now();
+    let sealed = ledger.rewinds.load_sealed_reply(scope, last.id, now).await?;
+    Ok(sealed.is_some_and(|sealed| sealed.whole.is_none()))
 }

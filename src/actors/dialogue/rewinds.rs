@@ -222,7 +222,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let takes_turns_back = match request.target {
             RewindTarget::Turn { number, .. } => number < request.dialogue.head_turn || self.running.is_some(),
             RewindTarget::Regenerate { .. } => true,
-            RewindTarget::Resume | RewindTarget::Reinstate { .. } => false,
+            RewindTarget::Resume { .. } | RewindTarget::Reinstate { .. } => false,
         };
         let in_flight = RewindInFlight {
             takes_turns_back,

@@ -215,7 +215,9 @@ impl NpcConversation {
                 action: "conversation.resume",
             };
             let caller = ConversationCaller::Resume(reply);
-            self.enqueue_rewind(RewindTarget::Resume, requester, caller, ctx);
+            // A resume of a conversation counts as a line in any case.
+            let target = RewindTarget::Resume { may_continue: true };
+            self.enqueue_rewind(target, requester, caller, ctx);
         } else if self.turn_end_waiters.is_empty() {
             self.resume_pacing(reply, ctx);
         } else {

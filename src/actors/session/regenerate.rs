@@ -147,14 +147,19 @@ impl Session {
         if self.running.is_some() || !self.kind.queue.is_empty() || has_other_rewind {
             return reply.answer(Err(DialogueError::NothingToResume));
         }
-        let ResumeCommand { key, re, who } = command;
+        let ResumeCommand {
+            key,
+            re,
+            who,
+            may_continue,
+        } = command;
         let requester = Requester {
             who,
             key,
             action: "session.resume",
         };
         self.enqueue_rewind(
-            RewindTarget::Resume,
+            RewindTarget::Resume { may_continue },
             requester,
             SessionCaller::Resume { re, reply },
             ctx,

@@ -36,6 +36,7 @@ impl TestWorld {
             key: key.map(str::to_owned),
             re: None,
             who: self.test_principal(),
+            may_continue: true,
         };
         self.sessions.resume_dialogue(&self.scope, id, wish).await
     }

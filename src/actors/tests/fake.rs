@@ -503,7 +503,7 @@ impl UseCases for FakeUseCases {
             }
             RewindTarget::Regenerate { number } => at(number).await?,
             RewindTarget::Reinstate { turn } => Some(turn),
-            RewindTarget::Resume => {
+            RewindTarget::Resume { .. } => {
                 let whole = self.uncut_turn(owned).await?;
                 if whole.is_none() {
                     unfinished = Some(self.sealed_reply(owned).await?);

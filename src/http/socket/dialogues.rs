@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     errors::{Code, Problem},
-    rewinds::{is_limited_cut, parse_heard},
+    rewinds::{is_limited_cut, needs_continuation, parse_heard},
     sessions::{SessionBody, parse_new_session, reachable_session},
     socket::player_socket::{SocketConnection, close_code},
 };
@@ -337,13 +337,18 @@ impl SocketState {
     ) -> Result<(), Problem> {
         let id = message.session_id;
         let player = self.with_open(id, |opened| opened.player.clone())?;
-        if let Some(player) = player {
-            self.state.limits.check_player_cut(&who.tenant, &player)?;
+        let dialogue = reachable_session(&self.state, who, id).await?;
+        let may_continue = needs_continuation(&self.state, &who.scope(), &dialogue).await?;
+        match player {
+            Some(player) if may_continue => self.state.limits.check_player_turn(&who.tenant, &player)?,
+            Some(player) => self.state.limits.check_player_cut(&who.tenant, &player)?,
+            None => {}
         }
         let command = ResumeCommand {
             key: message.key,
             re: re.map(Arc::from),
             who: who.clone(),
+            may_continue,
         };
         // `dialogue.rewound` carries the result.
         self.state.sessions.resume_dialogue(&who.scope(), id, command).await?;

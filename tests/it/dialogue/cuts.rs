@@ -6,7 +6,7 @@ use colloquy::{
     dialogue::{
         heard::HeardLength,
         requester::Requester,
-        rewind::{self, RewindResponse, RewindTarget},
+        rewind::{self, RewindError, RewindResponse, RewindTarget},
         turn::{Cut, PartialReply},
     },
     memory::turn::TurnStatus,
@@ -52,7 +52,11 @@ pub(super) async fn cut_and_resume(
         key: None,
         action: "session.resume",
     };
-    let request = talk.rewind_request(RewindTarget::Resume, requester, 50);
+    let uncounted = RewindTarget::Resume { may_continue: false };
+    let uncounted = talk.rewind_request(uncounted, requester.clone(), 50);
+    let refused = rewind::rewind_dialogue(&stage.services, uncounted).await;
+    assert!(matches!(refused, Err(RewindError::NothingToResume)), "{refused:?}");
+    let request = talk.rewind_request(RewindTarget::Resume { may_continue: true }, requester, 50);
     let moved = rewind::rewind_dialogue(&stage.services, request).await.unwrap();
     let RewindResponse::Done(done) = moved else {
         panic!("{moved:?}")

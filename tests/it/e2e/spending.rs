@@ -226,6 +226,45 @@ fn cuts_and_resumes_have_a_limit_of_their_own() {
     });
 }
 
+/// Says nothing further: one line is cut mid-stream and resumed without end.
+#[test]
+fn resume_of_a_reply_that_was_cut_mid_stream_counts_as_a_line() {
+    run(async {
+        let (mock, data) = start(&[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "3")]);
+        let server = data.start();
+        let client = player(&server, "p1");
+        let session = open_session(&client).await;
+        let mut socket = server.player("p1").await;
+        let id = resume(&mut socket, &session).await;
+        mock.apply_settings(&json!({"tokens_per_s": 20})).unwrap();
+        let over_rest = async || client.post_answer(&format!("{session}:resume"), &json!({})).await;
+        let on_socket = json!({"type": "player.resume", "session_id": id});
+        socket.send_line(&id, "k", "I like grapes.").await;
+        for resumes in 0..3 {
+            socket.until("reply.delta").await;
+            socket
+                .send(&json!({"type": "player.interrupt", "session_id": id}))
+                .await;
+            socket.until("turn.committed").await;
+            match resumes {
+                0 => assert_eq!(over_rest().await.status, 200),
+                1 => socket.send(&on_socket).await,
+                _ => {
+                    let refused = over_rest().await;
+                    assert_eq!(refused.status, 429, "{:?}", refused.body);
+                    socket.send(&on_socket).await;
+                    assert_eq!(socket_error(&mut socket).await["code"], "rate_limited");
+                }
+            }
+        }
+        assert_eq!(
+            mock.calls_of("reply"),
+            3,
+            "no more than the lines that the player may say"
+        );
+    });
+}
+
 #[test]
 fn player_may_cut_and_resume_each_line_that_its_limit_allows() {
     run(async {

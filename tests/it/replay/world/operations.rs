@@ -399,7 +399,7 @@ impl ReplayWorld {
 
     async fn resume_reply(&mut self, talk: usize) {
         let open = self.open(talk).await;
-        let request = self.request(&open, RewindTarget::Resume);
+        let request = self.request(&open, RewindTarget::Resume { may_continue: true });
         let unfinished = match rewind::rewind_dialogue(&self.services, request).await {
             Ok(RewindResponse::Done(made)) => made.unfinished,
             Ok(_) | Err(RewindError::NothingToResume) => None,

@@ -38,6 +38,12 @@ use colloquy_ports::{
     },
 };
 
+/// The number of cuts of a turn whose jobs become due after `turn.cut_hold_s`. The jobs of further cuts wait for the next
+/// line or the end of the dialogue, so that a line costs a bounded number of model calls.
+const MAX_TIMED_CUTS: u64 = 3;
+/// How long jobs wait that wait for the next line or the end of the dialogue, if neither comes.
+const LONGEST_CUT_HOLD: TimeDelta = TimeDelta::days(1);
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RewindTarget {
     /// This turn becomes the head; 0 means no turn. With `heard`, its reply ends there too. If no text was heard, the
@@ -248,7 +254,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
         return Ok(RewindResponse::Unchanged);
     };
     let (number, unfinished) = (plan.number, plan.unfinished);
-    let times = (now, services.settings.turn.cut_hold());
+    let times = (now, plan.hold);
     let rewind = request.commit_to(&services.ids, times, plan.to, plan.replacement, unfinished.is_some());
     failpoint!("rewind.planned");
     let scope = &request.dialogue.scope;
@@ -315,6 +321,8 @@ struct RewindPlan {
     replacement: Option<Replacement>,
     intent: Option<Intent>,
     unfinished: Option<PartialReply>,
+    /// How long the jobs of turns that stand again after a resume are held.
+    hold: TimeDelta,
 }
 
 impl RewindPlan {
@@ -325,8 +333,20 @@ impl RewindPlan {
             replacement: None,
             intent: None,
             unfinished: None,
+            hold: TimeDelta::zero(),
         }
     }
+}
+
+/// Returns how long nothing is learned from turn `number`, which is cut or resumed.
+async fn hold_of_cut(services: &Services, dialogue: &OwnedDialogue, number: u32) -> StoreResult<TimeDelta> {
+    let OwnedDialogue { scope, id, .. } = dialogue;
+    let cuts = services.ledger.rewinds.count_cuts(scope, *id, number).await?;
+    Ok(if cuts < MAX_TIMED_CUTS {
+        services.settings.turn.cut_hold()
+    } else {
+        LONGEST_CUT_HOLD
+    })
 }
 
 /// As [`plan_rewind_to`], with the intent of the line that is answered again.
@@ -383,8 +403,10 @@ async fn plan_rewind_to(
             // The same rule as for a reply cut mid-stream: without a state block, the turn changes no state.
             let had_block = trace.is_some_and(|trace| trace.state_block);
             let OwnedDialogue { node, world, .. } = &request.dialogue;
+            let hold = hold_of_cut(services, &request.dialogue, number).await?;
             let services = request.tiers.tune(services, scope, (world, &turn.npc)).await?;
-            let replacement = cut_replacement(&services, *node, &turn, text.trim_end().to_owned(), had_block);
+            let heard = text.trim_end().to_owned();
+            let replacement = cut_replacement(&services, (*node, hold), &turn, heard, had_block);
             Ok(Some(RewindPlan {
                 replacement: Some(replacement),
                 ..RewindPlan::with_head(number, before)
@@ -394,8 +416,14 @@ async fn plan_rewind_to(
 }
 
 /// Returns the same turn with only the `heard` text, at the old turn's place and time. Its facts are extracted again.
-/// `services` has the settings of the dialogue's tiers.
-fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, had_block: bool) -> Replacement {
+/// `services` has the settings of the dialogue's tiers. `hold`: how long nothing is learned from the turn.
+fn cut_replacement(
+    services: &Services,
+    (node, hold): (NodeId, TimeDelta),
+    of: &Turn,
+    heard: String,
+    had_block: bool,
+) -> Replacement {
     let now = services.clock.now();
     let turn = Turn {
         id: services.ids.next_id(),
@@ -418,7 +446,6 @@ fn cut_replacement(services: &Services, node: NodeId, of: &Turn, heard: String, 
             .then_some(JobKind::Curate),
     ];
     let seal = services.settings.turn.seal_time();
-    let hold = services.settings.turn.cut_hold();
     Replacement {
         of: of.id,
         jobs: new_jobs(
@@ -448,7 +475,10 @@ async fn plan_resume(
     let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
     let sealed = sealed.ok_or(RewindError::NothingToResume)?;
     if let Some(whole) = sealed.whole {
-        return Ok(Some(RewindPlan::with_head(*head_turn, Some(whole))));
+        return Ok(Some(RewindPlan {
+            hold: hold_of_cut(services, &request.dialogue, *head_turn).await?,
+            ..RewindPlan::with_head(*head_turn, Some(whole))
+        }));
     }
     // A reply cut mid-stream has no stored end. The model continues the reply.
     if !may_continue {

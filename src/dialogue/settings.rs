@@ -68,7 +68,7 @@ pub struct TurnSettings {
     /// How long the unheard rest of a reply stays sealed, so that the reply can be resumed, in seconds; 30.
     pub seal_s: u32,
     /// How long nothing is learned from a cut or resumed reply, unless a line follows or the dialogue ends, in seconds;
-    /// 30. Meanwhile the reply may be resumed or cut again.
+    /// 30. Meanwhile the reply may be resumed or cut again. After a few cuts of a turn, a day.
     pub cut_hold_s: u32,
     /// How long a turn of a session with `playback: "ack"` waits for its playback before the whole reply counts as
     /// heard, in seconds; 60.

@@ -274,6 +274,9 @@ pub trait RewindStore: Send + Sync {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<Option<SealedReply>>;
+    /// Returns how many turns of this number took the place of a turn with a longer reply: the cuts of committed replies,
+    /// those of turns that were unsaid since too.
+    async fn count_cuts(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<u64>;
     /// Deletes every sealed text whose seal has expired by `now`. Returns the number of deleted texts.
     async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
     /// Returns at most `limit` open dialogues with a turn removed for regeneration and no committed replacement.

@@ -226,6 +226,38 @@ fn cuts_and_resumes_have_a_limit_of_their_own() {
     });
 }
 
+/// Says nothing further: the reply to one line is cut, and each cut is given the time to be learned.
+#[test]
+fn cuts_of_one_reply_cost_a_bounded_number_of_model_calls_however_slowly_they_come() {
+    run(async {
+        let (mock, data) = start(&[("COLLOQUY__TURN__CUT_HOLD_S", "0")]);
+        let server = data.start();
+        let client = player(&server, "p1");
+        let session = open_session(&client).await;
+        assert_eq!(say(&client, &session, "I like grapes.").await.status, 200);
+        server.backend().idle().await;
+        let before = mock.calls_of("extraction");
+        for (heard, calls) in [(60, 1), (55, 2), (50, 3)] {
+            assert_eq!(cut(&client, &session, heard).await.status, 200);
+            server.backend().idle().await;
+            assert_eq!(mock.calls_of("extraction"), before + calls, "{heard} characters");
+        }
+        for heard in [45, 40, 35] {
+            assert_eq!(cut(&client, &session, heard).await.status, 200);
+            let pending = server.backend().get("/v1/jobs?status=pending").await;
+            assert!(!pending["items"].as_array().unwrap().is_empty(), "{pending}");
+        }
+        assert_eq!(
+            mock.calls_of("extraction"),
+            before + 3,
+            "the jobs wait for the next line"
+        );
+        assert_eq!(say(&client, &session, "And you?").await.status, 200);
+        server.backend().idle().await;
+        assert_eq!(mock.calls_of("extraction"), before + 5, "the last cut and the new line");
+    });
+}
+
 /// Says nothing further: one line is cut mid-stream and resumed without end.
 #[test]
 fn resume_of_a_reply_that_was_cut_mid_stream_counts_as_a_line() {

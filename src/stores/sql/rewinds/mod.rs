@@ -86,6 +86,13 @@ const SEALED_REPLY: &str = "WITH RECURSIVE line (id, replaces) AS (
         COALESCE(w.uncut_reply_text, t.uncut_reply_text), t.uncut_until
     FROM line CROSS JOIN turns t CROSS JOIN turns w
     WHERE line.replaces IS NULL AND t.tenant = $1 AND t.id = $2 AND w.tenant = $1 AND w.id = line.id";
+/// Counts apart the turn that stands and the turns that were unsaid, for their indexes.
+const COUNT_CUTS: &str = "SELECT COUNT(*) FROM (
+        SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND stands = TRUE AND number = $3
+            AND replaces IS NOT NULL
+        UNION ALL
+        SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND stands = FALSE AND number = $3
+            AND replaces IS NOT NULL) c";
 const DELETE_EXPIRED_SEALS: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
 /// Selects whether a player joined at the turn. An open dialogue counts if it began at the turn or at a replaced turn.
@@ -266,6 +273,10 @@ impl RewindStore for SqlRewindStore {
         let query = bind!(SEALED_REPLY; scope.tenant(), turn, to_micros(now));
         self.0.fetch_optional(scope, query, read_sealed_reply).await
     }
+    async fn count_cuts(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<u64> {
+        let query = bind!(COUNT_CUTS; scope.tenant(), dialogue, i64::from(number));
+        self.0.fetch_one(scope, query, |columns| columns.number()).await
+    }
     async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
         let query = bind!(DELETE_EXPIRED_SEALS; scope.tenant(), to_micros(now));
         self.0.execute(scope, query).await
@@ -293,6 +304,12 @@ sqlite_plan_tests! {
             assert_searches(REWINDS_SINCE, &["rewinds_of_dialogue"]).await;
             assert_searches(SEALED_REPLY, &["sqlite_autoindex_turns_1 (tenant=? AND id=?)"]).await;
             assert_searches(DELETE_EXPIRED_SEALS, &["turns_sealed"]).await;
+            let cuts = plan(COUNT_CUTS).await;
+            assert!(
+                cuts.contains("turns_standing (tenant=? AND dialogue=? AND number=?)")
+                    && cuts.contains("turns_unsaid_of_dialogue (tenant=? AND dialogue=?)"),
+                "{cuts}"
+            );
             let joined = plan(IS_JOINED_AT).await;
             assert!(
                 joined.contains("dialogues_by_cause (tenant=? AND cause_id=?)") && joined.contains("SEARCH t USING"),

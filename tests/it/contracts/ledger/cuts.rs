@@ -523,6 +523,10 @@ pub async fn reply_cut_twice_is_restored_whole<S: LedgerSubject>(f: &mut Fixture
         .unwrap()
         .unwrap();
     assert_eq!(sealed.whole, Some(whole.id), "and not the first cut");
+    for (scope, number, cuts) in [(&f.scope, 3, 2), (&f.scope, 2, 0), (&f.other, 3, 0)] {
+        let counted = rewinds.count_cuts(scope, told.id(), number).await.unwrap();
+        assert_eq!(counted, cuts, "of turn {number}");
+    }
     told.rewind_to(f, Some(whole.id)).await;
     assert_eq!(super::saves::checkpoint_turn(f, told.id()).await, Some(3));
     // Below the turn, none of its three versions has a checkpoint left.

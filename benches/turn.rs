@@ -376,6 +376,7 @@ impl TurnBench {
             directives: Arc::from([]),
             dialogue: Arc::new(self.open.dialogue.clone()),
             player: Some("p1".parse().unwrap()),
+            charged_player: None,
             scene: None,
             epoch: self.open.epoch,
             id: self.services.ids.next_id(),

@@ -71,7 +71,7 @@ pub async fn run_turn(
         npc: input.npc.id.clone(),
     };
     let services = services.tuned_by(&input.world.settings);
-    let player = input.player.clone();
+    let player = input.player.clone().or_else(|| input.charged_player.clone());
     with_usage_owner(owner, player, Box::pin(run_turn_steps(&services, input, feed, cut))).await
 }
 

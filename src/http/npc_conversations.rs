@@ -457,6 +457,7 @@ pub async fn interrupt_conversation(
         let wish = body.into_command(&caller.principal)?;
         if let Some(player) = &wish.who.player {
             caller.count_cut(&state, player)?;
+            state.check_player_share(&caller.scope, player).await?;
         }
         let conversations = state.sessions.npc_conversations();
         let done = conversations.interrupt_dialogue(&caller.scope, path.0, wish).await?;
@@ -485,6 +486,7 @@ pub async fn resume_conversation(
         if let Some(player) = &caller.principal.player {
             // A resume makes the model say a line.
             caller.count_turn(&state, player)?;
+            state.check_player_share(&caller.scope, player).await?;
         }
         let conversations = state.sessions.npc_conversations();
         let view = conversations

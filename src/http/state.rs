@@ -6,10 +6,12 @@ use std::sync::{
 };
 
 use super::{
-    health::LedgerProbe, metrics::HttpMetrics, nodes::NodeClient, open_streams::OpenStreams, settings::HttpSettings,
+    errors::Problem, health::LedgerProbe, metrics::HttpMetrics, nodes::NodeClient, open_streams::OpenStreams,
+    settings::HttpSettings,
 };
 use crate::socket::player_socket::SocketHub;
 use colloquy_actors::handle::Sessions;
+use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_dialogue::Services;
 use colloquy_tenancy::{auth::Authenticator, limits::RateLimits};
 
@@ -34,6 +36,17 @@ pub struct AppState {
     pub streams: OpenStreams,
     /// `None`: this server runs alone.
     pub nodes: Option<NodeClient>,
+}
+
+impl AppState {
+    /// Checks that a player may make NPCs go on or stop.
+    ///
+    /// # Errors
+    /// The player has spent its share of the tenant's budgets.
+    pub(crate) async fn check_player_share(&self, scope: &TenantScope, player: &PlayerId) -> Result<(), Problem> {
+        let budgets = self.services.models.budgets();
+        Ok(budgets.check_share_of(&self.services.ledger, scope, player).await?)
+    }
 }
 
 /// The readiness in `/readyz`. The first step of a shutdown sets it to false.

@@ -37,6 +37,7 @@ pub(crate) fn next_turn_input(
         directives: Arc::clone(&authored.directives),
         dialogue: Arc::clone(&loaded.dialogue),
         player: loaded.player.clone(),
+        charged_player: None,
         scene,
         epoch: loaded.epoch,
         id: ports.ids.next_id(),

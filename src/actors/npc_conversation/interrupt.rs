@@ -208,6 +208,9 @@ impl NpcConversation {
         reply: ReplyHandle<ConversationSnapshot>,
         ctx: &mut Context<Self>,
     ) {
+        if self.state.loaded().is_some_and(|loaded| loaded.dialogue.options.paused) {
+            self.kind.resumed_by.clone_from(&who.player);
+        }
         if self.running.is_none() {
             let requester = Requester {
                 who,

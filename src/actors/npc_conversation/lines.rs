@@ -111,6 +111,7 @@ impl NpcConversation {
         let scene = records.build_scene(loaded.dialogue.options.topic.as_deref(), last);
         let mut input = next_turn_input(&self.node, &self.key.0, loaded, records, npc, scene);
         input.continuation = continuation.map(Arc::new);
+        input.charged_player = self.kind.resumed_by.take();
         if let Some(timer) = self.kind.line_timer.take() {
             ctx.cancel_future(timer);
         }

@@ -35,7 +35,7 @@ use super::{
     metrics::{ActorKind, FencedWrite},
     running_turn::TurnOutcome,
 };
-use colloquy_core::scope::Principal;
+use colloquy_core::{ids::PlayerId, scope::Principal};
 use colloquy_dialogue::{
     events::{EventBody, EventError},
     npc_conversation::pause_after,
@@ -59,6 +59,8 @@ pub(super) struct ConversationKind {
     stepping: Vec<oneshot::Sender<TurnOutcome>>,
     /// The line that was cut and rewound, for a continuation by its speaker.
     unfinished: Option<PartialReply>,
+    /// The player who ended the pause. The next line is charged to the player.
+    resumed_by: Option<PlayerId>,
     /// The pause before the next line.
     line_timer: Option<SpawnHandle>,
     /// Failed lines in a row.

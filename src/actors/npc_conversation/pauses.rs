@@ -123,6 +123,7 @@ impl NpcConversation {
         if std::mem::replace(&mut options.paused, paused) != paused {
             let turn = loaded.dialogue.head_turn;
             let body = if paused {
+                self.kind.resumed_by = None;
                 EventBody::ConversationPaused { turn, reason }
             } else {
                 EventBody::ConversationResumed { turn }

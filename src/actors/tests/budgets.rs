@@ -7,7 +7,7 @@ use super::{
     world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_until},
 };
 use crate::curator::has_silent_dialogues;
-use colloquy_core::ids::PlayerId;
+use colloquy_core::{ids::PlayerId, scope::Principal};
 use colloquy_memory::turn::Usage;
 use colloquy_ports::{
     PageRequest,
@@ -152,6 +152,31 @@ async fn turn_does_not_wait_for_the_share_of_a_known_player() {
     })
     .await;
     assert!(begin_turn().await.is_err());
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn line_with_which_a_player_resumes_a_conversation_is_charged_to_the_player() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 3, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.wait_for_begun(1).await;
+    let talks = world.npc_conversations();
+    talks
+        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .await
+        .unwrap();
+    let player: PlayerId = "p1".parse().unwrap();
+    let who = Principal {
+        player: Some(player.clone()),
+        ..world.test_principal()
+    };
+    world.fake.go.add_permits(10);
+    talks.resume_dialogue(&world.scope, id, &who).await.unwrap();
+    ear.wait_for_event("ended 3 max_turns").await;
+    let charged = world.fake.charged_players.lock().clone();
+    // The line that is cut, its continuation, and two lines that follow by themselves.
+    assert_eq!(charged, [None, Some(player), None, None]);
     world.shut_down().await;
 }
 

@@ -16,7 +16,7 @@ use crate::{
     use_cases::{Ports, UseCases},
 };
 use colloquy_core::{
-    ids::{DialogueId, NpcId, TurnId},
+    ids::{DialogueId, NpcId, PlayerId, TurnId},
     scope::TenantScope,
 };
 use colloquy_dialogue::{
@@ -69,6 +69,7 @@ pub struct FakeUseCases {
     /// The cut requests of the latest turn.
     pub cut: Mutex<Option<watch::Receiver<Option<Cut>>>>,
     pub memory_waits: Mutex<Vec<f64>>,
+    pub charged_players: Mutex<Vec<Option<PlayerId>>>,
     /// Jobs, in the order of their ends.
     pub jobs: Mutex<Vec<(DialogueId, Job)>>,
     /// Remaining failures of each dialogue's jobs.
@@ -366,6 +367,7 @@ impl UseCases for FakeUseCases {
         mut cut: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError> {
         self.memory_waits.lock().push(input.memory_wait_ms);
+        self.charged_players.lock().push(input.charged_player.clone());
         let topic = input.scene.as_ref().and_then(|scene| scene.topic.clone());
         let line = topic
             .filter(|_| input.player.is_none())

@@ -238,6 +238,7 @@ impl TestWorld {
             spoken: Mutex::default(),
             cut: Mutex::default(),
             memory_waits: Mutex::default(),
+            charged_players: Mutex::default(),
             jobs: Mutex::default(),
             failures: Mutex::default(),
             panicking_jobs: AtomicUsize::new(0),

@@ -101,6 +101,7 @@ pub(super) async fn reread_turn(
         npc,
         dialogue: Arc::new(dialogue.clone()),
         player: turn.player.clone(),
+        charged_player: None,
         scene: scene_of(&services.settings, dialogue, turn, &npcs),
         epoch: 0,
         id: turn.id,

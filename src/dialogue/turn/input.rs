@@ -39,6 +39,8 @@ pub struct TurnInput {
     pub dialogue: Arc<Dialogue>,
     /// The player who speaks with the NPC. `None` in an NPC conversation.
     pub player: Option<PlayerId>,
+    /// The player who resumed an NPC conversation with this line. The line's calls count for the player's share.
+    pub charged_player: Option<PlayerId>,
     /// The cast and the topic. `None` if the dialogue is one NPC with one player.
     pub scene: Option<Arc<Scene>>,
     /// The dialogue's epoch. If the epoch has changed since, the ledger refuses the commit.

@@ -141,6 +141,9 @@ impl SocketState {
                 ..who.clone()
             },
         };
+        if let Some(player) = &command.who.player {
+            self.state.check_player_share(&scope, player).await?;
+        }
         // An interrupt with a line was counted as a line.
         if let Some(player) = who.player.as_ref().filter(|_| speaks.is_none()) {
             self.state.limits.check_player_cut(&who.tenant, player)?;

@@ -515,6 +515,7 @@ impl TestDialogue<'_> {
             directives: Arc::from([]),
             dialogue: Arc::new(self.open.dialogue.clone()),
             player: Some(self.player.clone()),
+            charged_player: None,
             scene: None,
             epoch: self.open.epoch,
             id: stage.services.ids.next_id(),

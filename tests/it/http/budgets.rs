@@ -226,6 +226,29 @@ async fn player_does_not_take_all_dialogues_of_its_tenant() {
 }
 
 #[actix_web::test]
+async fn player_with_a_spent_share_makes_no_npcs_go_on() {
+    let server = HttpTestServer::start();
+    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    client.put("/v1/worlds/vale/npcs/mira", &json!({"name": "Mira"})).await;
+    let body = json!({"world_id": "vale", "npc_ids": ["ergen", "mira"], "auto": false, "open": true,
+        "interrupters": "all"});
+    let talk = client.post("/v1/npc-conversations", &body).await;
+    let path = format!("/v1/npc-conversations/{}", talk["id"].as_str().unwrap());
+    client.post(&format!("{path}:step"), &json!({})).await;
+    // A reply uses fifteen tokens, more than a tenth of the budget.
+    set_budget(&operator, json!({"tokens_per_day": 140})).await;
+    let turns = new_turns_path(&client, "p1").await;
+    client.post(&turns, &json!({"text": "hello there"})).await;
+    let player = |name: &str| server.client(server.token("acme", Role::Player, Some(name)));
+    for (verb, body) in [(":interrupt", json!({"turn": 1})), (":resume", json!({}))] {
+        let path = format!("{path}{verb}");
+        let (status, code, _) = post_rejected(&player("p1"), &path, &body).await;
+        assert_eq!((status, code.as_str()), (429, "player_budget_spent"), "{verb}");
+        player("p2").post(&path, &body).await;
+    }
+}
+
+#[actix_web::test]
 async fn dialogues_opened_at_once_are_counted_at_once() {
     let server = HttpTestServer::start();
     let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));

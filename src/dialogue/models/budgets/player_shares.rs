@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    BudgetSettings, Budgets, DAILY_BUDGETS,
+    BudgetSettings, Budgets, DAILY_BUDGETS, TURN_BUDGETS,
     settings::{as_f64, whole_limit},
 };
 use colloquy_core::{
@@ -54,6 +54,20 @@ impl Budgets {
     pub(in crate::models) fn counts_players(&self, tenant: &TenantId) -> bool {
         let limit = |of| self.player_limit(tenant, of);
         DAILY_BUDGETS.into_iter().any(|of| limit(of).is_some())
+    }
+
+    /// Checks that a player may make NPCs go on or stop: it has a part of its share left, as the ledger knows it.
+    ///
+    /// # Errors
+    /// [`OverBudget`] of the player.
+    pub async fn check_share_of(
+        self: &Arc<Self>,
+        ledger: &Ledger,
+        scope: &TenantScope,
+        player: &PlayerId,
+    ) -> Result<(), OverBudget> {
+        self.refresh_player(ledger, scope, player).await;
+        self.check_player_share(scope.tenant(), player, &TURN_BUDGETS)
     }
 
     /// Checks that a player has a part of its share left of each of these budgets, as known to this node.

@@ -244,6 +244,7 @@ impl ReplayWorld {
             npc: Arc::new(self.npcs[&speaker].clone()),
             directives: Arc::from([]),
             player: open.dialogue.player.clone(),
+            charged_player: None,
             scene,
             epoch: open.epoch,
             id: self.services.ids.next_id(),

@@ -334,6 +334,7 @@ mod tests {
     #[actix_web::test]
     async fn import_of_a_caller_who_left_goes_on_until_its_file_is_read() {
         let settings = LimitSettings {
+            player_sessions_per_min: 0,
             tenant_requests_per_s: 0,
             player_requests_per_s: 0,
             player_sockets: 0,

@@ -14,14 +14,14 @@ use std::{
     time::Duration,
 };
 
-use colloquy::tenancy::Role;
+use colloquy::{adapters::openai::install_crypto, tenancy::Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use self::{
     cassette::{Cassette, hash_texts},
     model::{OnStale, PlayModel},
-    story::{Expectation, Step, Story, fill_text, fill_variables},
+    story::{Expectation, LineCost, Step, Story, fill_text, fill_variables},
 };
 use crate::support::{ServerData, TestServer, run};
 
@@ -198,6 +198,26 @@ impl Play {
     }
 }
 
+impl Play {
+    /// Returns what the story has cost for each of its lines. The server writes its usage every few seconds.
+    async fn wait_for_cost(&self, lines: u32) -> LineCost {
+        let calls = f64::from(self.model.chat_requests());
+        loop {
+            let (_, usage) = self.call(Method::GET, "/v1/usage", None).await;
+            let sums = usage["items"].as_array().unwrap().iter();
+            let sums: Vec<&Value> = sums.filter(|sum| sum["task"] != "embedding").collect();
+            let total = |field: &str| sums.iter().filter_map(|sum| sum[field].as_f64()).sum::<f64>();
+            if total("calls") >= calls {
+                return LineCost {
+                    calls: calls / f64::from(lines),
+                    prompt_tokens: total("prompt_tokens") / f64::from(lines),
+                };
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
 /// Describes how the requests of a play differ from the recorded requests. `None`: they are the same.
 fn describe_differences(model: &PlayModel) -> Option<String> {
     let mut report = String::new();
@@ -254,6 +274,17 @@ fn play_story(name: &str) {
                 play.model.write_progress();
             }
         }
+        if let Some(most) = story.cost
+            && play.faults.is_empty()
+        {
+            let lines = story.steps.iter().filter(|step| step.say.is_some()).count();
+            let cost = play.wait_for_cost(lines.try_into().unwrap()).await;
+            println!("{name}: for each line, {cost:?}");
+            if cost.calls > most.calls || cost.prompt_tokens > most.prompt_tokens {
+                play.faults
+                    .push(format!("each line costs {cost:?}, and may cost {most:?}"));
+            }
+        }
         if !matches!(mode, OnStale::Report) && !play.model.has_unanswered_request() {
             play.model.write_cassette();
         } else {
@@ -283,6 +314,7 @@ fn answer_that_no_request_asks_for_is_reported() {
     let answers = answer("judge", &asked) + &answer("curation", "0000000000000000");
     std::fs::write(folder.path().join("answers.toml"), answers).unwrap();
     let model = PlayModel::start(Cassette::read(folder.path()), OnStale::Report, None);
+    install_crypto();
     run(async {
         // The recorded step is another one.
         model.begin_step("Hello.");

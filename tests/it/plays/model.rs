@@ -59,6 +59,8 @@ struct PlayState {
     step: String,
     /// Prompts of the present step, oldest first: the task, and the texts of its messages.
     prompts: Vec<(String, String)>,
+    /// Chat requests of the whole story.
+    chat_requests: u32,
     /// Recorded answers that no request has used yet, by step and task, oldest first.
     unused_answers: BTreeMap<(String, String), Vec<RecordedAnswer>>,
     used_answers: Vec<RecordedAnswer>,
@@ -88,6 +90,7 @@ impl PlayModel {
             embedder,
             step: String::new(),
             prompts: Vec::new(),
+            chat_requests: 0,
             unused_answers,
             used_answers: Vec::new(),
             used_vectors: BTreeSet::new(),
@@ -162,6 +165,11 @@ impl PlayModel {
         left.cloned().collect()
     }
 
+    /// Returns the number of chat requests since the story began.
+    pub fn chat_requests(&self) -> u32 {
+        self.state.lock().chat_requests
+    }
+
     /// True if a request could not be answered at all.
     pub fn has_unanswered_request(&self) -> bool {
         self.state.lock().stale.iter().any(|request| !request.has_old_answer)
@@ -216,6 +224,7 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
     let (folder, file_name, step, old_answer) = {
         let mut state = state.lock();
         state.prompts.push((task.to_owned(), prompt.to_owned()));
+        state.chat_requests += 1;
         let key = (state.step.clone(), task.to_owned());
         // A repeated request gets the same answer again.
         let same = |answer: &&RecordedAnswer| answer.request == hash;
@@ -308,19 +317,18 @@ async fn answer_by_hand(folder: &PathBuf, name: &str, prompt: &str, old_answer: 
     Some(fs::read_to_string(&answer).unwrap().trim_end_matches('\n').to_owned())
 }
 
+/// Answers without numbers of tokens, so that the server counts them.
 fn chat_response(is_streamed: bool, text: &str) -> HttpResponse {
-    let usage = json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0});
     if !is_streamed {
         let message = json!({"role": "assistant", "content": text});
         return HttpResponse::Ok().json(json!({
-            "id": "play", "object": "chat.completion", "created": 0, "model": "play", "usage": usage,
+            "id": "play", "object": "chat.completion", "created": 0, "model": "play",
             "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         }));
     }
-    let event = |choices: Value, usage: Value| {
+    let event = |choices: Value| {
         let chunk = json!({
-            "id": "play", "object": "chat.completion.chunk", "created": 0, "model": "play",
-            "choices": choices, "usage": usage,
+            "id": "play", "object": "chat.completion.chunk", "created": 0, "model": "play", "choices": choices,
         });
         format!("data: {chunk}\n\n")
     };
@@ -329,11 +337,10 @@ fn chat_response(is_streamed: bool, text: &str) -> HttpResponse {
     for piece in pieces.chunks(12) {
         let content: String = piece.iter().collect();
         let delta = json!([{"index": 0, "delta": {"content": content}, "finish_reason": null}]);
-        body.push_str(&event(delta, Value::Null));
+        body.push_str(&event(delta));
     }
     let end = json!([{"index": 0, "delta": {}, "finish_reason": "stop"}]);
-    body.push_str(&event(end, Value::Null));
-    body.push_str(&event(json!([]), usage));
+    body.push_str(&event(end));
     body.push_str("data: [DONE]\n\n");
     HttpResponse::Ok().content_type("text/event-stream").body(body)
 }

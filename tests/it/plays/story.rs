@@ -14,7 +14,18 @@ pub struct Story {
     /// Settings of the server by their names in the environment, such as `COLLOQUY__SUMMARIES__MIN_TURNS`.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
+    /// What the story may cost at most.
+    pub cost: Option<LineCost>,
     pub steps: Vec<Step>,
+}
+
+/// Calls and prompt tokens of a whole story, jobs included, for each line of a player. An embedder's calls do not count.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LineCost {
+    pub calls: f64,
+    /// By the server's own count.
+    pub prompt_tokens: f64,
 }
 
 /// A line of a player, or a request of the backend. After each step, the play waits until all jobs have ended.

@@ -21,8 +21,7 @@ use colloquy_core::ids::{ActionId, DialogueId, FactId, InsightId, LoreId, Scenar
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TopicGate {
-    /// No check. The line has no informative word (a greeting, a line between NPCs), or asks for all known facts ("what
-    /// do you know of me?").
+    /// No check: the line has no informative word (a greeting, a line between NPCs), or asks for all known facts.
     Open,
     /// The line asks for memories, so a weak relation suffices.
     Asked,
@@ -58,8 +57,7 @@ pub enum CandidateFate {
     OverBudget,
     /// The total is below `recall.min_score`; with the gate `asked` or `strict`, also if relevance and keyword alone are.
     TooWeak,
-    /// The fact does not match the line as closely as the gate of the turn (`topic_gate`) requires: the fact is only
-    /// important or recent.
+    /// Only important or recent: the fact does not match the line as closely as `topic_gate` requires.
     OffTopic,
     /// Already in the prompt as a pinned fact.
     Pinned,

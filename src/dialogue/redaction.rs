@@ -6,8 +6,11 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::episodes::EpisodeHit;
-use colloquy_core::ids::{DialogueId, FactId};
+use super::{Services, episodes::EpisodeHit, jobs::JobInput, turn::gather::MAX_STANDING_FACTS};
+use colloquy_core::{
+    ids::{DialogueId, FactId},
+    scope::TenantScope,
+};
 use colloquy_memory::{
     episode::Episode,
     fact::Fact,
@@ -17,9 +20,25 @@ use colloquy_memory::{
     turn::Turn,
 };
 use colloquy_ports::{
+    StoreResult,
     buffer::BufferedTurn,
     ledger::{dialogues::Dialogue, facts::RemovedStatement},
 };
+
+/// Returns what was removed by `at` from the memory that a job's dialogue reads, whoever removed it.
+pub(super) async fn load_removed(
+    services: &Services,
+    scope: &TenantScope,
+    said: &JobInput,
+    at: DateTime<Utc>,
+) -> StoreResult<Vec<RemovedStatement>> {
+    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
+    let (facts, gossip) = (&services.ledger.facts, said.world.settings.allows_gossip());
+    let standing = facts
+        .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
+        .await?;
+    Ok(standing.taken_out)
+}
 
 /// What was removed from memory. The words of the statements are prepared once for all texts of a turn.
 pub(super) struct PreparedRemovals<'a> {

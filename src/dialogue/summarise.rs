@@ -18,7 +18,6 @@ use super::{
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
     redaction::{self, PreparedRemovals},
-    turn::gather::MAX_STANDING_FACTS,
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -62,28 +61,19 @@ pub(super) async fn summarise_turns(
         kept, mut turns, sizes, ..
     } = backlog;
     let oldest = count_within_budget(&sizes, services.settings.summaries.force_tokens);
-    let (viewpoint, began) = (
-        said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone()),
-        said.dialogue.created_at,
-    );
-    let facts = &services.ledger.facts;
-    let standing = facts
-        .load_standing(
-            scope,
-            &viewpoint,
-            said.world.settings.allows_gossip(),
-            said.turn.committed_at,
-            MAX_STANDING_FACTS,
-        )
-        .await?;
-    let removals = PreparedRemovals::new(&standing.taken_out);
-    let previous = redaction::redact_summaries(&removals, began, &kept);
+    let removed = redaction::load_removed(services, scope, said, said.turn.committed_at).await?;
+    let removals = PreparedRemovals::new(&removed);
+    let previous = redaction::redact_summaries(&removals, said.dialogue.created_at, &kept);
     turns.truncate(oldest);
     redaction::mask_corrected_lines(&removals, &mut turns);
     // The requests' own words are used, because the facts that a request ended depend on other sessions. A rewind of
     // the request also removes this summary.
     let (from, to) = (backlog.through + 1, last_to_summarise(said, backlog.through));
-    let forgotten = facts.list_forget_requests(scope, dialogue, from, to).await?;
+    let forgotten = services
+        .ledger
+        .facts
+        .list_forget_requests(scope, dialogue, from, to)
+        .await?;
     let new = write_summary(services, scope, said, &previous, &forgotten, &turns).await?;
     let admission = summary::admit_summary(&kept, &new, services.settings.summaries.keep);
     let evict = if admission.evict == Some(new.id) {

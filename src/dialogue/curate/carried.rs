@@ -20,7 +20,6 @@ use crate::{
     npc_conversation::SceneMember,
     prompt::escape_untrusted,
     redaction::{self, PreparedRemovals},
-    turn::gather::MAX_STANDING_FACTS,
 };
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_memory::{
@@ -30,10 +29,7 @@ use colloquy_memory::{
     locks::DisclosureLocks,
     turn::Turn,
 };
-use colloquy_ports::{
-    StoreResult,
-    ledger::{curation::CarriedCuration, facts::RemovedStatement},
-};
+use colloquy_ports::{StoreResult, ledger::curation::CarriedCuration};
 
 /// The newest insights that a prompt shows.
 const MAX_SHOWN_INSIGHTS: u32 = 30;
@@ -81,7 +77,7 @@ impl CarriedMaterial {
         };
         insights.retain(|earlier| may_be_read(&earlier.insight, dialogue.id, &disclosed));
         insights.reverse();
-        let removed = load_removed(services, scope, said).await?;
+        let removed = redaction::load_removed(services, scope, said, services.clock.now()).await?;
         let removals = PreparedRemovals::new(&removed);
         let shown = |text: &str| redaction::redact_text(&removals, text);
         let insights = insights
@@ -164,17 +160,6 @@ async fn load_disclosed(
 /// True if a pass over the dialogue may read an insight.
 fn may_be_read(insight: &Insight, dialogue: DialogueId, disclosed: &DisclosureLocks) -> bool {
     insight.dialogue == dialogue || insight.locks.are_subset_of(disclosed)
-}
-
-/// Returns what was taken out of the memory that the dialogue reads.
-async fn load_removed(services: &Services, scope: &TenantScope, said: &JobInput) -> StoreResult<Vec<RemovedStatement>> {
-    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
-    let (gossip, at) = (said.world.settings.allows_gossip(), services.clock.now());
-    let facts = &services.ledger.facts;
-    let standing = facts
-        .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
-        .await?;
-    Ok(standing.taken_out)
 }
 
 fn redact_insight(removals: &PreparedRemovals<'_>, earlier: EarlierInsight) -> Option<EarlierInsight> {

@@ -4,11 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use super::world_state::participant_check;
 use crate::{Services, jobs::JobInput, npc_conversation::SceneMember, turn::backend_names_of};
 use colloquy_core::scope::TenantScope;
-use colloquy_memory::{
-    authored::Npc, keywords::informative_terms, lore::NameIndex, party, state::WorldState, turn::Turn,
-};
+use colloquy_memory::{authored::Npc, keywords::informative_terms, lore::NameIndex, state::WorldState, turn::Turn};
 use colloquy_ports::{StoreError, StoreResult};
 
 /// Places and items that may be hidden from a pass.
@@ -33,9 +32,7 @@ impl HiddenValues {
         turns: &[Turn],
     ) -> StoreResult<Self> {
         let backend_names = backend_names_of(services, scope, &said.world).await?;
-        let player = said.turn.player.as_ref().map(party::player_key);
-        let takes_part =
-            |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
+        let takes_part = participant_check(said, cast);
         let mut known: BTreeSet<&str> = BTreeSet::new();
         let mut hidden: BTreeSet<&str> = BTreeSet::new();
         let mut items: BTreeSet<&str> = BTreeSet::new();

@@ -28,9 +28,9 @@ pub(super) struct NewInsight {
 /// NPC gets none about itself.
 ///
 /// An insight has the locks of what the dialogue may have told by its last turn, as private facts do, and those of the
-/// insight in whose place it stands. The pass reads no insight of another dialogue with further locks. What came up among NPCs has all locks of the conversation, and
-/// is known only to the players who could listen. Without the trace of the last turn, the locks are unknown, and
-/// nothing is stored.
+/// insight in whose place it stands. The pass reads no insight of another dialogue with further locks. What came up among
+/// NPCs has all locks of the conversation, and is known only to the players who could listen. Without the trace of the
+/// last turn, the locks are unknown, and nothing is stored.
 pub(super) async fn insights_for_npcs(
     services: &Services,
     scope: &TenantScope,

@@ -21,7 +21,6 @@ use crate::{
     prompt::{attribute_text, escape_untrusted},
     redaction::{self, PreparedRemovals},
     summarise::count_within_budget,
-    turn::gather::MAX_STANDING_FACTS,
 };
 use colloquy_core::{ids::ScenarioId, scope::TenantScope};
 use colloquy_memory::{
@@ -200,13 +199,7 @@ async fn load_corrected_statements(
     said: &JobInput,
     last: &Turn,
 ) -> Result<Vec<RemovedStatement>, StoreError> {
-    let viewpoint = said.dialogue.viewpoint_for(&said.npc, said.turn.player.clone());
-    let (gossip, at) = (said.world.settings.allows_gossip(), last.committed_at);
-    let facts = &services.ledger.facts;
-    let standing = facts
-        .load_standing(scope, &viewpoint, gossip, at, MAX_STANDING_FACTS)
-        .await?;
-    let mut removed = standing.taken_out;
+    let mut removed = redaction::load_removed(services, scope, said, last.committed_at).await?;
     removed.retain(|removed| !removed.is_forgotten && removed.at >= said.dialogue.created_at);
     Ok(removed)
 }

@@ -33,6 +33,12 @@ pub(super) struct DialogueChanges {
     folded: CausedState,
 }
 
+/// Returns the check whether a character of the world's state, by its name there, takes part in the dialogue.
+pub(super) fn participant_check(said: &JobInput, cast: &[(SceneMember, Option<Npc>)]) -> impl Fn(&str) -> bool {
+    let player = said.turn.player.as_ref().map(party::player_key);
+    move |name| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name)
+}
+
 impl DialogueChanges {
     /// Reads the changes that the dialogue and backends made up to the last turn of a pass.
     pub(super) async fn load(
@@ -89,8 +95,7 @@ impl DialogueChanges {
         named_dead: &BTreeSet<String>,
     ) -> Vec<Value> {
         let player = said.turn.player.as_ref().map(party::player_key);
-        let takes_part =
-            |name: &str| Some(name) == player.as_deref() || cast.iter().any(|(member, _)| member.name == name);
+        let takes_part = participant_check(said, cast);
         let label = |status: &str| attribute_text(vocabulary::display_label(status, said.npc.language));
         let characters = &self.folded.state.characters;
         let here = characters.iter().filter(|(name, _)| takes_part(name));

@@ -9,6 +9,8 @@
 #   scripts/plays.sh ask FOLDER STORY
 #                                     writes each request without an answer to FOLDER (`*.prompt.txt`, the old answer
 #                                     as `*.old.txt`), and waits for `*.answer.txt`. A person or a model writes these.
+#   scripts/plays.sh prompts FOLDER STORY
+#                                     plays the story, and writes each prompt with its answer, and the trace of each line
 #   STORY                             the name of a folder in tests/plays
 #
 # `ask` and `accept` embed new texts with the server at COLLOQUY_PLAYS_EMBEDDER, such as
@@ -28,6 +30,12 @@ accept)
   export COLLOQUY_PLAYS
   filter="plays::${2:-}"
   ;;
+prompts)
+  mkdir -p "${2:?which folder?}"
+  COLLOQUY_PLAYS="prompts:$(cd "$2" && pwd)"
+  export COLLOQUY_PLAYS
+  filter="plays::${3:?which story?}"
+  ;;
 ask)
   mkdir -p "${2:?which folder?}"
   COLLOQUY_PLAYS="ask:$(cd "$2" && pwd)"
@@ -35,7 +43,7 @@ ask)
   filter="plays::${3:?which story?}"
   ;;
 *)
-  sed -n '2,15p' "$0" >&2
+  sed -n '2,17p' "$0" >&2
   exit 2
   ;;
 esac

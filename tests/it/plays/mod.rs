@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use self::{
     cassette::{Cassette, hash_texts},
-    model::{OnStale, PlayModel},
+    model::{OnStale, PlayModel, write_numbered},
     story::{Expectation, LineCost, Step, Story, fill_text, fill_variables},
 };
 use crate::support::{ServerData, TestServer, run};
@@ -29,7 +29,7 @@ use crate::support::{ServerData, TestServer, run};
 const JOBS_PATIENCE: Duration = Duration::from_hours(1);
 /// A person may think for a while about an answer, so no call and no job times out before.
 const SETTINGS: [(&str, &str); 14] = [
-    ("COLLOQUY__LLM__MODEL", "play"),
+    ("COLLOQUY__LLM__MODEL", "gpt-4o-mini"),
     ("COLLOQUY__LLM__RETRY__RETRIES", "0"),
     ("COLLOQUY__LLM__TASKS__REPLY__TIMEOUT_MS", "600000"),
     ("COLLOQUY__LLM__TASKS__INTENT__TIMEOUT_MS", "600000"),
@@ -59,15 +59,16 @@ fn stories_folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/plays")
 }
 
-/// Reads `COLLOQUY_PLAYS`: `accept`, `accept:<folder>` or `ask:<folder>`.
+/// Reads `COLLOQUY_PLAYS`: `accept`, `accept:<folder>`, `ask:<folder>` or `prompts:<folder>`.
 fn chosen_mode() -> OnStale {
     match std::env::var("COLLOQUY_PLAYS").ok().as_deref() {
         None | Some("") => OnStale::Report,
         Some("accept") => OnStale::Accept(None),
         Some(mode) => match mode.split_once(':') {
+            Some(("prompts", folder)) => OnStale::Write(folder.into()),
             Some(("ask", folder)) => OnStale::Ask(folder.into()),
             Some(("accept", folder)) => OnStale::Accept(Some(folder.into())),
-            _ => panic!("COLLOQUY_PLAYS is `accept`, `accept:<folder>` or `ask:<folder>`, not `{mode}`"),
+            _ => panic!("COLLOQUY_PLAYS is `accept`, `accept:<folder>`, `ask:<folder>` or `prompts:<folder>`, not `{mode}`"),
         },
     }
 }
@@ -160,6 +161,16 @@ impl Play {
         if tokio::time::timeout(JOBS_PATIENCE, ended).await.is_err() {
             self.faults.push(format!("{label}: jobs do not end"));
         }
+    }
+
+    /// Writes the trace of a line into a folder.
+    async fn write_trace(&self, step: &Step, folder: &Path) {
+        let session = step.session.as_ref().and_then(|name| self.variables.get(name));
+        let (session, turn) = (session.expect("a line has a session"), &self.variables["turn"]);
+        let path = format!("/v1/sessions/{session}/turns/{turn}/trace");
+        let (_, trace) = self.call(Method::GET, &path, None).await;
+        let text = serde_json::to_string_pretty(&trace).unwrap();
+        write_numbered(folder, "trace", &text);
     }
 
     async fn check(&mut self, label: &str, expectation: &Expectation) {
@@ -266,6 +277,9 @@ fn play_story(name: &str) {
         let mut play = Play::start(&story, model);
         for step in &story.steps {
             play.take_step(step).await;
+            if let (OnStale::Write(folder), Some(_)) = (&mode, &step.say) {
+                play.write_trace(step, folder).await;
+            }
             if play.model.has_unanswered_request() {
                 play.faults.push(format!("{}: the story cannot go on", step.label()));
                 break;
@@ -285,7 +299,7 @@ fn play_story(name: &str) {
                     .push(format!("each line costs {cost:?}, and may cost {most:?}"));
             }
         }
-        if !matches!(mode, OnStale::Report) && !play.model.has_unanswered_request() {
+        if matches!(mode, OnStale::Ask(_) | OnStale::Accept(_)) && !play.model.has_unanswered_request() {
             play.model.write_cassette();
         } else {
             play.faults.extend(describe_differences(&play.model));

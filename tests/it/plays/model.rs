@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     net::SocketAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     thread,
     time::Duration,
@@ -35,6 +35,8 @@ const HAND_PATIENCE: Duration = Duration::from_hours(1);
 pub enum OnStale {
     /// The old answer of the same step and task is used, and the request is reported.
     Report,
+    /// As `Report`. Each prompt is also written into this folder, with its answer, and the trace of each line.
+    Write(PathBuf),
     /// The old answer of the same step and task is used and recorded for the new request. Without an old answer, the request
     /// is written into the folder, if there is one.
     Accept(Option<PathBuf>),
@@ -215,7 +217,13 @@ async fn answer_chat(http: HttpRequest, request: web::Json<Value>, state: Data<M
     let hash = hash_texts(std::iter::once(task.as_str()).chain(texts.iter().map(String::as_str)));
     let prompt = texts.join("\n");
     match find_answer(&state, &task, &hash, &prompt).await {
-        Some(text) => chat_response(request["stream"] == true, &text),
+        Some(text) => {
+            let state = state.lock();
+            if let OnStale::Write(folder) = &state.on_stale {
+                write_numbered(folder, &task, &format!("{prompt}\n\n=== answer\n{text}"));
+            }
+            chat_response(request["stream"] == true, &text)
+        }
         None => refuse("the cassette has no answer to this request"),
     }
 }
@@ -285,6 +293,13 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
         text: text.clone(),
     });
     Some(text)
+}
+
+/// Writes a text to `<number>.<name>.txt`, with the number of files that the folder has so far.
+pub fn write_numbered(folder: &Path, name: &str, text: &str) {
+    fs::create_dir_all(folder).unwrap();
+    let number = fs::read_dir(folder).unwrap().count();
+    fs::write(folder.join(format!("{number:04}.{name}.txt")), text).unwrap();
 }
 
 /// Returns how many keys of a JSON answer the prompt speaks of, less those that it does not. A step may have two requests of

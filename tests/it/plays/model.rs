@@ -258,7 +258,7 @@ async fn find_answer(state: &Mutex<PlayState>, task: &str, hash: &str, prompt: &
         let folder = match &state.on_stale {
             OnStale::Ask(folder) => Some(folder.clone()),
             OnStale::Accept(folder) if old_answer.is_none() => folder.clone(),
-            OnStale::Accept(_) | OnStale::Report => None,
+            OnStale::Accept(_) | OnStale::Report | OnStale::Write(_) => None,
         };
         let Some(folder) = folder else {
             let request = StaleRequest {

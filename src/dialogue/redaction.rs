@@ -215,9 +215,18 @@ fn redact_meeting(removals: &PreparedRemovals<'_>, meeting: Meeting) -> Meeting 
 
 /// Returns the episodes in the form that the NPC may tell, each with whether its text was changed. As in a summary, a
 /// statement is also cut from the lines of the same dialogue that came after the request: they may speak of it. An
-/// episode that told nothing else is left out.
+/// episode that told nothing else is left out, and so is the episode of a turn that taught a forgotten statement: it may
+/// tell the statement in other words.
 pub(super) fn redact_episodes(removals: &PreparedRemovals<'_>, episodes: Vec<Episode>) -> Vec<(Episode, bool)> {
+    let is_forgotten = |episode: &Episode| {
+        let turn = Some((episode.dialogue, episode.number));
+        let mut removed = removals.all.iter().map(|removal| removal.removed);
+        removed.any(|removed| removed.is_forgotten && removed.source == turn)
+    };
     let told = |episode: Episode| {
+        if is_forgotten(&episode) {
+            return None;
+        }
         let text = removals.redact_since(episode.dialogue.created_at(), &episode.text)?;
         let changed = text != episode.text;
         Some((Episode { text, ..episode }, changed))
@@ -290,6 +299,7 @@ mod tests {
 
     use super::*;
     use colloquy_core::ids::{DialogueKind, TurnId};
+    use colloquy_memory::{fact::Importance, locks::DisclosureLocks};
     use colloquy_ports::ledger::dialogues::{DialogueOptions, DialogueStatus};
 
     fn forgotten(content: &str, requests: &[&str]) -> RemovedStatement {
@@ -396,6 +406,33 @@ mod tests {
             let removed = [removed.clone()];
             let found = PreparedRemovals::new(&removed).mask_line(dialogue, second(said_at), line);
             assert_eq!(found, shown, "{removed:?} / {said_at}");
+        }
+    }
+
+    #[test]
+    fn episode_of_a_turn_that_taught_a_forgotten_statement_is_left_out() {
+        let dialogue = DialogueId::new(DialogueKind::Session, ulid::Ulid(1));
+        let episode = Episode {
+            turn: TurnId::from_u128(1),
+            dialogue,
+            number: 10,
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            player: "p1".parse().unwrap(),
+            place: None,
+            text: "They spoke of an old wound, and of needles.".to_owned(),
+            importance: Importance::from_clamped(4.0),
+            locks: DisclosureLocks::default(),
+            at: DateTime::UNIX_EPOCH,
+        };
+        for (turn, is_forgotten, is_told) in [(10, true, false), (10, false, true), (9, true, true)] {
+            let removed = [RemovedStatement {
+                source: Some((dialogue, turn)),
+                is_forgotten,
+                ..forgotten("The player's left knee aches since a fall on the ice.", &[])
+            }];
+            let told = redact_episodes(&PreparedRemovals::new(&removed), vec![episode.clone()]);
+            assert_eq!(!told.is_empty(), is_told, "{turn} {is_forgotten}");
         }
     }
 

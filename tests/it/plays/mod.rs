@@ -68,7 +68,9 @@ fn chosen_mode() -> OnStale {
             Some(("prompts", folder)) => OnStale::Write(folder.into()),
             Some(("ask", folder)) => OnStale::Ask(folder.into()),
             Some(("accept", folder)) => OnStale::Accept(Some(folder.into())),
-            _ => panic!("COLLOQUY_PLAYS is `accept`, `accept:<folder>`, `ask:<folder>` or `prompts:<folder>`, not `{mode}`"),
+            _ => panic!(
+                "COLLOQUY_PLAYS is `accept`, `accept:<folder>`, `ask:<folder>` or `prompts:<folder>`, not `{mode}`"
+            ),
         },
     }
 }

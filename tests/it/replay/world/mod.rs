@@ -94,6 +94,12 @@ fn name_of(fact: &Fact) -> FactName {
     (fact.statement.content.clone(), fact.valid_at, knowers)
 }
 
+/// Returns those of [`ReplayWorld::stored_facts`] that stand.
+fn standing_by_name(stored: Vec<(bool, Fact)>) -> BTreeMap<FactName, Fact> {
+    let standing = stored.into_iter().filter(|(stands, _)| *stands);
+    standing.map(|(_, fact)| (name_of(&fact), fact)).collect()
+}
+
 /// A recorded correction, for the replay.
 #[derive(Debug, Clone)]
 enum RecordedCorrection {
@@ -462,10 +468,7 @@ impl ReplayWorld {
 
     /// Returns the facts that were written manually or in standing turns, valid or not.
     async fn facts(&self) -> BTreeMap<FactName, Fact> {
-        let all = self.stored_facts().await.into_iter();
-        all.filter(|(stands, _)| *stands)
-            .map(|(_, fact)| (name_of(&fact), fact))
-            .collect()
+        standing_by_name(self.stored_facts().await)
     }
 
     /// Returns all facts, each with whether its turn stands or a person wrote the fact. A conclusion without its premises does

@@ -1,9 +1,14 @@
 //! The observable state of a world.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use colloquy::{
-    dialogue::{jobs, preview, recall},
+    dialogue::{
+        jobs,
+        preview::{self, Preview},
+        recall,
+        turn::TurnInput,
+    },
     ids::FactId,
     memory::{fact::Fact, state},
     ports::{
@@ -16,7 +21,7 @@ use colloquy::{
     },
 };
 
-use super::{ReplayWorld, Stage, harrow::SEARCHES};
+use super::{ReplayWorld, Stage, harrow::SEARCHES, standing_by_name};
 use crate::replay::history::Fruit;
 
 /// The observable state of a world without pending work, as lines.
@@ -159,7 +164,7 @@ impl ReplayWorld {
         let stored = self.stored_facts().await;
         let strays = stored.iter().filter(|(stands, fact)| !stands && fact.invalid.is_none());
         seen.strays = strays.map(|(_, fact)| format!("{:?}", fact.statement)).collect();
-        let facts = self.facts().await;
+        let facts = standing_by_name(stored);
         let named = |id| facts.iter().find(|(_, fact)| fact.id == id).map(|(name, _)| name);
         let mut histories = HashMap::new();
         for fact in facts.values() {
@@ -354,18 +359,14 @@ impl ReplayWorld {
         }
         // Together, the dialogues ask about every fruit.
         let fruit = Fruit::ALL[talk % Fruit::ALL.len()].name();
-        let input = self.input(talk, &format!("What do you know of {fruit}?")).await;
-        let preview = preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed)
-            .await
-            .unwrap();
+        let mut input = self.input(talk, &format!("What do you know of {fruit}?")).await;
+        let preview = self.preview(&input).await;
         let texts = preview.messages.iter().flat_map(|message| message.content.lines());
         seen.prompts.extend(texts.map(|line| format!("{talk}: {line}")));
         // Recently unlocked or told scenarios come first if a line points to them.
         for line in [format!("Tell me of {fruit}."), "What was that?".to_owned()] {
-            let input = self.input(talk, &line).await;
-            let preview = preview::preview_prompt(&self.services, &input, preview::IntentSource::Assumed)
-                .await
-                .unwrap();
+            replace_line(&mut input, &line);
+            let preview = self.preview(&input).await;
             let traced = preview
                 .scenarios
                 .iter()
@@ -375,5 +376,18 @@ impl ReplayWorld {
             let shown = texts.filter(|text| text.contains("(scenario "));
             seen.past.extend(shown.map(|text| format!("{talk}: {line} {text}")));
         }
+    }
+
+    async fn preview(&self, input: &TurnInput) -> Preview {
+        let preview = preview::preview_prompt(&self.services, input, preview::IntentSource::Assumed);
+        preview.await.unwrap()
+    }
+}
+
+/// Replaces the line of an input without another claim of its dialogue. For NPCs among themselves, `line` is the topic.
+fn replace_line(input: &mut TurnInput, line: &str) {
+    match &mut input.scene {
+        Some(scene) => Arc::make_mut(scene).topic = Some(line.to_owned()),
+        None => line.clone_into(&mut input.line),
     }
 }

@@ -197,7 +197,7 @@ impl ReplayWorld {
             self.advance_until(said.turn.committed_at, &mut corrections, &mut joined)
                 .await;
             self.say_again(said, &lines).await;
-            self.acknowledge_all().await;
+            self.acknowledge_last(said.talk).await;
             self.run_all_jobs().await;
         }
         self.advance_until(record.end, &mut corrections, &mut joined).await;

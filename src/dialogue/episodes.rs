@@ -14,7 +14,7 @@ pub(crate) use self::cache::EpisodeCache;
 use self::cache::PairEpisodes;
 use super::{
     Services, locks,
-    prompt::{Template, TemplateError},
+    prompt::{Template, TemplateError, location_in_turn},
     redaction::{self, PreparedRemovals},
     turn::TurnInput,
 };
@@ -249,8 +249,8 @@ pub(crate) fn place_of_turn(input: &TurnInput, state: &WorldState) -> Option<Str
     let mut places = player
         .into_iter()
         .chain(npc)
-        .filter_map(|character| character.location.clone());
-    places.next()
+        .filter_map(|character| location_in_turn(input, state, character));
+    places.next().map(str::to_owned)
 }
 
 /// Returns the line about a turn that no model has described: the first sentence of the player's line. A greeting has no

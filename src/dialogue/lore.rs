@@ -289,7 +289,7 @@ mod tests {
                 who: name.to_owned(),
                 status: "dead".to_owned(),
             };
-            state.apply_change(&die, day(died_on));
+            state.apply_change(&die, day(died_on), None);
         }
         let told_on = |today: i64| people::recent_deaths(&lore, &state, &WorldSettings::default(), day(today));
         assert_eq!(told_on(13), [2, 1], "the newest death first");

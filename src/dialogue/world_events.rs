@@ -132,7 +132,7 @@ impl CausedState {
     pub(crate) fn from_changes<'a>(changes: impl Iterator<Item = &'a StoredStateChange>) -> Self {
         let mut found = Self::default();
         for stored in changes {
-            found.state.apply_change(&stored.change, stored.at);
+            found.state.apply_change(&stored.change, stored.at, stored.dialogue);
             if let Some(part) = stored.change.changed_part() {
                 let cause = ValueCause {
                     cause: stored.cause,

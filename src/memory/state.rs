@@ -16,7 +16,7 @@ use super::{
     progress::Progress,
     vocabulary::{self, DEAD},
 };
-use colloquy_core::ids::NpcId;
+use colloquy_core::ids::{DialogueId, NpcId};
 
 /// One typed change. Entities have the names that people in the world use; `player` is the player.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -223,6 +223,12 @@ pub const MAX_HELD: u32 = 9_999;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Character {
     pub location: Option<String>,
+    /// When the place was last set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location_since: Option<DateTime<Utc>>,
+    /// The dialogue whose turn set the place; `None`: the backend did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location_set_in: Option<DialogueId>,
     /// 0 to [`MAX_HP`]; `None`: unchanged so far.
     pub hp: Option<i32>,
     pub status: Option<String>,
@@ -237,6 +243,9 @@ pub struct Character {
     pub items: BTreeMap<String, u32>,
     /// The present companions, from `met` and `separated`.
     pub with: Vec<String>,
+    /// The dialogue whose turn last set a companion. A companion that the backend set has no entry.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub met_in: BTreeMap<String, DialogueId>,
     /// Attributes of the studio by name, as far as they were changed.
     #[serde(default)]
     pub attributes: BTreeMap<String, AttributeValue>,
@@ -246,6 +255,38 @@ impl Character {
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.status.as_deref() == Some(DEAD)
+    }
+
+    /// The place, as far as it still holds in a dialogue: unless a turn of another dialogue set it at a moment that is
+    /// not recent.
+    #[must_use]
+    pub fn known_location(&self, dialogue: DialogueId, is_recent: impl FnOnce(DateTime<Utc>) -> bool) -> Option<&str> {
+        let is_of_another = self.location_set_in.is_some_and(|set_in| set_in != dialogue);
+        let place = self.location.as_deref()?;
+        (!is_of_another || self.location_since.is_none_or(is_recent)).then_some(place)
+    }
+
+    /// The companions whom the backend or a turn of the dialogue set.
+    pub fn companions_in(&self, dialogue: DialogueId) -> impl Iterator<Item = &str> {
+        let names = self.with.iter().map(String::as_str);
+        names.filter(move |name| self.met_in.get(*name).is_none_or(|met_in| *met_in == dialogue))
+    }
+
+    /// Adds a companion. One that the backend set remains the backend's.
+    fn add_companion(&mut self, whom: &str, dialogue: Option<DialogueId>) {
+        let is_new = !self.with.iter().any(|name| name == whom);
+        if is_new {
+            self.with.push(whom.to_owned());
+        }
+        match dialogue {
+            None => {
+                self.met_in.remove(whom);
+            }
+            Some(dialogue) if is_new || self.met_in.contains_key(whom) => {
+                self.met_in.insert(whom.to_owned(), dialogue);
+            }
+            Some(_) => {}
+        }
     }
 }
 
@@ -281,21 +322,25 @@ pub struct WorldState {
     pub milestones: Milestones,
 }
 
-/// Folds changes, oldest first, each with its time, into the current truth.
+/// Folds changes, oldest first, each with its time, into the current truth, as if the backend had made all of them.
 pub fn fold_changes<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime<Utc>)>) -> WorldState {
     let mut state = WorldState::default();
     for (change, at) in changes {
-        state.apply_change(change, at);
+        state.apply_change(change, at, None);
     }
     state
 }
 
 impl WorldState {
-    /// Applies one change at time `at`: sets replace, deltas add, and the result is clamped.
-    pub fn apply_change(&mut self, change: &StateChange, at: DateTime<Utc>) {
+    /// Applies one change at time `at`: sets replace, deltas add, and the result is clamped. `dialogue` is that of the
+    /// turn behind the change; `None`: the backend made the change.
+    pub fn apply_change(&mut self, change: &StateChange, at: DateTime<Utc>, dialogue: Option<DialogueId>) {
         match change {
             StateChange::Location { who, to } => {
-                self.character_mut(who).location = Some(to.clone());
+                let character = self.character_mut(who);
+                character.location = Some(to.clone());
+                character.location_since = Some(at);
+                character.location_set_in = dialogue;
                 self.milestones.record_place(who, to, at);
             }
             StateChange::HpDelta { who, delta } => {
@@ -368,13 +413,14 @@ impl WorldState {
                 attributes.insert(name.clone(), AttributeValue::Number(after));
             }
             StateChange::Met { who, whom } => {
-                let with = &mut self.character_mut(who).with;
-                if !with.contains(whom) {
-                    with.push(whom.clone());
-                }
+                self.character_mut(who).add_companion(whom, dialogue);
                 self.milestones.record_meeting(who, whom, at);
             }
-            StateChange::Separated { who, whom } => self.character_mut(who).with.retain(|name| name != whom),
+            StateChange::Separated { who, whom } => {
+                let character = self.character_mut(who);
+                character.with.retain(|name| name != whom);
+                character.met_in.remove(whom);
+            }
             StateChange::Happened { text } => push_recent(&mut self.events, text),
             StateChange::Note { text } => push_recent(&mut self.notes, text),
             StateChange::Time { to, ratio } => self.clock.set_time(at, *to, *ratio),

@@ -25,6 +25,7 @@ use crate::{
         PartialReply, TurnError, TurnInput,
         gather::{self, GatheredContext},
     },
+    world_events::CausedState,
 };
 use colloquy_core::{
     ids::{FactId, NodeId, NpcId, ScenarioId},
@@ -39,7 +40,7 @@ use colloquy_memory::{
     scenario::Scenario,
     scoring::RecallWeights,
     secrecy::Secrecy,
-    state::{WorldState, fold_changes},
+    state::WorldState,
     summary::{Meeting, MeetingRecap, Summary},
     trace::{CandidateFate, CandidateTrace, LoreFate, LoreTrace, PromptSources, Timings, TopicGate, TurnTrace},
     turn::{Checkpoint, Intent, Turn},
@@ -223,9 +224,7 @@ impl Reader<'_> {
         if is_moved {
             reasons.push("changes of the world's state were taken back, or stand again, after the turn".to_owned());
         }
-        Ok(Arc::new(fold_changes(
-            changes.iter().map(|stored| (&stored.change, stored.at)),
-        )))
+        Ok(Arc::new(CausedState::from_changes(changes.iter()).state))
     }
 
     /// Reads the directives of the trace. Later directives do not count.

@@ -184,7 +184,7 @@ mod tests {
                 who: (*name).to_owned(),
                 status: "dead".to_owned(),
             };
-            state.apply_change(&die, DateTime::UNIX_EPOCH + chrono::TimeDelta::days(day));
+            state.apply_change(&die, DateTime::UNIX_EPOCH + chrono::TimeDelta::days(day), None);
         }
         state
     }

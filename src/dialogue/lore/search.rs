@@ -10,7 +10,7 @@ use super::{
     FoundLore, LoadedLore, LoreHit, LoreNow,
     people::{KnownPeople, entries_about_meant, find_names, recent_deaths},
 };
-use crate::{Services, episodes::place_of_turn, turn::TurnInput};
+use crate::{Services, episodes::place_of_turn, prompt::location_in_turn, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
@@ -125,8 +125,8 @@ impl<'a> LoreSearch<'a> {
         near.extend(
             player
                 .into_iter()
-                .flat_map(|player| &player.with)
-                .map(|name| normalise_text(name)),
+                .flat_map(|player| player.companions_in(input.dialogue.id))
+                .map(normalise_text),
         );
         if let Some(place) = &place {
             near.extend(state.people_at(place).map(|(name, _)| normalise_text(name)));
@@ -382,7 +382,8 @@ pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry
         let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
         // The dead are nowhere, as in the lines about the world.
         let is_there = !character.is_dead() || input.world.settings.lets_ghosts_speak();
-        let place = character.location.clone().filter(|_| is_there);
+        let place = location_in_turn(input, state, character).filter(|_| is_there);
+        let place = place.map(str::to_owned);
         let status = character.status.clone();
         let is_known = place.is_some() || status.is_some();
         (is_known && !is_stranger(known)).then(|| LoreNow::Character {

@@ -157,7 +157,7 @@ mod tests {
                 who: name.to_owned(),
                 status: "dead".to_owned(),
             };
-            state.apply_change(&die, DateTime::UNIX_EPOCH + TimeDelta::days(1));
+            state.apply_change(&die, DateTime::UNIX_EPOCH + TimeDelta::days(1), None);
         }
         let dead = DeadCharacter::find_in(&state);
         for (subject, expected) in [

@@ -16,6 +16,7 @@ mod promises;
 mod reach;
 mod settings;
 mod who;
+mod world_lines;
 
 use std::sync::{Arc, LazyLock};
 

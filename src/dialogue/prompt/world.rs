@@ -16,7 +16,7 @@ use super::{
     untrusted::escape_untrusted,
 };
 use crate::{npc_conversation::Scene, turn::TurnInput};
-use colloquy_core::ids::PlayerId;
+use colloquy_core::ids::{DialogueId, PlayerId};
 use colloquy_memory::{
     attributes::{AttributeAudience, AttributeValue},
     authored::{Language, Npc, World},
@@ -40,19 +40,22 @@ pub(crate) fn bind_player(change: &mut StateChange, player: &PlayerId) {
 /// Whose prompt shows the world.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Onlooker<'a> {
+    /// The dialogue of the prompt.
+    pub dialogue: DialogueId,
     pub world: &'a World,
     pub npc: &'a Npc,
     /// The player in the dialogue; `None` in an NPC conversation.
     pub player: Option<&'a PlayerId>,
     /// The other NPCs who are present.
     pub scene: Option<&'a Scene>,
-    /// Moods of earlier days are over.
+    /// Moods of earlier days are over, and so are places of earlier dialogues.
     pub now: DateTime<Utc>,
 }
 
 impl<'a> Onlooker<'a> {
     pub(crate) fn of_turn(input: &'a TurnInput) -> Self {
         Self {
+            dialogue: input.dialogue.id,
             world: &input.world,
             npc: &input.npc,
             player: input.player.as_ref(),
@@ -60,6 +63,31 @@ impl<'a> Onlooker<'a> {
             now: input.started_at,
         }
     }
+
+    /// Returns where a character is. A place that a turn of another dialogue set before yesterday counts no more:
+    /// nobody knows whether the character is still there.
+    fn location_of<'s>(&self, character: &'s Character, clock: Option<GameClock<'_>>) -> Option<&'s str> {
+        character.known_location(self.dialogue, |since| {
+            GameClock::day_at(clock, since) + 1 >= GameClock::today(clock, self.now)
+        })
+    }
+
+    /// Returns a character with the values that still hold.
+    fn present_values(&self, character: &Character, clock: Option<GameClock<'_>>) -> Character {
+        let mut present = character.clone();
+        present.location = self.location_of(character, clock).map(str::to_owned);
+        present.with = character.companions_in(self.dialogue).map(str::to_owned).collect();
+        if !is_of_today(clock, character.mood_since, self.now) {
+            present.mood = None;
+        }
+        present
+    }
+}
+
+/// Returns where a character is, as prompts of a turn may say.
+pub(crate) fn location_in_turn<'s>(input: &TurnInput, state: &WorldState, character: &'s Character) -> Option<&'s str> {
+    let clock = GameClock::new(&input.world.settings, state);
+    Onlooker::of_turn(input).location_of(character, clock)
 }
 
 /// The lines about the world for one player, as a turn rendered them from these values.
@@ -67,6 +95,7 @@ pub(super) struct CachedWorldLines {
     state: Weak<WorldState>,
     world: Weak<World>,
     npc: Weak<Npc>,
+    dialogue: DialogueId,
     /// The day of the world's clock.
     day: i64,
     lines: Vec<String>,
@@ -76,7 +105,8 @@ impl CachedWorldLines {
     /// True if the lines were rendered from the very same values. A weak reference keeps the address of its value, so another
     /// value never has the address.
     fn is_rendered_from(&self, state: &Arc<WorldState>, input: &TurnInput) -> bool {
-        self.day == day_of_turn(state, input)
+        self.dialogue == input.dialogue.id
+            && self.day == day_of_turn(state, input)
             && Weak::as_ptr(&self.state) == Arc::as_ptr(state)
             && Weak::as_ptr(&self.world) == Arc::as_ptr(&input.world)
             && Weak::as_ptr(&self.npc) == Arc::as_ptr(&input.npc)
@@ -105,6 +135,7 @@ pub(crate) fn world_lines_of_turn(
         state: Arc::downgrade(state),
         world: Arc::downgrade(&input.world),
         npc: Arc::downgrade(&input.npc),
+        dialogue: input.dialogue.id,
         day: day_of_turn(state, input),
         lines: lines.clone(),
     };
@@ -135,7 +166,7 @@ pub(crate) fn world_lines(
         npc,
         player,
         scene,
-        now,
+        ..
     } = *onlooker;
     let language = npc.language;
     let clock = GameClock::new(&world.settings, state);
@@ -162,11 +193,12 @@ pub(crate) fn world_lines(
     };
     let own = [npc.name.as_str(), npc.id.as_str()];
     let own_character = state.npc_character(&npc.name, &npc.id);
-    let here = own_character.and_then(|own| own.location.as_deref());
+    let here = own_character.and_then(|own| onlooker.location_of(own, clock));
     let is_listed = |name: &str| own.contains(&name) || others.contains(&name) || Some(name) == bound.as_deref();
     let near: Vec<&str> = here
         .into_iter()
         .flat_map(|place| state.people_at(place))
+        .filter(|(_, character)| onlooker.location_of(character, clock).is_some())
         .map(|(name, _)| name)
         .filter(|name| !is_listed(name) && !party::is_player(name))
         .take(MAX_LISTED)
@@ -183,10 +215,7 @@ pub(crate) fn world_lines(
             &character.attributes,
         );
         let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && world.settings.lists_items();
-        let mut character = character.clone();
-        if !is_of_today(clock, character.mood_since, now) {
-            character.mood = None;
-        }
+        let mut character = onlooker.present_values(character, clock);
         // The line about who is near has the place.
         if near.contains(&name) {
             character.location = None;

@@ -111,7 +111,7 @@ impl FoldedState {
         }
         let state = Arc::make_mut(&mut self.state);
         for stored in changes {
-            state.apply_change(&stored.change, stored.at);
+            state.apply_change(&stored.change, stored.at, stored.dialogue);
             self.seq = self.seq.max(stored.seq);
             self.at = self.at.max(stored.at);
         }

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use colloquy_core::ids::DialogueKind;
 
 fn folded<'a>(changes: impl Iterator<Item = &'a StateChange>) -> WorldState {
     fold_changes(changes.map(|change| (change, DateTime::UNIX_EPOCH)))
@@ -120,6 +121,41 @@ fn sets_replace_and_deltas_add() {
 }
 
 #[test]
+fn companion_counts_in_the_dialogue_that_set_it_or_in_all_if_the_backend_did() {
+    let [first, second] = [1, 2].map(|number| DialogueId::new(DialogueKind::Session, ulid::Ulid(number)));
+    let met = |whom: &str| StateChange::Met {
+        who: "player".into(),
+        whom: whom.into(),
+    };
+    let mut state = WorldState::default();
+    let changes = [
+        (met("mira"), Some(first)),
+        (met("ergen"), Some(first)),
+        (met("ergen"), Some(second)),
+        (met("krug"), None),
+        (met("krug"), Some(first)),
+        (met("tom"), Some(first)),
+        (met("tom"), None),
+    ];
+    for (change, dialogue) in &changes {
+        state.apply_change(change, DateTime::UNIX_EPOCH, *dialogue);
+    }
+    let companions = |state: &WorldState, dialogue| -> Vec<String> {
+        player(state).companions_in(dialogue).map(str::to_owned).collect()
+    };
+    assert_eq!(companions(&state, first), ["mira", "krug", "tom"]);
+    assert_eq!(companions(&state, second), ["ergen", "krug", "tom"]);
+    let separated = StateChange::Separated {
+        who: "player".into(),
+        whom: "krug".into(),
+    };
+    state.apply_change(&separated, DateTime::UNIX_EPOCH, Some(second));
+    state.apply_change(&met("krug"), DateTime::UNIX_EPOCH, Some(second));
+    assert_eq!(companions(&state, first), ["mira", "tom"]);
+    assert_eq!(companions(&state, second), ["ergen", "tom", "krug"]);
+}
+
+#[test]
 fn steps_are_clamped() {
     // Clamping only at the end would give 100 - 150 + 20 = 0.
     assert_eq!(player(&folded([hp(-150), hp(20)].iter())).hp, Some(20));
@@ -192,7 +228,7 @@ proptest! {
         let changes: Vec<_> = deltas.iter().flat_map(|&delta| [hp(delta), relation(delta)]).collect();
         let (last, rest) = changes.split_last().ok_or_else(|| TestCaseError::reject("empty"))?;
         let mut state = folded(rest.iter());
-        state.apply_change(last, DateTime::UNIX_EPOCH);
+        state.apply_change(last, DateTime::UNIX_EPOCH, None);
         prop_assert_eq!(state, folded(changes.iter()));
     }
 }

@@ -29,6 +29,8 @@ pub struct StoredStateChange {
     pub id: StateEventId,
     /// The change's place in the order of writes; from 1, rising.
     pub seq: i64,
+    /// The dialogue of the turn behind the change, if a turn is the cause.
+    pub dialogue: Option<DialogueId>,
     pub change: StateChange,
     pub cause: Cause,
     pub at: DateTime<Utc>,

@@ -50,19 +50,22 @@ pub(super) use insert_state_events;
 
 pub(super) const INSERT_STATE_EVENTS: &str = insert_state_events!("$2");
 /// Each row carries the generation and the last action; if no change exists, a single row has these alone.
-const STATE_SINCE: &str = "SELECT w.generation, w.last_action, e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at
+const STATE_SINCE: &str = "SELECT w.generation, w.last_action,
+        e.id, e.seq, e.dialogue, e.change, e.cause_kind, e.cause_id, e.at
     FROM (SELECT COALESCE((SELECT state_generation FROM worlds WHERE tenant = $1 AND id = $2), 0) AS generation,
         COALESCE((SELECT MAX(seq) FROM actions WHERE tenant = $1 AND world = $2), 0) AS last_action) w
     LEFT JOIN state_events e ON e.tenant = $1 AND e.world = $2 AND e.seq > $3 AND e.lifted_at IS NULL";
-const STATE_UNTIL: &str = "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+const STATE_UNTIL: &str = "SELECT e.id, e.seq, e.dialogue, e.change, e.cause_kind, e.cause_id, e.at
+    FROM state_events e
     WHERE e.tenant = $1 AND e.world = $2 AND e.seq <= $3 AND e.lifted_at IS NULL";
 /// No index has the changes that were taken back: this reads all changes of the tenant.
-const STATE_LIFTED_AFTER: &str = "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+const STATE_LIFTED_AFTER: &str = "SELECT e.id, e.seq, e.dialogue, e.change, e.cause_kind, e.cause_id, e.at
+    FROM state_events e
     WHERE e.tenant = $1 AND e.world = $2 AND e.seq <= $3 AND e.lifted_at > $4";
 macro_rules! state_up_to {
     ($dialogue:literal) => {
         concat!(
-            "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
+            "SELECT e.id, e.seq, e.dialogue, e.change, e.cause_kind, e.cause_id, e.at FROM state_events e
              WHERE e.tenant = $1 AND e.world = $2 AND e.lifted_at IS NULL AND e.dialogue ",
             $dialogue,
             " AND e.at <= $4"
@@ -70,7 +73,7 @@ macro_rules! state_up_to {
     };
 }
 const STATE_OF_DIALOGUE: &str = concat!(
-    "SELECT id, seq, change, cause_kind, cause_id, at FROM (",
+    "SELECT id, seq, dialogue, change, cause_kind, cause_id, at FROM (",
     state_up_to!("IS NULL"),
     " UNION ALL ",
     state_up_to!("= $3"),
@@ -78,7 +81,7 @@ const STATE_OF_DIALOGUE: &str = concat!(
 );
 /// Each `seq` is an array of its own in the bound list.
 const STATE_BY_SEQ: &str = concat!(
-    "SELECT e.id, e.seq, e.change, e.cause_kind, e.cause_id, e.at FROM ",
+    "SELECT e.id, e.seq, e.dialogue, e.change, e.cause_kind, e.cause_id, e.at FROM ",
     json_arrays_table!("$2"),
     " v CROSS JOIN state_events e WHERE e.seq = CAST(v.value ->> 0 AS BIGINT) AND e.tenant = $1 ORDER BY e.seq"
 );
@@ -101,6 +104,7 @@ fn read_change(id: StateEventId, columns: &mut Columns<'_>) -> StoreResult<Store
     Ok(StoredStateChange {
         id,
         seq: columns.next()?,
+        dialogue: columns.maybe_id()?,
         change: columns.json()?,
         cause: columns.cause()?,
         at: columns.time()?,

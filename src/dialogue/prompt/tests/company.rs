@@ -109,7 +109,7 @@ fn present_of_the_dead_is_told_as_of_their_life() {
     };
     let remark = "(said while Dunstan was alive) The player says: The guard Dunstan has a cough.";
     assert!(!shown(&case.assemble(&settings()).unwrap().messages).contains(remark));
-    case.state.apply_change(&die, at(2));
+    case.state.apply_change(&die, at(2), None);
     assert!(shown(&case.assemble(&settings()).unwrap().messages).contains(remark));
     let body = Arc::make_mut(&mut case.hits[0].body);
     body.valid_at = at(3);

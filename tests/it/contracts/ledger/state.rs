@@ -59,8 +59,8 @@ pub async fn standing_changes_are_in_order<S: LedgerSubject>(f: &Fixture<S>) {
     assert_eq!(standing.len(), 3);
     for (stored, written) in standing.iter().zip([first, second, third]) {
         assert_eq!(
-            (stored.id, &stored.change, stored.cause, stored.at),
-            (written.id, &written.change, written.cause, written.at)
+            (stored.id, stored.dialogue, &stored.change, stored.cause, stored.at),
+            (written.id, written.dialogue, &written.change, written.cause, written.at)
         );
     }
     let elsewhere = "elsewhere".parse().unwrap();

@@ -56,11 +56,10 @@ pub struct Insight {
     pub at: DateTime<Utc>,
 }
 
-/// An insight that a later pass is shown.
+/// An insight with the turn that caused it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EarlierInsight {
     pub insight: Insight,
-    /// The turn that caused the insight.
     pub cause: TurnId,
 }
 
@@ -73,6 +72,30 @@ impl EarlierInsight {
             .chain(self.insight.rests_on.iter().copied())
             .collect()
     }
+
+    /// True if this insight stands in the place of one about the same entity: it replaces that one, directly or over
+    /// others, or it is the later one of the same dialogue and day.
+    fn replaces(&self, other: &Self) -> bool {
+        let (new, old) = (&self.insight, &other.insight);
+        let is_later = (new.at, new.id) > (old.at, old.id);
+        let is_of_same_talk = new.dialogue == old.dialogue && new.day == old.day;
+        new.rests_on.contains(&other.cause) || is_later && is_of_same_talk
+    }
+}
+
+/// Removes the insights in whose place others of the list stand, whatever the locks of those are.
+#[must_use]
+pub fn without_replaced(insights: Vec<EarlierInsight>) -> Vec<EarlierInsight> {
+    let keys: Vec<String> = insights.iter().map(|earlier| earlier.insight.entity_key()).collect();
+    let is_replaced = |at: usize| {
+        let others = insights.iter().zip(&keys).filter(|(_, key)| **key == keys[at]);
+        others
+            .map(|(other, _)| other)
+            .any(|other| other.replaces(&insights[at]))
+    };
+    let replaced: Vec<bool> = (0..insights.len()).map(is_replaced).collect();
+    let standing = insights.into_iter().zip(replaced).filter(|(_, replaced)| !replaced);
+    standing.map(|(insight, _)| insight).collect()
 }
 
 impl Insight {
@@ -176,12 +199,57 @@ impl<'a> TurnSubjects<'a> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use colloquy_core::ids::DialogueKind;
 
     fn participants(player: Option<&str>) -> Participants {
         Participants {
             player: player.map(|player| player.parse().unwrap()),
             npc_names: vec!["Old Mira".to_owned(), "미라".to_owned()],
         }
+    }
+
+    /// Returns an insight about the bells, from the pass over turn `turn` of a dialogue.
+    fn of_bells(dialogue: u128, turn: u32, rests_on: &[u128]) -> EarlierInsight {
+        let insight = Insight {
+            id: InsightId::from_u128(u128::from(turn)),
+            world: "vale".parse().unwrap(),
+            npc: "mira".parse().unwrap(),
+            player: Some("p1".parse().unwrap()),
+            dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(dialogue)),
+            number: turn,
+            entity: "the bells".to_owned(),
+            day: "2026-03-01".to_owned(),
+            text: format!("Bells {turn}."),
+            turns: Vec::new(),
+            rests_on: rests_on.iter().copied().map(TurnId::from_u128).collect(),
+            locks: DisclosureLocks::default(),
+            at: DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(i64::from(turn)),
+        };
+        let cause = TurnId::from_u128(u128::from(turn));
+        EarlierInsight { insight, cause }
+    }
+
+    #[test]
+    fn insight_in_whose_place_another_stands_is_removed() {
+        let numbers = |insights: &[&EarlierInsight]| -> Vec<u32> {
+            let insights = insights.iter().copied().cloned().collect();
+            let standing = without_replaced(insights).into_iter();
+            standing.map(|earlier| earlier.insight.number).collect()
+        };
+        let (first, second, third) = (of_bells(1, 1, &[]), of_bells(2, 2, &[1]), of_bells(3, 3, &[2, 1]));
+        assert_eq!(numbers(&[&third, &second, &first]), [3]);
+        assert_eq!(numbers(&[&third, &first]), [3], "over another one");
+        assert_eq!(numbers(&[&first]), [1], "nobody here may hear the others");
+        let unrelated = of_bells(4, 4, &[]);
+        assert_eq!(numbers(&[&unrelated, &first]), [4, 1], "of another dialogue");
+        assert_eq!(
+            numbers(&[&of_bells(1, 5, &[]), &first]),
+            [5],
+            "of the same dialogue and day"
+        );
+        let mut of_ferry = second.clone();
+        of_ferry.insight.entity = "the ferry".to_owned();
+        assert_eq!(numbers(&[&of_ferry, &first]), [2, 1], "about something else");
     }
 
     #[test]

@@ -26,7 +26,7 @@ use colloquy_memory::{
     authored::{Greeting, Npc},
     fact::Fact,
     game_clock::GameClock,
-    insight::Insight,
+    insight::{EarlierInsight, Insight},
     keywords::TermWeights,
     locks::DisclosureLocks,
     party,
@@ -311,7 +311,7 @@ pub(super) async fn gather_timed(
 }
 
 /// Reads the episodes and the insights of earlier talks.
-async fn read_past_talks(services: &Services, input: &TurnInput) -> StoreResult<(ReadEpisodes, Vec<Insight>)> {
+async fn read_past_talks(services: &Services, input: &TurnInput) -> StoreResult<(ReadEpisodes, Vec<EarlierInsight>)> {
     tokio::try_join!(
         episodes::read_episodes(services, input),
         insights::read_insights(services, input)

@@ -35,7 +35,7 @@ pub trait InsightStore: Send + Sync {
         world: &WorldId,
         npc: &NpcId,
         player: Option<&PlayerId>,
-    ) -> StoreResult<Vec<Insight>>;
+    ) -> StoreResult<Vec<EarlierInsight>>;
     /// Returns the insights that a pass over a dialogue is shown, up to a time (inclusive), newest first: those of a
     /// player and an NPC from all their sessions, or those of the dialogue alone if it has several NPCs or no player.
     /// They are the rows of the first NPC.

@@ -95,7 +95,7 @@ macro_rules! newest_insights {
         concat!(
             "SELECT ",
             insight_columns!(),
-            " FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = ",
+            ", cause_id FROM insights i WHERE i.tenant = $1 AND i.world = $2 AND i.npc = $3 AND i.player = ",
             $player,
             " AND i.lifted_at IS NULL AND ",
             is_counted!("i", "i.rests_on"),
@@ -174,6 +174,13 @@ fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {
     })
 }
 
+fn read_earlier_insight(columns: &mut Columns<'_>) -> StoreResult<EarlierInsight> {
+    Ok(EarlierInsight {
+        insight: read_insight(columns)?,
+        cause: columns.id()?,
+    })
+}
+
 /// Returns the value of the column `player`.
 pub(super) fn player_column(player: Option<&PlayerId>) -> String {
     player.map(PlayerId::to_string).unwrap_or_default()
@@ -208,13 +215,13 @@ impl InsightStore for SqlInsightStore {
         world: &WorldId,
         npc: &NpcId,
         player: Option<&PlayerId>,
-    ) -> StoreResult<Vec<Insight>> {
+    ) -> StoreResult<Vec<EarlierInsight>> {
         let query = bind!(
             LOAD_INSIGHTS;
             scope.tenant(), world, npc, player_column(player), i64::from(MAX_INSIGHTS)
         );
-        let mut found = self.0.fetch_all(scope, query, read_insight).await?;
-        found.sort_by_key(|insight| std::cmp::Reverse((insight.at, insight.id)));
+        let mut found = self.0.fetch_all(scope, query, read_earlier_insight).await?;
+        found.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.at, earlier.insight.id)));
         Ok(found)
     }
     async fn load_earlier_insights(
@@ -233,14 +240,7 @@ impl InsightStore for SqlInsightStore {
             scope.tenant(), dialogue.world, npc, player_column(dialogue.player.as_ref()), dialogue.id, to_micros(until),
             has_others, i64::from(limit)
         );
-        let read = |columns: &mut Columns<'_>| {
-            let insight = read_insight(columns)?;
-            Ok(EarlierInsight {
-                insight,
-                cause: columns.id()?,
-            })
-        };
-        self.0.fetch_all(scope, query, read).await
+        self.0.fetch_all(scope, query, read_earlier_insight).await
     }
     async fn list_insights(
         &self,

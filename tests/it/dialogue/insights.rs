@@ -497,6 +497,36 @@ fn insight_from_a_told_secret_is_locked_with_it() {
 }
 
 #[test]
+fn replaced_insight_is_shown_only_to_players_who_may_not_hear_the_new_one() {
+    run(async {
+        let mut stage = stage_with(|_| {}).await;
+        stage.author_well().await;
+        stage.set_progress(1).await;
+        let mut first = stage.session("p1").await;
+        say(&mut first, "I hate bells.").await;
+        let (old, new) = ("Bells annoy the player.", "Bells make the player think of Anselm.");
+        stage.run_pass(first.open.dialogue.id, &[insight("bells", old)]).await;
+        let mut second = stage.session("p1").await;
+        ask_of_the_well(&mut second).await;
+        stage
+            .run_pass(second.open.dialogue.id, &[insight_about("I1", new, &[])])
+            .await;
+        assert_eq!(stage.insight_texts().await, [new, old], "both count");
+        let taught = async || {
+            let mut talk = stage.session("p1").await;
+            say(&mut talk, "What of the bells?").await;
+            stage.taught_lines()
+        };
+        assert_eq!(taught().await, [new]);
+        stage.set_progress(0).await;
+        assert_eq!(taught().await, [old]);
+        stage.set_progress(1).await;
+        second.rewind(0, None).await;
+        assert_eq!(taught().await, [old], "the turn of the new one is taken back");
+    });
+}
+
+#[test]
 fn dialogue_that_ends_gets_a_pass_over_its_unread_turns() {
     run(async {
         for summaries_after_silence in [3_600, 0] {

@@ -63,10 +63,10 @@ impl<S: LedgerSubject> Fixture<S> {
     async fn load_insights(&self, player: Option<&str>) -> Vec<Insight> {
         let player: Option<PlayerId> = player.map(|player| player.parse().unwrap());
         let store = &self.ledger().insights;
-        store
+        let found = store
             .load_insights(&self.scope, &self.world, &self.npc, player.as_ref())
-            .await
-            .unwrap()
+            .await;
+        found.unwrap().into_iter().map(|earlier| earlier.insight).collect()
     }
 
     async fn list_insights(&self, entity: Option<&str>, player: Option<&str>) -> Vec<Insight> {

@@ -14,7 +14,7 @@ use super::{
 };
 use chrono::{DateTime, Utc};
 use colloquy_memory::{actions::ActionRule, authored::Language, game_clock::GameClock};
-use colloquy_ports::ledger::actions::Action;
+use colloquy_ports::ledger::actions::{Action, ActionStatus};
 
 /// The maximum length of all lines about possible actions, in characters: a schema alone may have 2,000 bytes.
 const MAX_OFFER_CHARS: usize = 3_000;
@@ -50,14 +50,18 @@ impl ActionLines {
         let offers = offered.iter().map(|rule| templates.render_offer(language, rule));
         let outcomes = asked.iter().map(|action| {
             let asked = &action.asked;
-            let answered_at = action.answer.as_ref().map(|answer| answer.at);
-            let at = answered_at.unwrap_or(asked.expires_at.min(now));
+            let status = action.status(now);
+            let at = match &action.answer {
+                Some(answer) => answer.at,
+                None if status == ActionStatus::Requested => asked.requested_at,
+                None => asked.expires_at,
+            };
             line(context! {
                 name => asked.name.as_str(), description => (),
                 arguments => (!asked.arguments.is_empty())
                     .then(|| clip_arguments(&describe_arguments(&asked.arguments))),
                 parameters => (),
-                status => action.status(now).as_str(),
+                status => status.as_str(),
                 ago => ages.describe_age_in_days(templates, at)?,
                 text => action.answer.as_ref().map(|answer| escape_untrusted(&answer.text)),
             })
@@ -155,9 +159,56 @@ impl ShownActions {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use chrono::TimeDelta;
     use serde_json::json;
 
     use super::*;
+    use colloquy_core::ids::{ActionId, DialogueId, DialogueKind, TurnId};
+    use colloquy_ports::ledger::actions::NewAction;
+
+    #[test]
+    fn action_without_an_answer_has_the_age_of_its_request_or_of_its_end() {
+        let asked_at = DateTime::UNIX_EPOCH;
+        let action = Action {
+            seq: 1,
+            asked: NewAction {
+                id: ActionId::from_u128(1),
+                world: "vale".parse().unwrap(),
+                dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
+                turn: TurnId::from_u128(1),
+                number: 1,
+                npc: "mira".parse().unwrap(),
+                player: None,
+                name: "lend".to_owned(),
+                arguments: serde_json::Map::new(),
+                requested_at: asked_at,
+                expires_at: asked_at + TimeDelta::days(3),
+            },
+            answer: None,
+            stands: true,
+        };
+        let templates = Templates::load(None).unwrap();
+        let on_day = |language, day| {
+            let now = asked_at + TimeDelta::days(day);
+            let asked = std::slice::from_ref(&action);
+            let lines = ActionLines::render(&templates, language, &[], asked, (now, None)).unwrap();
+            lines.outcomes[0].to_string()
+        };
+        let today = on_day(Language::En, 0);
+        assert!(today.starts_with("Your action lend still waits"), "{today}");
+        let waiting = on_day(Language::En, 2);
+        assert!(
+            waiting.starts_with("[2 days ago] Your action lend still waits"),
+            "{waiting}"
+        );
+        let waiting = on_day(Language::Ko, 3);
+        assert!(waiting.starts_with("[3일 전] 당신의 행동 lend"), "{waiting}");
+        let expired = on_day(Language::En, 4);
+        assert!(
+            expired.starts_with("[yesterday] Your action lend got no answer"),
+            "{expired}"
+        );
+    }
 
     #[test]
     fn offered_actions_have_their_arguments_in_one_line_without_a_schema() {

@@ -134,8 +134,8 @@ impl HistoryWindow {
     }
 
     fn drop_before(&mut self, start: usize) {
-        let gone: Vec<RenderedTurn> = self.turns.drain(..start).collect();
-        if let (Some(first), Some(last)) = (gone.first(), gone.last()) {
+        let dropped: Vec<RenderedTurn> = self.turns.drain(..start).collect();
+        if let (Some(first), Some(last)) = (dropped.first(), dropped.last()) {
             let from = self.dropped.map_or(first.number, |(from, _)| from);
             self.dropped = Some((from, last.number));
         }

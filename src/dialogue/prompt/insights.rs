@@ -48,14 +48,14 @@ impl ShownInsights {
             .insight_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         let mut shown = Self::default();
-        let mut said = HashSet::new();
+        let mut shown_sentences = HashSet::new();
         for (at, insight) in material.insights.iter().take(MAX_INSIGHT_LINES).enumerate() {
             let remark = material.remark_for_dialogue(insight.dialogue);
             let text = remark.add_to(templates, material, escape_untrusted(&insight.text))?;
             let tokens = count(&text) + ITEM_TOKENS;
             let fate = if insight.dialogue == material.dialogue && history.has_turn(insight.number) {
                 InsightFate::InHistory
-            } else if !said.insert(sentence_key(&insight.text)) {
+            } else if !shown_sentences.insert(sentence_key(&insight.text)) {
                 InsightFate::Repeated
             } else if tokens > room {
                 InsightFate::OverBudget

@@ -102,9 +102,9 @@ impl ShownLore {
     }
 
     /// Returns the tells, or the texts that may be told.
-    pub(super) fn shown_texts(&self, tells: bool) -> Vec<Value> {
-        let some = self.entries.iter().filter(|entry| entry.is_tell == tells);
-        some.map(|entry| entry.text.as_str().into()).collect()
+    pub(super) fn shown_texts(&self, are_tells: bool) -> Vec<Value> {
+        let entries = self.entries.iter().filter(|entry| entry.is_tell == are_tells);
+        entries.map(|entry| entry.text.as_str().into()).collect()
     }
 
     pub(super) fn add_content(&self, hash: &mut ContentHash) {

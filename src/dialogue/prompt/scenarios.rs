@@ -37,7 +37,7 @@ pub(super) struct ShownScenarios {
     /// The titles of scenarios that have just opened and are not among the items: position, text, and tokens.
     opened: Vec<(usize, String, u32)>,
     /// The first of the tells, each with its tokens.
-    tells: Vec<(String, u32)>,
+    tell_texts: Vec<(String, u32)>,
     dropped: usize,
 }
 
@@ -50,13 +50,13 @@ impl ShownScenarios {
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
-        let tells = material.tells.iter().take(MAX_SHOWN_TELLS).map(|hidden| {
+        let tell_texts = material.tells.iter().take(MAX_SHOWN_TELLS).map(|hidden| {
             let text = escape_untrusted(&hidden.tell.text);
             let tokens = count(&text) + ITEM_TOKENS;
             (text, tokens)
         });
-        let tells: Vec<(String, u32)> = tells.collect();
-        let left = left.saturating_sub(tokens_of(&tells));
+        let tell_texts: Vec<(String, u32)> = tell_texts.collect();
+        let left = left.saturating_sub(tell_tokens(&tell_texts));
         let opened = material.opened.iter().take(MAX_OPENED).enumerate().map(|(at, opened)| {
             let title = escape_untrusted(&opened.title);
             let tokens = count(&title) + ITEM_TOKENS;
@@ -70,7 +70,7 @@ impl ShownScenarios {
         let Some(past) = material.past else {
             return Ok(Self {
                 opened,
-                tells,
+                tell_texts,
                 ..Self::default()
             });
         };
@@ -111,24 +111,27 @@ impl ShownScenarios {
             let id = &material.opened[*at].id;
             !items.iter().any(|(at, ..)| past.hits[*at].scenario.id == *id)
         });
-        let over = |fate: &&CandidateFate| **fate == CandidateFate::OverBudget;
+        let is_over_budget = |fate: &&CandidateFate| **fate == CandidateFate::OverBudget;
         Ok(Self {
             is_there: past.asked || !items.is_empty(),
-            dropped: fates.iter().filter(over).count(),
+            dropped: fates.iter().filter(is_over_budget).count(),
             items,
             fates,
             opened,
-            tells,
+            tell_texts,
         })
     }
 
     pub(super) fn tokens(&self) -> u32 {
         let items: u32 = self.items.iter().map(|item| item.2).sum();
         let introduction = HEADING_TOKENS + INTRODUCTION_TOKENS;
-        items + tokens_of(&self.tells) + opened_tokens(&self.opened) + if self.is_there { introduction } else { 0 }
+        items
+            + tell_tokens(&self.tell_texts)
+            + opened_tokens(&self.opened)
+            + if self.is_there { introduction } else { 0 }
     }
     pub(super) const fn is_empty(&self) -> bool {
-        !self.is_there && self.tells.is_empty() && self.opened.is_empty()
+        !self.is_there && self.tell_texts.is_empty() && self.opened.is_empty()
     }
     pub(super) const fn dropped_count(&self) -> usize {
         self.dropped
@@ -137,7 +140,9 @@ impl ShownScenarios {
     /// all are gone.
     pub(super) fn drop_last(&mut self) -> bool {
         let Some((at, ..)) = self.items.pop() else {
-            return self.opened.pop().is_some() || std::mem::take(&mut self.is_there) || self.tells.pop().is_some();
+            return self.opened.pop().is_some()
+                || std::mem::take(&mut self.is_there)
+                || self.tell_texts.pop().is_some();
         };
         self.fates[at] = CandidateFate::OverBudget;
         self.dropped += 1;
@@ -161,8 +166,8 @@ impl ShownScenarios {
         for (_, title, _) in &self.opened {
             hash.add_text(title);
         }
-        hash.add_number(u32::from(!self.tells.is_empty()));
-        for (text, _) in &self.tells {
+        hash.add_number(u32::from(!self.tell_texts.is_empty()));
+        for (text, _) in &self.tell_texts {
             hash.add_text(text);
         }
     }
@@ -174,14 +179,14 @@ impl ShownScenarios {
 
     /// Returns the tells.
     pub(super) fn shown_tells(&self) -> impl Iterator<Item = Value> {
-        self.tells.iter().map(|(text, _)| text.as_str().into())
+        self.tell_texts.iter().map(|(text, _)| text.as_str().into())
     }
 
     /// Returns the trace of every considered scenario.
     pub(super) fn trace_scenarios(&self, material: &PromptMaterial<'_>) -> Vec<ScenarioTrace> {
         let hits = material.past.into_iter().flat_map(|past| &past.hits);
-        let tells = material.tells.iter().enumerate().map(|(at, hidden)| {
-            let shown = self.tells.get(at).map(|(text, _)| text.clone());
+        let traced_tells = material.tells.iter().enumerate().map(|(at, hidden)| {
+            let shown = self.tell_texts.get(at).map(|(text, _)| text.clone());
             ScenarioTrace {
                 scenario: hidden.id.clone(),
                 title: hidden.title.clone(),
@@ -208,7 +213,7 @@ impl ShownScenarios {
                 fate,
                 shown: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
             })
-            .chain(tells)
+            .chain(traced_tells)
             .collect()
     }
 }
@@ -222,9 +227,9 @@ fn opened_tokens(opened: &[(usize, String, u32)]) -> u32 {
     }
 }
 
-fn tokens_of(tells: &[(String, u32)]) -> u32 {
-    let all: u32 = tells.iter().map(|(_, tokens)| tokens).sum();
-    if tells.is_empty() {
+fn tell_tokens(tell_texts: &[(String, u32)]) -> u32 {
+    let all: u32 = tell_texts.iter().map(|(_, tokens)| tokens).sum();
+    if tell_texts.is_empty() {
         0
     } else {
         all + HEADING_TOKENS + INTRODUCTION_TOKENS

@@ -414,7 +414,7 @@ impl PromptSelection {
             || !self.summaries.is_empty()
             || self.standing.facts.is_dated()
             || self.standing.who.is_dated();
-        let today = if is_dated {
+        let date_of_today = if is_dated {
             ages.today(templates)?
         } else {
             String::new()
@@ -430,7 +430,7 @@ impl PromptSelection {
         let witnesses: Vec<String> = witnesses.collect();
         let past = self.standing.past.template_values(material);
         let lore = self.lore.shown_texts(false);
-        let tells: Vec<Value> = self
+        let tell_texts: Vec<Value> = self
             .standing
             .past
             .shown_tells()
@@ -440,7 +440,8 @@ impl PromptSelection {
         let insights = self.insights.template_values(templates, material)?;
         let corrections = self.standing.corrections.template_values();
         let values = context! {
-            corrections, today, witnesses, facts, known, world_state, overheard, past, lore, tells, episodes, insights,
+            corrections, today => date_of_today, witnesses, facts, known, world_state, overheard, past, lore,
+            tells => tell_texts, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
         };
         let text = templates.render(language, Template::ReplyContext, values)?;

@@ -86,6 +86,7 @@ fn read_block(
     for (key, value) in &entries {
         known += usize::from(reader.read_entry(key, value, stayed));
     }
+    reader.out.nothing_new &= closed;
     if known == 0 {
         Err(StateBlockError::NoKnownKey)
     } else {
@@ -157,12 +158,22 @@ impl StateBlockReader<'_> {
             }
             "events" | "event" => self.read_sentences(key, value, |text| StateChange::Happened { text }),
             "notes" | "note" => self.read_sentences(key, value, |text| StateChange::Note { text }),
+            "nothing_new" => self.read_nothing_new(key, value),
             other => {
                 self.add_rejection(format!("`{}` is not a key of a state block", clip_chars(other, 40)));
                 return false;
             }
         }
         true
+    }
+
+    /// Only the plain word counts: a doubtful value must not keep a turn out of memory.
+    fn read_nothing_new(&mut self, key: &str, value: &BlockValue) {
+        let is_true = matches!(value, BlockValue::Text(text) if text.trim().eq_ignore_ascii_case("true"));
+        self.out.nothing_new = is_true;
+        if !is_true && parse_flag(value) != Some(false) {
+            self.add_rejection(format!("`{key}` must be true or left out"));
+        }
     }
 
     fn single_text<'v>(&mut self, key: &str, value: &'v BlockValue) -> Option<&'v str> {

@@ -92,8 +92,18 @@ pub struct ParsedStateBlock {
     pub changes: Vec<StateChange>,
     /// At most [`crate::actions::MAX_ACTIONS_PER_TURN`], of the rules' actions.
     pub actions: Vec<RequestedAction>,
+    /// True if the turn holds nothing to learn. Never true for a broken-off block.
+    pub nothing_new: bool,
     /// Left-out or reduced entries with the reason, in words, for the trace.
     pub rejected: Vec<String>,
+}
+
+impl ParsedStateBlock {
+    /// True if the block says only that the turn holds nothing to learn.
+    #[must_use]
+    pub fn is_only_nothing_new(&self) -> bool {
+        self.nothing_new && self.changes.is_empty() && self.actions.is_empty() && self.rejected.is_empty()
+    }
 }
 
 /// Why a whole block cannot be read.

@@ -271,6 +271,39 @@ fn truncated_state_block_applies_its_whole_entries() {
 }
 
 #[test]
+fn only_a_closed_block_with_the_word_true_says_that_nothing_is_new() {
+    let rules = StateRules::default();
+    for (block, says, only, rejected) in [
+        (r#"{"nothing_new": true}"#, true, true, 0),
+        ("nothing_new: true", true, true, 0),
+        (r#"{"Nothing new": "True", "mood": null}"#, true, true, 0),
+        (r#"{"mood": "calm", "nothing_new": true}"#, true, false, 0),
+        (r#"{"nothing_new": true, "unlock": "all"}"#, true, false, 1),
+        (r#"{"nothing_new": false}"#, false, false, 0),
+        (r#"{"nothing_new": null}"#, false, false, 0),
+        (r#"{"nothing_new": true, "nothing_new": false}"#, false, false, 0),
+        (r#"{"nothing_new": "perhaps"}"#, false, false, 1),
+        (r#"{"nothing_new": 1}"#, false, false, 1),
+        (r#"{"nothing_new": [true]}"#, false, false, 1),
+        (r#"{"nothing_new": {"turn": true}}"#, false, false, 1),
+        (r#"{"mood": "calm"}"#, false, false, 0),
+        ("{}", false, false, 0),
+    ] {
+        let parsed = parse_closed(block, "mira", &rules).unwrap();
+        assert_eq!(
+            (parsed.nothing_new, parsed.is_only_nothing_new(), parsed.rejected.len()),
+            (says, only, rejected),
+            "{block}: {parsed:?}"
+        );
+    }
+    let begun = r#"{"nothing_new": true, "mood": "ca"#;
+    for block in [begun, r#"{"nothing_new": true}"#, "nothing_new: true\n"] {
+        let parsed = parse_unclosed(block, "mira", &rules).unwrap();
+        assert!(!parsed.nothing_new, "{block}");
+    }
+}
+
+#[test]
 fn moods_and_kinds_are_words_of_the_world() {
     let block = r#"{"mood": "worried: alice is secretly pregnant", "relationship_changes": [
         {"from": "me", "to": "player", "type": "신뢰", "delta": 2}, {"from": "me", "to": "player", "type": "Trust", "delta": 1},

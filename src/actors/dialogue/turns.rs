@@ -26,7 +26,7 @@ use colloquy_dialogue::{
     turn::{CommittedTurn, TurnError, TurnInput, event_error},
 };
 use colloquy_memory::{keywords, trace::MemoryWaitReason};
-use colloquy_ports::ledger::jobs::Job;
+use colloquy_ports::ledger::jobs::{Job, JobKind};
 
 /// The callers of a turn that is about to start, and the context of their request.
 pub(crate) struct TurnCallers {
@@ -82,7 +82,9 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         self.memory.expect_turn(turn);
         let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), turn);
         ctx.spawn(due.into_actor(self).map(move |due, actor, ctx| {
-            if due == Some(0) && !was_awaited && actor.memory.awaited_turn == Some(turn) {
+            // A turn without an extraction may have other jobs.
+            let has_extraction = due.is_none_or(|kinds| kinds.contains(&JobKind::ExtractFacts));
+            if !has_extraction && !was_awaited && actor.memory.awaited_turn == Some(turn) {
                 actor.memory.awaited_turn = None;
                 actor.run_next_steps(ctx);
             }
@@ -323,13 +325,13 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     }
 }
 
-/// Makes the jobs due that waited until a turn was heard. Returns the number of jobs; `None`: the ledger did not
+/// Makes the jobs due that waited until a turn was heard. Returns the kinds of the jobs; `None`: the ledger did not
 /// answer, and the jobs become due by themselves.
-pub(crate) async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<u64> {
+pub(crate) async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<Vec<JobKind>> {
     let jobs = &node.ports.ledger.jobs;
     match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {
         Ok(due) => {
-            if due > 0
+            if !due.is_empty()
                 && let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope))
             {
                 // A curator that is just stopping leaves the jobs to the next curator.

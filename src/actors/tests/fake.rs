@@ -50,7 +50,8 @@ use colloquy_ports::{
 };
 
 /// Turns and jobs under the control of the tests. After its first delta, a turn whose line begins with `hold` waits for
-/// `go` or a cut, and `hold on` for both. `panic` panics there; `fail` fails like a model.
+/// `go` or a cut, and `hold on` for both. `panic` panics there; `fail` fails like a model. The job after `nothing new` is
+/// a summary, and after any other line an extraction.
 pub struct FakeUseCases {
     pub ports: Ports,
     pub go: Semaphore,
@@ -228,9 +229,14 @@ impl FakeUseCases {
             Playback::Ack if status != TurnStatus::Interrupted => Some(settings.playback_timeout_s),
             _ => None,
         };
+        let kind = if input.line == "nothing new" {
+            JobKind::Summarise
+        } else {
+            JobKind::ExtractFacts
+        };
         vec![NewJob {
             id: self.ports.ids.next_id(),
-            kind: JobKind::ExtractFacts,
+            kind,
             dialogue: input.dialogue.id,
             turn: input.id,
             text_version: 1,

@@ -38,7 +38,7 @@ async fn say_waiting_line(world: &TestWorld, id: DialogueId) {
         .await
         .unwrap();
     let due = jobs.make_due(&world.scope, id, said[0].id, world.ports.clock.now());
-    assert_eq!(due.await.unwrap(), 0);
+    assert_eq!(due.await.unwrap(), []);
     for _ in 0..3 {
         world.sessions.snapshot(&world.scope, id).await.unwrap();
     }
@@ -104,6 +104,19 @@ async fn line_after_a_cut_waits_for_memory_in_a_reloaded_session_too() {
     addr.try_send(crate::messages::PanicForTest).unwrap();
     wait_until("it is dead", || !addr.connected()).await;
     say_waiting_line(&world, id).await;
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn line_after_a_turn_without_extraction_does_not_wait() {
+    let world = TestWorld::new().await;
+    *world.fake.with_jobs.lock() = true;
+    *world.fake.hold_jobs.lock() = true;
+    let id = world.new_acknowledging_session().await;
+    world.say_and_wait(id, "nothing new").await;
+    world.say_and_wait(id, "2").await;
+    let waits = world.fake.memory_waits.lock().clone();
+    assert!(waits[1] < 4_000.0, "{waits:?}");
     world.shut_down().await;
 }
 

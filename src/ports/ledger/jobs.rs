@@ -311,14 +311,14 @@ pub trait JobStore: LeaseStore {
     ) -> StoreResult<()>;
     /// Retries a dead job, and writes the audit row in the same transaction.
     async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
-    /// Makes a turn's held jobs due. Returns the number of the turn's due jobs without a lease and without an attempt.
+    /// Makes a turn's held jobs due. Returns the kinds of the turn's due jobs without a lease and without an attempt.
     async fn make_due(
         &self,
         scope: &TenantScope,
         dialogue: DialogueId,
         turn: TurnId,
         now: DateTime<Utc>,
-    ) -> StoreResult<u64>;
+    ) -> StoreResult<Vec<JobKind>>;
     /// Returns jobs, newest first.
     async fn list_jobs(
         &self,

@@ -12,7 +12,7 @@ use super::{
     dialogues,
     job_calls::{self, usage_line},
     rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
-    statements::{execute, fetch_optional},
+    statements::{execute, fetch_all, fetch_optional},
     turns,
 };
 use colloquy_core::{
@@ -91,7 +91,8 @@ const JOB_BY_ID: &str = "SELECT id, kind, dialogue, turn, status, attempts, last
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
 // A failed job waits for its retry time; a player's next turn does not shorten the wait.
 const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
-    WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL";
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL
+    RETURNING kind";
 /// Builds a list query with a literal status: pending and dead jobs have partial indexes. The index of pending jobs is
 /// not sorted by id.
 /// The end of an INSERT of a pending job. A job of the turn that ended before runs again.
@@ -305,9 +306,13 @@ impl JobStore for SqlJobStore {
         dialogue: DialogueId,
         turn: TurnId,
         now: DateTime<Utc>,
-    ) -> StoreResult<u64> {
-        let query = bind!(MAKE_DUE; scope.tenant(), dialogue, to_micros(now), turn);
-        self.0.execute(scope, query).await
+    ) -> StoreResult<Vec<JobKind>> {
+        let (tenant, now) = (scope.tenant().clone(), to_micros(now));
+        write_statement!(self.0, scope, |connection| {
+            let rows = fetch_all!(connection, MAKE_DUE; tenant, dialogue, now, turn).await?;
+            Columns::read_rows(&rows, |columns| columns.parse_with(JobKind::parse))
+        })
+        .await
     }
     async fn list_jobs(
         &self,

@@ -468,24 +468,24 @@ pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
     assert_eq!(extraction().await, ExtractionStatus::Held);
     let another = f.sample_commit(&open, 2, Some(held.turn)).turn.id;
     let due = jobs.make_due(&f.scope, open.dialogue.id, another, f.now());
-    assert_eq!(due.await.unwrap(), 0, "of another turn");
+    assert_eq!(due.await.unwrap(), [], "of another turn");
     assert_eq!(
         jobs.make_due(&f.other, open.dialogue.id, held.turn, f.now())
             .await
             .unwrap(),
-        0
+        []
     );
     assert_eq!(
         jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
             .await
             .unwrap(),
-        1
+        [JobKind::ExtractFacts]
     );
     assert_eq!(
         jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
             .await
             .unwrap(),
-        1,
+        [JobKind::ExtractFacts],
         "nobody does it yet"
     );
     assert_eq!(extraction().await, ExtractionStatus::Due);
@@ -495,7 +495,7 @@ pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
         jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
             .await
             .unwrap(),
-        0
+        []
     );
 
     // The job becomes due at its hold time without a call.
@@ -548,7 +548,7 @@ pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject
         jobs.make_due(&f.scope, told.id(), commit.turn.id, f.now())
             .await
             .unwrap(),
-        1
+        [JobKind::ExtractFacts]
     );
     told.rewind_to(f, Some(second)).await;
     told.rewind_to(f, Some(commit.turn.id)).await;

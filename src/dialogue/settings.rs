@@ -127,6 +127,8 @@ pub struct PromptSettings {
     pub state_block: bool,
     /// Whether the model is asked to end its reply with a state block; true.
     pub ask_for_state: bool,
+    /// Whether the state block may say that a turn holds nothing to learn, so that no facts are extracted; true.
+    pub ask_if_nothing_new: bool,
     /// The folder of templates that replace the built-in templates; unset.
     pub templates_dir: Option<PathBuf>,
 }

@@ -77,6 +77,7 @@ impl DialogueSettings {
             replace(&mut to.insight_tokens, prompt.insight_tokens);
             replace(&mut to.state_block, prompt.state_block);
             replace(&mut to.ask_for_state, prompt.ask_for_state);
+            replace(&mut to.ask_if_nothing_new, prompt.ask_if_nothing_new);
         }
         if let Some(summaries) = summaries {
             let to = &mut tuned.summaries;
@@ -119,6 +120,7 @@ impl DialogueSettings {
                 "scenario_tokens": prompt.scenario_tokens, "lore_tokens": prompt.lore_tokens,
                 "memory_tokens": prompt.memory_tokens, "episode_tokens": prompt.episode_tokens, "insight_tokens": prompt.insight_tokens,
                 "state_block": prompt.state_block, "ask_for_state": prompt.ask_for_state,
+                "ask_if_nothing_new": prompt.ask_if_nothing_new,
             },
             "summaries": {
                 "first_after_turns": summaries.first_after_turns, "then_every_turns": summaries.then_every_turns,

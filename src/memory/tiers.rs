@@ -60,6 +60,8 @@ setting_group! {
         state_block: bool,
         /// Whether the model is asked to end its reply with a state block.
         ask_for_state: bool,
+        /// Whether the state block may say that a turn holds nothing to learn, so that no facts are extracted.
+        ask_if_nothing_new: bool,
     }
 }
 

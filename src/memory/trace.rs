@@ -594,7 +594,7 @@ pub struct TurnTrace {
     /// Anomalies in words: a state block that did not parse, recall without vectors, …
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// True if the reply began a state block, ended or not.
+    /// True if the reply began a state block, ended or not. A block with `nothing_new` alone does not count.
     #[serde(default)]
     pub state_block: bool,
 }

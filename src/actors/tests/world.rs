@@ -108,6 +108,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             state_chars: 1_500,
             state_block: true,
             ask_for_state: true,
+            ask_if_nothing_new: true,
             templates_dir: None,
         },
         recall: RecallSettings {

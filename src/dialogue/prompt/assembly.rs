@@ -18,7 +18,7 @@ use super::{
     player_identity::player_own_names,
     scenarios::ShownScenarios,
     selection::{FixedParts, PromptSelection, StandingContext},
-    system::system_values,
+    system::{BlockRequest, system_values},
     templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
@@ -205,9 +205,10 @@ pub(crate) fn assemble_prompt(
     let budgets = &settings.prompt;
     let language = material.npc.language;
     let count = |text: &str| templates.count_tokens(material.counter, text);
+    let asked = BlockRequest::from_settings(budgets);
     let system = match material.scene {
-        None => templates.render_system(material.world, material.npc, material.directives, budgets.ask_for_state)?,
-        Some(scene) => render_scene_system(templates, language, material, scene, budgets.ask_for_state)?.into(),
+        None => templates.render_system(material.world, material.npc, material.directives, asked)?,
+        Some(scene) => render_scene_system(templates, language, material, scene, asked)?.into(),
     };
     let line = render_line(templates, material)?;
     let goes_on = continuation_messages(templates, material)?;
@@ -387,7 +388,7 @@ fn render_scene_system(
     language: Language,
     material: &PromptMaterial<'_>,
     scene: &Scene,
-    ask_for_state: bool,
+    asked: BlockRequest,
 ) -> Result<String, TurnError> {
     let template = match material.player {
         Some(_) => Template::ReplySystem,
@@ -399,7 +400,7 @@ fn render_scene_system(
         topic,
         end_mark => END_MARK,
         several => true,
-        ..system_values(material.world, material.npc, material.directives, ask_for_state, others)
+        ..system_values(material.world, material.npc, material.directives, asked, others)
     };
     Ok(templates.render(language, template, values)?)
 }

@@ -3,6 +3,7 @@
 use minijinja::{Value, context};
 
 use super::untrusted::escape_untrusted;
+use crate::settings::PromptSettings;
 use colloquy_memory::{
     attributes::{AttributeAuthor, AttributeRule},
     authored::{Language, Npc, ReplyLanguage, World},
@@ -11,12 +12,30 @@ use colloquy_memory::{
     vocabulary::Vocabulary,
 };
 
+/// What the model is asked to write after its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockRequest {
+    /// A state block.
+    pub state: bool,
+    /// In the block, whether the turn holds nothing to learn.
+    pub nothing_new: bool,
+}
+
+impl BlockRequest {
+    pub(crate) const fn from_settings(settings: &PromptSettings) -> Self {
+        Self {
+            state: settings.ask_for_state,
+            nothing_new: settings.ask_for_state && settings.ask_if_nothing_new,
+        }
+    }
+}
+
 /// Returns the values of the first section. `others` are the names of the other NPCs present.
 pub(super) fn system_values(
     world: &World,
     npc: &Npc,
     directives: &SelectedDirectives,
-    ask_for_state: bool,
+    asked: BlockRequest,
     others: Vec<String>,
 ) -> Value {
     let players_language = world.settings.reply_language == Some(ReplyLanguage::Player);
@@ -39,7 +58,8 @@ pub(super) fn system_values(
             texts => directives.texts.clone(), instructions => directives.instructions.clone(),
             fails_if => directives.fails_if.clone(),
         },
-        ask_for_state,
+        ask_for_state => asked.state,
+        ask_if_nothing_new => asked.nothing_new,
         can_ask_actions => world.settings.action_rules().iter().any(|rule| rule.is_for(npc)),
         bounds => state_bounds(world, npc.language),
         others,

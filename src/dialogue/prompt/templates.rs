@@ -5,8 +5,11 @@ use std::{hash::BuildHasher as _, path::Path, sync::Arc};
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 
 use super::{
-    action_parameters::describe_parameters, content_hash::ContentHash, system::system_values,
-    untrusted::escape_untrusted, world::CachedWorldLines,
+    action_parameters::describe_parameters,
+    content_hash::ContentHash,
+    system::{BlockRequest, system_values},
+    untrusted::escape_untrusted,
+    world::CachedWorldLines,
 };
 use colloquy_core::ids::{NpcId, PlayerId, TenantId, WorldId};
 use colloquy_memory::{
@@ -261,22 +264,22 @@ impl Templates {
         world: &World,
         npc: &Npc,
         directives: &SelectedDirectives,
-        ask_for_state: bool,
+        asked: BlockRequest,
     ) -> Result<Arc<str>, TemplateError> {
         // Tenants may use equal names, and rows are edited. The cached text is valid only for identical rows.
         let key = (world.id.clone(), npc.id.clone());
         if let Some(kept) = self.systems.get(&key)
-            && kept.is_rendered_from(world, npc, directives, ask_for_state)
+            && kept.is_rendered_from(world, npc, directives, asked)
         {
             return Ok(kept.text.clone());
         }
-        let values = system_values(world, npc, directives, ask_for_state, Vec::new());
+        let values = system_values(world, npc, directives, asked, Vec::new());
         let text: Arc<str> = self.render(npc.language, Template::ReplySystem, values)?.into();
         let kept = CachedSystemPrompt {
             world: world.clone(),
             npc: npc.clone(),
             directives: directives.clone(),
-            ask_for_state,
+            asked,
             text: text.clone(),
         };
         self.systems.insert(key, Arc::new(kept));
@@ -316,7 +319,7 @@ impl Templates {
                 world => context! { name => "x", premise => "x", rules => list() },
                 npc => context! { name => "x", description => "x", speech_style => "x", boundaries => list(), cues => list() },
                 directives => context! { texts => list(), instructions => list(), fails_if => list() },
-                ask_for_state => !texts.is_empty(), can_ask_actions => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
+                ask_for_state => !texts.is_empty(), ask_if_nothing_new => !texts.is_empty(), can_ask_actions => !texts.is_empty(), players_language => !texts.is_empty(), spoken => "en",
                 who => each(context! { names => list(), ago => "x", summary => "x", before => "x" }).pop(),
                 pinned => each(context! { text => "x" }),
                 summaries => each(context! { from => 1, to => 2, ago => "x", text => "x" }),
@@ -388,16 +391,13 @@ struct CachedSystemPrompt {
     world: World,
     npc: Npc,
     directives: SelectedDirectives,
-    ask_for_state: bool,
+    asked: BlockRequest,
     text: Arc<str>,
 }
 
 impl CachedSystemPrompt {
-    fn is_rendered_from(&self, world: &World, npc: &Npc, directives: &SelectedDirectives, ask_for_state: bool) -> bool {
-        self.ask_for_state == ask_for_state
-            && self.directives == *directives
-            && self.world == *world
-            && self.npc == *npc
+    fn is_rendered_from(&self, world: &World, npc: &Npc, directives: &SelectedDirectives, asked: BlockRequest) -> bool {
+        self.asked == asked && self.directives == *directives && self.world == *world && self.npc == *npc
     }
 }
 
@@ -477,9 +477,11 @@ mod tests {
             updated_at: now,
         };
         let none = SelectedDirectives::default();
-        let first = templates.render_system(&world, &mira, &none, false).unwrap();
+        let asked = |state, nothing_new| BlockRequest { state, nothing_new };
+        let plain = asked(false, false);
+        let first = templates.render_system(&world, &mira, &none, plain).unwrap();
         assert!(first.contains("You are Mira"));
-        assert_eq!(templates.render_system(&world, &mira, &none, false).unwrap(), first);
+        assert_eq!(templates.render_system(&world, &mira, &none, plain).unwrap(), first);
         // Another tenant's NPC of the same name, or an edit without a new version.
         let other = Npc {
             name: "Mara".to_owned(),
@@ -487,7 +489,7 @@ mod tests {
         };
         assert!(
             templates
-                .render_system(&world, &other, &none, false)
+                .render_system(&world, &other, &none, plain)
                 .unwrap()
                 .contains("You are Mara")
         );
@@ -497,12 +499,22 @@ mod tests {
         };
         assert!(
             templates
-                .render_system(&dark, &mira, &none, false)
+                .render_system(&dark, &mira, &none, plain)
                 .unwrap()
                 .contains("dark")
         );
-        assert_ne!(templates.render_system(&world, &mira, &none, true).unwrap(), first);
-        assert_eq!(templates.render_system(&world, &mira, &none, false).unwrap(), first);
+        let with_state = templates
+            .render_system(&world, &mira, &none, asked(true, false))
+            .unwrap();
+        assert!(
+            with_state.contains("```state") && !with_state.contains("nothing_new"),
+            "{with_state}"
+        );
+        let with_both = templates
+            .render_system(&world, &mira, &none, asked(true, true))
+            .unwrap();
+        assert!(with_both.contains("\"nothing_new\": true"), "{with_both}");
+        assert_eq!(templates.render_system(&world, &mira, &none, plain).unwrap(), first);
 
         for _ in 0..2 {
             let line = |language| templates.render_line(language, "hi <b>").unwrap();

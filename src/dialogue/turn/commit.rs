@@ -22,14 +22,14 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    actions::{ActionRule, RequestedAction},
+    actions::ActionRule,
     authored::{Npc, World, WorldSettings},
     backend_names::BackendNames,
     fact::Cause,
     keywords::normalise_text,
     party,
     state::{Character, StateChange, WorldState},
-    state_block::{self, StateBlock, StateBlockError, StateRules},
+    state_block::{ParsedStateBlock, StateBlock, StateBlockError, StateRules},
     summary,
     tokens::TokenCounter,
     trace::Timings,
@@ -63,7 +63,7 @@ pub(super) async fn commit_reply(
     services: &Services,
     input: &TurnInput,
     feed: &dyn TurnFeed,
-    spoken: UncommittedTurn,
+    mut spoken: UncommittedTurn,
 ) -> Result<CommittedTurn, TurnError> {
     failpoint!("turn.said");
     let committed_seq = feed.reserve_committed();
@@ -72,9 +72,8 @@ pub(super) async fn commit_reply(
     let block = spoken.reply.state_block.as_ref();
     let named = spoken.gathered.known_player_names(input);
     let eligible = &spoken.gathered.actions.offered(&spoken.prompt);
-    let (changes, asked, unreadable) =
-        read_state_changes(services, input, &named, (block, eligible), &mut notes).await?;
-    let actions = actions::new_actions(services, input, &turn, &asked, &mut notes);
+    let (block, unreadable) = read_state_changes(services, input, &named, (block, eligible), &mut notes).await?;
+    let actions = actions::new_actions(services, input, &turn, &block.actions, &mut notes);
     // A reply without a state block changes nothing, unless its model is known to leave the block out. A cut reply without
     // a block changes nothing either. Otherwise the player would choose when a model looks for state changes.
     let is_cut = turn.status == TurnStatus::Interrupted;
@@ -84,8 +83,12 @@ pub(super) async fn commit_reply(
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let was_cut = is_cut && !spoken.cuts.is_empty();
+    // A later cut of the reply looks for no state change in a block without any.
+    spoken.reply.began_block &= !block.is_only_nothing_new();
     // An NPC that speaks first has heard nothing new, and already knew its own words.
-    let extract_facts = !input.is_greeting();
+    let extract_facts =
+        !input.is_greeting() && !(block.nothing_new && skips_extraction(services, input, &spoken.reply, &mut notes));
+    let changes = block.changes;
     let jobs = jobs_of(
         services,
         input,
@@ -159,6 +162,16 @@ fn is_block_omitted(services: &Services, turn: &Turn, reply: &Reply, notes: &mut
     is_omitted
 }
 
+/// True if the `nothing_new` of a reply's state block counts. A reply that ended at a limit had more to tell.
+fn skips_extraction(services: &Services, input: &TurnInput, reply: &Reply, notes: &mut Vec<String>) -> bool {
+    let prompt = &services.settings.prompt;
+    let skips = prompt.ask_for_state && prompt.ask_if_nothing_new && input.player.is_some() && !reply.at_limit;
+    if skips {
+        notes.push("the state block says `nothing_new`: no facts are extracted from the turn".to_owned());
+    }
+    skips
+}
+
 /// Returns a row for each change that a turn made.
 pub(crate) fn new_state_changes(
     services: &Services,
@@ -219,17 +232,17 @@ fn monotonic_commit_time(now: DateTime<Utc>, dialogue: &Dialogue) -> DateTime<Ut
     now.max(dialogue.updated_at + TimeDelta::microseconds(1))
 }
 
-/// Reads the state block within the world's rules: the changes, and the requested actions. An action must be `eligible`,
-/// and must still be so. The flag is true if a job must read the turn, because the block was unreadable.
+/// Reads the state block within the world's rules. An action must be `eligible`, and must still be so. The flag is true
+/// if a job must read the turn, because the block was unreadable.
 async fn read_state_changes(
     services: &Services,
     input: &TurnInput,
     named: &[&str],
     (block, eligible): (Option<&StateBlock>, &[ActionRule]),
     notes: &mut Vec<String>,
-) -> Result<(Vec<StateChange>, Vec<RequestedAction>, bool), TurnError> {
+) -> Result<(ParsedStateBlock, bool), TurnError> {
     let Some(block) = block else {
-        return Ok((Vec::new(), Vec::new(), false));
+        return Ok((ParsedStateBlock::default(), false));
     };
     // The backend may have changed the state during the reply.
     let state = services
@@ -249,15 +262,14 @@ async fn read_state_changes(
     };
     let parsed = parse_state_block(services, &input.scope, &by, block).await?;
     Ok(match parsed {
-        Ok(parsed) => {
+        Ok(mut parsed) => {
             notes.extend(parsed.rejected.iter().map(|why| format!("state block: {why}")));
-            let mut changes = parsed.changes;
             if let Some(player) = &input.player {
-                for change in &mut changes {
+                for change in &mut parsed.changes {
                     prompt::bind_player(change, player);
                 }
             }
-            (changes, parsed.actions, false)
+            (parsed, false)
         }
         Err(error) => {
             let instead = if services.settings.prompt.ask_for_state {
@@ -266,7 +278,7 @@ async fn read_state_changes(
                 "nothing was asked for, so it changes nothing"
             };
             notes.push(format!("{error}; {instead}"));
-            (Vec::new(), Vec::new(), true)
+            (ParsedStateBlock::default(), true)
         }
     })
 }
@@ -373,7 +385,7 @@ pub(crate) async fn parse_state_block(
     scope: &TenantScope,
     by: &StateBlockContext<'_>,
     block: &StateBlock,
-) -> StoreResult<Result<state_block::ParsedStateBlock, StateBlockError>> {
+) -> StoreResult<Result<ParsedStateBlock, StateBlockError>> {
     let StateBlockContext {
         world,
         npc,

@@ -40,6 +40,8 @@ pub(super) struct Reply {
     pub whole_ms: f64,
     /// True if the speaker ended the conversation.
     pub ends: bool,
+    /// True if the reply ended at a limit, before the model was done.
+    pub at_limit: bool,
     pub notes: Vec<String>,
 }
 
@@ -167,6 +169,8 @@ pub(super) async fn speak_reply(
         whole_ms: reply_ms,
         ends: cues.len() < tags,
         cues,
+        // Each note of the stream names a limit.
+        at_limit: !notes.is_empty(),
         notes,
     })
 }

@@ -91,7 +91,7 @@ fn full_reply_prompt_reads_well() {
     let system = render(
         "en",
         "reply_system",
-        context! { npc => persona, world, bounds => bounds(), ask_for_state => true, can_ask_actions => false, players_language => false, several => false, others => Vec::<String>::new() },
+        context! { npc => persona, world, bounds => bounds(), ask_for_state => true, ask_if_nothing_new => true, can_ask_actions => false, players_language => false, several => false, others => Vec::<String>::new() },
     );
     let memory = render(
         "en",

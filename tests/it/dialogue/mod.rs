@@ -16,6 +16,7 @@ mod locked_lore;
 mod locked_past;
 mod memory;
 mod names;
+mod nothing_new;
 mod npc_self_facts;
 mod outages;
 mod overlapping_memories;

@@ -39,6 +39,7 @@ pub(super) fn settings() -> DialogueSettings {
             state_chars: 1_500,
             state_block: true,
             ask_for_state: true,
+            ask_if_nothing_new: true,
             templates_dir: None,
         },
         recall: RecallSettings {

@@ -148,6 +148,7 @@ pub enum Line {
 }
 
 /// A line and its effects.
+#[expect(clippy::struct_excessive_bools, reason = "each is one more thing that a line may do")]
 #[derive(Debug, Clone, PartialEq)]
 pub struct SayOp {
     pub talk: u8,
@@ -166,6 +167,8 @@ pub struct SayOp {
     pub gives: Option<StateGift>,
     /// True if the line asks about the NPC's own past.
     pub past: bool,
+    /// True if the reply's state block says that nothing is new, rightly or not.
+    pub nothing_new: bool,
     /// The length of the reply, in filler words.
     pub words: u8,
     /// True if the jobs are left for later.
@@ -348,7 +351,11 @@ fn gift() -> impl Strategy<Value = StateGift> {
 }
 
 fn say() -> impl Strategy<Value = Op> {
-    let past = (prop::option::weighted(0.3, gift()), prop::bool::weighted(0.3));
+    let rest = (
+        prop::option::weighted(0.3, gift()),
+        prop::bool::weighted(0.3),
+        prop::bool::weighted(0.15),
+    );
     (
         0..=JOINED,
         fruit(),
@@ -360,13 +367,24 @@ fn say() -> impl Strategy<Value = Op> {
             prop::bool::weighted(0.08),
         ),
         prop::option::weighted(0.3, -9..10_i8),
-        past,
+        rest,
         0..6_u8,
         prop::bool::weighted(0.3),
         prop::option::weighted(0.1, any::<u16>()),
     )
         .prop_map(
-            |(talk, asks, facts, echoes, (forget, ends, names), state, (gives, past), words, later, cut)| {
+            |(
+                talk,
+                asks,
+                facts,
+                echoes,
+                (forget, ends, names),
+                state,
+                (gives, past, nothing_new),
+                words,
+                later,
+                cut,
+            )| {
                 Op::Say(SayOp {
                     talk,
                     asks,
@@ -378,6 +396,7 @@ fn say() -> impl Strategy<Value = Op> {
                     state,
                     gives,
                     past,
+                    nothing_new,
                     words,
                     later,
                     cut,

@@ -56,6 +56,7 @@ impl fmt::Display for SayOp {
         }
         f.write_str(if self.past { " past" } else { "" })?;
         f.write_str(if self.names { " names" } else { "" })?;
+        f.write_str(if self.nothing_new { " nothing_new" } else { "" })?;
         write!(f, " words={}{}", self.words, if self.later { " later" } else { "" })
     }
 }
@@ -235,6 +236,7 @@ fn read_say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<SayOp,
         state: None,
         gives: None,
         past: false,
+        nothing_new: false,
         words: 0,
         later: false,
         cut: None,
@@ -251,6 +253,7 @@ fn read_say<'a>(talk: u8, words: impl Iterator<Item = &'a str>) -> Result<SayOp,
             "hp" => say.state = Some(number(value)?),
             "gives" => say.gives = Some(StateGift::named(value).ok_or_else(|| format!("`{value}` is no gift"))?),
             "past" => say.past = true,
+            "nothing_new" => say.nothing_new = true,
             "cut" => say.cut = Some(number(value)?),
             "words" => say.words = number(value)?,
             "later" => say.later = true,

@@ -95,7 +95,7 @@ impl ReplayModel {
             (None, None) => panic!("no line of the history: {next:?}"),
         };
         let block = line.and_then(|line| match line {
-            Line::Taught(say) => state(&say, &next.name),
+            Line::Taught(say) => state_block(&say, &next.name),
             Line::Scripted(play) => play.script().block.clone(),
         });
         match block {
@@ -288,6 +288,15 @@ fn state(say: &SayOp, name: &str) -> Option<Value> {
         gift.add_to_block(&mut block);
     }
     (say.state.is_some() || say.gives.is_some()).then_some(block)
+}
+
+/// Returns the state block of a whole reply.
+fn state_block(say: &SayOp, name: &str) -> Option<Value> {
+    let mut block = state(say, name);
+    if say.nothing_new {
+        block.get_or_insert_with(|| json!({}))["nothing_new"] = json!(true);
+    }
+    block
 }
 
 /// Returns the whole reply to a line and `prompt`, without its state block.

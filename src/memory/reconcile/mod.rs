@@ -11,6 +11,7 @@ use super::{
     fact::{FactKind, FoldedFact, InvalidReason, Statement, Tense},
 };
 
+mod denials;
 mod promises;
 mod rules;
 mod safety;
@@ -184,13 +185,24 @@ fn repeats_promise_vaguely(new: &Statement, old: &Statement) -> bool {
 }
 
 /// True if a speaker takes back what the same speaker said of the subject: the same verb and thing, affirmed and
-/// denied. A former state and its end in the present ("used to like", "does not like") are both true. So tenses may
-/// differ only if a statement tells an event, and neither tells of the future.
+/// denied, or a thing that was never so. A former state and its end in the present ("used to like", "does not like")
+/// are both true. So tenses may differ only if a statement tells an event, and neither tells of the future.
 fn takes_back(new: &Statement, old: &Statement) -> bool {
+    if new.speaker != old.speaker || new.polarity == old.polarity {
+        return false;
+    }
     let tells_event = new.kind == FactKind::Event || old.kind == FactKind::Event;
     let is_future = new.tense == Tense::Future || old.tense == Tense::Future;
     let of_one_time = new.tense == old.tense || tells_event && !is_future;
-    new.speaker == old.speaker && new.polarity != old.polarity && of_one_time && rules::share_verb_and_object(new, old)
+    of_one_time && rules::share_verb_and_object(new, old) || says_never(new, old)
+}
+
+/// True if the new statement says that the old one was never so. A promise ends in other ways.
+fn says_never(new: &Statement, old: &Statement) -> bool {
+    old.tense != Tense::Future
+        && !old.is_open_promise()
+        && denials::is_denial_for_all_time(new)
+        && StatementFeatures::from_statement(new).denies_for_all_time(&StatementFeatures::from_statement(old))
 }
 
 /// True if both statements tell what somebody promises or means to do, in whatever tense.

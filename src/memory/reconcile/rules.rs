@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{
-    JudgeVerdict,
+    JudgeVerdict, denials,
     promises::PromisedDeed,
     topic::{NamedTopics, StatementTopic},
 };
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommonMatter {
     pub topic: Option<StatementTopic>,
-    /// The topic has one value at a time, or both statements are about the same thing.
+    /// The topic has one value at a time, both statements are about one thing, or one denies the other for all time.
     pub is_one_matter: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct StatementFeatures {
     /// Object and sentence as told.
     told: (String, String),
     /// Words of object, sentence and keywords.
-    words: BTreeSet<String>,
+    pub(super) words: BTreeSet<String>,
     /// Words of the sentence besides subject, object and silent words.
     rest: BTreeSet<String>,
     /// The sentence or its predicate names a taste.
@@ -75,6 +75,9 @@ pub struct StatementFeatures {
     deed: Option<PromisedDeed>,
     /// The predicate is an act that changes no state.
     is_passing: bool,
+    pub(super) polarity: Polarity,
+    /// The words of what the statement denies for all time; empty: no such denial.
+    pub(super) denied: Vec<String>,
 }
 
 impl StatementFeatures {
@@ -105,6 +108,8 @@ impl StatementFeatures {
             told: (normalise_text(statement.object.trim()), content),
             deed: PromisedDeed::from_statement(statement),
             is_passing: raw_words(&normalise_text(&statement.predicate)).any(|word| is_one_of(word, &PASSING_ACTS)),
+            polarity: statement.polarity,
+            denied: denials::words_denied_for_all_time(statement),
             object,
             words,
             rest,
@@ -130,7 +135,7 @@ impl StatementFeatures {
     /// True if the statement may end an older statement at any distance of their sentences.
     #[must_use]
     pub fn is_compared_at_any_distance(&self) -> bool {
-        self.first_topic().is_some() || self.deed.is_some()
+        self.first_topic().is_some() || self.deed.is_some() || !self.denied.is_empty()
     }
 
     /// True if both statements promise or intend much the same.

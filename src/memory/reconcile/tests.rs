@@ -9,7 +9,7 @@ const CALIBRATION: Calibration = Calibration::IDENTITY;
 
 fn compared(calibration: &Calibration, new: &Statement, old: &Statement, cosine: f32) -> Relation {
     compare_statements(calibration, new, old, cosine, || {
-        StatementFeatures::from_statement(new).common_matter(&StatementFeatures::from_statement(old))
+        StatementFeatures::from_statement(new).matter_of_speaker(&StatementFeatures::from_statement(old))
     })
 }
 
@@ -164,6 +164,64 @@ fn speaker_who_takes_back_an_event_is_always_judged() {
         ..says("apples", "The player does not like apples")
     };
     assert_eq!(compared(&CALIBRATION, &dislikes, &liked, 0.95), Relation::Independent);
+}
+
+#[test]
+fn denial_for_all_time_is_judged_at_any_distance() {
+    let of = |(predicate, object, content): (&str, &str, &str), kind, polarity, tense| Statement {
+        kind,
+        predicate: predicate.into(),
+        polarity,
+        tense,
+        ..says(object, content)
+    };
+    let denial = |told, tense| of(told, FactKind::Note, Polarity::Negative, tense);
+    for (told, denied) in [
+        (
+            ("work as", "a smith", "The player works as a smith."),
+            ("never be", "a smith", "The player was never a smith."),
+        ),
+        (
+            ("have", "a brother", "The player has a brother named Jun."),
+            ("never have", "a brother", "The player never had a brother."),
+        ),
+        (
+            ("이다", "대장장이", "플레이어는 대장장이이다."),
+            ("이다", "대장장이", "플레이어는 대장장이였던 적이 없다."),
+        ),
+    ] {
+        let older = of(told, FactKind::PersonalInfo, Polarity::Positive, Tense::Present);
+        let newer = denial(denied, Tense::Past);
+        assert!(StatementFeatures::from_statement(&newer).is_compared_at_any_distance());
+        assert_eq!(
+            compared(&CALIBRATION, &newer, &older, 0.1),
+            Relation::Judge,
+            "{}",
+            newer.content
+        );
+        let ended = decide_about_old(&newer, &older, false, Relation::Judge, Some(JudgeVerdict::Contradicts));
+        assert_eq!(ended, Decision::InvalidateOld(InvalidReason::Superseded));
+        let same = decide_about_old(&newer, &older, false, Relation::Judge, Some(JudgeVerdict::Same));
+        assert_eq!(same, Decision::KeepBoth);
+        // A promise ends in other ways, and nobody takes back another's words.
+        let promise = of(told, FactKind::Goal, Polarity::Positive, Tense::Future);
+        let by_another = Statement {
+            speaker: "Mira".into(),
+            ..newer.clone()
+        };
+        for (newer, older) in [(&newer, &promise), (&by_another, &older)] {
+            let related = compared(&CALIBRATION, newer, older, 0.1);
+            assert_eq!(related, Relation::Independent, "{newer:?} {older:?}");
+        }
+    }
+    let smith = ("work as", "a smith", "The player works as a smith.");
+    let smith = of(smith, FactKind::PersonalInfo, Polarity::Positive, Tense::Present);
+    let baker = denial(("never be", "a baker", "The player was never a baker."), Tense::Past);
+    assert_eq!(compared(&CALIBRATION, &baker, &smith, 0.1), Relation::Independent);
+    // A habit of the present denies nothing of other times.
+    let habit = ("never eat", "meat", "The player never eats meat.");
+    let habit = denial(habit, Tense::Present);
+    assert!(!StatementFeatures::from_statement(&habit).is_compared_at_any_distance());
 }
 
 #[test]

@@ -187,7 +187,14 @@ fn find_near(
         .map(|(old, other)| (old, dot_product(vector, other)))
         .filter(|(_, cosine)| *cosine >= least || names_topic)
         .map(|(old, cosine)| {
-            let common = || features_once(known, gists, new).common_matter(features_once(known, gists, old));
+            let common = || {
+                let (newer, older) = (features_once(known, gists, new), features_once(known, gists, old));
+                if known[old].fact.statement.speaker == fact.statement.speaker {
+                    newer.matter_of_speaker(older)
+                } else {
+                    newer.common_matter(older)
+                }
+            };
             NearFact {
                 old,
                 cosine,

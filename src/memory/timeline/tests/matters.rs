@@ -61,3 +61,20 @@ fn facts_of_another_topic_or_without_a_vector_are_not_compared() {
     };
     assert_eq!((of("Rowan sold the boat"), of("Rowan sold the horse")), (1, 0));
 }
+
+#[test]
+fn denial_for_all_time_is_compared_with_distant_words_of_its_speaker() {
+    const SMITH: &str = "The player is a smith";
+    const NEVER: &str = "The player was never a smith";
+    let told = TimelineCase::since(2).says(1, 1, SMITH, 89.0).says(2, 2, NEVER, 0.0);
+    let asked = |told: &TimelineCase| told.settled().unjudged.len();
+    assert_eq!(asked(&told), 1);
+    let by_another = told
+        .clone()
+        .with(2, |known| known.fact.statement.speaker = "Mira".into());
+    assert_eq!(asked(&by_another), 0);
+    let of_another = TimelineCase::since(2).says(1, 1, "The player is a baker", 89.0);
+    assert_eq!(asked(&of_another.says(2, 2, NEVER, 0.0)), 0);
+    let ended = told.judged(SMITH, NEVER, JudgeVerdict::Contradicts).ends();
+    assert_eq!(ended, [(1, InvalidReason::Superseded, Some(2))]);
+}

@@ -163,6 +163,12 @@ fn is_near_in_meaning(one: &EpisodeCandidate<'_>, other: &EpisodeCandidate<'_>, 
         && digits(one) == digits(other)
 }
 
+/// The importance of an episode whose turn asks to forget something: only a similar line brings it into a prompt.
+#[must_use]
+pub fn importance_of_forgetting(importance: Importance) -> Importance {
+    importance.min(Importance::from_clamped(f64::from(MIN_IMPORTANT - 1)))
+}
+
 /// Returns the text on one line, cut to `most` characters, with `…` for the rest.
 #[must_use]
 pub fn clip_line(text: &str, most: usize) -> String {

@@ -26,7 +26,7 @@ use colloquy_core::{
 use colloquy_memory::{
     agreement, aliases,
     authored::{Language, Npc},
-    episode::{MAX_EPISODE_CHARS, clip_line},
+    episode::{MAX_EPISODE_CHARS, clip_line, importance_of_forgetting},
     fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
     keywords,
     party::{self, PLAYER},
@@ -138,17 +138,20 @@ pub(super) async fn extract_learned(
         }
     }
     // Only a player can ask to forget.
-    let forget = answer
+    let forget: Vec<String> = answer
         .forget
         .iter()
         .filter(|_| turn.player.is_some())
         .filter_map(|text| bounded_text(text.as_str(), MAX_CONTENT_CHARS))
         .take(MAX_FACTS)
         .collect();
-    let episode = match &turn.player {
+    let mut episode = match &turn.player {
         Some(_) => Some(read_episode(services, said, &answer.episode)?),
         None => None,
     };
+    if let Some((_, importance)) = episode.as_mut().filter(|_| !forget.is_empty()) {
+        *importance = importance_of_forgetting(*importance);
+    }
     let (facts, episode) = embed_learned(services, scope, statements, episode).await?;
     Ok(LearnedFacts {
         facts,

@@ -15,6 +15,7 @@ use colloquy::{
     ports::{
         clock::Clock as _,
         ledger::{
+            episodes::EpisodePair,
             facts::FactEditOutcome,
             jobs::{JobFailure, JobRetry},
         },
@@ -119,12 +120,24 @@ fn player_may_have_a_fact_forgotten() {
         let facts = json!([liking_fact("grapes", &["fruit"]), liking_fact("tea", &["drink"])]);
         talk.say_and_learn("I like grapes and tea", &facts).await;
         let committed = talk.say_line("Forget that I like grapes").await;
-        stage.llm.queue_text(
-            Task::Extraction,
-            json!({ "facts": [], "forget": ["The player likes grapes."] }).to_string(),
-        );
+        let episode = json!({ "text": "The player asked Mira to forget something.", "importance": 8 });
+        let learned = json!({ "facts": [], "forget": ["The player likes grapes."], "episode": episode });
+        stage.llm.queue_text(Task::Extraction, learned.to_string());
         stage.run_job(&committed.jobs[0]).await.unwrap();
         assert_eq!(stage.valid_contents().await, ["The player likes tea."]);
+        let player = "p1".parse().unwrap();
+        let pair = EpisodePair {
+            world: &stage.world.id,
+            npc: &stage.npc.id,
+            player: &player,
+        };
+        let episodes = &stage.services.ledger.episodes;
+        let episodes = episodes
+            .load_standing_episodes(&stage.scope, pair, &[committed.turn.id])
+            .await
+            .unwrap();
+        let rated: Vec<u8> = episodes.iter().map(|episode| episode.importance.get()).collect();
+        assert_eq!(rated, [2], "the request is no event");
         let forgotten = stage
             .facts()
             .await

@@ -14,7 +14,7 @@ use crate::scene::SceneMember;
 use chrono::{DateTime, Utc};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
-    fact::{Knower, Tense},
+    fact::{Fact, Knower, Tense},
     lore::is_named_in,
     party,
     scenario::ScenarioNews,
@@ -28,6 +28,8 @@ pub(super) struct Remark {
     unknown_to: Vec<String>,
     /// The dead character of whom the text tells as of one alive.
     dead: Option<String>,
+    /// The character who has died since a promise named the character.
+    dead_party: Option<String>,
     news: Option<ScenarioNews>,
 }
 
@@ -57,6 +59,17 @@ impl<'a> DeadCharacter<'a> {
         self.key == key || is_named_in(subject, self.name) && !is_named_in(party::owner_part(subject), self.name)
     }
 
+    /// True if a text names the character, not only as an owner ("Bram's finches").
+    fn is_party_in(&self, text: &str) -> bool {
+        // Most texts name nobody who is dead.
+        if !text.contains(self.name) {
+            return false;
+        }
+        let owned = ["'s", "\u{2019}s", "의"].map(|mark| format!("{}{mark}", self.name));
+        let rest = owned.iter().fold(text.to_owned(), |rest, owned| rest.replace(owned, " "));
+        is_named_in(&rest, self.name)
+    }
+
     fn lived_at(&self, at: DateTime<Utc>) -> bool {
         self.died_at.is_none_or(|died_at| at < died_at)
     }
@@ -76,9 +89,20 @@ impl PromptMaterial<'_> {
         let ignorant = self.hearers().filter(|member| !member.is_among(knowers));
         Remark {
             unknown_to: ignorant.map(|member| escape_untrusted(&member.name)).collect(),
-            dead: None,
-            news: None,
+            ..Remark::default()
         }
+    }
+
+    /// Returns the dead character whom an open promise names, if the character lived when the promise was made: nothing
+    /// more can be done for the dead. `None` also for the NPC itself, as a ghost.
+    pub(super) fn dead_party_of(&self, promise: &Fact) -> Option<&str> {
+        if promise.invalid.is_some() || !promise.statement.is_open_promise() {
+            return None;
+        }
+        let is_party = |dead: &&DeadCharacter<'_>| {
+            dead.name != self.npc.name && dead.lived_at(promise.valid_at) && dead.is_party_in(&promise.view.content)
+        };
+        self.dead.iter().find(is_party).map(|dead| dead.name)
     }
 
     /// Returns the remark about a text of which only the NPC knows from a dialogue. Those who take part in this
@@ -115,6 +139,12 @@ impl Remark {
         self
     }
 
+    /// Adds who has died since a promise named the character.
+    pub(super) fn with_dead_party(mut self, name: Option<&str>) -> Self {
+        self.dead_party = name.map(escape_untrusted);
+        self
+    }
+
     /// Adds what is new about a scenario.
     pub(super) fn with_news(mut self, news: Option<ScenarioNews>) -> Self {
         self.news = news;
@@ -136,6 +166,7 @@ impl Remark {
             text,
             unknown_to => self.unknown_to.clone(),
             dead_name => self.dead.as_deref(),
+            dead_party => self.dead_party.as_deref(),
             news => self.news.map(<&str>::from),
         };
         templates.render(material.npc.language, Template::Remark, values)

@@ -34,7 +34,7 @@ const MAX_ENDED_PROMISES: usize = 4;
 const LEADING_ENDED_PROMISES: usize = 2;
 /// The most important open promises, which go before these.
 const LEADING_OPEN_PROMISES: usize = 2;
-/// An open promise that is overdue for more days is the last of the open ones: nobody speaks of it any more.
+/// An open promise that is overdue for more days is among the last of the open ones: nobody speaks of it any more.
 const MAX_DAYS_OVERDUE: i64 = 7;
 /// One in this many characters of the state block is reserved for promises and goals.
 const PROMISE_SHARE: usize = 3;
@@ -380,7 +380,8 @@ fn order_promises<'f>(
     ended: Vec<(&'f Fact, StateSection)>,
 ) -> Vec<(&'f Fact, StateSection)> {
     let limit = long_overdue_before(material);
-    open.sort_by_cached_key(|(fact, _)| is_due_before(material, fact, &limit));
+    let is_last = |fact: &Fact| is_due_before(material, fact, &limit) || material.dead_party_of(fact).is_some();
+    open.sort_by_cached_key(|(fact, _)| is_last(fact));
     let less_important = open.split_off(open.len().min(LEADING_OPEN_PROMISES));
     let mut ended = ended.into_iter().take(MAX_ENDED_PROMISES);
     open.extend(ended.by_ref().take(LEADING_ENDED_PROMISES));
@@ -427,7 +428,9 @@ fn render_entry(
             attribute_to(templates, reader, reader.attribution_of_fact(fact), subject, content)?
         }
     };
-    let text = remark_on(material, fact).add_to(templates, material, text)?;
+    let dead_party = material.dead_party_of(fact).filter(|_| block.has_promises());
+    let remark = remark_on(material, fact).with_dead_party(dead_party);
+    let text = remark.add_to(templates, material, text)?;
     let is_overdue = || is_due_before(material, fact, &material.ages().today_in_numbers());
     // An author's statement holds regardless of its date.
     let is_dated = block != StateSection::Canon || matches!(fact.cause, Cause::Event(_));
@@ -437,7 +440,7 @@ fn render_entry(
         tokens: count(&text) + ITEM_TOKENS,
         text,
         said_at: is_dated.then_some(fact.invalid.as_ref().map_or(fact.valid_at, |end| end.at)),
-        is_overdue: fact.invalid.is_none() && block.has_promises() && is_overdue(),
+        is_overdue: fact.invalid.is_none() && block.has_promises() && dead_party.is_none() && is_overdue(),
         end: fact.invalid.as_ref().map(|end| end.reason),
     })
 }

@@ -1,7 +1,10 @@
 //! Promises: open, overdue and ended ones, what the NPC told the player to do, and claims about promises.
 
 use super::*;
-use colloquy_memory::fact::{EffectiveInvalidation, InvalidReason};
+use colloquy_memory::{
+    fact::{EffectiveInvalidation, InvalidReason},
+    state::StateChange,
+};
 
 /// A promise of `speaker` that `subject` will do something.
 fn promise(id: u128, subject: &str, speaker: &str, content: &str) -> Fact {
@@ -114,6 +117,51 @@ fn promise_with_a_new_day_is_not_shown_as_given_up() {
         2,
         "an older promise is another one: {text}"
     );
+}
+
+#[test]
+fn promise_to_somebody_who_has_died_is_over() {
+    let player = "player:p7";
+    for (language, content, other, remark) in [
+        (
+            Language::En,
+            "The player brings Bram salt by 2026-01-02.",
+            "The player feeds Bram's finches by 2026-01-02.",
+            "(Bram has died since: nothing more can be done for Bram) The player says: The player brings Bram salt",
+        ),
+        (
+            Language::Ko,
+            "플레이어는 최덕수에게 2026-01-02까지 소금을 가져다준다.",
+            "플레이어는 2026-01-02까지 최덕수의 새들에게 모이를 준다.",
+            "(그 뒤 최덕수가 죽어, 그를 위해 할 수 있는 일이 더는 없음) 플레이어의 말: 플레이어는 최덕수에게",
+        ),
+    ] {
+        let (name, late) = match language {
+            Language::En => ("Bram", "(overdue)"),
+            Language::Ko => ("최덕수", "(기한 지남)"),
+        };
+        let mut case = PromptCase::of(language, "x");
+        case.standing = vec![promise(1, player, player, content), promise(2, player, player, other)];
+        let text = |case: &PromptCase| shown(&case.assemble(&settings()).unwrap().messages);
+        let before = text(&case);
+        assert!(
+            !before.contains(remark) && before.matches(late).count() == 2,
+            "{before}"
+        );
+        let die = StateChange::Status {
+            who: name.to_owned(),
+            status: "dead".to_owned(),
+        };
+        case.state.apply_change(&die, at(1));
+        let after = text(&case);
+        assert!(after.contains(remark), "{after}");
+        assert_eq!(after.matches(late).count(), 1, "the other can be kept: {after}");
+        for promise in &mut case.standing {
+            promise.valid_at = at(2);
+        }
+        let made_since = text(&case);
+        assert!(!made_since.contains(remark), "made after the death: {made_since}");
+    }
 }
 
 #[test]

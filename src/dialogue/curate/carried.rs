@@ -1,5 +1,5 @@
 //! What a pass is shown of the other sessions of its player with the same NPCs: the insights that hold, open findings,
-//! notes, and short sessions that no pass has read.
+//! notes, the newest sentences of state blocks, and short sessions that no pass has read.
 //!
 //! A rewind of one dialogue must suffice. So nothing of another dialogue is written anew: an insight or a finding stays
 //! a row of its own dialogue, and a pass only decides about it or puts another in its place, which counts while both
@@ -40,7 +40,7 @@ pub(super) struct CarriedMaterial {
     pub findings: Vec<Finding>,
     /// Insights that hold, also those of the dialogue itself, oldest first.
     pub insights: Vec<EarlierInsight>,
-    /// The lines of the notes.
+    /// The lines of the notes, and then the events and notes of state blocks.
     pub notes: Vec<String>,
     /// Unread turns, in order.
     turns: Vec<Turn>,
@@ -88,6 +88,7 @@ impl CarriedMaterial {
             findings,
             passes,
             turns,
+            sentences,
             told_locks,
         } = carried;
         let is_disclosed = |dialogue: DialogueId| {
@@ -113,6 +114,10 @@ impl CarriedMaterial {
         };
         let passes = passes.iter().filter(|pass| is_disclosed(pass.dialogue));
         let lines = passes.filter(is_whole).flat_map(|pass| pass.memory.lines());
+        let sentences = sentences
+            .iter()
+            .filter(|told| is_disclosed(told.dialogue) && !is_forgotten(told.dialogue, told.turn));
+        let lines = lines.chain(sentences.map(|told| told.text.as_str()));
         let turns = turns
             .into_iter()
             .filter(|turn| is_disclosed(turn.dialogue) && !is_forgotten(turn.dialogue, turn.number));

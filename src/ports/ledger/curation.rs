@@ -30,6 +30,15 @@ pub struct DialogueCuration {
     pub findings: Vec<Finding>,
 }
 
+/// An event or a note of a state block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CarriedSentence {
+    pub dialogue: DialogueId,
+    /// The number of the turn whose reply had the block.
+    pub turn: u32,
+    pub text: String,
+}
+
 /// What earlier sessions of a player with the same NPCs have left for a pass over a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CarriedCuration {
@@ -39,6 +48,8 @@ pub struct CarriedCuration {
     pub passes: Vec<CurationPass>,
     /// The turns of ended sessions that no pass has read, said since the last pass of any of the sessions, in order.
     pub turns: Vec<Turn>,
+    /// The newest events and notes of state blocks, oldest first.
+    pub sentences: Vec<CarriedSentence>,
     /// The locks of what each of these sessions may have told. A session of which they are unknown is not among them.
     pub told_locks: BTreeMap<DialogueId, DisclosureLocks>,
 }

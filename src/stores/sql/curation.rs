@@ -21,23 +21,26 @@ use colloquy_core::{
 use colloquy_memory::{
     curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
     locks::DisclosureLocks,
+    state::StateChange,
 };
 use colloquy_ports::{
-    Page, PageRequest, StoreResult,
+    Page, PageRequest, StoreError, StoreResult,
     ledger::{
         audit::Edit,
         curation::{
-            CarriedCuration, CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery,
-            PassFacts, PersonDecision, PlayerPasses,
+            CarriedCuration, CarriedSentence, CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit,
+            PassFactQuery, PassFacts, PersonDecision, PlayerPasses,
         },
         dialogues::Dialogue,
     },
 };
 
-/// What a pass is shown of a player's other sessions: open findings, notes of the newest sessions, and unread turns.
+/// What a pass is shown of a player's other sessions: open findings, notes of the newest sessions, unread turns, and the
+/// newest events and notes of state blocks.
 const MAX_CARRIED_FINDINGS: u32 = 20;
 const MAX_CARRIED_PASSES: u32 = 3;
 const MAX_CARRIED_TURNS: u32 = 12;
+const MAX_CARRIED_SENTENCES: u32 = 5;
 
 pub(super) struct SqlCurationStore(pub(super) Arc<Engine>);
 
@@ -121,6 +124,14 @@ const CARRIED_TURNS: &str = concat!(
     other_sessions!(""),
     ") ORDER BY t.committed_at DESC, t.number DESC LIMIT $8"
 );
+/// Events and notes begin with their tags.
+const CARRIED_SENTENCES: &str = concat!(
+    "SELECT e.dialogue, t.number, e.change FROM state_events e CROSS JOIN turns t
+     WHERE e.tenant = $1 AND e.world = $3 AND e.lifted_at IS NULL AND e.at <= $6
+        AND substr(e.change, 1, 15) IN ('{\"change\":\"happ', '{\"change\":\"note') AND e.dialogue ",
+    other_sessions!(""),
+    " AND e.cause_kind = 'turn' AND t.tenant = $1 AND t.id = e.cause_id ORDER BY e.at DESC, e.seq DESC LIMIT $7"
+);
 /// The locks of what each session may have told up to `$6`, from the checkpoint of its last turn.
 const CARRIED_LOCKS: &str = concat!(
     "SELECT d.id, COALESCE(",
@@ -195,6 +206,17 @@ fn read_finding(columns: &mut Columns<'_>) -> StoreResult<Finding> {
             reason: columns.next()?,
             decided_by: columns.next()?,
             at: columns.time()?,
+        },
+    })
+}
+
+fn read_sentence(columns: &mut Columns<'_>) -> StoreResult<CarriedSentence> {
+    Ok(CarriedSentence {
+        dialogue: columns.id()?,
+        turn: columns.number()?,
+        text: match columns.json::<StateChange>()? {
+            StateChange::Happened { text } | StateChange::Note { text } => text,
+            other => return Err(StoreError::Corrupt(format!("{other:?} is no event and no note"))),
         },
     })
 }
@@ -283,7 +305,11 @@ impl CurationStore for SqlCurationStore {
             tenant, player, world, npcs, id, until, since, i64::from(MAX_CARRIED_TURNS)
         )
         .await?;
-        let told = if findings.is_empty() && passes.is_empty() && turns.is_empty() {
+        let sentences = fetch_all!(
+            connection, CARRIED_SENTENCES; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_SENTENCES)
+        )
+        .await?;
+        let told = if findings.is_empty() && passes.is_empty() && turns.is_empty() && sentences.is_empty() {
             Vec::new()
         } else {
             fetch_all!(connection, CARRIED_LOCKS; tenant, player, world, npcs, id, until).await?
@@ -297,11 +323,13 @@ impl CurationStore for SqlCurationStore {
                 .into_iter()
                 .map(|keyed| keyed.turn)
                 .collect(),
+            sentences: Columns::read_rows(&sentences, read_sentence)?,
             told_locks: told.filter_map(|(dialogue, locks)| Some((dialogue, locks?))).collect(),
         };
         carried.findings.reverse();
         carried.passes.reverse();
         carried.turns.reverse();
+        carried.sentences.reverse();
         Ok(carried)
     }
     async fn count_player_passes(
@@ -443,10 +471,10 @@ sqlite_plan_tests! {
                 assert!(plan.contains(index), "{plan}");
                 assert!(!plan.contains("SCAN") , "{plan}");
             }
-            for statement in [CARRIED_FINDINGS, CARRIED_PASSES, CARRIED_TURNS, CARRIED_LOCKS] {
+            for statement in [CARRIED_FINDINGS, CARRIED_PASSES, CARRIED_TURNS, CARRIED_SENTENCES, CARRIED_LOCKS] {
                 let plan = plan(statement).await;
                 assert!(plan.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{plan}");
-                assert!(!plan.contains("SCAN f") && !plan.contains("SCAN t") && !plan.contains("SCAN curation_passes"), "{plan}");
+                assert!(!plan.contains("SCAN f") && !plan.contains("SCAN t") && !plan.contains("SCAN e") && !plan.contains("SCAN curation_passes"), "{plan}");
             }
             let of_player = "curation_passes_of_player (tenant=? AND player=? AND at>?)";
             assert_searches(PLAYER_PASSES, &[of_player]).await;

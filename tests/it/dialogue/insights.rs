@@ -843,6 +843,9 @@ fn short_sessions_and_open_findings_are_carried_into_the_next_session() {
     run(async {
         let stage = stage_with(|_| {}).await;
         let mut first = stage.session("p1").await;
+        let block = json!({ "notes": ["The ledger has a torn page."] });
+        let reply = format!("On Monday, then.\n```state\n{block}\n```");
+        stage.llm.queue_text(Task::Reply, reply);
         say(&mut first, "I will bring the ledger back on Monday.").await;
         let finding = json!({
             "about": "", "kind": "foreshadowing", "text": "The player owes Mira the ledger.", "turns": [1],
@@ -890,7 +893,7 @@ fn short_sessions_and_open_findings_are_carried_into_the_next_session() {
         let prompt = last_pass_prompt(&stage);
         for part in [
             "<finding id=\"F1\" kind=\"foreshadowing\" decision=\"open\" earlier=\"yes\">The player owes Mira the ledger. (A promise.)",
-            "<earlier_notes>\nThe player borrowed the ledger.\n</earlier_notes>",
+            "<earlier_notes>\nThe player borrowed the ledger.\nThe ledger has a torn page.\n</earlier_notes>",
             "The ledger is at home.</earlier_line>",
         ] {
             assert!(prompt.contains(part), "{part}\n{prompt}");

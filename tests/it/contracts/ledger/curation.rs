@@ -7,14 +7,16 @@ use colloquy::{
         curation::{CurationPass, Decision, Finding, FindingKind, PassMethod, StandingDecision},
         fact::{Cause, Fact, Importance, InvalidReason, Knower, NewFact},
         locks::{DisclosureLock, DisclosureLocks},
+        state::StateChange,
     },
     ports::ledger::{
         PruneBefore,
         curation::{
-            CarriedCuration, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery, PassFacts,
-            PersonDecision, PlayerPasses,
+            CarriedCuration, CarriedSentence, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery,
+            PassFacts, PersonDecision, PlayerPasses,
         },
         jobs::{JobFence, JobKind},
+        state::NewStateChange,
     },
 };
 
@@ -154,6 +156,18 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
     let mut first = dialogue_with_turns(f, 2).await;
     let commit = pass_with(f, &first, (1, 2), &[(1, Decision::Open), (2, Decision::Intended)]);
     assert!(f.commit_pass(&commit).await);
+    f.advance_clock();
+    let mut told = first.turn_commit(f, 3);
+    let place = told.state[0].clone();
+    told.state.extend((1..=6).map(|n| NewStateChange {
+        id: f.id(),
+        change: StateChange::Happened {
+            text: format!("bell {n}"),
+        },
+        ..place.clone()
+    }));
+    f.commit_turn(&told).await;
+    first.turns.push(told.turn);
     let mut short = dialogue_with_turns(f, 0).await;
     f.advance_clock();
     let mut told = short.turn_commit(f, 1);
@@ -180,6 +194,13 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
         findings: vec![commit.findings[0].clone()],
         passes: vec![commit.pass.clone()],
         turns: vec![short.turns[0].clone()],
+        sentences: (2..=6)
+            .map(|n| CarriedSentence {
+                dialogue: first.id(),
+                turn: 3,
+                text: format!("bell {n}"),
+            })
+            .collect(),
         told_locks: BTreeMap::from([(short.id(), told_locks)]),
     };
     assert_eq!(carried(&f.scope, None).await, of_first);
@@ -201,7 +222,7 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
     assert_eq!(carried(&f.scope, None).await.findings, []);
     first.rewind_to(f, None).await;
     let left = carried(&f.scope, None).await;
-    assert_eq!((left.findings, left.passes), (vec![], vec![]));
+    assert_eq!((left.findings, left.passes, left.sentences), (vec![], vec![], vec![]));
 
     let passes = store.count_player_passes(&f.scope, &f.player, f.now()).await.unwrap();
     assert_eq!(

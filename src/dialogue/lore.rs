@@ -291,10 +291,14 @@ mod tests {
             };
             state.apply_change(&die, day(died_on), None);
         }
-        let told_on = |today: i64| people::recent_deaths(&lore, &state, &WorldSettings::default(), day(today));
+        let settings = WorldSettings::default();
+        let told_on = |today: i64| people::recent_deaths(&lore, &state, &settings, day(today), |_| true);
         assert_eq!(told_on(13), [2, 1], "the newest death first");
         assert_eq!(told_on(18), [2]);
         assert_eq!(told_on(20), Vec::<usize>::new());
+        let is_news = |name: &str| name == "emmerich vogt";
+        let told_of = people::recent_deaths(&lore, &state, &settings, day(13), is_news);
+        assert_eq!(told_of, [1]);
     }
 
     #[test]

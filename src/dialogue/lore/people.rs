@@ -113,21 +113,25 @@ fn newest_dead(state: &WorldState) -> Vec<(String, Option<DateTime<Utc>>)> {
         .collect()
 }
 
-/// Returns the entries that tell of the deaths of the last days, the newest deaths first.
+/// Returns the entries that tell of the deaths of the last days, the newest deaths first. `is_news`: true if the death
+/// of the character with this normalised name counts.
 pub(super) fn recent_deaths(
     lore: &LoadedLore,
     state: &WorldState,
     settings: &WorldSettings,
     now: DateTime<Utc>,
+    is_news: impl Fn(&str) -> bool,
 ) -> Vec<usize> {
     let clock = GameClock::new(settings, state);
     let first_day = GameClock::day_at(clock, now) - NEWS_DAYS;
     let mut found = Vec::new();
     for (name, died_at) in newest_dead(state) {
-        if died_at.is_none_or(|at| GameClock::day_at(clock, at) < first_day) {
+        let entries = lore.characters.entries_about(&name);
+        let is_old = died_at.is_none_or(|at| GameClock::day_at(clock, at) < first_day);
+        if is_old || entries.is_empty() || !is_news(&name) {
             continue;
         }
-        for at in lore.characters.entries_about(&name) {
+        for at in entries {
             let text = &lore.entries[*at].text;
             let tells = speaks_of_death(&text.name) || speaks_of_death(&text.content);
             if tells && !found.contains(at) {

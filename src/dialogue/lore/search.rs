@@ -14,8 +14,9 @@ use crate::{Services, episodes::place_of_turn, prompt::location_in_turn, turn::T
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,
+    fact::Fact,
     keywords::{self, normalise_text},
-    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky},
+    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_named_in, is_sticky},
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -39,8 +40,9 @@ const MAX_CONSIDERED: usize = 40;
 /// The part of the way from the calibration's floor to a text that bears on a line, from which on an entry about
 /// somebody near is found by meaning.
 const NEAR_SHARE: f32 = 0.8;
-/// The most entries about deaths in a greeting.
+/// The most entries about recent deaths in a greeting, and for a line.
 const MAX_GREETING_DEATHS: usize = 2;
+const MAX_LINE_DEATHS: usize = 1;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
 
@@ -67,12 +69,13 @@ pub(crate) async fn prepare_lore<'a>(
 }
 
 impl LoreOfTurn<'_> {
-    /// Returns the lore of the turn, best first. Small talk has no lore by meaning.
-    pub(crate) fn find(mut self, is_about_something: bool) -> FoundLore {
+    /// Returns the lore of the turn, best first. Small talk has no lore by meaning. `standing` are the standing facts.
+    pub(crate) fn find(mut self, is_about_something: bool, standing: &[Fact]) -> FoundLore {
         if !is_about_something {
             self.similar.clear();
         }
-        let candidates = self.search.collect_candidates(&self.similar);
+        let deaths = self.search.recent_deaths(standing);
+        let candidates = self.search.collect_candidates(&self.similar, &deaths);
         let hits = self.search.rank(candidates);
         let lore = self.search.lore;
         FoundLore { lore, hits }
@@ -188,8 +191,9 @@ impl<'a> LoreSearch<'a> {
         shown.take(LORE_CANDIDATES).collect()
     }
 
-    /// Returns the candidates, each with its first source. Locked entries are not among them.
-    fn collect_candidates(&self, similar: &[usize]) -> Vec<(usize, LoreSource)> {
+    /// Returns the candidates, each with its first source. Locked entries are not among them. `deaths` are entries about
+    /// recent deaths.
+    fn collect_candidates(&self, similar: &[usize], deaths: &[usize]) -> Vec<(usize, LoreSource)> {
         let mut seen = HashSet::new();
         let mut found: Vec<(usize, LoreSource)> = Vec::new();
         let mut add = |at: usize, source: LoreSource| {
@@ -234,22 +238,35 @@ impl<'a> LoreSearch<'a> {
             }
         }
         // Like what is only near in meaning, a death that nobody asks for leads nowhere and has no tell.
-        for at in similar.iter().copied().chain(self.recent_deaths()) {
+        for &at in similar.iter().chain(deaths) {
             add(at, LoreSource::Meaning);
         }
         self.spread(&mut found);
         found
     }
 
-    /// Returns the entries that tell of deaths of the last days, if the NPC speaks first.
-    fn recent_deaths(&self) -> Vec<usize> {
-        if !self.input.is_greeting() {
+    /// Returns the entries that tell of deaths of the last days, in a session with a player. For a line of the player,
+    /// these are deaths of characters whom the NPC's persona or a standing fact names.
+    fn recent_deaths(&self, standing: &[Fact]) -> Vec<usize> {
+        let (npc, is_greeting) = (&self.input.npc, self.input.is_greeting());
+        if self.input.player.is_none() {
             return Vec::new();
         }
+        let is_close = |name: &str| {
+            let is_named = |text: &str| is_named_in(text, name);
+            let mut facts = standing.iter().map(|fact| fact.view.content.as_str());
+            name != normalise_text(&npc.name) && (is_named(&npc.persona.description) || facts.any(is_named))
+        };
+        let is_news = |name: &str| is_greeting || is_close(name);
         let (settings, now) = (&self.input.world.settings, self.input.started_at);
-        let deaths = recent_deaths(&self.lore, self.state, settings, now).into_iter();
+        let deaths = recent_deaths(&self.lore, self.state, settings, now, is_news).into_iter();
         let open = deaths.filter(|at| self.secrecy(*at) == Secrecy::Open);
-        open.take(MAX_GREETING_DEATHS).collect()
+        let most = if is_greeting {
+            MAX_GREETING_DEATHS
+        } else {
+            MAX_LINE_DEATHS
+        };
+        open.take(most).collect()
     }
 
     /// Adds the entries to which the candidates lead.

@@ -241,7 +241,7 @@ pub(super) async fn gather_timed(
         recalled.keep_facts_for_greeting();
     }
     let lore = recalled.lore.take();
-    let lore = lore.map(|prepared| prepared.find(classified.is_about_something()));
+    let lore = lore.map(|prepared| prepared.find(classified.is_about_something(), &standing));
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
     let place = episodes::place_of_turn(input, &world);
     let progress = known.progress();

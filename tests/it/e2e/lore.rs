@@ -237,6 +237,30 @@ fn tell_needs_more_than_the_name_of_a_character() {
 }
 
 #[test]
+fn recent_death_of_somebody_close_is_known_whatever_the_line() {
+    run(async {
+        let (_mock, server) = with_mock();
+        let backend = server.backend();
+        for (id, who) in [("bram-death", "Bram"), ("krug-death", "Krug")] {
+            let entry = json!({"name": format!("the end of {who}"), "layer": "A2", "characters": [who],
+                "content": format!("{who} died at the ford."), "when": [{"status": "dead", "of": who}]});
+            put(&backend, &format!("{LORE}/{id}"), &entry).await;
+        }
+        let brother = json!({"subject": "Mira", "predicate": "be the sister of", "object": "Bram",
+            "content": "Mira is the sister of Bram.", "kind": "relationship", "importance": 7});
+        backend.post("/v1/worlds/vale/npcs/mira/facts", &brother).await;
+        let session = backend.open_session("mira", "p1").await;
+        let shown = preview(&backend, &session, "Good morning.").await;
+        assert_eq!(fates(&shown), Vec::<String>::new(), "both are alive: {shown}");
+        let died = ["Bram", "Krug"].map(|who| json!({"type": "status", "who": who, "to": "dead"}));
+        report(&backend, json!(died)).await;
+        let shown = preview(&backend, &session, "Good morning.").await;
+        assert_eq!(fates(&shown), ["bram-death meaning used"], "{shown}");
+        assert!(shown.to_string().contains("Bram died at the ford."), "{shown}");
+    });
+}
+
+#[test]
 fn lore_that_a_hearer_does_not_know_is_marked_in_company() {
     run(async {
         let (_mock, server) = with_mock();

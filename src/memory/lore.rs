@@ -5,6 +5,7 @@ mod activity;
 mod deaths;
 mod names;
 mod score;
+mod sentences;
 
 use std::collections::BTreeSet;
 
@@ -17,6 +18,7 @@ pub use self::{
     deaths::speaks_of_death,
     names::{NameIndex, NameLookup, has_short_name, is_named_in},
     score::{LORE_CANDIDATES, LoreScore, LoreTies},
+    sentences::SentenceIndex,
 };
 use super::{
     authored::Npc,

@@ -17,7 +17,7 @@ use colloquy_memory::{
     authored::World,
     backend_names::BackendNames,
     keywords::{normalise_text, short_names_of},
-    lore::{LoreEntry, NameIndex, has_short_name},
+    lore::{LoreEntry, NameIndex, SentenceIndex, has_short_name},
     near_vectors::NearVectors,
 };
 use colloquy_ports::{StoreError, StoreResult, ledger::lore::WorldLore};
@@ -91,6 +91,8 @@ pub(crate) struct LoadedLore {
     pub near: NearVectors,
     /// Names, aliases and keywords.
     pub names: NameIndex,
+    /// The contents by the words of their sentences.
+    pub sentences: SentenceIndex,
     /// Entries by place. Places are normalised.
     pub by_place: HashMap<String, Vec<usize>>,
     pub characters: CharacterIndex,
@@ -163,16 +165,24 @@ impl LoadedLore {
         }
         backend_names.add_conditions(&stored.conditions_of_scenarios);
         let near = NearVectors::new(&vectors);
+        let sentences = SentenceIndex::new(entries.iter().map(|entry| entry.text.content.as_str()));
         let always = (0..entries.len()).filter(|at| entries[*at].text.always).collect();
         let texts: usize = entries.iter().map(|entry| entry.text.content.len() + 1_000).sum();
         let floats: usize = vectors.iter().map(Vec::len).sum();
+        let indexes = [
+            near.memory_bytes(),
+            names.memory_bytes(),
+            sentences.memory_bytes(),
+            characters.memory_bytes(),
+        ];
         Ok(Self {
             version: stored.version,
-            bytes: texts + 4 * floats + near.memory_bytes() + names.memory_bytes() + characters.memory_bytes(),
+            bytes: texts + 4 * floats + indexes.iter().sum::<usize>(),
             entries,
             vectors,
             near,
             names,
+            sentences,
             by_place,
             characters,
             leads_to,

@@ -33,6 +33,8 @@ const MAX_SPREAD: usize = 20;
 const SPREAD_STEPS: usize = 2;
 /// The most entries, nearest first, among which the ten open ones are looked for.
 const MAX_COMPARED: usize = 1_000;
+/// The most entries that are candidates because a sentence has words of the line.
+const MAX_WITH_WORDS: usize = 3;
 /// The most entries that a line names and that are candidates.
 const MAX_NAMED: usize = 100;
 /// The most considered entries of a turn, in the trace.
@@ -49,7 +51,7 @@ const MAX_SHOWN_NOW: usize = 4;
 /// The search for the lore of a turn, as far as it goes without the intent.
 pub(crate) struct LoreOfTurn<'a> {
     search: LoreSearch<'a>,
-    /// The entries to show that are similar to the line, most similar first.
+    /// The entries to show that are similar to the line, most similar first, and those with words of the line.
     similar: Vec<usize>,
 }
 
@@ -64,7 +66,8 @@ pub(crate) async fn prepare_lore<'a>(
     let lore = cache.load_lore(services, &input.scope, &input.world).await?;
     let line = embedding.map(|line| (line, &services.embedder.info().calibration));
     let search = LoreSearch::new(input, state, lore, line);
-    let similar = search.similar_entries();
+    let mut similar = search.similar_entries();
+    similar.extend(search.entries_with_words());
     Ok(LoreOfTurn { search, similar })
 }
 
@@ -189,6 +192,17 @@ impl<'a> LoreSearch<'a> {
         // Decayed entries do not take the places of others.
         let shown = similar.filter(|at| !self.is_decayed(*at) && self.secrecy(*at) == Secrecy::Open);
         shown.take(LORE_CANDIDATES).collect()
+    }
+
+    /// Returns the entries to show of which one sentence has two informative words of the player's line.
+    fn entries_with_words(&self) -> Vec<usize> {
+        if self.input.player.is_none() {
+            return Vec::new();
+        }
+        let found = self.lore.sentences.find_by_line(&self.input.line, &self.input.npc.name);
+        let shown = found.into_iter();
+        let shown = shown.filter(|at| !self.is_decayed(*at) && self.secrecy(*at) == Secrecy::Open);
+        shown.take(MAX_WITH_WORDS).collect()
     }
 
     /// Returns the candidates, each with its first source. Locked entries are not among them. `deaths` are entries about

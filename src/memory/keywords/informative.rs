@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use super::{TermForms, UNIGRAM_WEIGHT, count_as_f32, for_each_run, word_terms};
+use super::{TermForms, UNIGRAM_WEIGHT, count_as_f32, for_each_run, hash_term, word_terms};
 
 /// Words with less weight, in [0, 1], reveal no content.
 const MIN_INFORMATIVE_WEIGHT: f32 = 0.5;
@@ -32,6 +32,24 @@ pub fn informative_terms(text: &str) -> BTreeSet<u32> {
             let least = 1.5 * UNIGRAM_WEIGHT * word.weight / count_as_f32(word.stem.chars().count());
             let terms = terms.into_iter().filter(|(_, weight)| *weight > least);
             all.extend(terms.map(|(term, _)| fold_term(term)));
+        }
+    });
+    all
+}
+
+/// A term for each informative word of a text, in any script: the stem of the word. Numbers and words of one character
+/// have none.
+#[must_use]
+pub fn informative_words(text: &str) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    for_each_run(text, &mut |run, script, attached| {
+        let word = word_terms(run, script, attached, TermForms::STEMS, &mut |_, _, _| {});
+        let Some(word) = word.filter(|word| word.weight >= MIN_INFORMATIVE_WEIGHT) else {
+            return;
+        };
+        let is_number = word.stem.chars().all(char::is_numeric);
+        if !is_number && word.stem.chars().nth(1).is_some() {
+            all.insert(fold_term(hash_term(word.stem.chars())));
         }
     });
     all

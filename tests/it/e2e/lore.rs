@@ -237,6 +237,28 @@ fn tell_needs_more_than_the_name_of_a_character() {
 }
 
 #[test]
+fn two_words_of_a_sentence_find_an_entry() {
+    run(async {
+        let (_mock, server) = with_mock();
+        let backend = server.backend();
+        let content = "Grandfathers remember seven floods, three fires and a plague of locusts here. Behind the chapel \
+            stand four cottages, a smithy, a cooperage and a rope walk. Lime is burned in the kiln whenever masons \
+            need mortar. Peddlers bring ribbons, needles, pewter spoons and almanacs from beyond the mountain pass.";
+        let entry = json!({"name": "northern works", "layer": "A2", "content": content});
+        put(&backend, &format!("{LORE}/works"), &entry).await;
+        let session = backend.open_session("mira", "p1").await;
+        for (line, found) in [
+            ("Who burns the kiln?", vec!["works meaning used"]),
+            ("Is the kiln behind the chapel?", vec![]),
+        ] {
+            let body = json!({"text": line, "intent": "world"});
+            let shown = backend.post(&format!("/v1/sessions/{session}/context"), &body).await;
+            assert_eq!(fates(&shown), found, "{line}: {shown}");
+        }
+    });
+}
+
+#[test]
 fn recent_death_of_somebody_close_is_known_whatever_the_line() {
     run(async {
         let (_mock, server) = with_mock();

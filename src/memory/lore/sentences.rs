@@ -1,0 +1,120 @@
+//! Finds texts by the words of a line: one sentence of the text has two of them.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
+
+use unicode_segmentation::UnicodeSegmentation as _;
+
+use crate::keywords::{informative_words, is_small_talk, proper_nouns};
+
+/// The words that a line and a sentence must share.
+const MIN_COMMON_WORDS: usize = 2;
+/// A word that more texts have than this, and more than one in twenty, says nothing.
+const MAX_TEXTS_OF_WORD: usize = 10;
+
+/// The sentences of texts by their informative words.
+#[derive(Debug, Default)]
+pub struct SentenceIndex {
+    /// For each word the sentences that have it: the position of the text, and the number of the sentence.
+    sentences: HashMap<u32, Vec<(usize, usize)>>,
+}
+
+impl SentenceIndex {
+    /// Builds the index of texts, which are found by their positions.
+    #[must_use]
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut sentences: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
+        let mut count = 0;
+        for (at, text) in texts.into_iter().enumerate() {
+            count = at + 1;
+            for (nth, sentence) in text.split_sentence_bounds().enumerate() {
+                for word in informative_words(sentence) {
+                    sentences.entry(word).or_default().push((at, nth));
+                }
+            }
+        }
+        let most = MAX_TEXTS_OF_WORD.max(count / 20);
+        sentences.retain(|_, found| {
+            let texts: BTreeSet<usize> = found.iter().map(|(at, _)| *at).collect();
+            texts.len() <= most
+        });
+        Self { sentences }
+    }
+
+    /// Returns the size of the index in bytes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let lists = self.sentences.values().map(|found| 48 + 16 * found.capacity());
+        lists.sum()
+    }
+
+    /// Returns the positions of the texts of which one sentence has two words of a line, those with the most words
+    /// first. Names do not count, and neither do words that everybody uses. `listener` is the name of the one who hears
+    /// the line.
+    #[must_use]
+    pub fn find_by_line(&self, line: &str, listener: &str) -> Vec<usize> {
+        let mut words = informative_words(line);
+        words.retain(|word| !is_small_talk(*word));
+        for name in proper_nouns(line).iter().map(String::as_str).chain([listener]) {
+            for word in informative_words(name) {
+                words.remove(&word);
+            }
+        }
+        let mut common: HashMap<(usize, usize), usize> = HashMap::new();
+        for sentence in words.iter().filter_map(|word| self.sentences.get(word)).flatten() {
+            *common.entry(*sentence).or_default() += 1;
+        }
+        let mut best: BTreeMap<usize, usize> = BTreeMap::new();
+        for ((at, _), count) in common {
+            let most = best.entry(at).or_default();
+            *most = count.max(*most);
+        }
+        let mut found: Vec<(usize, usize)> = best
+            .into_iter()
+            .filter(|(_, count)| *count >= MIN_COMMON_WORDS)
+            .collect();
+        found.sort_by_key(|(at, count)| (Reverse(*count), *at));
+        found.into_iter().map(|(at, _)| at).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_words_of_one_sentence_find_a_text() {
+        let index = SentenceIndex::new([
+            "The old wall stands. Lime is burned in the kiln at night, below the quarry.",
+            "The mill grinds rye. Whoever enters the quarry pays a toll.",
+            "석회는 가마에서 밤마다 굽는다. 채석장은 닫혔다.",
+            "Anna Reiter boils the sheets.",
+        ]);
+        for (line, found) in [
+            ("Who burns the kiln?", vec![0]),
+            ("Is the kiln near the mill?", vec![]),
+            ("Who burns the kilns below the quarry, and pays the toll?", vec![0, 1]),
+            ("석회를 가마에서 누가 구워요?", vec![2]),
+            ("석회가마는 어디 있어요?", vec![]),
+            // A name of two words is one thing.
+            ("Have you seen Anna Reiter?", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(index.find_by_line(line, "Mira"), found, "{line}");
+        }
+        let (lime, none) = (SentenceIndex::new(["Mira burns lime."]), Vec::<usize>::new());
+        assert_eq!(lime.find_by_line("Do you sell lime, mira?", "Mira"), none);
+        assert_eq!(lime.find_by_line("Do you burn lime, mira?", "Mira"), [0]);
+    }
+
+    #[test]
+    fn word_of_most_texts_says_nothing() {
+        for (texts, found) in [(10, 10), (11, 0)] {
+            let index = SentenceIndex::new(vec!["The granite ledge is wet."; texts]);
+            let by_line = index.find_by_line("Is there a granite ledge?", "Mira");
+            assert_eq!(by_line.len(), found, "{texts}");
+        }
+    }
+}

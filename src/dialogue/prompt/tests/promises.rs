@@ -152,7 +152,7 @@ fn promise_to_somebody_who_has_died_is_over() {
             who: name.to_owned(),
             status: "dead".to_owned(),
         };
-        case.state.apply_change(&die, at(1));
+        case.state.apply_change(&die, at(1), None);
         let after = text(&case);
         assert!(after.contains(remark), "{after}");
         assert_eq!(after.matches(late).count(), 1, "the other can be kept: {after}");

@@ -66,7 +66,9 @@ impl<'a> DeadCharacter<'a> {
             return false;
         }
         let owned = ["'s", "\u{2019}s", "의"].map(|mark| format!("{}{mark}", self.name));
-        let rest = owned.iter().fold(text.to_owned(), |rest, owned| rest.replace(owned, " "));
+        let rest = owned
+            .iter()
+            .fold(text.to_owned(), |rest, owned| rest.replace(owned, " "));
         is_named_in(&rest, self.name)
     }
 

@@ -95,37 +95,45 @@ impl ShownEpisodes {
             .episode_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
         // What stays from turn to turn is chosen first, and leaves some room to what the line brings.
-        let mut room_of_line = room / LINE_SHARE;
+        let room_of_line = room / LINE_SHARE;
         room -= room_of_line;
-        let mut used: Vec<&mut RankedEpisode> = ranked
-            .iter_mut()
-            .filter(|ranked| ranked.fate == EpisodeFate::Used)
-            .collect();
-        // The sort is stable: within a part, the best stay first.
-        used.sort_by_key(|ranked| ranked.stage == EpisodeStage::Similar);
         let mut entries = Vec::new();
-        for ranked in used {
-            let is_of_line = ranked.stage == EpisodeStage::Similar;
-            if is_of_line {
-                room += std::mem::take(&mut room_of_line);
-            }
+        let mut add_fitting = |ranked: &mut RankedEpisode, room: &mut u32, is_of_line: bool| -> Result<(), TurnError> {
             let episode = candidates[ranked.at].episode;
             let remark = material.remark_for_dialogue(episode.dialogue);
             let text = remark.add_to(templates, material, escape_untrusted(&episode.text))?;
             let place = episode.place.as_deref().map(escape_untrusted);
             let tokens = count(&text) + place.as_deref().map_or(0, count) + ITEM_TOKENS;
-            if tokens > room {
-                ranked.fate = EpisodeFate::OverBudget;
-                continue;
+            ranked.fate = EpisodeFate::OverBudget;
+            if tokens <= *room {
+                *room -= tokens;
+                ranked.fate = EpisodeFate::Used;
+                entries.push(ShownEpisode {
+                    at: ranked.at,
+                    text,
+                    place,
+                    tokens,
+                    is_of_line,
+                });
             }
-            room -= tokens;
-            entries.push(ShownEpisode {
-                at: ranked.at,
-                text,
-                place,
-                tokens,
-                is_of_line,
-            });
+            Ok(())
+        };
+        let mut of_line: Vec<&mut RankedEpisode> = Vec::new();
+        for ranked in ranked.iter_mut().filter(|ranked| ranked.fate == EpisodeFate::Used) {
+            if ranked.stage != EpisodeStage::Similar {
+                add_fitting(ranked, &mut room, false)?;
+            }
+            // What is similar, too, has a second chance in the room of the line.
+            let is_left = ranked.stage == EpisodeStage::Similar || ranked.fate == EpisodeFate::OverBudget;
+            if is_left && candidates[ranked.at].similarity.is_some() {
+                of_line.push(ranked);
+            }
+        }
+        room += room_of_line;
+        let similarity = |ranked: &RankedEpisode| candidates[ranked.at].similarity.unwrap_or_default();
+        of_line.sort_by(|one, other| similarity(other).total_cmp(&similarity(one)));
+        for ranked in of_line {
+            add_fitting(ranked, &mut room, true)?;
         }
         Ok(Self { entries, ranked })
     }

@@ -43,8 +43,8 @@ const WEAK_STANDS_OUT_THRESHOLD: f64 = 0.3;
 /// the facts shown for a question from 5.9 to 4.1, and no answer is lost. In recorded dialogues with labels, the unrelated
 /// facts fall by a quarter.
 const WEAK_SHARE_OF_BEST: f64 = 0.45;
-/// The same for all other facts of a question about memory: those of an informative common word, those beyond all noise,
-/// and those that come with others.
+/// The same for all other facts of a question about memory: those with a common word, those beyond all noise, and those
+/// that come with others.
 const SHARE_OF_BEST: f64 = 0.35;
 /// The minimum matter of a weak fact for a question about memory: an unrelated text without a common word has about
 /// 0.07. The answers shown with the same set have at least 0.12.
@@ -103,9 +103,10 @@ impl TopicRelevance {
         is_related && self.matter >= SHARE_OF_BEST * best_matter
     }
 
-    /// True for facts that even small talk gets, and for facts of a small memory, where few can be in the way.
+    /// True for facts with a common word, for facts that even small talk gets, and for facts of a small memory, where few
+    /// can be in the way. The common word may be of one of the things that the line asks about at once.
     fn is_strong_when_asked(&self) -> bool {
-        self.among_few || self.is_on_topic(TopicGate::Strict)
+        self.among_few || self.keyword >= MIN_ANY_KEYWORD || self.is_on_topic(TopicGate::Strict)
     }
 
     /// Sets whether the line means a thing like the fact's subject, but of another owner.

@@ -28,8 +28,8 @@ use colloquy_ports::{
     ledger::{
         audit::Edit,
         curation::{
-            CarriedCuration, CarriedSentence, CurationStore, DialogueCuration, FindingFilter, ModelDecision, PassCommit,
-            PassFactQuery, PassFacts, PersonDecision, PlayerPasses,
+            CarriedCuration, CarriedSentence, CurationStore, DialogueCuration, FindingFilter, ModelDecision,
+            PassCommit, PassFactQuery, PassFacts, PersonDecision, PlayerPasses,
         },
         dialogues::Dialogue,
     },

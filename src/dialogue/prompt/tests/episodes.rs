@@ -125,6 +125,22 @@ fn episodes_stay_within_their_budget() {
 }
 
 #[test]
+fn recent_episode_that_does_not_fit_may_come_with_the_line() {
+    let mut case = PromptCase::of(Language::En, "x");
+    let told = |n: u32| format!("The player told at length of a journey over the hills and of all who came, on day {n}.");
+    case.episodes = (1..=3).map(|n| hit(n, 5, &told(n))).collect();
+    let mut settings = settings();
+    settings.prompt.episode_tokens = 90;
+    let is_shown = |case: &PromptCase, n: u32| {
+        let prompt = case.assemble(&settings).unwrap();
+        shown(&prompt.messages).contains(&told(n))
+    };
+    assert!(is_shown(&case, 3) && !is_shown(&case, 1));
+    case.episodes[0].similarity = Some(0.6);
+    assert!(is_shown(&case, 3) && is_shown(&case, 1), "similar to the line");
+}
+
+#[test]
 fn summaries_go_before_episodes_and_episodes_before_memories() {
     let mut case = PromptCase::of(Language::En, "x");
     case.summaries = vec![summary(&"They spoke of the harvest. ".repeat(40), 1, 2)];

@@ -33,11 +33,11 @@ fn better_facts_are_not_dropped_for_worse_ones() {
     case.gate = TopicGate::Asked;
     case.hits = vec![
         near(1, "first", 0.5),
-        hit(2, "second", 0.45, 0.3, 2),
+        hit(2, "second", 0.45, 0.5, 2),
         near(3, "third", 0.43),
         near(4, "fourth", 0.42),
         near(5, "fifth", 0.41),
-        hit(6, "sixth", 0.4, 0.3, 6),
+        hit(6, "sixth", 0.4, 0.5, 6),
         near(7, "seventh", 0.39),
     ];
     assert_eq!(used(&case), [1, 2, 3, 4, 6]);

@@ -12,8 +12,8 @@ use colloquy::{
     ports::ledger::{
         PruneBefore,
         curation::{
-            CarriedCuration, CarriedSentence, DialogueCuration, FindingFilter, ModelDecision, PassCommit, PassFactQuery,
-            PassFacts, PersonDecision, PlayerPasses,
+            CarriedCuration, CarriedSentence, DialogueCuration, FindingFilter, ModelDecision, PassCommit,
+            PassFactQuery, PassFacts, PersonDecision, PlayerPasses,
         },
         jobs::{JobFence, JobKind},
         state::NewStateChange,

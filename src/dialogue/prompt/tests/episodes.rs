@@ -127,7 +127,8 @@ fn episodes_stay_within_their_budget() {
 #[test]
 fn recent_episode_that_does_not_fit_may_come_with_the_line() {
     let mut case = PromptCase::of(Language::En, "x");
-    let told = |n: u32| format!("The player told at length of a journey over the hills and of all who came, on day {n}.");
+    let told =
+        |n: u32| format!("The player told at length of a journey over the hills and of all who came, on day {n}.");
     case.episodes = (1..=3).map(|n| hit(n, 5, &told(n))).collect();
     let mut settings = settings();
     settings.prompt.episode_tokens = 90;

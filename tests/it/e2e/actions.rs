@@ -108,7 +108,7 @@ fn action_is_requested_done_mentioned_and_undone_once() {
         assert!(prompt.contains("- open_gate: Opens a gate of the town."), "{prompt}");
         assert!(!prompt.contains("enum"), "arguments are words: {prompt}");
         assert!(prompt.contains("asks for up to 3"), "the rules of the block: {prompt}");
-        for hidden in ["ring_bell", "forge"] {
+        for hidden in ["ring_bell", "- forge"] {
             assert!(!prompt.contains(hidden), "`{hidden}` is in {prompt}");
         }
         let requested = socket.until("action.requested").await;

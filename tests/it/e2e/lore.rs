@@ -249,7 +249,7 @@ fn two_words_of_a_sentence_find_an_entry() {
         let session = backend.open_session("mira", "p1").await;
         for (line, found) in [
             ("Who burns the kiln?", vec!["works meaning used"]),
-            ("Is the kiln behind the chapel?", vec![]),
+            ("My uncle dreamt of a chapel, and then of a kiln that sang.", vec![]),
         ] {
             let body = json!({"text": line, "intent": "world"});
             let shown = backend.post(&format!("/v1/sessions/{session}/context"), &body).await;

@@ -9,6 +9,7 @@
 
 mod commit;
 mod continuation;
+mod extraction_choice;
 mod failure;
 pub(super) mod gather;
 mod input;

@@ -15,7 +15,6 @@ use colloquy_core::ids::{DialogueKind, FactId};
 use colloquy_memory::{
     agreement::{self, ComparedStatement},
     scoring::{diversify_order, dot_product},
-    trace::TopicGate,
 };
 use colloquy_ports::{
     StoreError,
@@ -161,11 +160,13 @@ fn rank_for_owner(
 
 /// True if these hits fill every prompt that they and worse hits could make.
 pub(crate) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, hits: &[RecallHit]) -> bool {
-    let certain = hits.iter().enumerate().filter(|(at, hit)| {
+    let mut best_matter = 0.0_f64;
+    let certain = hits.iter().enumerate().filter(move |(at, hit)| {
+        best_matter = best_matter.max(hit.topic.matter);
         // A hit is uncertain in four cases:
         // - The hit may get a slot of its own.
         // - The history may show the line that taught the fact.
-        // - Small talk may have no use for the fact.
+        // - Small talk may have no use for the fact, or a question beside a better fact.
         // - A better hit may replace the hit, even a better hit that is left out itself.
         !hit.body.view.pinned
             && !hit.body.kind.may_stand()
@@ -173,7 +174,7 @@ pub(crate) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, h
                 .body
                 .source
                 .is_none_or(|(dialogue, _)| dialogue.kind() != DialogueKind::NpcConversation)
-            && hit.topic.is_on_topic(TopicGate::Strict)
+            && hit.topic.passes_every_gate(best_matter)
             && hit.topic.matter >= settings.min_score
             && hit.score.total >= settings.min_score
             && !hits[..*at]

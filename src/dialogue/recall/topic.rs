@@ -103,6 +103,11 @@ impl TopicRelevance {
         is_related && self.matter >= SHARE_OF_BEST * best_matter
     }
 
+    /// True if any line gets the fact. `best_matter`: of the hits down to this one.
+    pub(super) fn passes_every_gate(&self, best_matter: f64) -> bool {
+        self.is_on_topic(TopicGate::Strict) && self.answers_beside(best_matter)
+    }
+
     /// True for facts with a common word, for facts that even small talk gets, and for facts of a small memory, where few
     /// can be in the way. The common word may be of one of the things that the line asks about at once.
     fn is_strong_when_asked(&self) -> bool {

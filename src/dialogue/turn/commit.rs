@@ -6,8 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    CommittedTurn, TurnError, TurnFeed, TurnInput, gather::GatheredContext, job_holds::JobHolds, prompt_locks,
-    speak::Reply, turn_trace::trace_of_turn,
+    CommittedTurn, TurnError, TurnFeed, TurnInput,
+    extraction_choice::{is_block_omitted, skips_extraction},
+    gather::GatheredContext,
+    job_holds::JobHolds,
+    prompt_locks,
+    speak::Reply,
+    turn_trace::trace_of_turn,
 };
 use crate::{
     Services, actions, episodes,
@@ -86,8 +91,7 @@ pub(super) async fn commit_reply(
     // A later cut of the reply looks for no state change in a block without any.
     spoken.reply.began_block &= !block.is_only_nothing_new();
     // An NPC that speaks first has heard nothing new, and already knew its own words.
-    let extract_facts =
-        !input.is_greeting() && !(block.nothing_new && skips_extraction(services, input, &spoken.reply, &mut notes));
+    let extract_facts = !input.is_greeting() && !skips_extraction(services, input, &block, &spoken.reply, &mut notes);
     let changes = block.changes;
     let jobs = jobs_of(
         services,
@@ -141,35 +145,6 @@ pub(super) async fn commit_reply(
         was_cut,
         cut_keys: commit.cuts.into_iter().filter_map(|cut| cut.key).collect(),
     })
-}
-
-/// True if a reply lacks the state block that it was asked for, and its model is known to leave blocks out.
-fn is_block_omitted(services: &Services, turn: &Turn, reply: &Reply, notes: &mut Vec<String>) -> bool {
-    let settings = &services.settings;
-    // The scripted model writes a block whenever something changes; an authored greeting has no model.
-    if !settings.prompt.ask_for_state || reply.call.offline {
-        return false;
-    }
-    let habits = &services.memory_cache.block_habits;
-    let least = settings.turn.replies_without_block;
-    let is_omitted = habits.record_reply(&reply.call.model, turn.id, reply.began_block, least);
-    if is_omitted {
-        let model = &reply.call.model;
-        notes.push(format!(
-            "no state block, and `{model}` seldom writes one: the state is extracted from the turn"
-        ));
-    }
-    is_omitted
-}
-
-/// True if the `nothing_new` of a reply's state block counts. A reply that ended at a limit had more to tell.
-fn skips_extraction(services: &Services, input: &TurnInput, reply: &Reply, notes: &mut Vec<String>) -> bool {
-    let prompt = &services.settings.prompt;
-    let skips = prompt.ask_for_state && prompt.ask_if_nothing_new && input.player.is_some() && !reply.at_limit;
-    if skips {
-        notes.push("the state block says `nothing_new`: no facts are extracted from the turn".to_owned());
-    }
-    skips
 }
 
 /// Returns a row for each change that a turn made.

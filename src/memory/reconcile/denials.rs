@@ -1,10 +1,13 @@
 //! Denials for all time: a speaker says that something was never so ("was never a smith").
 
+use std::sync::LazyLock;
+
 use super::rules::{CommonMatter, SILENT_WORDS, StatementFeatures, is_one_of, raw_words};
 use crate::{
     agreement::canonical_words,
     fact::{Polarity, Statement, Tense},
     keywords::normalise_text,
+    text::{WordList, word_list},
 };
 
 impl StatementFeatures {
@@ -20,30 +23,59 @@ impl StatementFeatures {
         }
     }
 
-    /// True if this statement says that something was never so, and an older one that affirms has half of its words.
+    /// True if this statement says that something was never so, and an older one affirms that: with a word of its verb,
+    /// and half of the other words, or all of at most two.
     pub(super) fn denies_for_all_time(&self, older: &Self) -> bool {
-        let common = self.denied.iter().filter(|word| older.words.contains(*word)).count();
-        older.polarity == Polarity::Positive && common > 0 && 2 * common >= self.denied.len()
+        let denied = &self.denied;
+        let is_told = |word: &&String| older.words.contains(*word);
+        let missing = denied.words.iter().filter(|word| !is_told(word)).count();
+        let may_miss = if denied.words.len() <= 2 {
+            0
+        } else {
+            denied.words.len() / 2
+        };
+        older.polarity == Polarity::Positive
+            && !denied.words.is_empty()
+            && missing <= may_miss
+            && (denied.verb.is_empty() || denied.verb.iter().any(|word| is_told(&word)))
     }
 }
 
-/// The words of what a statement denies for all time: of its object, or of its predicate if there is no object. Empty:
-/// no such denial.
-pub(super) fn words_denied_for_all_time(statement: &Statement) -> Vec<String> {
+/// What a statement denies for all time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DeniedMatter {
+    /// The words of the object, or of the predicate if there is no object. Empty: the statement is no such denial.
+    pub words: Vec<String>,
+    /// The words of the predicate beside an object, without verbs that say little ("was never a smith").
+    pub verb: Vec<String>,
+}
+
+/// Verbs and prepositions that say little of what is denied.
+static PLAIN_WORDS: WordList = LazyLock::new(|| {
+    word_list(
+        "never, was, were, have, has, had, been, be, say, says, said, as, in, on, at, from, with, for, by, into, \
+         말하다, 이다, 있다, 없다, 아니다, 이, 있, 없, 아니",
+    )
+});
+
+/// Returns what a statement denies for all time.
+pub(super) fn matter_denied_for_all_time(statement: &Statement) -> DeniedMatter {
     if !is_denial_for_all_time(statement) {
-        return Vec::new();
+        return DeniedMatter::default();
     }
     let telling_words = |text: &str| -> Vec<String> {
         let text = normalise_text(text);
-        let words = raw_words(&text).filter(|word| *word != "never" && !is_one_of(word, &SILENT_WORDS));
+        let words = raw_words(&text).filter(|word| !is_one_of(word, &SILENT_WORDS) && !is_one_of(word, &PLAIN_WORDS));
         words.flat_map(canonical_words).collect()
     };
-    let object = telling_words(&statement.object);
+    let (object, verb) = (telling_words(&statement.object), telling_words(&statement.predicate));
     if object.is_empty() {
-        telling_words(&statement.predicate)
-    } else {
-        object
+        return DeniedMatter {
+            words: verb,
+            verb: Vec::new(),
+        };
     }
+    DeniedMatter { words: object, verb }
 }
 
 /// True if a statement says that something was never so. "Never eats meat" is a habit of the present.
@@ -65,7 +97,7 @@ pub(super) fn is_denial_for_all_time(statement: &Statement) -> bool {
             // 대장장이였던 적이 없다
             "적이" | "적은" | "적도" | "적" => next.starts_with('없'),
             "한" => next == "번도",
-            "한번도" | "원래" | "애초에" | "처음부터" => true,
+            "한번도" => true,
             _ => false,
         }
     })

@@ -7,7 +7,8 @@
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{
-    JudgeVerdict, denials,
+    JudgeVerdict,
+    denials::{self, DeniedMatter},
     promises::PromisedDeed,
     topic::{NamedTopics, StatementTopic},
 };
@@ -76,8 +77,7 @@ pub struct StatementFeatures {
     /// The predicate is an act that changes no state.
     is_passing: bool,
     pub(super) polarity: Polarity,
-    /// The words of what the statement denies for all time; empty: no such denial.
-    pub(super) denied: Vec<String>,
+    pub(super) denied: DeniedMatter,
 }
 
 impl StatementFeatures {
@@ -109,7 +109,7 @@ impl StatementFeatures {
             deed: PromisedDeed::from_statement(statement),
             is_passing: raw_words(&normalise_text(&statement.predicate)).any(|word| is_one_of(word, &PASSING_ACTS)),
             polarity: statement.polarity,
-            denied: denials::words_denied_for_all_time(statement),
+            denied: denials::matter_denied_for_all_time(statement),
             object,
             words,
             rest,
@@ -135,7 +135,7 @@ impl StatementFeatures {
     /// True if the statement may end an older statement at any distance of their sentences.
     #[must_use]
     pub fn is_compared_at_any_distance(&self) -> bool {
-        self.first_topic().is_some() || self.deed.is_some() || !self.denied.is_empty()
+        self.first_topic().is_some() || self.deed.is_some() || !self.denied.words.is_empty()
     }
 
     /// True if both statements promise or intend much the same.

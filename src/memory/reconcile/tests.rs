@@ -218,6 +218,28 @@ fn denial_for_all_time_is_judged_at_any_distance() {
     let smith = of(smith, FactKind::PersonalInfo, Polarity::Positive, Tense::Present);
     let baker = denial(("never be", "a baker", "The player was never a baker."), Tense::Past);
     assert_eq!(compared(&CALIBRATION, &baker, &smith, 0.1), Relation::Independent);
+    // The same name, or one word of two, is not the same matter.
+    for (told, denied) in [
+        (
+            ("trust", "Mira", "The player trusts Mira."),
+            ("never lie to", "Mira", "The player has never lied to Mira."),
+        ),
+        (
+            ("write to", "Anna", "The player writes to Anna."),
+            (
+                "never write",
+                "the letter to the king",
+                "The player never wrote the letter to the king.",
+            ),
+        ),
+    ] {
+        let older = of(told, FactKind::Event, Polarity::Positive, Tense::Present);
+        let newer = denial(denied, Tense::Past);
+        assert_eq!(compared(&CALIBRATION, &newer, &older, 0.1), Relation::Independent);
+    }
+    // What was not so at first may be so now.
+    let at_first = ("마시다", "술", "플레이어는 원래 술을 안 마셨다.");
+    assert!(!StatementFeatures::from_statement(&denial(at_first, Tense::Past)).is_compared_at_any_distance());
     // A habit of the present denies nothing of other times.
     let habit = ("never eat", "meat", "The player never eats meat.");
     let habit = denial(habit, Tense::Present);

@@ -44,6 +44,11 @@ fn turn_is_extracted_unless_its_whole_reply_says_that_nothing_is_new() {
             ),
             ("Good day.\n```state\n{\"mood\": \"calm\"}\n```".to_owned(), true),
             ("Good day.\n```state\n{\"nothing_new\": false}\n```".to_owned(), true),
+            // The block tells of what happened.
+            (
+                "Good day.\n```state\n{\"events\": [\"A bell rang.\"], \"nothing_new\": true}\n```".to_owned(),
+                true,
+            ),
             // Not closed.
             ("Good day.\n```state\n{\"nothing_new\": true}".to_owned(), true),
             ("Good day.\n```state\nnothing_new, true\n```".to_owned(), true),
@@ -60,6 +65,21 @@ fn turn_is_extracted_unless_its_whole_reply_says_that_nothing_is_new() {
             let committed = talk.say_line("Hello.").await;
             assert_eq!(is_extracted(&committed.jobs), extracted, "{reply}");
             assert_eq!(has_note(&talk, 1).await, !extracted, "{reply}");
+        }
+    });
+}
+
+#[test]
+fn request_to_forget_is_extracted_whatever_the_reply_says() {
+    run(async {
+        let stage = Stage::prepare().await;
+        for line in ["Please forget what I said about my knee.", "내 무릎 얘기는 잊어 줘."] {
+            let mut talk = stage.session("p1").await;
+            stage
+                .llm
+                .queue_text(Task::Reply, format!("As you wish.\n{NOTHING_NEW}"));
+            let committed = talk.say_line(line).await;
+            assert!(is_extracted(&committed.jobs), "{line}");
         }
     });
 }

@@ -1,0 +1,47 @@
+//! Whether facts and state are extracted from a turn, by what its reply's state block says or leaves out.
+
+use super::{TurnInput, speak::Reply};
+use crate::Services;
+use colloquy_memory::{keywords, state::StateChange, state_block::ParsedStateBlock, turn::Turn};
+
+/// True if a reply lacks the state block that it was asked for, and its model is known to leave blocks out.
+pub(super) fn is_block_omitted(services: &Services, turn: &Turn, reply: &Reply, notes: &mut Vec<String>) -> bool {
+    let settings = &services.settings;
+    // The scripted model writes a block whenever something changes; an authored greeting has no model.
+    if !settings.prompt.ask_for_state || reply.call.offline {
+        return false;
+    }
+    let habits = &services.memory_cache.block_habits;
+    let least = settings.turn.replies_without_block;
+    let is_omitted = habits.record_reply(&reply.call.model, turn.id, reply.began_block, least);
+    if is_omitted {
+        let model = &reply.call.model;
+        notes.push(format!(
+            "no state block, and `{model}` seldom writes one: the state is extracted from the turn"
+        ));
+    }
+    is_omitted
+}
+
+/// True if the reply's state block says `nothing_new`, and that counts. A reply that ended at a limit had more to tell,
+/// a block that tells of events contradicts itself, and a request to forget is always heeded.
+pub(super) fn skips_extraction(
+    services: &Services,
+    input: &TurnInput,
+    block: &ParsedStateBlock,
+    reply: &Reply,
+    notes: &mut Vec<String>,
+) -> bool {
+    let prompt = &services.settings.prompt;
+    let is_asked = prompt.ask_for_state && prompt.ask_if_nothing_new && input.player.is_some();
+    let tells = |change: &StateChange| matches!(change, StateChange::Happened { .. } | StateChange::Note { .. });
+    let skips = is_asked
+        && block.nothing_new
+        && !reply.at_limit
+        && !block.changes.iter().any(tells)
+        && !keywords::asks_to_forget(&input.line);
+    if skips {
+        notes.push("the state block says `nothing_new`: no facts are extracted from the turn".to_owned());
+    }
+    skips
+}

@@ -325,8 +325,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     }
 }
 
-/// Makes the jobs due that waited until a turn was heard. Returns the kinds of the jobs; `None`: the ledger did not
-/// answer, and the jobs become due by themselves.
+/// Makes the jobs due that waited until a turn was heard. Returns the kinds of the turn's jobs that run or are due;
+/// `None`: the ledger did not answer, and the jobs become due by themselves.
 pub(crate) async fn make_jobs_due(node: Arc<Node>, (scope, id): DialogueKey, turn: TurnId) -> Option<Vec<JobKind>> {
     let jobs = &node.ports.ledger.jobs;
     match jobs.make_due(&scope, id, turn, node.ports.clock.now()).await {

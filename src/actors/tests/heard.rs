@@ -8,7 +8,7 @@ use super::world::{
 use crate::{HeardLength, InterruptOutcome, OnBusy};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::turn::TurnStatus;
-use colloquy_ports::ledger::jobs::ExtractionStatus;
+use colloquy_ports::ledger::jobs::{ExtractionStatus, JobKind};
 
 /// Creates a session whose only reply was cut after its end; a job is learning the heard part.
 async fn new_session_cut_after_reply(world: &TestWorld) -> DialogueId {
@@ -38,7 +38,7 @@ async fn say_waiting_line(world: &TestWorld, id: DialogueId) {
         .await
         .unwrap();
     let due = jobs.make_due(&world.scope, id, said[0].id, world.ports.clock.now());
-    assert_eq!(due.await.unwrap(), []);
+    assert_eq!(due.await.unwrap(), [JobKind::ExtractFacts], "the job runs");
     for _ in 0..3 {
         world.sessions.snapshot(&world.scope, id).await.unwrap();
     }

@@ -311,7 +311,8 @@ pub trait JobStore: LeaseStore {
     ) -> StoreResult<()>;
     /// Retries a dead job, and writes the audit row in the same transaction.
     async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry>;
-    /// Makes a turn's held jobs due. Returns the kinds of the turn's due jobs without a lease and without an attempt.
+    /// Makes a turn's held jobs due. Returns the kinds of the turn's jobs that run or are due: without those that have
+    /// ended, and those that wait for a retry.
     async fn make_due(
         &self,
         scope: &TenantScope,

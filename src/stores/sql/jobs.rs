@@ -89,9 +89,10 @@ const RETRY_JOB: &str = "UPDATE jobs SET status = 'pending', attempts = 0, usele
     WHERE tenant = $1 AND id = $2 AND status = 'dead' AND turn IS NOT NULL";
 const JOB_BY_ID: &str = "SELECT id, kind, dialogue, turn, status, attempts, last_error, created_at FROM jobs
     WHERE tenant = $1 AND id = $2 AND turn IS NOT NULL";
-// A failed job waits for its retry time; a player's next turn does not shorten the wait.
-const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 THEN $3 ELSE due_at END
-    WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND attempts = 0 AND leased_to IS NULL
+// A failed job waits for its retry time; a player's next turn does not shorten the wait. A leased job only returns its
+// kind.
+const MAKE_DUE: &str = "UPDATE jobs SET due_at = CASE WHEN due_at > $3 AND leased_to IS NULL THEN $3 ELSE due_at END
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $4 AND status = 'pending' AND (attempts = 0 OR leased_to IS NOT NULL)
     RETURNING kind";
 /// Builds a list query with a literal status: pending and dead jobs have partial indexes. The index of pending jobs is
 /// not sorted by id.

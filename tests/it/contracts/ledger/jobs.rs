@@ -495,7 +495,18 @@ pub async fn held_jobs_wait_until_made_due<S: LedgerSubject>(f: &Fixture<S>) {
         jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
             .await
             .unwrap(),
-        []
+        [JobKind::ExtractFacts],
+        "it runs"
+    );
+    let to_retry = JobFailure::RetryAt(later);
+    let failed = jobs.fail_job(&f.scope, held.id, f.node, "no model", to_retry, &[]);
+    failed.await.unwrap();
+    assert_eq!(
+        jobs.make_due(&f.scope, open.dialogue.id, held.turn, f.now())
+            .await
+            .unwrap(),
+        [],
+        "it waits for its retry"
     );
 
     // The job becomes due at its hold time without a call.

@@ -218,6 +218,8 @@ pub const MAX_RECENT_SENTENCES: usize = 20;
 pub const MAX_HP: i32 = 100;
 /// The highest count of one item of a character.
 pub const MAX_HELD: u32 = 9_999;
+/// Most dialogues that are known to have set the same place or companion of a character.
+const MAX_SETTING_DIALOGUES: usize = 16;
 
 /// The current state of a character.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -226,9 +228,9 @@ pub struct Character {
     /// When the place was last set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location_since: Option<DateTime<Utc>>,
-    /// The dialogue whose turn set the place; `None`: the backend did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub location_set_in: Option<DialogueId>,
+    /// The latest dialogues whose turns set the place, oldest first; none: the backend did.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub location_set_in: Vec<DialogueId>,
     /// 0 to [`MAX_HP`]; `None`: unchanged so far.
     pub hp: Option<i32>,
     pub status: Option<String>,
@@ -243,9 +245,9 @@ pub struct Character {
     pub items: BTreeMap<String, u32>,
     /// The present companions, from `met` and `separated`.
     pub with: Vec<String>,
-    /// The dialogue whose turn last set a companion. A companion that the backend set has no entry.
+    /// The latest dialogues whose turns set a companion, oldest first. A companion that the backend set has no entry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub met_in: BTreeMap<String, DialogueId>,
+    pub met_in: BTreeMap<String, Vec<DialogueId>>,
     /// Attributes of the studio by name, as far as they were changed.
     #[serde(default)]
     pub attributes: BTreeMap<String, AttributeValue>,
@@ -261,15 +263,30 @@ impl Character {
     /// not recent.
     #[must_use]
     pub fn known_location(&self, dialogue: DialogueId, is_recent: impl FnOnce(DateTime<Utc>) -> bool) -> Option<&str> {
-        let is_of_another = self.location_set_in.is_some_and(|set_in| set_in != dialogue);
+        let is_of_another = !self.location_set_in.is_empty() && !self.location_set_in.contains(&dialogue);
         let place = self.location.as_deref()?;
         (!is_of_another || self.location_since.is_none_or(is_recent)).then_some(place)
+    }
+
+    /// Sets the place. A place that the backend set remains the backend's.
+    fn set_location(&mut self, to: &str, at: DateTime<Utc>, dialogue: Option<DialogueId>) {
+        let before = self.location.replace(to.to_owned());
+        let is_new = before.is_none_or(|before| normalise_text(&before) != normalise_text(to));
+        self.location_since = Some(at);
+        if is_new || dialogue.is_none() {
+            self.location_set_in.clear();
+        }
+        if let Some(dialogue) = dialogue
+            && (is_new || !self.location_set_in.is_empty())
+        {
+            push_dialogue(&mut self.location_set_in, dialogue);
+        }
     }
 
     /// The companions whom the backend or a turn of the dialogue set.
     pub fn companions_in(&self, dialogue: DialogueId) -> impl Iterator<Item = &str> {
         let names = self.with.iter().map(String::as_str);
-        names.filter(move |name| self.met_in.get(*name).is_none_or(|met_in| *met_in == dialogue))
+        names.filter(move |name| self.met_in.get(*name).is_none_or(|met_in| met_in.contains(&dialogue)))
     }
 
     /// Adds a companion. One that the backend set remains the backend's.
@@ -283,7 +300,7 @@ impl Character {
                 self.met_in.remove(whom);
             }
             Some(dialogue) if is_new || self.met_in.contains_key(whom) => {
-                self.met_in.insert(whom.to_owned(), dialogue);
+                push_dialogue(self.met_in.entry(whom.to_owned()).or_default(), dialogue);
             }
             Some(_) => {}
         }
@@ -337,10 +354,7 @@ impl WorldState {
     pub fn apply_change(&mut self, change: &StateChange, at: DateTime<Utc>, dialogue: Option<DialogueId>) {
         match change {
             StateChange::Location { who, to } => {
-                let character = self.character_mut(who);
-                character.location = Some(to.clone());
-                character.location_since = Some(at);
-                character.location_set_in = dialogue;
+                self.character_mut(who).set_location(to, at, dialogue);
                 self.milestones.record_place(who, to, at);
             }
             StateChange::HpDelta { who, delta } => {
@@ -501,6 +515,15 @@ impl WorldState {
         };
         let people = self.characters.iter().filter(move |(_, character)| is_there(character));
         people.map(|(name, character)| (name.as_str(), character))
+    }
+}
+
+/// Makes a dialogue the latest of those that set a value.
+fn push_dialogue(list: &mut Vec<DialogueId>, dialogue: DialogueId) {
+    list.retain(|earlier| *earlier != dialogue);
+    list.push(dialogue);
+    if list.len() > MAX_SETTING_DIALOGUES {
+        list.remove(0);
     }
 }
 

@@ -121,7 +121,7 @@ fn sets_replace_and_deltas_add() {
 }
 
 #[test]
-fn companion_counts_in_the_dialogue_that_set_it_or_in_all_if_the_backend_did() {
+fn companion_counts_in_the_dialogues_that_set_it_or_in_all_if_the_backend_did() {
     let [first, second] = [1, 2].map(|number| DialogueId::new(DialogueKind::Session, ulid::Ulid(number)));
     let met = |whom: &str| StateChange::Met {
         who: "player".into(),
@@ -143,7 +143,7 @@ fn companion_counts_in_the_dialogue_that_set_it_or_in_all_if_the_backend_did() {
     let companions = |state: &WorldState, dialogue| -> Vec<String> {
         player(state).companions_in(dialogue).map(str::to_owned).collect()
     };
-    assert_eq!(companions(&state, first), ["mira", "krug", "tom"]);
+    assert_eq!(companions(&state, first), ["mira", "ergen", "krug", "tom"]);
     assert_eq!(companions(&state, second), ["ergen", "krug", "tom"]);
     let separated = StateChange::Separated {
         who: "player".into(),
@@ -151,8 +151,31 @@ fn companion_counts_in_the_dialogue_that_set_it_or_in_all_if_the_backend_did() {
     };
     state.apply_change(&separated, DateTime::UNIX_EPOCH, Some(second));
     state.apply_change(&met("krug"), DateTime::UNIX_EPOCH, Some(second));
-    assert_eq!(companions(&state, first), ["mira", "tom"]);
+    assert_eq!(companions(&state, first), ["mira", "ergen", "tom"]);
     assert_eq!(companions(&state, second), ["ergen", "tom", "krug"]);
+}
+
+#[test]
+fn old_place_is_known_in_the_dialogues_that_set_it_or_in_all_if_the_backend_did() {
+    let [first, second] = [1, 2].map(|number| DialogueId::new(DialogueKind::Session, ulid::Ulid(number)));
+    let known = |changes: &[(&str, Option<DialogueId>)]| {
+        let mut state = WorldState::default();
+        for (place, dialogue) in changes {
+            let moved = StateChange::Location {
+                who: "player".into(),
+                to: (*place).into(),
+            };
+            state.apply_change(&moved, DateTime::UNIX_EPOCH, *dialogue);
+        }
+        [first, second].map(|dialogue| player(&state).known_location(dialogue, |_| false).is_some())
+    };
+    let (of_first, of_second) = (Some(first), Some(second));
+    assert_eq!(known(&[("Mill", of_first)]), [true, false]);
+    assert_eq!(known(&[("Mill", of_first), ("mill", of_second)]), [true, true]);
+    assert_eq!(known(&[("Mill", of_first), ("Inn", of_second)]), [false, true]);
+    assert_eq!(known(&[("Mill", None), ("mill", of_second)]), [true, true]);
+    assert_eq!(known(&[("Mill", of_first), ("Mill", None)]), [true, true]);
+    assert_eq!(known(&[("Mill", None), ("Inn", of_second)]), [false, true]);
 }
 
 #[test]

@@ -226,7 +226,8 @@ pub(crate) fn world_lines(
         }
         let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
         has_details.then(|| {
-            let with = companions(state, &character, is_listed).map(&shown);
+            let known = |companion: &Character| onlooker.location_of(companion, clock).map(normalise_text);
+            let with = companions(state, &character, is_listed, known).map(&shown);
             let values = character_values(&shown(name), &character, attributes, language, with);
             context! { has_nothing, ..values }
         })
@@ -321,18 +322,16 @@ fn has_details(character: &Character) -> bool {
         || !with.is_empty()
 }
 
-/// Returns the companions of a character: those who are present, and those at the same place. Whoever was left at another
-/// place, or in another dialogue, is no companion here.
+/// Returns the companions of a character, whose values still hold: those who are present, and those at the same place, as
+/// far as `known_place` says. Whoever was left at another place, or in another dialogue, is no companion here.
 fn companions<'s>(
     state: &'s WorldState,
     character: &'s Character,
     is_present: impl Fn(&str) -> bool,
+    known_place: impl Fn(&Character) -> Option<String>,
 ) -> impl Iterator<Item = &'s str> {
-    let place_of = |character: &Character| character.location.as_deref().map(normalise_text);
-    let is_near = move |name: &str| {
-        let companion = state.characters.get(name);
-        companion.and_then(place_of) == place_of(character)
-    };
+    let place = character.location.as_deref().map(normalise_text);
+    let is_near = move |name: &str| state.characters.get(name).and_then(&known_place) == place;
     let is_dead = move |name: &str| state.dead_names().any(|dead| dead == name);
     let names = character.with.iter().map(String::as_str);
     names.filter(move |name| !is_dead(name) && (is_present(name) || is_near(name)))

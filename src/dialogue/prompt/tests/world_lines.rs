@@ -61,6 +61,21 @@ fn companion_of_an_earlier_dialogue_is_left_out() {
 }
 
 #[test]
+fn companion_of_the_backend_stays_when_the_place_of_both_is_left_out() {
+    let lorenz_moved = StateChange::Location {
+        who: "Lorenz".to_owned(),
+        to: "The mill".to_owned(),
+    };
+    let changes = [
+        (met("Lorenz"), 0, None),
+        (moved_to("The mill"), 0, Some(session(1))),
+        (lorenz_moved, 0, Some(session(1))),
+    ];
+    let later = lines(Language::En, &changes, 2, 9);
+    assert!(later.contains("with: Lorenz") && !later.contains("The mill"), "{later}");
+}
+
+#[test]
 fn place_of_an_earlier_dialogue_is_left_out_after_a_day() {
     let by_turn = [(moved_to("The mill"), 0, Some(session(1)))];
     for (language, at_mill) in [(Language::En, "at: The mill"), (Language::Ko, "위치: The mill")] {

@@ -9,8 +9,8 @@ use colloquy::{
         recall,
         turn::TurnInput,
     },
-    ids::FactId,
-    memory::{fact::Fact, state},
+    ids::{DialogueId, FactId},
+    memory::{fact::Fact, state::WorldState},
     ports::{
         PageRequest,
         clock::Clock as _,
@@ -136,7 +136,11 @@ impl ReplayWorld {
             .await
             .unwrap()
             .changes;
-        let mut folded = state::fold_changes(changes.iter().map(|stored| (&stored.change, stored.at)));
+        let mut folded = WorldState::default();
+        for stored in &changes {
+            let dialogue = stored.dialogue.map(|dialogue| self.comparable_dialogue(dialogue));
+            folded.apply_change(&stored.change, stored.at, dialogue);
+        }
         seen.clock = vec![format!("{:?}", std::mem::take(&mut folded.clock))];
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
         let mut actions: Vec<String> = self.standing_actions().await.iter().map(describe_action).collect();
@@ -158,6 +162,12 @@ impl ReplayWorld {
                 .push(format!("the index is not what the ledger says: {drift:?}"));
         }
         seen
+    }
+
+    /// Returns the same id for the same dialogue of two worlds: its place among the dialogues.
+    fn comparable_dialogue(&self, dialogue: DialogueId) -> DialogueId {
+        let talk = self.talks.iter().position(|talk| *talk == dialogue);
+        format!("ses_{:026}", talk.unwrap_or(usize::MAX)).parse().unwrap()
     }
 
     async fn observe_facts(&self, seen: &mut Observation) {

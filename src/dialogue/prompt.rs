@@ -40,7 +40,7 @@ pub(super) use self::{
     system::state_bounds,
     templates::Template,
     untrusted::attribute_text,
-    world::{Onlooker, bind_player, location_in_turn, world_lines, world_lines_of_turn},
+    world::{Onlooker, bind_player, location_in_turn, present_location, world_lines, world_lines_of_turn},
 };
 pub use self::{
     templates::{TemplateError, Templates},

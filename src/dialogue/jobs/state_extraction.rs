@@ -62,6 +62,8 @@ pub(super) async fn extract_state(
         .world_state(services, scope, &said.world.id)
         .await?;
     let by = StateBlockContext {
+        dialogue: turn.dialogue,
+        now: turn.started_at,
         world: &said.world,
         npc,
         player: turn.player.as_ref(),

@@ -64,12 +64,9 @@ impl<'a> Onlooker<'a> {
         }
     }
 
-    /// Returns where a character is. A place that a turn of another dialogue set before yesterday counts no more:
-    /// nobody knows whether the character is still there.
+    /// Returns where a character is.
     fn location_of<'s>(&self, character: &'s Character, clock: Option<GameClock<'_>>) -> Option<&'s str> {
-        character.known_location(self.dialogue, |since| {
-            GameClock::day_at(clock, since) + 1 >= GameClock::today(clock, self.now)
-        })
+        present_location(character, self.dialogue, clock, self.now)
     }
 
     /// Returns a character with the values that still hold.
@@ -82,6 +79,19 @@ impl<'a> Onlooker<'a> {
         }
         present
     }
+}
+
+/// Returns where a character is at `now`, as far as a dialogue knows. A place that a turn of another dialogue set before
+/// yesterday counts no more: nobody knows whether the character is still there.
+pub(crate) fn present_location<'s>(
+    character: &'s Character,
+    dialogue: DialogueId,
+    clock: Option<GameClock<'_>>,
+    now: DateTime<Utc>,
+) -> Option<&'s str> {
+    character.known_location(dialogue, |since| {
+        GameClock::day_at(clock, since) + 1 >= GameClock::today(clock, now)
+    })
 }
 
 /// Returns where a character is, as prompts of a turn may say.

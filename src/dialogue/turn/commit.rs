@@ -23,7 +23,7 @@ use crate::{
     scene::SceneMember,
 };
 use colloquy_core::{
-    ids::{PlayerId, WorldId},
+    ids::{DialogueId, PlayerId, WorldId},
     scope::TenantScope,
 };
 use colloquy_memory::{
@@ -31,6 +31,7 @@ use colloquy_memory::{
     authored::{Npc, World, WorldSettings},
     backend_names::BackendNames,
     fact::Cause,
+    game_clock::GameClock,
     keywords::normalise_text,
     party,
     state::{Character, StateChange, WorldState},
@@ -227,6 +228,8 @@ async fn read_state_changes(
     let now = actions::actions_of_turn(services, input, &state);
     let still_eligible: Vec<ActionRule> = now.into_iter().filter(|rule| eligible.contains(rule)).collect();
     let by = StateBlockContext {
+        dialogue: input.dialogue.id,
+        now: input.started_at,
         world: &input.world,
         npc: &input.npc,
         player: input.player.as_ref(),
@@ -261,6 +264,9 @@ async fn read_state_changes(
 /// The speaker and the listener of a state block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StateBlockContext<'a> {
+    pub dialogue: DialogueId,
+    /// When the turn began.
+    pub now: DateTime<Utc>,
     pub world: &'a World,
     pub npc: &'a Npc,
     /// `None` in an NPC conversation.
@@ -288,19 +294,14 @@ impl StateBlockContext<'_> {
             ..
         } = *self;
         let key = player.map(party::player_key);
-        let (speaker, player_character) = (
-            state.npc_character(&npc.name, &npc.id),
-            key.as_deref().and_then(|key| state.characters.get(key)),
-        );
+        let speaker = state.npc_character(&npc.name, &npc.id);
+        let player_character = key.as_deref().and_then(|key| state.characters.get(key));
         let place_of = |character: Option<&'_ Character>| character.and_then(|character| character.location.clone());
         let mut present = BTreeMap::new();
         for place in [speaker, player_character].into_iter().filter_map(place_of) {
             let people = state.people_at(&place).map(|(name, _)| name);
-            present.extend(
-                people
-                    .filter(|name| !party::is_player(name))
-                    .map(|name| (normalise_text(name), name.to_owned())),
-            );
+            let people = people.filter(|name| !party::is_player(name));
+            present.extend(people.map(|name| (normalise_text(name), name.to_owned())));
         }
         let cast = cast.iter().map(|member| (&member.id, &member.name));
         for (id, name) in cast.chain([(&npc.id, &npc.name)]) {
@@ -308,13 +309,13 @@ impl StateBlockContext<'_> {
             present.insert(normalise_text(name), name.clone());
         }
         let others = present.values().filter(|name| **name != npc.name);
-        let reachable = self.located(others.cloned()).into_iter().filter_map(|(name, place)| {
-            let next: Vec<String> = world
-                .settings
-                .places_next_to(&place)
-                .into_iter()
-                .map(str::to_owned)
-                .collect();
+        let clock = GameClock::new(&world.settings, state);
+        let known = self.located(others.cloned(), |character| {
+            prompt::present_location(character, self.dialogue, clock, self.now)
+        });
+        let reachable = known.into_iter().filter_map(|(name, place)| {
+            let next = world.settings.places_next_to(&place);
+            let next: Vec<String> = next.into_iter().map(str::to_owned).collect();
             (!next.is_empty()).then(|| (name, next.into_iter().chain([place]).collect()))
         });
         let dead_player = player_character.is_some_and(Character::is_dead);
@@ -331,7 +332,11 @@ impl StateBlockContext<'_> {
     }
 
     /// The places of the speaker, of the player, and of `others`, by the names in a block's changes.
-    fn located(&self, others: impl Iterator<Item = String>) -> Vec<(String, String)> {
+    fn located(
+        &self,
+        others: impl Iterator<Item = String>,
+        place_of: impl Fn(&Character) -> Option<&str>,
+    ) -> Vec<(String, String)> {
         let state = self.state;
         let key = self.player.map(party::player_key);
         let player = key.as_deref().and_then(|key| state.characters.get(key));
@@ -341,13 +346,14 @@ impl StateBlockContext<'_> {
             (name, character)
         });
         let all = others.chain([(self.npc.name.clone(), speaker), (party::PLAYER.to_owned(), player)]);
-        all.filter_map(|(name, character)| Some((name, character?.location.clone()?)))
+        all.filter_map(|(name, character)| Some((name, place_of(character?)?.to_owned())))
             .collect()
     }
 
     /// The characters whom only the backend takes away from their places.
     fn held_characters(&self, names: &BackendNames) -> BTreeSet<String> {
-        let located = self.located(self.state.characters.keys().cloned());
+        let everybody = self.state.characters.keys().cloned();
+        let located = self.located(everybody, |character| character.location.as_deref());
         let held = located.into_iter().filter(|(_, place)| names.holds_people_at(place));
         held.map(|(name, _)| name).collect()
     }

@@ -46,7 +46,7 @@ pub struct StateRules {
     /// The attributes of the world.
     pub attributes: Vec<AttributeRule>,
     /// The places to which a character can go now, by the character's name in the block's changes. A character without
-    /// an entry can go anywhere.
+    /// an entry can go anywhere, for example from a place that no prompt names.
     pub reachable: BTreeMap<String, Vec<String>>,
     /// Who else is here, besides the player and the speaker: the only others whom `changes` may change. The names in
     /// the state, by their normalised names and ids.

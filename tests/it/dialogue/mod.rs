@@ -20,6 +20,7 @@ mod nothing_new;
 mod npc_self_facts;
 mod outages;
 mod overlapping_memories;
+mod places;
 mod player_inventions;
 mod promises;
 mod recall;

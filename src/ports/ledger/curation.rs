@@ -48,7 +48,7 @@ pub struct CarriedCuration {
     pub passes: Vec<CurationPass>,
     /// The turns of ended sessions that no pass has read, said since the last pass of any of the sessions, in order.
     pub turns: Vec<Turn>,
-    /// The newest events and notes of state blocks, oldest first.
+    /// The newest events and notes of state blocks, oldest first, without those of turns that asked to forget something.
     pub sentences: Vec<CarriedSentence>,
     /// The locks of what each of these sessions may have told. A session of which they are unknown is not among them.
     pub told_locks: BTreeMap<DialogueId, DisclosureLocks>,

@@ -124,13 +124,15 @@ const CARRIED_TURNS: &str = concat!(
     other_sessions!(""),
     ") ORDER BY t.committed_at DESC, t.number DESC LIMIT $8"
 );
-/// Events and notes begin with their tags.
+/// Events and notes begin with their tags. Those of a turn that asked to forget may tell what is to be forgotten.
 const CARRIED_SENTENCES: &str = concat!(
     "SELECT e.dialogue, t.number, e.change FROM state_events e CROSS JOIN turns t
      WHERE e.tenant = $1 AND e.world = $3 AND e.lifted_at IS NULL AND e.at <= $6
         AND substr(e.change, 1, 15) IN ('{\"change\":\"happ', '{\"change\":\"note') AND e.dialogue ",
     other_sessions!(""),
-    " AND e.cause_kind = 'turn' AND t.tenant = $1 AND t.id = e.cause_id ORDER BY e.at DESC, e.seq DESC LIMIT $7"
+    " AND e.cause_kind = 'turn' AND t.tenant = $1 AND t.id = e.cause_id
+        AND NOT EXISTS (SELECT 1 FROM extractions x WHERE x.tenant = $1 AND x.turn = t.id AND x.forget <> '[]')
+      ORDER BY e.at DESC, e.seq DESC LIMIT $7"
 );
 /// The locks of what each session may have told up to `$6`, from the checkpoint of its last turn.
 const CARRIED_LOCKS: &str = concat!(
@@ -476,6 +478,8 @@ sqlite_plan_tests! {
                 assert!(plan.contains("dialogues_of_player (tenant=? AND player=? AND created_at<?)"), "{plan}");
                 assert!(!plan.contains("SCAN f") && !plan.contains("SCAN t") && !plan.contains("SCAN e") && !plan.contains("SCAN curation_passes"), "{plan}");
             }
+            let plan = plan(CARRIED_SENTENCES).await;
+            assert!(plan.contains("state_events_of_dialogue (tenant=? AND world=? AND dialogue=? AND at<?)"), "{plan}");
             let of_player = "curation_passes_of_player (tenant=? AND player=? AND at>?)";
             assert_searches(PLAYER_PASSES, &[of_player]).await;
             assert_searches(IS_RANGE_READ, &["curation_passes_of_dialogue"]).await;

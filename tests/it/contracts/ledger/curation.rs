@@ -8,6 +8,7 @@ use colloquy::{
         fact::{Cause, Fact, Importance, InvalidReason, Knower, NewFact},
         locks::{DisclosureLock, DisclosureLocks},
         state::StateChange,
+        timeline::JudgeBudgetShare,
     },
     ports::ledger::{
         PruneBefore,
@@ -15,6 +16,7 @@ use colloquy::{
             CarriedCuration, CarriedSentence, DialogueCuration, FindingFilter, ModelDecision, PassCommit,
             PassFactQuery, PassFacts, PersonDecision, PlayerPasses,
         },
+        facts::Extraction,
         jobs::{JobFence, JobKind},
         state::NewStateChange,
     },
@@ -167,6 +169,7 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
         ..place.clone()
     }));
     f.commit_turn(&told).await;
+    first.extractions.push(told.jobs[0].clone());
     first.turns.push(told.turn);
     let mut short = dialogue_with_turns(f, 0).await;
     f.advance_clock();
@@ -219,7 +222,28 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
         reason: "It was brought.".to_owned(),
     }];
     assert!(f.commit_pass(&settled).await);
-    assert_eq!(carried(&f.scope, None).await.findings, []);
+    let left = carried(&f.scope, None).await;
+    assert_eq!((left.findings, left.sentences), (vec![], of_first.sentences));
+
+    // The turn with the sentences asked to forget something.
+    let mut plan = first.fact_plan(f, 3, "", &[]).await;
+    plan.facts.clear();
+    plan.extractions.push(Extraction {
+        turn: first.turn(3),
+        dialogue: first.id(),
+        number: 3,
+        npc: f.npc.clone(),
+        audience: f.audience(),
+        said_at: first.turns[2].committed_at,
+        player: Some(f.player.clone()),
+        forget: vec!["the bell".to_owned()],
+        injected: vec![],
+        ends: vec![],
+        quoted: vec![],
+        room: JudgeBudgetShare::WHOLE,
+    });
+    f.reconcile_plan(&plan).await;
+    assert_eq!(carried(&f.scope, None).await.sentences, []);
     first.rewind_to(f, None).await;
     let left = carried(&f.scope, None).await;
     assert_eq!((left.findings, left.passes, left.sentences), (vec![], vec![], vec![]));

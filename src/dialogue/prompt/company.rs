@@ -96,9 +96,10 @@ impl PromptMaterial<'_> {
     }
 
     /// Returns the dead character whom an open promise names, if the character lived when the promise was made: nothing
-    /// more can be done for the dead. `None` also for the NPC itself, as a ghost.
+    /// more can be done for the dead. `None` also for the NPC itself, as a ghost, and in a world whose ghosts act.
     pub(super) fn dead_party_of(&self, promise: &Fact) -> Option<&str> {
-        if promise.invalid.is_some() || !promise.statement.is_open_promise() {
+        let is_open = promise.invalid.is_none() && promise.statement.is_open_promise();
+        if !is_open || self.world.settings.lets_ghosts_speak() {
             return None;
         }
         let is_party = |dead: &&DeadCharacter<'_>| {

@@ -156,6 +156,13 @@ fn promise_to_somebody_who_has_died_is_over() {
         let after = text(&case);
         assert!(after.contains(remark), "{after}");
         assert_eq!(after.matches(late).count(), 1, "the other can be kept: {after}");
+        case.world.settings.ghosts_speak = Some(true);
+        let with_ghosts = text(&case);
+        assert!(
+            !with_ghosts.contains(remark) && with_ghosts.matches(late).count() == 2,
+            "a ghost can take salt: {with_ghosts}"
+        );
+        case.world.settings.ghosts_speak = None;
         for promise in &mut case.standing {
             promise.valid_at = at(2);
         }

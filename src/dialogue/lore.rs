@@ -296,7 +296,7 @@ mod tests {
         assert_eq!(told_on(13), [2, 1], "the newest death first");
         assert_eq!(told_on(18), [2]);
         assert_eq!(told_on(20), Vec::<usize>::new());
-        let is_news = |name: &str| name == "emmerich vogt";
+        let is_news = |name: &str| name == "Emmerich Vogt";
         let told_of = people::recent_deaths(&lore, &state, &settings, day(13), is_news);
         assert_eq!(told_of, [1]);
     }

@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 pub use self::{
     activity::{Mentions, is_in_cooldown, is_sticky},
     deaths::speaks_of_death,
-    names::{NameIndex, NameLookup, has_short_name, is_named_in},
+    names::{NameIndex, NameLookup, has_short_name, is_named_in, names_person},
     score::{LORE_CANDIDATES, LoreScore, LoreTies},
     sentences::SentenceIndex,
 };

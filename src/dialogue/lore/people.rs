@@ -92,6 +92,7 @@ pub(super) fn entries_about_meant(
     let mut found: BTreeSet<usize> = named.flat_map(|(_, entries)| entries.iter().copied()).collect();
     if speaks_of_death(line) {
         for (name, _) in newest_dead(state) {
+            let name = normalise_text(name);
             if name != people.speaker {
                 found.extend(characters.entries_about(&name));
             }
@@ -100,8 +101,8 @@ pub(super) fn entries_about_meant(
     found
 }
 
-/// Returns the normalised names of the dead who are no players, and when they died: the newest deaths first.
-fn newest_dead(state: &WorldState) -> Vec<(String, Option<DateTime<Utc>>)> {
+/// Returns the names of the dead who are no players, and when they died: the newest deaths first.
+fn newest_dead(state: &WorldState) -> Vec<(&str, Option<DateTime<Utc>>)> {
     let all = state.characters.iter();
     let mut dead: Vec<_> = all
         .filter(|(name, character)| character.is_dead() && !party::is_player(name))
@@ -109,12 +110,12 @@ fn newest_dead(state: &WorldState) -> Vec<(String, Option<DateTime<Utc>>)> {
     dead.sort_by_key(|(_, character)| Reverse(character.status_since));
     let newest = dead.into_iter().take(MAX_DEAD);
     newest
-        .map(|(name, character)| (normalise_text(name), character.status_since))
+        .map(|(name, character)| (name.as_str(), character.status_since))
         .collect()
 }
 
 /// Returns the entries that tell of the deaths of the last days, the newest deaths first. `is_news`: true if the death
-/// of the character with this normalised name counts.
+/// of the character with this name counts.
 pub(super) fn recent_deaths(
     lore: &LoadedLore,
     state: &WorldState,
@@ -126,9 +127,9 @@ pub(super) fn recent_deaths(
     let first_day = GameClock::day_at(clock, now) - NEWS_DAYS;
     let mut found = Vec::new();
     for (name, died_at) in newest_dead(state) {
-        let entries = lore.characters.entries_about(&name);
+        let entries = lore.characters.entries_about(&normalise_text(name));
         let is_old = died_at.is_none_or(|at| GameClock::day_at(clock, at) < first_day);
-        if is_old || entries.is_empty() || !is_news(&name) {
+        if is_old || entries.is_empty() || !is_news(name) {
             continue;
         }
         for at in entries {
@@ -259,6 +260,6 @@ mod tests {
         assert!(!named(vogt, &[vogt, "Emmerich Kranz"], "Emmerich gave me a crust."));
         assert!(!named("Will Carter", &[], "Will you come?"), "a common word");
         assert!(named("곽분네", &["곽분네"], "분네는 어디 묻혔어요?"));
-        assert_eq!(newest_dead(&state_with_dead(&["Bram", "Anna"]))[0].0, "anna");
+        assert_eq!(newest_dead(&state_with_dead(&["Bram", "Anna"]))[0].0, "Anna");
     }
 }

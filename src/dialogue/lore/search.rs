@@ -16,7 +16,7 @@ use colloquy_memory::{
     condition::ConditionContext,
     fact::Fact,
     keywords::{self, normalise_text},
-    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_named_in, is_sticky},
+    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky, names_person},
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -267,9 +267,10 @@ impl<'a> LoreSearch<'a> {
             return Vec::new();
         }
         let is_close = |name: &str| {
-            let is_named = |text: &str| is_named_in(text, name);
+            let is_named = |text: &str| names_person(text, name);
             let mut facts = standing.iter().map(|fact| fact.view.content.as_str());
-            name != normalise_text(&npc.name) && (is_named(&npc.persona.description) || facts.any(is_named))
+            normalise_text(name) != normalise_text(&npc.name)
+                && (is_named(&npc.persona.description) || facts.any(is_named))
         };
         let is_news = |name: &str| is_greeting || is_close(name);
         let (settings, now) = (&self.input.world.settings, self.input.started_at);

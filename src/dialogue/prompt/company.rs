@@ -15,7 +15,7 @@ use chrono::{DateTime, Utc};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
     fact::{Fact, Knower, Tense},
-    lore::is_named_in,
+    lore::{is_named_in, names_person},
     party,
     scenario::ScenarioNews,
     state::WorldState,
@@ -69,7 +69,7 @@ impl<'a> DeadCharacter<'a> {
         let rest = owned
             .iter()
             .fold(text.to_owned(), |rest, owned| rest.replace(owned, " "));
-        is_named_in(&rest, self.name)
+        names_person(&rest, self.name)
     }
 
     fn lived_at(&self, at: DateTime<Utc>) -> bool {
@@ -208,6 +208,22 @@ mod tests {
         ] {
             let remark = Remark::default().with_dead(&dead, (subject, Tense::Present), DateTime::UNIX_EPOCH);
             assert_eq!(remark.dead.as_deref(), expected, "{subject}");
+        }
+    }
+
+    #[test]
+    fn common_word_names_nobody_who_is_dead() {
+        let dead = DeadCharacter {
+            name: "Will",
+            key: party::subject_key("Will"),
+            died_at: None,
+        };
+        for (text, is_party) in [
+            ("The player brings Will salt.", true),
+            ("The player will feed Will's finches.", false),
+            ("The player will walk with Willow.", false),
+        ] {
+            assert_eq!(dead.is_party_in(text), is_party, "{text}");
         }
     }
 }

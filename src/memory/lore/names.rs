@@ -109,6 +109,15 @@ pub fn has_short_name(text: &str, short: &str) -> bool {
     })
 }
 
+/// True if the text has the name of a person. A name of one word may be written like a common word, so the name needs
+/// its capital if it has one: "Will", not "will".
+#[must_use]
+pub fn names_person(text: &str, name: &str) -> bool {
+    let name = name.trim();
+    let may_be_common = name.starts_with(char::is_uppercase) && !name.contains(char::is_whitespace);
+    is_named_in(text, name) && (!may_be_common || has_short_name(text, name))
+}
+
 /// True if no word begins before the name, and only an ending or particles follow. A name in other letters may have
 /// Korean particles too.
 fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
@@ -255,6 +264,22 @@ mod tests {
             ("이분네가 그랬어요", "분네", false),
         ] {
             assert_eq!(has_short_name(text, short), has, "{text}");
+        }
+    }
+
+    #[test]
+    fn name_of_one_word_needs_its_capital_if_it_has_one() {
+        for (text, name, has) in [
+            ("Mira is the sister of Will.", "Will", true),
+            ("Mira will come, with Willow.", "Will", false),
+            ("Mira loves Grace's songs.", " Grace ", true),
+            ("Mira says grace.", "Grace", false),
+            ("Mira is the niece of old Bram.", "Old Bram", true),
+            ("Mira is the sister of Bram.", "bram", true),
+            ("미라는 최덕수의 딸이다.", "최덕수", true),
+            ("Mira", "", false),
+        ] {
+            assert_eq!(names_person(text, name), has, "{name}: {text}");
         }
     }
 

@@ -263,19 +263,25 @@ fn recent_death_of_somebody_close_is_known_whatever_the_line() {
     run(async {
         let (_mock, server) = with_mock();
         let backend = server.backend();
-        for (id, who) in [("bram-death", "Bram"), ("krug-death", "Krug")] {
+        for (id, who) in [("bram-death", "Bram"), ("krug-death", "Krug"), ("rose-death", "Rose")] {
             let entry = json!({"name": format!("the end of {who}"), "layer": "A2", "characters": [who],
                 "content": format!("{who} died at the ford."), "when": [{"status": "dead", "of": who}]});
             put(&backend, &format!("{LORE}/{id}"), &entry).await;
         }
         let brother = json!({"subject": "Mira", "predicate": "be the sister of", "object": "Bram",
             "content": "Mira is the sister of Bram.", "kind": "relationship", "importance": 7});
-        backend.post("/v1/worlds/vale/npcs/mira/facts", &brother).await;
+        let husband = json!({"subject": "Mira", "predicate": "be married to", "object": "Tom",
+            "content": "Mira married Tom under a rose arch.", "kind": "relationship", "importance": 7});
+        for fact in [brother, husband] {
+            backend.post("/v1/worlds/vale/npcs/mira/facts", &fact).await;
+        }
         let session = backend.open_session("mira", "p1").await;
         let shown = preview(&backend, &session, "Good morning.").await;
-        assert_eq!(fates(&shown), Vec::<String>::new(), "both are alive: {shown}");
+        assert_eq!(fates(&shown), Vec::<String>::new(), "all are alive: {shown}");
         let died = ["Bram", "Krug"].map(|who| json!({"type": "status", "who": who, "to": "dead"}));
         report(&backend, json!(died)).await;
+        // The newest death, of somebody whom nothing names.
+        report(&backend, json!([{"type": "status", "who": "Rose", "to": "dead"}])).await;
         let shown = preview(&backend, &session, "Good morning.").await;
         assert_eq!(fates(&shown), ["bram-death meaning used"], "{shown}");
         assert!(shown.to_string().contains("Bram died at the ford."), "{shown}");

@@ -135,7 +135,9 @@ impl<'a> LoreSearch<'a> {
                 .map(normalise_text),
         );
         if let Some(place) = &place {
-            near.extend(state.people_at(place).map(|(name, _)| normalise_text(name)));
+            let there = state.people_at(place);
+            let known = there.filter(|(_, character)| location_in_turn(input, state, character).is_some());
+            near.extend(known.map(|(name, _)| normalise_text(name)));
         }
         let own = key.as_deref();
         let others = state.relationships.iter().filter_map(|bond| match own {

@@ -237,6 +237,40 @@ fn tell_needs_more_than_the_name_of_a_character() {
 }
 
 #[test]
+fn nobody_is_near_at_a_place_of_an_earlier_dialogue() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        let settings = json!({"clock": {"start": "1024-03-05 14:30"}});
+        let world = json!({"name": "Vale", "language": "en", "settings": settings});
+        put(&backend, "/v1/worlds/vale", &world).await;
+        let road = json!({"name": "salt road", "layer": "A2", "content": "Bram guards the salt road.",
+            "characters": ["Bram"]});
+        put(&backend, &format!("{LORE}/road"), &road).await;
+        let to_inn = ["mira", "player:p1", "Bram"].map(|who| json!({"type": "location", "who": who, "to": "Inn"}));
+        report(&backend, json!(to_inn)).await;
+        let session = backend.open_session("mira", "p1").await;
+        let block = json!({"changes": [{"who": "Bram", "location": "Mill"}]});
+        mock.apply_settings(&json!({"reply": format!("Go, then!\n```state\n{block}\n```")}))
+            .unwrap();
+        say(&backend, &session, "Send him to the mill.").await;
+        report(
+            &backend,
+            json!([{"type": "location", "who": "player:p1", "to": "Mill"}]),
+        )
+        .await;
+        let nearby = async || {
+            let later = backend.open_session("mira", "p1").await;
+            let shown = preview(&backend, &later, "What of the salt road?").await;
+            shown["lore"][0]["score"]["nearby"].clone()
+        };
+        assert_eq!(nearby().await, json!(2.0), "the same day");
+        report(&backend, json!([{"type": "time_passed", "days": 3}])).await;
+        assert_eq!(nearby().await, json!(0.0), "nobody knows whether Bram is still there");
+    });
+}
+
+#[test]
 fn two_words_of_a_sentence_find_an_entry() {
     run(async {
         let (_mock, server) = with_mock();

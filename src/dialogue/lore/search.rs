@@ -277,13 +277,15 @@ impl<'a> LoreSearch<'a> {
         let is_news = |name: &str| is_greeting || is_close(name);
         let (settings, now) = (&self.input.world.settings, self.input.started_at);
         let deaths = recent_deaths(&self.lore, self.state, settings, now, is_news).into_iter();
-        let open = deaths.filter(|at| self.secrecy(*at) == Secrecy::Open);
+        // Decayed and resting entries do not take the places of others.
+        let is_shown =
+            |at: &usize| self.secrecy(*at) == Secrecy::Open && self.fate(*at, LoreSource::Meaning) == LoreFate::Used;
         let most = if is_greeting {
             MAX_GREETING_DEATHS
         } else {
             MAX_LINE_DEATHS
         };
-        open.take(most).collect()
+        deaths.filter(is_shown).take(most).collect()
     }
 
     /// Adds the entries to which the candidates lead.

@@ -323,6 +323,32 @@ fn recent_death_of_somebody_close_is_known_whatever_the_line() {
 }
 
 #[test]
+fn decayed_entry_takes_no_place_of_a_recent_death() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        for (id, layer) in [("bram-burial", "A4"), ("bram-death", "A2")] {
+            let entry = json!({"name": id, "layer": layer, "characters": ["Bram"],
+                "content": "Bram died at the ford.", "when": [{"status": "dead", "of": "Bram"}]});
+            put(&backend, &format!("{LORE}/{id}"), &entry).await;
+        }
+        let brother = json!({"subject": "Mira", "predicate": "be the sister of", "object": "Bram",
+            "content": "Mira is the sister of Bram.", "kind": "relationship", "importance": 7});
+        backend.post("/v1/worlds/vale/npcs/mira/facts", &brother).await;
+        report(&backend, json!([{"type": "status", "who": "Bram", "to": "dead"}])).await;
+        mock.apply_settings(&json!({"reply": "Hm."})).unwrap();
+        let session = backend.open_session("mira", "p1").await;
+        let shown = preview(&backend, &session, "Good morning.").await;
+        assert_eq!(fates(&shown), ["bram-burial meaning used"], "{shown}");
+        for turn in 1..=3 {
+            say(&backend, &session, &format!("It is day {turn}.")).await;
+        }
+        let shown = preview(&backend, &session, "Good morning.").await;
+        assert_eq!(fates(&shown), ["bram-death meaning used"], "{shown}");
+    });
+}
+
+#[test]
 fn lore_that_a_hearer_does_not_know_is_marked_in_company() {
     run(async {
         let (_mock, server) = with_mock();

@@ -139,7 +139,7 @@ impl LocksByWords {
     }
 }
 
-fn has_hangul(text: &str) -> bool {
+pub(super) fn has_hangul(text: &str) -> bool {
     text.chars().any(|c| ('\u{ac00}'..='\u{d7a3}').contains(&c))
 }
 

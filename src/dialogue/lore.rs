@@ -66,6 +66,8 @@ pub(crate) struct FoundLore {
     lore: Arc<LoadedLore>,
     /// Best first. Entries with another fate than [`LoreFate::Used`] are not in the prompt.
     pub hits: Vec<LoreHit>,
+    /// The positions of entries about recent deaths to which the line has no similarity.
+    unasked_deaths: Vec<usize>,
 }
 
 impl FoundLore {
@@ -92,7 +94,11 @@ impl FoundLore {
             })
         });
         let hits = hits.collect();
-        Ok(Self { lore, hits })
+        Ok(Self {
+            lore,
+            hits,
+            unasked_deaths: Vec::new(),
+        })
     }
     /// True if a tell is among the entries for the prompt.
     pub(crate) fn has_tell(&self) -> bool {
@@ -105,6 +111,11 @@ impl FoundLore {
     /// True if not every player may hear the entry.
     pub(crate) fn is_conditional(&self, id: &LoreId) -> bool {
         self.lore.entry(id).is_some_and(|entry| !entry.text.when.is_empty())
+    }
+    /// True if an entry is in the turn only because it tells of a recent death, whatever the line says.
+    pub(crate) fn is_unasked_death(&self, traced: &LoreTrace) -> bool {
+        let mut deaths = self.unasked_deaths.iter();
+        traced.found_by == LoreSource::Meaning && deaths.any(|at| self.lore.entries[*at].id == traced.entry)
     }
 }
 
@@ -265,6 +276,7 @@ mod tests {
             let found = FoundLore {
                 lore: Arc::clone(&lore),
                 hits: vec![hit(secrecy, fate)],
+                unasked_deaths: Vec::new(),
             };
             assert_eq!(found.has_tell(), has_tell, "{secrecy:?} {fate:?}");
         }

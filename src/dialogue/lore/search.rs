@@ -77,11 +77,16 @@ impl LoreOfTurn<'_> {
         if !is_about_something {
             self.similar.clear();
         }
-        let deaths = self.search.recent_deaths(standing);
+        let mut deaths = self.search.recent_deaths(standing);
+        deaths.retain(|at| !self.similar.contains(at));
         let candidates = self.search.collect_candidates(&self.similar, &deaths);
         let hits = self.search.rank(candidates);
         let lore = self.search.lore;
-        FoundLore { lore, hits }
+        FoundLore {
+            lore,
+            hits,
+            unasked_deaths: deaths,
+        }
     }
 }
 

@@ -6,11 +6,12 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::{TurnInput, gather::GatheredContext};
 use crate::{
     Services,
-    locks::{silent_terms, words_of},
+    locks::{has_hangul, silent_terms, words_of},
     prompt::Prompt,
 };
-use colloquy_core::ids::{FactId, InsightId, LoreId, ScenarioId, TurnId};
+use colloquy_core::ids::{FactId, InsightId, ScenarioId, TurnId};
 use colloquy_memory::{
+    authored::Language,
     episode::Episode,
     insight::Insight,
     locks::{DisclosureLock, DisclosureLocks},
@@ -18,7 +19,7 @@ use colloquy_memory::{
     scenario::Scenario,
     secrecy::Secrecy,
     summary::Summary,
-    trace::{EpisodeFate, InsightFate, LockedWords},
+    trace::{EpisodeFate, InsightFate, LockedWords, LoreTrace},
 };
 use colloquy_ports::{PageRequest, StoreResult};
 
@@ -72,7 +73,8 @@ pub(crate) fn locks_after_turn(input: &TurnInput, gathered: &GatheredContext, pr
 
 /// Returns the locks that the dialogue may have disclosed:
 /// - locks of the NPC's past and of conversations between NPCs, from the moment when a prompt has the content;
-/// - locks of memories that share a word with the text `said` in this turn or an earlier turn.
+/// - locks of memories, and of lore about deaths for which no line asked, that share a word with the text `said` in this
+///   turn or an earlier turn.
 pub(crate) fn disclosed_locks(
     input: &TurnInput,
     gathered: &GatheredContext,
@@ -137,18 +139,35 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
         scenario: traced.scenario.clone(),
     });
     let mut locks: DisclosureLocks = shown.collect();
-    let lore = prompt
-        .lore
-        .iter()
-        .filter(|traced| traced.shown.is_some() && traced.secrecy == Secrecy::Open);
-    let has_conditions = |entry: &&LoreId| gathered.lore.as_ref().is_some_and(|found| found.is_conditional(entry));
-    let conditional = lore.map(|traced| &traced.entry).filter(has_conditions);
-    locks.0.extend(conditional.map(|entry| DisclosureLock::Lore {
-        npc: input.npc.id.clone(),
-        entry: entry.clone(),
-    }));
+    let lore = conditional_lore(gathered, prompt);
+    let asked = lore.filter(|traced| !is_disclosed_by_words(input, gathered, traced));
+    locks.0.extend(asked.map(|traced| lore_lock(input, traced)));
     locks.extend_with(&gathered.overheard.locks);
     locks
+}
+
+/// Returns the lore with conditions that the prompt tells.
+fn conditional_lore<'p>(gathered: &GatheredContext, prompt: &'p Prompt) -> impl Iterator<Item = &'p LoreTrace> {
+    let found = gathered.lore.as_ref();
+    let shown = prompt.lore.iter();
+    let shown = shown.filter(|traced| traced.shown.is_some() && traced.secrecy == Secrecy::Open);
+    shown.filter(move |traced| found.is_some_and(|found| found.is_conditional(&traced.entry)))
+}
+
+/// True if an entry counts as disclosed only by a text that shares a word with the entry, because no line asked for the
+/// death of which the entry tells. An entry in another script than the NPC's can share no word.
+fn is_disclosed_by_words(input: &TurnInput, gathered: &GatheredContext, traced: &LoreTrace) -> bool {
+    let found = gathered.lore.as_ref();
+    let is_korean = input.npc.language == Language::Ko;
+    let is_comparable = |shown: &String| has_hangul(shown) == is_korean;
+    found.is_some_and(|found| found.is_unasked_death(traced)) && traced.shown.as_ref().is_some_and(is_comparable)
+}
+
+fn lore_lock(input: &TurnInput, traced: &LoreTrace) -> DisclosureLock {
+    DisclosureLock::Lore {
+        npc: input.npc.id.clone(),
+        entry: traced.entry.clone(),
+    }
 }
 
 /// Returns the locked texts of the prompt whose locks are not all in `told`, the locks disclosed by then, and those locked
@@ -164,7 +183,8 @@ pub(crate) fn undisclosed_words(
     texts
 }
 
-/// Returns the words of the locked memories, episodes and insights in a prompt, and of the last meeting's summary if locked.
+/// Returns the words of the locked memories, episodes and insights in a prompt, of the last meeting's summary if locked,
+/// and of lore about deaths for which no line asked.
 fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) -> Vec<LockedWords> {
     let of_standing = gathered
         .standing
@@ -189,6 +209,13 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     let texts = texts.chain(of_insights.map(|insight| (&insight.text, &insight.locks)));
     let opened: Vec<(&String, DisclosureLocks)> = opened_titles(input, gathered, prompt).collect();
     let texts = texts.chain(opened.iter().map(|(title, locks)| (*title, locks)));
+    let deaths = conditional_lore(gathered, prompt).filter(|traced| is_disclosed_by_words(input, gathered, traced));
+    let deaths = deaths.filter_map(|traced| {
+        let locks: DisclosureLocks = [lore_lock(input, traced)].into_iter().collect();
+        Some((traced.shown.as_ref()?, locks))
+    });
+    let deaths: Vec<(&String, DisclosureLocks)> = deaths.collect();
+    let texts = texts.chain(deaths.iter().map(|(text, locks)| (*text, locks)));
     let texts: Vec<(&String, &DisclosureLocks)> = texts.collect();
     if texts.is_empty() {
         return Vec::new();

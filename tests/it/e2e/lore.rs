@@ -323,6 +323,34 @@ fn recent_death_of_somebody_close_is_known_whatever_the_line() {
 }
 
 #[test]
+fn death_that_nobody_asked_for_is_told_only_with_a_word_of_it() {
+    run(async {
+        let (mock, server) = with_mock();
+        let backend = server.backend();
+        let entry = json!({"name": "the end of Bram", "layer": "A2", "characters": ["Bram"],
+            "content": "Bram died at the ford.", "when": [{"status": "dead", "of": "Bram"}]});
+        put(&backend, &format!("{LORE}/bram-death"), &entry).await;
+        let brother = json!({"subject": "Mira", "predicate": "be the sister of", "object": "Bram",
+            "content": "Mira is the sister of Bram.", "kind": "relationship", "importance": 7});
+        backend.post("/v1/worlds/vale/npcs/mira/facts", &brother).await;
+        report(&backend, json!([{"type": "status", "who": "Bram", "to": "dead"}])).await;
+        let lock = "lore:mira/bram-death";
+        for (line, reply, told) in [
+            ("Good morning.", "Hm.", ""),
+            ("Your hands shake.", "The ford took my Bram.", lock),
+            ("Where does Bram live?", "Hm.", lock),
+        ] {
+            mock.apply_settings(&json!({ "reply": reply })).unwrap();
+            let session = backend.open_session("mira", "p1").await;
+            say(&backend, &session, line).await;
+            let trace = backend.get(&format!("/v1/sessions/{session}/turns/1/trace")).await;
+            assert_eq!(trace["locks"], lock, "{line}: {trace}");
+            assert_eq!(trace["told_locks"], told, "{line}: {trace}");
+        }
+    });
+}
+
+#[test]
 fn decayed_entry_takes_no_place_of_a_recent_death() {
     run(async {
         let (mock, server) = with_mock();

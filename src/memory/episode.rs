@@ -4,13 +4,13 @@
 use std::cell::OnceCell;
 
 use chrono::{DateTime, Utc};
-use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
     fact::Importance,
     keywords::sentence_key,
     locks::DisclosureLocks,
     scoring::dot_product,
+    sentences::split_sentences,
     trace::{EpisodeFate, EpisodeStage},
 };
 use colloquy_core::ids::{DialogueId, NpcId, PlayerId, TurnId, WorldId};
@@ -185,9 +185,7 @@ pub fn clip_line(text: &str, most: usize) -> String {
 /// Returns the first sentence of a text, on one line and cut to `most` characters.
 #[must_use]
 pub fn first_sentence(text: &str, most: usize) -> String {
-    let mut sentences = text
-        .split_sentence_bounds()
-        .filter(|sentence| !sentence.trim().is_empty());
+    let mut sentences = split_sentences(text).filter(|sentence| !sentence.trim().is_empty());
     clip_line(sentences.next().unwrap_or_default(), most)
 }
 

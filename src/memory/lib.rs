@@ -36,6 +36,7 @@ pub mod reconcile;
 pub mod scenario;
 pub mod scoring;
 pub mod secrecy;
+pub mod sentences;
 pub mod state;
 pub mod state_block;
 pub mod summary;

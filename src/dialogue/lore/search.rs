@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     FoundLore, LoadedLore, LoreHit, LoreNow,
-    people::{KnownPeople, entries_about_meant, find_names, recent_deaths},
+    people::{KnownPeople, entries_about_meant, find_names, recent_deaths, telling_short_names},
 };
 use crate::{Services, episodes::place_of_turn, prompt::location_in_turn, turn::TurnInput};
 use colloquy_memory::{
@@ -16,7 +16,10 @@ use colloquy_memory::{
     condition::ConditionContext,
     fact::Fact,
     keywords::{self, normalise_text},
-    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky, names_person},
+    lore::{
+        LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, has_short_name, is_in_cooldown, is_sticky,
+        names_person,
+    },
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -45,6 +48,8 @@ const NEAR_SHARE: f32 = 0.8;
 /// The most entries about recent deaths in a greeting, and for a line.
 const MAX_GREETING_DEATHS: usize = 2;
 const MAX_LINE_DEATHS: usize = 1;
+/// The number of last turns whose words bring a recent death of which they speak.
+const NAMING_TURNS: usize = 4;
 /// The most places and holders that one entry shows.
 const MAX_SHOWN_NOW: usize = 4;
 
@@ -65,9 +70,11 @@ pub(crate) async fn prepare_lore<'a>(
     let cache = &services.memory_cache.lore;
     let lore = cache.load_lore(services, &input.scope, &input.world).await?;
     let line = embedding.map(|line| (line, &services.embedder.info().calibration));
-    let search = LoreSearch::new(input, state, lore, line);
+    let mut search = LoreSearch::new(input, state, lore, line);
     let mut similar = search.similar_entries();
-    similar.extend(search.entries_with_words());
+    let with_words = search.entries_with_words();
+    similar.extend(&with_words);
+    search.with_words = with_words;
     Ok(LoreOfTurn { search, similar })
 }
 
@@ -107,6 +114,8 @@ struct LoreSearch<'a> {
     line: Option<(Vec<f32>, &'a Calibration)>,
     context: ConditionContext<'a>,
     mentions: HashMap<usize, EntryMentions>,
+    /// The entries of which a sentence has words of the line.
+    with_words: Vec<usize>,
     /// The secrecy of the entries that were asked for.
     secrecies: RefCell<HashMap<usize, Secrecy>>,
     /// Where the player is, or else the NPC; normalised.
@@ -157,6 +166,7 @@ impl<'a> LoreSearch<'a> {
             lore,
             line,
             context: input.condition_context(state),
+            with_words: Vec::new(),
             secrecies: RefCell::default(),
             place: place.map(|place| normalise_text(place.trim())),
             near,
@@ -208,7 +218,7 @@ impl<'a> LoreSearch<'a> {
         }
         let found = self.lore.sentences.find_by_line(&self.input.line, &self.input.npc.name);
         let shown = found.into_iter();
-        let shown = shown.filter(|at| !self.is_decayed(*at) && self.secrecy(*at) == Secrecy::Open);
+        let shown = shown.filter(|at| self.secrecy(*at) == Secrecy::Open);
         shown.take(MAX_WITH_WORDS).collect()
     }
 
@@ -267,17 +277,24 @@ impl<'a> LoreSearch<'a> {
     }
 
     /// Returns the entries that tell of deaths of the last days, in a session with a player. For a line of the player,
-    /// these are deaths of characters whom the NPC's persona or a standing fact names.
+    /// these are deaths of characters whom the NPC's persona, a standing fact or one of the last turns names.
     fn recent_deaths(&self, standing: &[Fact]) -> Vec<usize> {
         let (npc, is_greeting) = (&self.input.npc, self.input.is_greeting());
         if self.input.player.is_none() {
             return Vec::new();
         }
+        let history = &self.input.history;
+        let last_turns = &history[history.len().saturating_sub(NAMING_TURNS)..];
         let is_close = |name: &str| {
             let is_named = |text: &str| names_person(text, name);
+            let is_meant =
+                |text: &str| is_named(text) || telling_short_names(name).any(|short| has_short_name(text, short));
             let mut facts = standing.iter().map(|fact| fact.view.content.as_str());
+            let mut said = last_turns
+                .iter()
+                .flat_map(|turn| [turn.player_text.as_str(), &turn.reply_text]);
             normalise_text(name) != normalise_text(&npc.name)
-                && (is_named(&npc.persona.description) || facts.any(is_named))
+                && (is_named(&npc.persona.description) || facts.any(is_named) || said.any(is_meant))
         };
         let is_news = |name: &str| is_greeting || is_close(name);
         let (settings, now) = (&self.input.world.settings, self.input.started_at);
@@ -340,7 +357,7 @@ impl<'a> LoreSearch<'a> {
             .get(&at)
             .is_some_and(|mentions| is_in_cooldown(&mentions.by_any, text.sticky, text.cooldown, self.input.number));
         let decays = matches!(source, LoreSource::Place | LoreSource::Meaning | LoreSource::Related);
-        if decays && self.is_decayed(at) {
+        if decays && self.is_decayed(at) && !self.with_words.contains(&at) {
             LoreFate::Decayed
         } else if rests {
             LoreFate::Resting

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
-use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::{
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
@@ -16,12 +15,18 @@ use super::{
 };
 use crate::turn::TurnError;
 use colloquy_core::ids::FactId;
-use colloquy_memory::{aliases, fact::Fact, keywords::sentence_key};
+use colloquy_memory::{aliases, fact::Fact, keywords::sentence_key, sentences::split_sentences};
 
 /// Returns the longest run of whole sentences at the end of `text` within `room` tokens. Agreements usually stand at
 /// the end. `None` if not even the last sentence fits.
 fn last_sentences<'t>(text: &'t str, room: u32, count: &dyn Fn(&str) -> u32) -> Option<&'t str> {
-    let starts: Vec<usize> = text.split_sentence_bound_indices().map(|(at, _)| at).collect();
+    let mut end = 0;
+    let starts = split_sentences(text).map(|sentence| {
+        let start = end;
+        end += sentence.len();
+        start
+    });
+    let starts: Vec<usize> = starts.collect();
     let too_long = starts.partition_point(|start| count(&text[*start..]) > room);
     starts.get(too_long).map(|start| &text[*start..])
 }

@@ -19,8 +19,9 @@ pub(crate) fn gate_for_turn(input: &TurnInput, classified: &ClassifiedIntent, sa
     }
     match classified.intent {
         Intent::Memory | Intent::Overheard if says_nothing => TopicGate::Open,
-        Intent::Memory | Intent::Overheard => TopicGate::Asked,
-        Intent::Chat | Intent::Scenario | Intent::World => TopicGate::Strict,
+        Intent::Memory => TopicGate::Asked,
+        // What was said among NPCs has a section of its own.
+        Intent::Overheard | Intent::Chat | Intent::Scenario | Intent::World => TopicGate::Strict,
     }
 }
 

@@ -6,11 +6,9 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use unicode_segmentation::UnicodeSegmentation as _;
-
 use super::InjectedMemory;
 use crate::{jobs::JobInput, locks::silent_terms};
-use colloquy_memory::keywords;
+use colloquy_memory::{keywords, sentences::split_sentences};
 
 /// The most known facts with words of the turn.
 const MAX_TOUCHED: usize = 8;
@@ -88,7 +86,7 @@ fn sentences_with(text: &str, words: &TurnWords) -> Option<String> {
         return (words.shared_count(text) > 0).then(|| text.to_owned());
     }
     let mut shown = String::new();
-    for sentence in text.split_sentence_bounds() {
+    for sentence in split_sentences(text) {
         let fits = shown.chars().count() + sentence.chars().count() <= MAX_WORLD_CHARS;
         if fits && words.shared_count(sentence) > 0 {
             shown.push_str(sentence);

@@ -5,9 +5,10 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
 };
 
-use unicode_segmentation::UnicodeSegmentation as _;
-
-use crate::keywords::{informative_words, is_small_talk, proper_nouns};
+use crate::{
+    keywords::{informative_words, is_small_talk, proper_nouns},
+    sentences::split_sentences,
+};
 
 /// The words that a line and a sentence must share.
 const MIN_COMMON_WORDS: usize = 2;
@@ -29,7 +30,7 @@ impl SentenceIndex {
         let mut count = 0;
         for (at, text) in texts.into_iter().enumerate() {
             count = at + 1;
-            for (nth, sentence) in text.split_sentence_bounds().enumerate() {
+            for (nth, sentence) in split_sentences(text).enumerate() {
                 for word in informative_words(sentence) {
                     sentences.entry(word).or_default().push((at, nth));
                 }

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use unicode_segmentation::UnicodeSegmentation as _;
-
 use crate::{
     agreement::{polarity_of, tense_of},
     keywords::{TermWeights, document_terms, query_coverage, query_terms, sentence_key},
+    sentences::split_sentences,
 };
 
 /// The share of a statement's informative words that a text must have to tell the statement. Requests to forget use the
@@ -87,7 +86,7 @@ pub fn without_removed<'w>(text: &str, removed: impl IntoIterator<Item = &'w Rem
         return Some(text.trim().to_owned()).filter(|text| !text.is_empty());
     }
     // The terms of the text and of its sentences are counted once for all statements.
-    let sentences = text.split_sentence_bounds();
+    let sentences = split_sentences(text);
     let sentences = sentences.map(|sentence| (sentence, document_terms(sentence, &[])));
     let mut sentences: Vec<(&str, TermWeights)> = sentences.collect();
     let mut told = document_terms(text, &[]);

@@ -3,6 +3,7 @@
 use super::*;
 use colloquy_memory::{
     fact::{EffectiveInvalidation, InvalidReason},
+    locks::DisclosureLocks,
     state::StateChange,
 };
 
@@ -275,4 +276,25 @@ fn claim_about_a_promise_and_duty_of_another_player_are_no_promises() {
     case.hits = vec![found];
     let prompt = case.assemble(&settings()).unwrap();
     assert!(!prompt.candidates[0].promise, "{:?}", prompt.candidates);
+}
+
+#[test]
+fn promise_with_another_day_hides_the_earlier_one_that_other_hearers_keep() {
+    let duty = |id: u128, day: i64, content: &str| {
+        let mut duty = promise(id, "player:p7", "Mira", content);
+        duty.valid_at = at(day);
+        duty
+    };
+    let earlier = duty(1, 0, "The player returns the poetry book by 2026-01-05.");
+    let mut later = duty(2, 1, "The player returns the poetry book by 2026-01-09.");
+    let other = duty(3, 1, "The player sweeps the yard by 2026-01-08.");
+    let shown_days = |later: &Fact| {
+        let (text, _) = text_with(Language::En, vec![earlier.clone(), later.clone(), other.clone()]);
+        ["5 January", "8 January", "9 January"].map(|day| text.contains(day))
+    };
+    // Facts with the same locks are compared when they are learned.
+    assert_eq!(shown_days(&later), [true, true, true]);
+    let locks: DisclosureLocks = "lore:mira/bram-death".parse().unwrap();
+    later.locks = locks;
+    assert_eq!(shown_days(&later), [false, true, true]);
 }

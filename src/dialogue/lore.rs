@@ -314,6 +314,27 @@ mod tests {
     }
 
     #[test]
+    fn names_of_entries_and_characters_are_found_in_a_line() {
+        let stored = WorldLore {
+            version: 1,
+            entries: vec![
+                entry("inn", "큰솥 주막", &["큰솥"], &["곽분네"]),
+                entry("mill", "the old mill", &[], &["Anna Reiter"]),
+            ],
+            conditions_of_scenarios: Vec::new(),
+        };
+        let lore = LoadedLore::new(stored, "none").unwrap();
+        for (line, names) in [
+            ("Anna sleeps in the Old Mill.", vec!["the old mill", "Anna"]),
+            ("Anna Reiter?", vec!["anna reiter", "Anna", "Reiter"]),
+            ("분네가 큰솥에 있어요?", vec!["큰솥", "분네"]),
+            ("Good day.", vec![]),
+        ] {
+            assert_eq!(lore.names_in(line), names, "{line}");
+        }
+    }
+
+    #[test]
     fn dead_person_is_named_by_a_given_name_or_by_another_name_of_an_entry() {
         let stored = WorldLore {
             version: 1,

@@ -17,7 +17,7 @@ use colloquy_memory::{
     authored::World,
     backend_names::BackendNames,
     keywords::{normalise_text, short_names_of},
-    lore::{LoreEntry, NameIndex, SentenceIndex, has_short_name},
+    lore::{LoreEntry, NameIndex, NameLookup, SentenceIndex, has_short_name},
     near_vectors::NearVectors,
 };
 use colloquy_ports::{StoreError, StoreResult, ledger::lore::WorldLore};
@@ -195,6 +195,27 @@ impl LoadedLore {
     pub(crate) fn entry(&self, id: &LoreId) -> Option<&LoreEntry> {
         let at = self.entries.binary_search_by(|entry| entry.id.cmp(id)).ok()?;
         Some(&self.entries[at])
+    }
+
+    /// Returns the names of entries and characters that a line has, those by which the line may mean a person among
+    /// them.
+    pub(super) fn names_in(&self, line: &str) -> Vec<&str> {
+        let mut named = BTreeSet::new();
+        self.names.find_in(line, |at, is_keyword| {
+            if !is_keyword {
+                named.insert(at);
+            }
+        });
+        let of_entries = named.iter().flat_map(|at| {
+            let text = &self.entries[*at].text;
+            text.aliases.iter().chain([&text.name])
+        });
+        let lookup = NameLookup::in_text(line);
+        let has_name = |name: &&str| lookup.has_name(name);
+        let mut names: Vec<&str> = of_entries.map(String::as_str).filter(has_name).collect();
+        names.extend(self.characters.find_in(line).map(|(name, _)| name));
+        names.extend(self.characters.find_short_in(line).map(|(short, ..)| short));
+        names
     }
 }
 

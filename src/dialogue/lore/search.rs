@@ -216,7 +216,9 @@ impl<'a> LoreSearch<'a> {
         if self.input.player.is_none() {
             return Vec::new();
         }
-        let found = self.lore.sentences.find_by_line(&self.input.line, &self.input.npc.name);
+        let mut names = self.lore.names_in(&self.input.line);
+        names.push(&self.input.npc.name);
+        let found = self.lore.sentences.find_by_line(&self.input.line, &names);
         let shown = found.into_iter();
         let shown = shown.filter(|at| self.secrecy(*at) == Secrecy::Open);
         shown.take(MAX_WITH_WORDS).collect()

@@ -9,10 +9,13 @@ const MIN_INFORMATIVE_WEIGHT: f32 = 0.5;
 /// Words that everybody may use about any topic.
 const SMALL_TALK_DATA: &str = include_str!("../../../config/lexicon/stopwords/small_talk.txt");
 
-static SMALL_TALK_TERMS: LazyLock<BTreeSet<u32>> = LazyLock::new(|| {
+static SMALL_TALK_TERMS: LazyLock<BTreeSet<u32>> = LazyLock::new(|| small_talk_hashes(informative_terms));
+static SMALL_TALK_WORDS: LazyLock<BTreeSet<u32>> = LazyLock::new(|| small_talk_hashes(informative_words));
+
+fn small_talk_hashes(hashes_of: impl Fn(&str) -> BTreeSet<u32>) -> BTreeSet<u32> {
     let lines = SMALL_TALK_DATA.lines().filter(|line| !line.starts_with('#'));
-    lines.flat_map(informative_terms).collect()
-});
+    lines.flat_map(hashes_of).collect()
+}
 
 /// A term for each informative word of a text.
 ///
@@ -55,10 +58,16 @@ pub fn informative_words(text: &str) -> BTreeSet<u32> {
     all
 }
 
-/// True if a term belongs to a small-talk word: "song", "brother", "고향".
+/// True if a term of [`informative_terms`] belongs to a small-talk word: "song", "brother", "고향".
 #[must_use]
 pub fn is_small_talk(term: u32) -> bool {
     SMALL_TALK_TERMS.contains(&term)
+}
+
+/// True if a word of [`informative_words`] is a small-talk word: "song", "brother", "어머니".
+#[must_use]
+pub fn is_small_talk_word(word: u32) -> bool {
+    SMALL_TALK_WORDS.contains(&word)
 }
 
 fn fold_term(term: u64) -> u32 {
@@ -90,10 +99,13 @@ mod tests {
         for (text, is) in [
             ("Do you have a favourite song?", true),
             ("고향이 어디예요?", true),
+            ("어머니와 할머니는 남동생을 알아요?", true),
             ("the miller's grey mare", false),
             ("임신", false),
         ] {
             assert_eq!(informative_terms(text).into_iter().all(is_small_talk), is, "{text}");
+            let mut words = informative_words(text).into_iter();
+            assert_eq!(words.all(is_small_talk_word), is, "{text}");
         }
     }
 }

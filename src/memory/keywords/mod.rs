@@ -25,7 +25,7 @@ pub use korean::with_particle;
 
 pub use bm25::{FactTexts, TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
 pub use forgetting::asks_to_forget;
-pub use informative::{informative_terms, informative_words, is_small_talk};
+pub use informative::{informative_terms, informative_words, is_small_talk, is_small_talk_word};
 pub use name_words::{
     is_family_syllable, korean_given_name, matches_name, proper_nouns, short_names_of, without_listener_name,
 };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    keywords::{informative_words, is_small_talk, proper_nouns},
+    keywords::{informative_words, is_small_talk_word, proper_nouns},
     sentences::split_sentences,
 };
 
@@ -52,13 +52,14 @@ impl SentenceIndex {
     }
 
     /// Returns the positions of the texts of which one sentence has two words of a line, those with the most words
-    /// first. Names do not count, and neither do words that everybody uses. `listener` is the name of the one who hears
-    /// the line.
+    /// first. Names do not count, and neither do words that everybody uses. `names` are known names: of the listener,
+    /// and others that the line has.
     #[must_use]
-    pub fn find_by_line(&self, line: &str, listener: &str) -> Vec<usize> {
+    pub fn find_by_line(&self, line: &str, names: &[&str]) -> Vec<usize> {
         let mut words = informative_words(line);
-        words.retain(|word| !is_small_talk(*word));
-        for name in proper_nouns(line).iter().map(String::as_str).chain([listener]) {
+        words.retain(|word| !is_small_talk_word(*word));
+        let nouns = proper_nouns(line);
+        for name in nouns.iter().map(String::as_str).chain(names.iter().copied()) {
             for word in informative_words(name) {
                 words.remove(&word);
             }
@@ -103,18 +104,30 @@ mod tests {
             ("Have you seen Anna Reiter?", vec![]),
             ("", vec![]),
         ] {
-            assert_eq!(index.find_by_line(line, "Mira"), found, "{line}");
+            assert_eq!(index.find_by_line(line, &["Mira"]), found, "{line}");
         }
         let (lime, none) = (SentenceIndex::new(["Mira burns lime."]), Vec::<usize>::new());
-        assert_eq!(lime.find_by_line("Do you sell lime, mira?", "Mira"), none);
-        assert_eq!(lime.find_by_line("Do you burn lime, mira?", "Mira"), [0]);
+        assert_eq!(lime.find_by_line("Do you sell lime, mira?", &["Mira"]), none);
+        assert_eq!(lime.find_by_line("Do you burn lime, mira?", &["Mira"]), [0]);
+    }
+
+    #[test]
+    fn korean_small_talk_and_known_names_say_nothing() {
+        let index = SentenceIndex::new(["어머니는 할머니와 산다.", "최덕수는 석회를 굽는다."]);
+        for (line, names, found) in [
+            ("어머니하고 할머니는 어디 계세요?", vec![], vec![]),
+            ("최덕수가 석회를 팔아요?", vec![], vec![1]),
+            ("최덕수가 석회를 팔아요?", vec!["최덕수"], vec![]),
+        ] {
+            assert_eq!(index.find_by_line(line, &names), found, "{line} {names:?}");
+        }
     }
 
     #[test]
     fn word_of_most_texts_says_nothing() {
         for (texts, found) in [(10, 10), (11, 0)] {
             let index = SentenceIndex::new(vec!["The granite ledge is wet."; texts]);
-            let by_line = index.find_by_line("Is there a granite ledge?", "Mira");
+            let by_line = index.find_by_line("Is there a granite ledge?", &["Mira"]);
             assert_eq!(by_line.len(), found, "{texts}");
         }
     }

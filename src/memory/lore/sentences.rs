@@ -14,6 +14,10 @@ use crate::{
 const MIN_COMMON_WORDS: usize = 2;
 /// A word that more texts have than this, and more than one in twenty, says nothing.
 const MAX_TEXTS_OF_WORD: usize = 10;
+/// The most words of a line that count: the rarest.
+const MAX_WORDS: usize = 20;
+/// The most sentences that are compared with a line, those of the rarest words first.
+const MAX_COMPARED: usize = 2_000;
 
 /// The sentences of texts by their informative words.
 #[derive(Debug, Default)]
@@ -64,8 +68,12 @@ impl SentenceIndex {
                 words.remove(&word);
             }
         }
+        let of_words = words.iter().filter_map(|word| self.sentences.get(word));
+        let mut of_words: Vec<&Vec<(usize, usize)>> = of_words.collect();
+        of_words.sort_by_key(|sentences| sentences.len());
+        let of_rarest = of_words.into_iter().take(MAX_WORDS).flatten();
         let mut common: HashMap<(usize, usize), usize> = HashMap::new();
-        for sentence in words.iter().filter_map(|word| self.sentences.get(word)).flatten() {
+        for sentence in of_rarest.take(MAX_COMPARED) {
             *common.entry(*sentence).or_default() += 1;
         }
         let mut best: BTreeMap<usize, usize> = BTreeMap::new();
@@ -120,6 +128,26 @@ mod tests {
             ("최덕수가 석회를 팔아요?", vec!["최덕수"], vec![]),
         ] {
             assert_eq!(index.find_by_line(line, &names), found, "{line} {names:?}");
+        }
+    }
+
+    #[test]
+    fn rarest_words_of_a_long_line_count() {
+        let rare: Vec<String> = ('a'..='t').map(|letter| format!("{letter}xyz")).collect();
+        let common = ["The granite ledge is wet."; 2];
+        let index = SentenceIndex::new(rare.iter().map(String::as_str).chain(common));
+        for (count, found) in [(MAX_WORDS - 2, vec![20, 21]), (MAX_WORDS, vec![])] {
+            let line = format!("granite ledge {}", rare[..count].join(" "));
+            assert_eq!(index.find_by_line(&line, &[]), found, "{count} rarer words");
+        }
+    }
+
+    #[test]
+    fn bounded_number_of_sentences_is_compared() {
+        for (sentences, found) in [(10, vec![2]), (MAX_COMPARED, vec![])] {
+            let texts = ["Granite. ".repeat(sentences), "Ledge. ".repeat(sentences)];
+            let index = SentenceIndex::new(texts.iter().map(String::as_str).chain(["A granite ledge."]));
+            assert_eq!(index.find_by_line("granite ledge", &[]), found, "{sentences}");
         }
     }
 

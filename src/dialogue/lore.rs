@@ -108,6 +108,13 @@ impl FoundLore {
     pub(crate) fn entry(&self, hit: &LoreHit) -> &LoreEntry {
         &self.lore.entries[hit.at]
     }
+    /// Returns the text of an entry as it is now, with all its names and keywords.
+    pub(crate) fn whole_text(&self, id: &LoreId) -> Option<String> {
+        let text = &self.lore.entry(id)?.text;
+        let names = text.aliases.iter().chain(&text.keywords);
+        let parts = [&text.name, &text.content].into_iter().chain(names);
+        Some(parts.map(String::as_str).collect::<Vec<_>>().join("\n"))
+    }
     /// True if not every player may hear the entry.
     pub(crate) fn is_conditional(&self, id: &LoreId) -> bool {
         self.lore.entry(id).is_some_and(|entry| !entry.text.when.is_empty())
@@ -309,8 +316,8 @@ mod tests {
         assert_eq!(told_on(18), [2]);
         assert_eq!(told_on(20), Vec::<usize>::new());
         let is_news = |name: &str| name == "Emmerich Vogt";
-        let told_of = people::recent_deaths(&lore, &state, &settings, day(13), is_news);
-        assert_eq!(told_of, [1]);
+        let news = people::recent_deaths(&lore, &state, &settings, day(13), is_news);
+        assert_eq!(news, [1]);
     }
 
     #[test]

@@ -142,7 +142,9 @@ pub(super) async fn load_material(
     mask_forgotten(&mut turns, &requests, &forgotten_turns);
     redaction::mask_corrected_lines(&PreparedRemovals::new(&corrected), &mut turns);
     let shown = turns.iter().map(|turn| {
-        let sentences = changes.sentences_of_turn(turn).into_iter();
+        // A note of a turn of which something was forgotten may tell that in other words.
+        let is_whole = !forgotten_turns.contains(&turn.number);
+        let sentences = changes.sentences_of_turn(turn).into_iter().filter(|_| is_whole);
         let sentences: Vec<String> = sentences
             .filter_map(|sentence| without_content(sentence, &forgotten))
             .map(|sentence| escape_untrusted(&sentence))

@@ -200,13 +200,13 @@ impl LoadedLore {
     /// Returns the names of entries and characters that a line has, those by which the line may mean a person among
     /// them.
     pub(super) fn names_in(&self, line: &str) -> Vec<&str> {
-        let mut named = BTreeSet::new();
+        let mut found = BTreeSet::new();
         self.names.find_in(line, |at, is_keyword| {
             if !is_keyword {
-                named.insert(at);
+                found.insert(at);
             }
         });
-        let of_entries = named.iter().flat_map(|at| {
+        let of_entries = found.iter().flat_map(|at| {
             let text = &self.entries[*at].text;
             text.aliases.iter().chain([&text.name])
         });

@@ -77,6 +77,19 @@ pub(super) fn find_names(lore: &LoadedLore, people: &KnownPeople<'_>, text: &str
     }
 }
 
+/// Returns the normalised names of the characters whom a text means, by a whole or a short name. A name that is a common
+/// word ("Will") means nobody.
+pub(super) fn names_meant<'l>(
+    characters: &'l CharacterIndex,
+    people: &KnownPeople<'_>,
+    text: &str,
+) -> impl Iterator<Item = &'l str> {
+    let found = characters.find_in(text).chain(people.find_short(characters, text));
+    let names: Vec<&str> = found.map(|(name, _)| name).collect();
+    let is_telling = |name: &&str| !name.is_ascii() || !informative_terms(name).is_empty();
+    names.into_iter().filter(is_telling)
+}
+
 /// Returns the entries about the characters whom a line names, and those about the dead if the line speaks of dying.
 /// The NPC that is spoken to does not count.
 pub(super) fn entries_about_meant(

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     FoundLore, LoadedLore, LoreHit, LoreNow,
-    people::{KnownPeople, entries_about_meant, find_names, recent_deaths, telling_short_names},
+    people::{KnownPeople, entries_about_meant, find_names, names_meant, recent_deaths},
 };
 use crate::{Services, episodes::place_of_turn, prompt::location_in_turn, turn::TurnInput};
 use colloquy_memory::{
@@ -16,10 +16,7 @@ use colloquy_memory::{
     condition::ConditionContext,
     fact::Fact,
     keywords::{self, normalise_text},
-    lore::{
-        LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, has_short_name, is_in_cooldown, is_sticky,
-        names_person,
-    },
+    lore::{LORE_CANDIDATES, LoreEntry, LoreScore, LoreTies, Mentions, is_in_cooldown, is_sticky, names_person},
     party,
     scoring::dot_product,
     secrecy::Secrecy,
@@ -287,16 +284,17 @@ impl<'a> LoreSearch<'a> {
         }
         let history = &self.input.history;
         let last_turns = &history[history.len().saturating_sub(NAMING_TURNS)..];
+        let people = KnownPeople::of_turn(self.input, self.state);
+        let said = last_turns.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
+        let meant: HashSet<&str> = said
+            .flat_map(|text| names_meant(&self.lore.characters, &people, text))
+            .collect();
         let is_close = |name: &str| {
             let is_named = |text: &str| names_person(text, name);
-            let is_meant =
-                |text: &str| is_named(text) || telling_short_names(name).any(|short| has_short_name(text, short));
             let mut facts = standing.iter().map(|fact| fact.view.content.as_str());
-            let mut said = last_turns
-                .iter()
-                .flat_map(|turn| [turn.player_text.as_str(), &turn.reply_text]);
-            normalise_text(name) != normalise_text(&npc.name)
-                && (is_named(&npc.persona.description) || facts.any(is_named) || said.any(is_meant))
+            let key = normalise_text(name);
+            key != normalise_text(&npc.name)
+                && (is_named(&npc.persona.description) || facts.any(is_named) || meant.contains(key.as_str()))
         };
         let is_news = |name: &str| is_greeting || is_close(name);
         let (settings, now) = (&self.input.world.settings, self.input.started_at);

@@ -423,6 +423,8 @@ fn decide_hit_fates(
             CandidateFate::Pinned
         } else if standing.facts.state_ids.contains(&body.id) {
             CandidateFate::InStateBlock
+        } else if standing.facts.redated_ids.contains(&body.id) {
+            CandidateFate::NearDuplicate
         } else if material.player.is_none() && is_just_said(material, history, body) {
             CandidateFate::InHistory
         } else if let Some(weakness) = hit.weakness(admitted[at], material.gate, settings.recall.min_score) {

@@ -103,6 +103,8 @@ pub(super) struct StandingFacts {
     state: Vec<StateEntry>,
     pub(super) pinned_ids: HashSet<FactId>,
     pub(super) state_ids: HashSet<FactId>,
+    /// Open promises in whose place a later one stands. No section has them.
+    pub(super) redated_ids: HashSet<FactId>,
     pub(super) pinned_dropped: usize,
     pub(super) state_dropped: usize,
 }
@@ -153,7 +155,7 @@ impl StandingFacts {
             .extract_if(.., |(_, block)| *block == StateSection::EndedPromises)
             .collect();
         remove_put_off(&mut ended, &promises);
-        let redated = remove_redated(&mut promises);
+        standing.redated_ids = remove_redated(&mut promises, &ended);
         ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
         let promises = order_promises(material, promises, ended);
         let (mut kept, mut put_off) = (Vec::new(), Vec::new());
@@ -183,9 +185,7 @@ impl StandingFacts {
         }
         kept.sort_by_key(|(importance, valid_at, _)| std::cmp::Reverse((*importance, *valid_at)));
         standing.state = kept.into_iter().map(|(.., entry)| entry).collect();
-        let shown = standing.state.iter().map(|entry| entry.fact);
-        // A search does not bring them back.
-        standing.state_ids = shown.chain(redated).collect();
+        standing.state_ids = standing.state.iter().map(|entry| entry.fact).collect();
         *left = room.tokens;
         Ok(standing)
     }
@@ -369,20 +369,21 @@ fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, St
     });
 }
 
-/// Removes the open promises and duties for which a later one has another day, if the later one has locks of its own. The
-/// earlier one is not ended, because it stays for those who may not hear the later one. Returns the removed facts.
-fn remove_redated(promises: &mut Vec<(&Fact, StateSection)>) -> Vec<FactId> {
+/// Removes the open promises and duties for which a later one, open or `ended`, has a later day, if the later one has
+/// locks of its own. The earlier one is not ended, because it stays for those who may not hear the later one. Returns the
+/// removed facts.
+fn remove_redated(promises: &mut Vec<(&Fact, StateSection)>, ended: &[(&Fact, StateSection)]) -> HashSet<FactId> {
     let replaces = |later: &Fact, earlier: &Fact| {
         let (new, old) = (&later.statement, &earlier.statement);
-        let day = |fact: &Fact| days_in(&fact.view.content).last().map(ToOwned::to_owned);
+        let last_day = |fact: &Fact| days_in(&fact.view.content).max().map(ToOwned::to_owned);
         later.valid_at > earlier.valid_at
             && !later.locks.are_subset_of(&earlier.locks)
             && (&new.subject, &new.speaker) == (&old.subject, &old.speaker)
-            && day(later).is_some_and(|new_day| day(earlier).is_some_and(|old_day| new_day != old_day))
+            && last_day(later).is_some_and(|new_day| last_day(earlier).is_some_and(|old_day| old_day < new_day))
             && StatementFeatures::from_statement(new).promises_like(&StatementFeatures::from_statement(old))
     };
-    let all = promises.clone();
-    let is_redated = |(earlier, _): &mut (&Fact, StateSection)| all.iter().any(|(later, _)| replaces(later, earlier));
+    let all: Vec<&Fact> = promises.iter().chain(ended).map(|(fact, _)| *fact).collect();
+    let is_redated = |(earlier, _): &mut (&Fact, StateSection)| all.iter().any(|later| replaces(later, earlier));
     promises.extract_if(.., is_redated).map(|(fact, _)| fact.id).collect()
 }
 

@@ -225,6 +225,7 @@ pub(crate) fn world_lines(
             &character.attributes,
         );
         let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && world.settings.lists_items();
+        let places = places_of(character, onlooker, clock);
         let mut character = onlooker.present_values(character, clock);
         // The line about who is near has the place.
         if near.contains(&name) {
@@ -236,8 +237,8 @@ pub(crate) fn world_lines(
         }
         let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
         has_details.then(|| {
-            let known = |companion: &Character| onlooker.location_of(companion, clock).map(normalise_text);
-            let with = companions(state, &character, is_listed, known).map(&shown);
+            let is_near = |companion: &Character| places_of(companion, onlooker, clock) == places;
+            let with = companions(state, &character, is_listed, is_near).map(&shown);
             let values = character_values(&shown(name), &character, attributes, language, with);
             context! { has_nothing, ..values }
         })
@@ -332,16 +333,31 @@ fn has_details(character: &Character) -> bool {
         || !with.is_empty()
 }
 
-/// Returns the companions of a character, whose values still hold: those who are present, and those at the same place, as
-/// far as `known_place` says. Whoever was left at another place, or in another dialogue, is no companion here.
+/// Returns the stored and the known place of a character, normalised. Two characters whose places are both unknown are at
+/// the same place only if the stored places are the same.
+fn places_of(
+    character: &Character,
+    onlooker: &Onlooker<'_>,
+    clock: Option<GameClock<'_>>,
+) -> (Option<String>, Option<String>) {
+    let stored = character.location.as_deref();
+    (
+        stored.map(normalise_text),
+        onlooker.location_of(character, clock).map(normalise_text),
+    )
+}
+
+/// Returns the companions of a character, whose values still hold: those who are present, and those at the same place,
+/// as `is_at_same_place` says. Whoever was left at another place, or in another dialogue, is no companion here.
 fn companions<'s>(
     state: &'s WorldState,
     character: &'s Character,
     is_present: impl Fn(&str) -> bool,
-    known_place: impl Fn(&Character) -> Option<String>,
+    is_at_same_place: impl Fn(&Character) -> bool,
 ) -> impl Iterator<Item = &'s str> {
-    let place = character.location.as_deref().map(normalise_text);
-    let is_near = move |name: &str| state.characters.get(name).and_then(&known_place) == place;
+    // Nobody knows where a companion without values is.
+    let nobody = Character::default();
+    let is_near = move |name: &str| is_at_same_place(state.characters.get(name).unwrap_or(&nobody));
     let is_dead = move |name: &str| state.dead_names().any(|dead| dead == name);
     let names = character.with.iter().map(String::as_str);
     names.filter(move |name| !is_dead(name) && (is_present(name) || is_near(name)))

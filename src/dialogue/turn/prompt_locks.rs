@@ -159,8 +159,10 @@ fn conditional_lore<'p>(gathered: &GatheredContext, prompt: &'p Prompt) -> impl 
 fn is_disclosed_by_words(input: &TurnInput, gathered: &GatheredContext, traced: &LoreTrace) -> bool {
     let found = gathered.lore.as_ref();
     let is_korean = input.npc.language == Language::Ko;
-    let is_comparable = |shown: &String| has_hangul(shown) == is_korean;
-    found.is_some_and(|found| found.is_unasked_death(traced)) && traced.shown.as_ref().is_some_and(is_comparable)
+    let is_comparable = |text: String| has_hangul(&text) == is_korean;
+    found.is_some_and(|found| {
+        found.is_unasked_death(traced) && found.whole_text(&traced.entry).is_some_and(is_comparable)
+    })
 }
 
 fn lore_lock(input: &TurnInput, traced: &LoreTrace) -> DisclosureLock {
@@ -212,10 +214,10 @@ fn locked_texts(input: &TurnInput, gathered: &GatheredContext, prompt: &Prompt) 
     let deaths = conditional_lore(gathered, prompt).filter(|traced| is_disclosed_by_words(input, gathered, traced));
     let deaths = deaths.filter_map(|traced| {
         let locks: DisclosureLocks = [lore_lock(input, traced)].into_iter().collect();
-        Some((traced.shown.as_ref()?, locks))
+        Some((gathered.lore.as_ref()?.whole_text(&traced.entry)?, locks))
     });
-    let deaths: Vec<(&String, DisclosureLocks)> = deaths.collect();
-    let texts = texts.chain(deaths.iter().map(|(text, locks)| (*text, locks)));
+    let deaths: Vec<(String, DisclosureLocks)> = deaths.collect();
+    let texts = texts.chain(deaths.iter().map(|(text, locks)| (text, locks)));
     let texts: Vec<(&String, &DisclosureLocks)> = texts.collect();
     if texts.is_empty() {
         return Vec::new();

@@ -3,7 +3,7 @@
 use super::{is_hangul, normalise_text};
 
 /// Verbs of a request in English.
-const ENGLISH_VERBS: [&str; 2] = ["forget", "disregard"];
+const ENGLISH_VERBS: [&str; 3] = ["forget", "disregard", "erase"];
 /// Words before the verb that deny the request or tell of the past: "don't forget", "what did I ask you to forget?".
 const DENIALS: [&str; 15] = [
     "not",
@@ -24,8 +24,12 @@ const DENIALS: [&str; 15] = [
 ];
 /// The people who forget without a request: "I forget".
 const FORGETFUL: [&str; 5] = ["i", "we", "he", "she", "they"];
+/// Before "we", these make a request: "can we forget that".
+const MODAL_VERBS: [&str; 5] = ["can", "could", "shall", "should", "may"];
 /// The beginnings of a verb in a Korean request.
-const KOREAN_VERBS: [&str; 16] = [
+const KOREAN_VERBS: [&str; 18] = [
+    "지워주",
+    "지워줘",
     "잊어주",
     "잊어줘",
     "잊어줄",
@@ -75,6 +79,7 @@ fn is_request_verb(word: &str, before: &[&str]) -> bool {
     match before {
         // "I want you to forget", but not "I want to forget".
         [.., of_whom, "to"] => *of_whom == "you",
+        [.., modal, "we"] if MODAL_VERBS.contains(modal) => true,
         [.., last] => !FORGETFUL.contains(last),
         [] => true,
     }
@@ -93,6 +98,9 @@ mod tests {
             "I don't mind. Could you forget it?",
             "I want you to forget my name.",
             "Please disregard that.",
+            "Can we forget what I said about my knee?",
+            "Erase that, will you?",
+            "그 얘기는 지워줘.",
             "우리 누나 얘기는 다 잊어 줘요.",
             "그냥 잊어주세요, 네?",
             "자두는 잊어버려.",

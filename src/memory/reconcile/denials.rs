@@ -37,7 +37,11 @@ impl StatementFeatures {
         older.polarity == Polarity::Positive
             && !denied.words.is_empty()
             && missing <= may_miss
-            && (denied.verb.is_empty() || denied.verb.iter().any(|word| is_told(&word)))
+            && (denied.verb.is_empty()
+                || denied
+                    .verb
+                    .iter()
+                    .any(|word| is_told(&word) || older.verb.contains(word)))
     }
 }
 
@@ -65,8 +69,9 @@ pub(super) fn matter_denied_for_all_time(statement: &Statement) -> DeniedMatter 
     }
     let telling_words = |text: &str| -> Vec<String> {
         let text = normalise_text(text);
-        let words = raw_words(&text).filter(|word| !is_one_of(word, &SILENT_WORDS) && !is_one_of(word, &PLAIN_WORDS));
-        words.flat_map(canonical_words).collect()
+        let words = raw_words(&text).filter(|word| !is_one_of(word, &SILENT_WORDS) && !PLAIN_WORDS.contains(word));
+        let stems = words.flat_map(canonical_words);
+        stems.filter(|stem| !PLAIN_WORDS.contains(&stem.as_str())).collect()
     };
     let (object, verb) = (telling_words(&statement.object), telling_words(&statement.predicate));
     if object.is_empty() {

@@ -78,6 +78,8 @@ pub struct StatementFeatures {
     is_passing: bool,
     pub(super) polarity: Polarity,
     pub(super) denied: DeniedMatter,
+    /// Words of the predicate.
+    pub(super) verb: Vec<String>,
 }
 
 impl StatementFeatures {
@@ -109,6 +111,7 @@ impl StatementFeatures {
             deed: PromisedDeed::from_statement(statement),
             is_passing: raw_words(&normalise_text(&statement.predicate)).any(|word| is_one_of(word, &PASSING_ACTS)),
             polarity: statement.polarity,
+            verb: canonical_words(&statement.predicate),
             denied: denials::matter_denied_for_all_time(statement),
             object,
             words,

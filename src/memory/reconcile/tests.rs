@@ -189,6 +189,14 @@ fn denial_for_all_time_is_judged_at_any_distance() {
             ("이다", "대장장이", "플레이어는 대장장이이다."),
             ("이다", "대장장이", "플레이어는 대장장이였던 적이 없다."),
         ),
+        (
+            ("이다", "이발사", "플레이어는 이발사이다."),
+            ("이다", "이발사", "플레이어는 이발사였던 적이 없다."),
+        ),
+        (
+            ("steal", "the ring", "The player stole the ring."),
+            ("never steal", "the ring", "The player never stole the ring."),
+        ),
     ] {
         let older = of(told, FactKind::PersonalInfo, Polarity::Positive, Tense::Present);
         let newer = denial(denied, Tense::Past);

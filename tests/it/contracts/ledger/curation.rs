@@ -153,6 +153,28 @@ pub async fn pass_is_stored_once_with_its_findings<S: LedgerSubject>(f: &Fixture
     assert_eq!(f.curation_of(&told).await, stored);
 }
 
+/// Stores the extraction of a turn that asked to forget something.
+async fn ask_to_forget<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number: usize) {
+    let turn = &told.turns[number - 1];
+    let mut plan = told.fact_plan(f, number, "", &[]).await;
+    plan.facts.clear();
+    plan.extractions.push(Extraction {
+        turn: turn.id,
+        dialogue: told.id(),
+        number: turn.number,
+        npc: f.npc.clone(),
+        audience: f.audience(),
+        said_at: turn.committed_at,
+        player: Some(f.player.clone()),
+        forget: vec!["the bell".to_owned()],
+        injected: vec![],
+        ends: vec![],
+        quoted: vec![],
+        room: JudgeBudgetShare::WHOLE,
+    });
+    f.reconcile_plan(&plan).await;
+}
+
 pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject>(f: &Fixture<S>) {
     put_default_world(f).await;
     let mut first = dialogue_with_turns(f, 2).await;
@@ -226,23 +248,7 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
     assert_eq!((left.findings, left.sentences), (vec![], of_first.sentences));
 
     // The turn with the sentences asked to forget something.
-    let mut plan = first.fact_plan(f, 3, "", &[]).await;
-    plan.facts.clear();
-    plan.extractions.push(Extraction {
-        turn: first.turn(3),
-        dialogue: first.id(),
-        number: 3,
-        npc: f.npc.clone(),
-        audience: f.audience(),
-        said_at: first.turns[2].committed_at,
-        player: Some(f.player.clone()),
-        forget: vec!["the bell".to_owned()],
-        injected: vec![],
-        ends: vec![],
-        quoted: vec![],
-        room: JudgeBudgetShare::WHOLE,
-    });
-    f.reconcile_plan(&plan).await;
+    ask_to_forget(f, &first, 3).await;
     assert_eq!(carried(&f.scope, None).await.sentences, []);
     first.rewind_to(f, None).await;
     let left = carried(&f.scope, None).await;

@@ -15,7 +15,7 @@ use super::{
     socket::{SocketQuery, messages},
     validate,
 };
-use colloquy_memory::state_block::{StateRules, StreamCutter, parse_closed, parse_unclosed};
+use colloquy_memory::state_block::{StateRules, StreamCutter, parse_closed};
 
 /// A function for a fuzzer.
 pub type FuzzTarget = fn(&[u8]);
@@ -56,7 +56,7 @@ pub fn socket_frames(data: &[u8]) {
 pub fn state_blocks(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let rules = StateRules::default();
-    let _ = (parse_closed(text, "mira", &rules), parse_unclosed(text, "mira", &rules));
+    let _ = parse_closed(text, "mira", &rules);
     let cues = ["smile".to_owned(), "미소".to_owned()];
     let cut = |step: usize| {
         let mut cutter = StreamCutter::new(&cues);

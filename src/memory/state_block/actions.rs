@@ -107,7 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::state_block::{ParsedStateBlock, StateRules, parse_closed, parse_unclosed};
+    use crate::state_block::{ParsedStateBlock, StateRules, parse_closed};
 
     fn rules() -> StateRules {
         let actions = json!([
@@ -156,13 +156,6 @@ mod tests {
             let parsed = parse_closed(block, "Rosa", &rules()).unwrap();
             assert!(parsed.actions.is_empty() && parsed.rejected.is_empty(), "{block}");
         }
-    }
-
-    #[test]
-    fn broken_off_action_is_left_out() {
-        let block = r#"{"actions": [{"name": "wave"}, {"name": "open_gate", "arguments": {"gateName": "No"#;
-        let parsed = parse_unclosed(block, "Rosa", &rules()).unwrap();
-        assert_eq!(asked(&parsed), [json!(["wave", {}])]);
     }
 
     #[test]

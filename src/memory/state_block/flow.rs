@@ -23,59 +23,6 @@ pub(super) fn parse_entries(block: &str) -> Vec<(String, BlockValue)> {
     parse_lines(block)
 }
 
-/// The entries of a broken-off block, and the key of a lost last value. The last value is left out if the text ends
-/// inside it. The key is empty if even the key was incomplete. Complete earlier items of the same list stay.
-pub(super) fn parse_whole_entries(block: &str) -> (Vec<(String, BlockValue)>, Option<String>) {
-    let mut flow = FlowParser::new(block.trim_start());
-    if flow.rest.peek() == Some(&'{') {
-        flow.drops_unclosed = true;
-        let value = flow.parse_value(0);
-        let lost = flow.cut.then(|| flow.cut_in.unwrap_or_default());
-        return match value {
-            BlockValue::Map(entries) => (entries, lost),
-            BlockValue::Text(_) | BlockValue::List(_) => (Vec::new(), lost),
-        };
-    }
-    // A line with its line break is complete.
-    let end = block.rfind('\n').map_or(0, |at| at + 1);
-    let (whole, tail) = block.split_at(end);
-    if tail.trim().is_empty() {
-        return (parse_lines(whole.trim()), None);
-    }
-    let mut entries = parse_lines(whole.trim());
-    let mut lost = String::new();
-    let begins = split_top_key(tail);
-    match begins {
-        // The closed items of a one-line list count.
-        Some((key, value)) if value.trim_start().starts_with(['[', '{']) => {
-            let mut flow = FlowParser::new(value);
-            flow.drops_unclosed = true;
-            let value = flow.parse_value(0);
-            if !flow.cut {
-                entries.push((key, value));
-                return (entries, None);
-            }
-            if matches!(&value, BlockValue::List(items) if !items.is_empty()) {
-                entries.push((key.clone(), value));
-            }
-            lost = key;
-        }
-        Some((key, _)) => lost = key,
-        // The line continues the previous entry. A broken-off map is left out.
-        None => {
-            if let Some((key, value)) = entries.last_mut() {
-                lost.clone_from(key);
-                if let BlockValue::List(items) = value
-                    && !is_dashed(tail)
-                {
-                    items.pop();
-                }
-            }
-        }
-    }
-    (entries, Some(lost))
-}
-
 fn parse_lines(block: &str) -> Vec<(String, BlockValue)> {
     let lines: Vec<&str> = block.lines().filter(|line| !is_noise(line)).collect();
     let mut found = Vec::new();
@@ -97,7 +44,7 @@ fn parse_lines(block: &str) -> Vec<(String, BlockValue)> {
             found.push((key, parse_block_value(&more)));
         } else if rest.starts_with(['[', '{']) {
             let mut text = rest.to_owned();
-            while has_open_brackets(&text) && at < lines.len() && split_top_key(lines[at]).is_none() {
+            while has_open_brackets(&text) && at < lines.len() && !begins_top_key(lines[at]) {
                 text.push('\n');
                 text.push_str(lines[at]);
                 at += 1;
@@ -199,11 +146,9 @@ fn split_key(line: &str) -> Option<(String, &str)> {
     plausible.then(|| (key, &line[at + width..]))
 }
 
-/// Splits a line that begins a new top-level key, for values whose bracket is never closed.
-fn split_top_key(line: &str) -> Option<(String, &str)> {
-    (indent_width(line) == 0 && !line.starts_with(['[', '{', ']', '}', '"', '-']))
-        .then(|| split_key(line))
-        .flatten()
+/// True if a line begins a new top-level key, for values whose bracket is never closed.
+fn begins_top_key(line: &str) -> bool {
+    indent_width(line) == 0 && !line.starts_with(['[', '{', ']', '}', '"', '-']) && split_key(line).is_some()
 }
 
 /// A key in lower case, with blanks and dashes as `_`, without quotes and emphasis.
@@ -232,24 +177,12 @@ fn has_open_brackets(text: &str) -> bool {
 /// Reads `[…]` and `{…}` with quoted or bare scalars. Missing ends and stray commas are forgiven.
 struct FlowParser<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
-    /// Leaves out the value in which the text ends.
-    drops_unclosed: bool,
-    /// The text ended inside the last value.
-    open: bool,
-    /// A value was left out.
-    cut: bool,
-    /// The innermost key of the left-out value.
-    cut_in: Option<String>,
 }
 
 impl<'a> FlowParser<'a> {
     fn new(text: &'a str) -> Self {
         Self {
             rest: text.chars().peekable(),
-            drops_unclosed: false,
-            open: false,
-            cut: false,
-            cut_in: None,
         }
     }
 
@@ -260,10 +193,7 @@ impl<'a> FlowParser<'a> {
                 self.rest.next();
                 let mut items = Vec::new();
                 while self.next_item(']') {
-                    let item = self.parse_value(depth + 1);
-                    if !self.drop_if_unclosed(None) {
-                        items.push(item);
-                    }
+                    items.push(self.parse_value(depth + 1));
                 }
                 BlockValue::List(items)
             }
@@ -274,18 +204,7 @@ impl<'a> FlowParser<'a> {
                     let key = self.read_scalar(true);
                     self.skip_blanks();
                     if self.rest.next_if(|c| matches!(c, ':' | '：' | '=')).is_some() {
-                        let (key, value) = (tidy_key(&key), self.parse_value(depth + 1));
-                        // The closed items of a list count; a map in the list counts only if complete.
-                        let begun = depth == 0 && matches!(&value, BlockValue::List(items) if !items.is_empty());
-                        if begun && self.cut {
-                            self.cut_in = Some(key.clone());
-                        }
-                        if begun || !self.drop_if_unclosed(Some(&key)) {
-                            entries.push((key, value));
-                        }
-                    } else if self.rest.peek().is_none() {
-                        self.open = true;
-                        self.drop_if_unclosed(Some(&tidy_key(&key)));
+                        entries.push((tidy_key(&key), self.parse_value(depth + 1)));
                     }
                 }
                 BlockValue::Map(entries)
@@ -294,30 +213,14 @@ impl<'a> FlowParser<'a> {
         }
     }
 
-    /// True if the last value is to be left out, because the text ended inside it.
-    fn drop_if_unclosed(&mut self, key: Option<&str>) -> bool {
-        let out = self.drops_unclosed && self.open;
-        if out {
-            self.cut = true;
-            if let Some(key) = key {
-                self.cut_in = Some(key.to_owned());
-            }
-        }
-        out
-    }
-
     /// Moves to the next item of a list or map; `false` at the end of the list, map or text.
     fn next_item(&mut self, end: char) -> bool {
         loop {
             self.skip_blanks();
             match self.rest.peek() {
-                None => {
-                    self.open = true;
-                    return false;
-                }
+                None => return false,
                 Some(&c) if c == end => {
                     self.rest.next();
-                    self.open = false;
                     return false;
                 }
                 // Stray ends of the other kind are skipped. Otherwise the loop would never pass them.
@@ -331,7 +234,6 @@ impl<'a> FlowParser<'a> {
 
     fn read_scalar(&mut self, is_key: bool) -> String {
         self.skip_blanks();
-        self.open = false;
         let mut text = String::new();
         if let Some(quote) = self.rest.next_if(|c| matches!(c, '"' | '\'')) {
             while let Some(c) = self.rest.next() {
@@ -341,7 +243,6 @@ impl<'a> FlowParser<'a> {
                     c => text.push(c),
                 }
             }
-            self.open = true;
             return text;
         }
         let ends = |c: char| match c {
@@ -352,7 +253,6 @@ impl<'a> FlowParser<'a> {
         while let Some(c) = self.rest.next_if(|&c| !ends(c)) {
             text.push(c);
         }
-        self.open = self.rest.peek().is_none();
         text.trim().to_owned()
     }
 
@@ -455,62 +355,6 @@ mod tests {
     }
 
     #[test]
-    fn truncated_block_loses_only_its_last_value() {
-        let mood = || ("mood".to_owned(), text("calm"));
-        let gained = |items: &[&str]| ("items_gained".to_owned(), list(items));
-        for (block, whole, lost) in [
-            (
-                r#"{"mood": "calm", "items_gained": ["rope", "jar of comfrey sal"#,
-                vec![mood(), gained(&["rope"])],
-                Some("items_gained"),
-            ),
-            (
-                r#"{"mood": "calm", "items_gained": ["jar of comfrey sal"#,
-                vec![mood()],
-                Some("items_gained"),
-            ),
-            (
-                r#"{"mood": "calm", "items_gained": ["rope", "torch""#,
-                vec![mood(), gained(&["rope", "torch"])],
-                None,
-            ),
-            (r#"{"mood": "calm", "hp_change": -1"#, vec![mood()], Some("hp_change")),
-            (r#"{"mood": "calm", "hp_chan"#, vec![mood()], Some("hp_chan")),
-            (r#"{"mood": "calm", "hp_change":"#, vec![mood()], Some("hp_change")),
-            (
-                r#"{"mood": "calm", "relationship_changes": [{"from": "Mira", "to": "player", "delta": 1"#,
-                vec![mood()],
-                Some("relationship_changes"),
-            ),
-            (r#"{"mood": "ca"#, vec![], Some("mood")),
-            (r#"{"mood": "calm"}"#, vec![mood()], None),
-            (r#"{"mood": "calm""#, vec![mood()], None),
-            ("{", vec![], None),
-            (
-                "mood: calm\nitems_gained: [rope, jar of com",
-                vec![mood(), gained(&["rope"])],
-                Some("items_gained"),
-            ),
-            (
-                "mood: calm\nitems_gained: [rope]",
-                vec![mood(), gained(&["rope"])],
-                None,
-            ),
-            ("mood: calm\nhp_change: -1", vec![mood()], Some("hp_change")),
-            ("mood: calm\n", vec![mood()], None),
-            ("mood: ca", vec![], Some("mood")),
-            (
-                "mood: calm\nitems_gained:\n- rope\n- jar of com",
-                vec![mood(), gained(&["rope"])],
-                Some("items_gained"),
-            ),
-            ("기분: 차분\n", vec![("기분".to_owned(), text("차분"))], None),
-        ] {
-            assert_eq!(parse_whole_entries(block), (whole, lost.map(str::to_owned)), "{block}");
-        }
-    }
-
-    #[test]
     fn flow_text_without_entries_yields_none() {
         for block in ["", "   \n", "hello there", "[1, 2]", "# only a comment", "----"] {
             assert_eq!(parse_entries(block), [], "{block:?}");
@@ -520,7 +364,7 @@ mod tests {
     #[test]
     fn flow_parser_terminates_on_any_bytes_and_depth() {
         use proptest::prelude::*;
-        proptest!(|(block in "[\\[\\]{}:,\"'a\\- \n\\\\]{0,400}")| { let _ = (parse_entries(&block), parse_whole_entries(&block)); });
+        proptest!(|(block in "[\\[\\]{}:,\"'a\\- \n\\\\]{0,400}")| { let _ = parse_entries(&block); });
         let _ = parse_entries(&format!("a: {}", "[".repeat(8_000)));
         let _ = parse_entries(&"{a:".repeat(2_000));
     }

@@ -11,7 +11,7 @@ mod rules;
 mod values;
 
 pub use cutter::{CutReply, StreamCutter};
-pub use reader::{parse_closed, parse_unclosed};
+pub use reader::parse_closed;
 pub use rules::{MAX_NAME_CHARS, ParsedStateBlock, StateBlockError, StateRules};
 
 /// The inside of a block, as in the reply.
@@ -24,16 +24,15 @@ pub struct StateBlock {
 }
 
 impl StateBlock {
-    /// Reads the block with [`parse_closed`] or [`parse_unclosed`].
+    /// Reads the block with [`parse_closed`].
     ///
     /// # Errors
-    /// As [`parse_closed`].
+    /// The block was not closed, or as [`parse_closed`].
     pub fn parse_changes(&self, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
-        if self.closed {
-            parse_closed(&self.text, speaker_npc, rules)
-        } else {
-            parse_unclosed(&self.text, speaker_npc, rules)
+        if !self.closed {
+            return Err(StateBlockError::NotClosed);
         }
+        parse_closed(&self.text, speaker_npc, rules)
     }
 }
 

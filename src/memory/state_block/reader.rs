@@ -28,35 +28,13 @@ const PLAYER: &str = "player";
 /// The block is too long, or completely unreadable. Single bad entries are in [`ParsedStateBlock::rejected`] instead.
 /// An empty block is valid and changes no state.
 pub fn parse_closed(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
-    read_block(block, true, speaker_npc, rules)
-}
-
-/// Like [`parse_closed`], for a broken-off block. If the text ends inside the last value, the value is left out. A
-/// block with only this value is unreadable.
-///
-/// # Errors
-/// As [`parse_closed`].
-pub fn parse_unclosed(block: &str, speaker_npc: &str, rules: &StateRules) -> Result<ParsedStateBlock, StateBlockError> {
-    read_block(block, false, speaker_npc, rules)
-}
-
-fn read_block(
-    block: &str,
-    closed: bool,
-    speaker_npc: &str,
-    rules: &StateRules,
-) -> Result<ParsedStateBlock, StateBlockError> {
     if block.len() > MAX_BLOCK_BYTES {
         return Err(StateBlockError::TooLong { max: MAX_BLOCK_BYTES });
     }
     if block.trim().is_empty() || block.trim() == "{}" {
         return Ok(ParsedStateBlock::default());
     }
-    let (entries, lost) = if closed {
-        (flow::parse_entries(block), None)
-    } else {
-        flow::parse_whole_entries(block)
-    };
+    let entries = flow::parse_entries(block);
     if entries.is_empty() {
         return Err(StateBlockError::NotABlock);
     }
@@ -72,21 +50,10 @@ fn read_block(
         hit_points: HashMap::new(),
         attributes: HashMap::new(),
     };
-    if !closed {
-        reader.add_rejection(match lost {
-            Some(key) if !key.is_empty() => format!(
-                "it was not closed; the last value, of `{}`, is left out",
-                clip_chars(&key, 40)
-            ),
-            Some(_) => "it was not closed; what it ends in the middle of is left out".to_owned(),
-            None => "it was not closed; all its values are whole".to_owned(),
-        });
-    }
     let mut known = 0;
     for (key, value) in &entries {
         known += usize::from(reader.read_entry(key, value, stayed));
     }
-    reader.out.nothing_new &= closed;
     if known == 0 {
         Err(StateBlockError::NoKnownKey)
     } else {

@@ -92,7 +92,7 @@ pub struct ParsedStateBlock {
     pub changes: Vec<StateChange>,
     /// At most [`crate::actions::MAX_ACTIONS_PER_TURN`], of the rules' actions.
     pub actions: Vec<RequestedAction>,
-    /// True if the turn holds nothing to learn. Never true for a broken-off block.
+    /// True if the turn holds nothing to learn.
     pub nothing_new: bool,
     /// Left-out or reduced entries with the reason, in words, for the trace.
     pub rejected: Vec<String>,
@@ -109,6 +109,9 @@ impl ParsedStateBlock {
 /// Why a whole block cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StateBlockError {
+    /// Where the block was to end is unknown, so its whole entries do not count either.
+    #[error("the state block was not closed")]
+    NotClosed,
     #[error("the state block is longer than {max} bytes")]
     TooLong { max: usize },
     #[error("the state block has no `key: value` line and is not an object")]

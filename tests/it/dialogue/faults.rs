@@ -113,6 +113,29 @@ fn block_without_end_ends_the_reply() {
 }
 
 #[test]
+fn state_of_a_reply_with_an_unclosed_block_is_extracted_from_the_turn() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let (whole, begun) = (
+            r#"{"hp_change": -3, "nothing_new": true}"#,
+            r#"{"hp_change": -3, "mood": "ca"#,
+        );
+        for block in [whole, begun] {
+            let mut talk = stage.session("p1").await;
+            stage.llm.queue_text(Task::Reply, format!("Ouch.\n```state\n{block}"));
+            let committed = talk.say_line("I fall.").await;
+            assert_eq!(committed.turn.reply_text, "Ouch.");
+            assert!(committed.state.is_empty(), "{:?}", committed.state);
+            let kinds: Vec<JobKind> = committed.jobs.iter().map(|job| job.kind).collect();
+            assert_eq!(kinds, [JobKind::ExtractFacts, JobKind::ExtractState], "{block}");
+            let notes = talk.trace(1).await.notes;
+            let is_told = |note: &String| note.starts_with("the state block was not closed");
+            assert!(notes.iter().any(is_told), "{notes:?}");
+        }
+    });
+}
+
+#[test]
 fn summary_leaves_overflow_to_the_next_one() {
     run(async {
         let stage = Stage::prepare_with(

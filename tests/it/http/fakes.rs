@@ -15,6 +15,7 @@ use colloquy::{
             usage::TenantBudget,
         },
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
+        peers::{Notice, Peers},
         vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, SimilarFactsQuery},
     },
     tenancy::TenantScope,
@@ -152,6 +153,16 @@ impl TenantStore for FakeTenants {
     }
     async fn list_tenant_budgets(&self) -> StoreResult<Vec<(TenantId, TenantBudget)>> {
         self.0.list_tenant_budgets().await
+    }
+}
+
+/// No other nodes.
+pub struct NoPeers;
+
+#[async_trait]
+impl Peers for NoPeers {
+    async fn notify_peers(&self, _: &Notice) -> StoreResult<()> {
+        Ok(())
     }
 }
 

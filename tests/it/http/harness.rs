@@ -9,7 +9,11 @@ use std::{
 
 use actix_web::web;
 use colloquy::{
-    actors::{ActorSettings, handle::Sessions},
+    actors::{
+        ActorSettings,
+        handle::Sessions,
+        membership::{Membership, Neighbours},
+    },
     adapters::{
         in_process::buffers::{BufferLimits, InProcessBuffers},
         sqlite::{self, SqliteOptions},
@@ -27,7 +31,7 @@ use colloquy::{
         socket::player_socket::{SocketHub, SocketSettings},
     },
     ports::{
-        clock::{Clock, IdSource, SystemClock},
+        clock::{Clock, IdSource, ManualClock, SystemClock},
         disabled_tenants::DisabledTenants,
         ledger::tenants::Tenant,
     },
@@ -47,7 +51,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, handshake::client::Request},
 };
 
-use super::fakes::{FakeEmbedder, FakeIndex, FakeTenants, PATIENCE, llm};
+use super::fakes::{FakeEmbedder, FakeIndex, FakeTenants, NoPeers, PATIENCE, llm};
 
 /// The options that a test may change.
 #[derive(Clone)]
@@ -58,12 +62,15 @@ pub struct HttpTestOptions {
     pub sockets: SocketSettings,
     pub connections: ConnectionLimits,
     pub prices: Vec<ModelPrice>,
+    /// True: the server is a node of several, and its clock is not the ledger's.
+    pub is_clock_off: bool,
 }
 
 impl Default for HttpTestOptions {
     fn default() -> Self {
         Self {
             prices: Vec::new(),
+            is_clock_off: false,
             limits: LimitSettings {
                 tenant_requests_per_s: 0,
                 player_requests_per_s: 0,
@@ -306,17 +313,19 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
     services.disabled = auth.disabled_tenants().clone();
     let readiness = Readiness::default();
     readiness.set(true);
+    let actors = ActorSettings {
+        arbiters: 1,
+        ..ActorSettings::default()
+    };
+    let sessions = if options.is_clock_off {
+        Sessions::start_in_cluster(services.clone(), actors, membership_with_clock_off(&services).await)
+    } else {
+        Sessions::start(services.clone(), ids.next_id(), actors)
+    };
     AppState {
         nodes: None,
         streams: http::open_streams::OpenStreams::default(),
-        sessions: Sessions::start(
-            services.clone(),
-            ids.next_id(),
-            ActorSettings {
-                arbiters: 1,
-                ..ActorSettings::default()
-            },
-        ),
+        sessions,
         sockets: SocketHub::start(options.sockets.clone(), clock),
         services,
         auth: Arc::new(auth),
@@ -327,6 +336,24 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         readiness,
         ledger_probe: LedgerProbe::default(),
         metrics_here: true,
+    }
+}
+
+/// Returns the place of a node among several whose clock is ten minutes ahead of the ledger's.
+async fn membership_with_clock_off(services: &Services) -> Membership {
+    let clock = ManualClock::starting_at(services.clock.now());
+    clock.advance(Duration::from_mins(10));
+    let neighbours = Neighbours::new(services.ids.next_id(), services.ledger.nodes.clone(), clock);
+    let lease = Duration::from_secs(6);
+    neighbours.compare_clocks(lease).await.unwrap();
+    Membership {
+        neighbours: Arc::new(neighbours),
+        url: "http://127.0.0.1:1".to_owned(),
+        heartbeat: Duration::from_mins(10),
+        lease,
+        peers: Arc::new(NoPeers),
+        owners: None,
+        index: None,
     }
 }
 

@@ -211,6 +211,18 @@ async fn readiness_and_metrics_follow_the_server() {
 }
 
 #[actix_web::test]
+async fn node_of_several_whose_clock_is_off_is_not_ready() {
+    let server = HttpTestServer::with(HttpTestOptions {
+        is_clock_off: true,
+        ..HttpTestOptions::default()
+    });
+    let client = server.as_role(Role::Backend);
+    let refused = client.status_and_code(Method::GET, "/readyz", None).await;
+    assert_eq!(refused, (503, "clock_off".to_owned()));
+    assert_eq!(client.get("/healthz").await["status"], "ok", "a restart would not help");
+}
+
+#[actix_web::test]
 async fn tokens_and_tickets_are_fresh_whatever_the_key() {
     let server = HttpTestServer::start();
     let client = server.start_demo_world().await;

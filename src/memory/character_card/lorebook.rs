@@ -27,7 +27,7 @@ pub struct Lorebook {
     name: String,
     /// The character of the card that has the book.
     character: Option<String>,
-    entries: Vec<BookEntry>,
+    pub(super) entries: Vec<BookEntry>,
     /// What the book has that no entry can have.
     report: Report,
 }

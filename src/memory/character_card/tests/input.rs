@@ -367,9 +367,12 @@ fn entry_keeps_few_of_many_keys_and_the_report_counts_the_rest() {
 
 #[test]
 fn file_of_nothing_but_commas_or_braces_takes_no_more_memory_than_a_lorebook() {
-    let commas = json!({"entries": {"0": {"comment": "x", "key": ",".repeat(8_000_000), "content": "c"}}});
-    let lorebook = parse_lorebook(commas.to_string().as_bytes()).unwrap();
-    assert_eq!(lorebook.to_entries().0.len(), 1);
+    for (key, kept) in [(",".repeat(8_000_000), 0), ("k,".repeat(4_000_000), 64)] {
+        let file = json!({"entries": {"0": {"comment": "x", "key": key, "content": "c"}}});
+        let lorebook = parse_lorebook(file.to_string().as_bytes()).unwrap();
+        assert_eq!(lorebook.entries[0].keys.len(), kept);
+        assert_eq!(lorebook.to_entries().0.len(), 1);
+    }
     let braces = format!("{{\"entries\":[],\"x\":[{}0]}}", "{\"\":0},".repeat(1_000_000));
     let refused = parse_lorebook(braces.as_bytes());
     assert!(matches!(refused, Err(CardError::TooManyValues { .. })), "{refused:?}");

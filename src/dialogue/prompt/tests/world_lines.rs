@@ -91,6 +91,22 @@ fn place_of_an_earlier_dialogue_is_left_out_after_a_day() {
 }
 
 #[test]
+fn mood_of_an_earlier_day_is_left_out() {
+    let calm = StateChange::Mood {
+        who: "mira".to_owned(),
+        mood: "calm".to_owned(),
+    };
+    for (language, mood) in [(Language::En, "mood: calm"), (Language::Ko, "기분: ")] {
+        for by in [None, Some(session(1)), Some(session(2))] {
+            let changes = [(calm.clone(), 3, by)];
+            let today = lines(language, &changes, 2, 3);
+            assert!(today.contains(mood), "{today}");
+            assert_eq!(lines(language, &changes, 2, 4), "", "the next day");
+        }
+    }
+}
+
+#[test]
 fn nobody_is_near_at_a_place_of_an_earlier_dialogue() {
     let to_mill = |who: &str| StateChange::Location {
         who: who.to_owned(),

@@ -10,7 +10,10 @@ use colloquy::{
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::fresh;
+use super::{
+    fresh,
+    npc_conversation::{conversation, watch},
+};
 use crate::support::{RestAnswer, RestClient, ServerData, TestServer, TestSocket, eventually, run};
 
 const TASKS: [&str; 6] = ["reply", "intent", "extraction", "judge", "summary", "curation"];
@@ -39,9 +42,29 @@ fn player(server: &TestServer, name: &str) -> RestClient {
 
 /// Opens a session, and returns its path.
 async fn open_session(client: &RestClient) -> String {
-    let body = json!({"world_id": "vale", "npc_id": "mira"});
-    let session = client.post("/v1/sessions", &body).await;
+    open_session_at(client, "/v1/sessions", &json!({"world_id": "vale", "npc_id": "mira"})).await
+}
+
+/// Opens a session with a request to `path`, and returns the session's path.
+async fn open_session_at(client: &RestClient, path: &str, body: &Value) -> String {
+    let session = client.post(path, body).await;
     format!("/v1/sessions/{}", session["id"].as_str().unwrap())
+}
+
+/// Removes Mira's own greeting, so that the model greets.
+async fn remove_own_greeting(server: &TestServer) {
+    let npc = json!({"name": "Mira", "language": "en", "persona": {"description": "Mira keeps the inn."}});
+    let path = "/v1/worlds/vale/npcs/mira";
+    let (status, answer) = server.backend().call(Method::PUT, path, Some(&npc)).await;
+    assert!(status.is_success(), "{answer}");
+}
+
+/// Starts an NPC conversation that every player may cut and join, and returns its id and its path.
+async fn open_conversation(server: &TestServer) -> (String, String) {
+    let options = json!({"auto": false, "open": true, "interrupters": "all"});
+    let id = conversation(server, options).await;
+    let path = format!("/v1/npc-conversations/{id}");
+    (id, path)
 }
 
 async fn say(client: &RestClient, session: &str, text: &str) -> RestAnswer {
@@ -391,6 +414,121 @@ fn model_calls_of_each_task_are_bounded_by_the_lines_of_a_player() {
         }
         // A regenerated reply needs no intent.
         assert!(mock.calls_of("intent") < mock.calls_of("reply"));
+    });
+}
+
+/// Cuts and resumes lines of an NPC conversation. Returns how many lines were asked for.
+async fn spend_in_conversation(server: &TestServer, client: &RestClient, path: &str) -> u64 {
+    let backend = server.backend();
+    for _ in 0..2 {
+        backend.post(&format!("{path}:step"), &json!({})).await;
+    }
+    for heard in [60, 40, 20, 3] {
+        let body = json!({"turn": 1, "heard_chars": heard, "key": format!("cut {heard}")});
+        for _ in 0..2 {
+            client.post(&format!("{path}:interrupt"), &body).await;
+        }
+    }
+    client.post(&format!("{path}:resume"), &json!({})).await;
+    client.post(&format!("{path}:interrupt"), &json!({"turn": 1})).await;
+    // The steps and the resume.
+    3
+}
+
+/// A greeting counts as a session (`limits.player_sessions_per_min`), and a resume of an NPC conversation as a line.
+#[test]
+fn model_calls_are_bounded_in_greeted_acknowledged_and_joined_sessions_too() {
+    run(async {
+        let (mock, data) = start(&[
+            ("COLLOQUY__TURN__CUT_HOLD_S", "1"),
+            ("COLLOQUY__TURN__PLAYBACK_TIMEOUT_S", "1"),
+            ("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "1000"),
+        ]);
+        let server = data.start();
+        remove_own_greeting(&server).await;
+        let backend = server.backend();
+        let mut counted = 0;
+        for round in 0..2 {
+            let (_, conversation) = open_conversation(&server).await;
+            counted += spend_in_conversation(&server, &player(&server, "p1"), &conversation).await;
+            let join = format!("{conversation}:join");
+            let greeting = json!({"world_id": "vale", "npc_id": "mira", "greeting": true});
+            let acknowledged = json!({"world_id": "vale", "npc_id": "mira", "playback": "ack"});
+            let requests = [
+                ("p1", "/v1/sessions", greeting),
+                ("p1", "/v1/sessions", acknowledged),
+                ("p1", &*join, json!({})),
+                ("p2", &*join, json!({})),
+            ];
+            for (nth, (name, path, body)) in (0..).zip(requests) {
+                let client = player(&server, name);
+                counted += u64::from(body["greeting"] == true);
+                let session = open_session_at(&client, path, &body).await;
+                let mut socket = server.player(name).await;
+                let id = resume(&mut socket, &session).await;
+                counted += spend_in_all_ways(&client, &mut socket, &session, 10 * round + nth).await;
+                for turn in [1, 1, 2] {
+                    socket
+                        .send(&json!({"type": "reply.played", "session_id": id, "turn": turn}))
+                        .await;
+                }
+                client.call(Method::DELETE, &session, None).await;
+            }
+            backend.post(&format!("{conversation}:resume"), &json!({})).await;
+        }
+        backend.idle().await;
+        assert!(counted >= 16, "{counted} lines and greetings were accepted");
+        for (task, calls) in TASKS.iter().zip(model_calls(&mock)) {
+            assert!(
+                calls <= 2 * counted,
+                "{calls} calls of {task} for {counted} lines and greetings"
+            );
+        }
+    });
+}
+
+#[test]
+fn greetings_have_the_limit_of_new_sessions() {
+    run(async {
+        let (mock, data) = start(&[("COLLOQUY__LIMITS__PLAYER_SESSIONS_PER_MIN", "2")]);
+        let server = data.start();
+        remove_own_greeting(&server).await;
+        let client = player(&server, "p1");
+        let greeting = json!({"world_id": "vale", "npc_id": "mira", "greeting": true});
+        for _ in 0..2 {
+            open_session_at(&client, "/v1/sessions", &greeting).await;
+        }
+        let refused = client.post_answer("/v1/sessions", &greeting).await;
+        assert_eq!(refused.status, 429, "{:?}", refused.body);
+        assert_eq!(mock.calls_of("reply"), 2);
+    });
+}
+
+/// Says nothing: one line of an NPC conversation is cut mid-stream and resumed without end.
+#[test]
+fn resume_of_an_npc_conversation_counts_as_a_line() {
+    run(async {
+        let (mock, data) = start(&[("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "2")]);
+        let server = data.start();
+        let client = player(&server, "p1");
+        let (id, conversation) = open_conversation(&server).await;
+        let mut socket = server.player("p1").await;
+        watch(&mut socket, &id).await;
+        mock.apply_settings(&json!({"tokens_per_s": 20})).unwrap();
+        let (backend, step) = (server.backend(), format!("{conversation}:step"));
+        let stepped = tokio::spawn(async move { backend.post(&step, &json!({})).await });
+        for status in [200_u16, 200, 429] {
+            // A continued line begins with the text from before the cut.
+            for _ in 0..2 {
+                socket.until("npc_turn.delta").await;
+            }
+            client.post(&format!("{conversation}:interrupt"), &json!({})).await;
+            socket.until("npc_turn.committed").await;
+            let resumed = client.post_answer(&format!("{conversation}:resume"), &json!({})).await;
+            assert_eq!(resumed.status, status, "{:?}", resumed.body);
+        }
+        stepped.await.unwrap();
+        assert_eq!(mock.calls_of("reply"), 3, "the step, and each resume");
     });
 }
 

@@ -10,12 +10,14 @@ use std::{
 
 use serde_json::Value;
 
-/// The file of the pinned figures: `Recall@10`, `Hit@10` and `MRR` per row.
+/// The file of the pinned figures: `Recall@10`, `Hit@10` and `MRR` per ranking, and what prompts show.
 const PINS: &str = "tests/data/eval/offline.json";
 /// The allowed difference from a pin: less than one question of the smaller half.
 const TOLERANCE: f64 = 0.005;
+/// The row of the number of facts shown for a question, and the allowed difference from its pin.
+const SHOWN_FACTS: (&str, f64) = ("shown.facts", 0.05);
 
-type PinnedFigures = BTreeMap<String, [f64; 3]>;
+type PinnedFigures = BTreeMap<String, Vec<f64>>;
 
 fn eval(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_colloquy"));
@@ -37,13 +39,19 @@ fn report(arguments: &[&str]) -> (Value, String, String) {
 }
 
 fn figures(report: &Value) -> PinnedFigures {
-    let of = |averages: &Value| {
-        ["recall", "hit", "mrr"].map(|name| (averages[name].as_f64().unwrap() * 10_000.0).round() / 10_000.0)
+    let of = |averages: &Value, names: &[&str]| -> Vec<f64> {
+        let figures = names.iter().map(|name| averages[*name].as_f64().unwrap());
+        figures.map(|figure| (figure * 10_000.0).round() / 10_000.0).collect()
     };
-    let mut all = PinnedFigures::from([("overall".to_owned(), of(&report["overall"]))]);
+    let ranking = ["recall", "hit", "mrr"];
+    let mut all = PinnedFigures::from([
+        ("overall".to_owned(), of(&report["overall"], &ranking)),
+        ("shown.precision".to_owned(), of(&report["shown"], &["precision"])),
+        (SHOWN_FACTS.0.to_owned(), of(&report["shown"], &["facts"])),
+    ]);
     for group in ["factors", "languages"] {
         for (name, averages) in report[group].as_object().unwrap() {
-            all.insert(format!("{group}.{name}"), of(averages));
+            all.insert(format!("{group}.{name}"), of(averages, &ranking));
         }
     }
     all
@@ -68,17 +76,20 @@ fn eval_figures_of_the_shipped_set_are_pinned() {
         return;
     }
     let pinned: PinnedFigures = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-    let near = |(name, is): (&String, &[f64; 3])| {
-        let pin = pinned.get(name)?;
+    let near = |(name, is): (&String, &Vec<f64>)| {
+        let pin = pinned.get(name).filter(|pin| pin.len() == is.len())?;
+        let (facts, tolerance) = SHOWN_FACTS;
+        let tolerance = if name == facts { tolerance } else { TOLERANCE };
         is.iter()
             .zip(pin)
-            .all(|(is, pin)| (is - pin).abs() <= TOLERANCE)
+            .all(|(is, pin)| (is - pin).abs() <= tolerance)
             .then_some(())
     };
     let all_near = measured.len() == pinned.len() && measured.iter().all(|row| near(row).is_some());
     assert!(
         all_near,
-        "recall on the shipped set has changed (Recall@10, Hit@10, MRR).\npinned:   {pinned:?}\nmeasured: {measured:?}\n\
+        "the figures of the shipped set have changed (Recall@10, Hit@10, MRR; Precision@shown, facts shown).\n\
+         pinned:   {pinned:?}\nmeasured: {measured:?}\n\
          If that is meant, pin it anew and say in the commit what became better and worse:\n  \
          COLLOQUY_PIN_EVAL=1 cargo test --test it eval::figures"
     );

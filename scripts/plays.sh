@@ -2,7 +2,8 @@
 # The stories of tests/plays: recorded conversations with a capable model, played against the real server.
 #
 #   scripts/plays.sh                  plays all stories, and lists the requests whose recorded answers are stale, and the
-#                                     recorded answers that no request asks for
+#                                     recorded answers that no request asks for. Prints what lines cost, and what their
+#                                     prompts show.
 #   scripts/plays.sh accept [STORY] [FOLDER]
 #                                     records the old answers for changed requests; read the new prompts first. Requests
 #                                     without an old answer are asked in FOLDER, as `ask` does.
@@ -43,9 +44,9 @@ ask)
   filter="plays::${3:?which story?}"
   ;;
 *)
-  sed -n '2,17p' "$0" >&2
+  sed -n '2,18p' "$0" >&2
   exit 2
   ;;
 esac
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/colloquy/target}"
-exec cargo test --locked --features failpoints,otel --test it -- "$filter"
+exec cargo test --locked --features failpoints,otel --test it -- "$filter" --show-output

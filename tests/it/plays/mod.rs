@@ -5,23 +5,25 @@
 
 mod cassette;
 mod model;
+mod precision;
 mod story;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use colloquy::{adapters::openai::install_crypto, tenancy::Role};
+use colloquy::{adapters::openai::install_crypto, ids::FactId, memory::trace::TurnTrace, tenancy::Role};
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use self::{
     cassette::{Cassette, hash_texts},
     model::{OnStale, PlayModel, write_numbered},
-    story::{Expectation, LineCost, Step, Story, fill_text, fill_variables},
+    precision::ShownItems,
+    story::{Expectation, LineCost, PrecisionLimits, Step, Story, fill_text, fill_variables},
 };
 use crate::support::{ServerData, TestServer, run};
 
@@ -165,14 +167,14 @@ impl Play {
         }
     }
 
-    /// Writes the trace of a line into a folder.
-    async fn write_trace(&self, step: &Step, folder: &Path) {
+    /// Reads the trace of the line that was just said.
+    async fn read_trace(&self, step: &Step) -> Value {
         let session = step.session.as_ref().and_then(|name| self.variables.get(name));
         let (session, turn) = (session.expect("a line has a session"), &self.variables["turn"]);
         let path = format!("/v1/sessions/{session}/turns/{turn}/trace");
-        let (_, trace) = self.call(Method::GET, &path, None).await;
-        let text = serde_json::to_string_pretty(&trace).unwrap();
-        write_numbered(folder, "trace", &text);
+        let (status, trace) = self.call(Method::GET, &path, None).await;
+        assert_eq!(status, 200, "{path} answers {trace}");
+        trace
     }
 
     async fn check(&mut self, label: &str, expectation: &Expectation) {
@@ -229,6 +231,60 @@ impl Play {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
+
+    /// Prints what the prompts of the story have shown, and checks the limits.
+    async fn check_precision(&mut self, name: &str, shown: &ShownItems, most: PrecisionLimits) {
+        let stored = self.list_stored_facts().await;
+        println!("{name}: shown for each line, {:?}", shown.for_each_line());
+        for (measure, value, most) in [
+            (
+                "found facts for each question about memory",
+                shown.facts_per_question(),
+                most.facts_per_question,
+            ),
+            (
+                "the share of stored facts that no prompt has shown",
+                shown.never_shown(&stored),
+                most.never_shown,
+            ),
+        ] {
+            println!("{name}: {measure}, {value:.2}");
+            if let Some(most) = most
+                && value > most
+            {
+                self.faults.push(format!("{measure}: {value:.2}, and may be {most}"));
+            }
+        }
+    }
+
+    /// Reads the ids of the facts of all NPCs, valid or not, without those of unsaid turns.
+    async fn list_stored_facts(&self) -> BTreeSet<FactId> {
+        let mut stored = BTreeSet::new();
+        for world in self.list_all("/v1/worlds?limit=200").await {
+            let npcs = format!("/v1/worlds/{}/npcs", world["id"].as_str().unwrap());
+            for npc in self.list_all(&format!("{npcs}?limit=200")).await {
+                let facts = format!("{npcs}/{}/facts", npc["id"].as_str().unwrap());
+                let facts = self.list_all(&format!("{facts}?include_invalid=true&limit=200")).await;
+                let facts = facts.iter().filter(|fact| fact["invalid_reason"] != "unsaid");
+                stored.extend(facts.map(|fact| fact["id"].as_str().unwrap().parse::<FactId>().unwrap()));
+            }
+        }
+        stored
+    }
+
+    /// Reads all pages of a list. `path` has a query.
+    async fn list_all(&self, path: &str) -> Vec<Value> {
+        let (mut items, mut after) = (Vec::new(), String::new());
+        loop {
+            let (status, page) = self.call(Method::GET, &format!("{path}{after}"), None).await;
+            assert_eq!(status, 200, "{path} answers {page}");
+            items.extend(page["items"].as_array().unwrap().iter().cloned());
+            let Some(next) = page["next"].as_str() else {
+                return items;
+            };
+            after = format!("&after={next}");
+        }
+    }
 }
 
 /// Describes how the requests of a play differ from the recorded requests. `None`: they are the same.
@@ -277,10 +333,15 @@ fn play_story(name: &str) {
     let model = PlayModel::start(Cassette::read(&folder), mode.clone(), embedder);
     run(async {
         let mut play = Play::start(&story, model);
+        let mut shown = ShownItems::default();
         for step in &story.steps {
             play.take_step(step).await;
-            if let (OnStale::Write(folder), Some(_)) = (&mode, &step.say) {
-                play.write_trace(step, folder).await;
+            if step.say.is_some() {
+                let trace = play.read_trace(step).await;
+                if let OnStale::Write(folder) = &mode {
+                    write_numbered(folder, "trace", &serde_json::to_string_pretty(&trace).unwrap());
+                }
+                shown.add_line(&serde_json::from_value::<TurnTrace>(trace).unwrap());
             }
             if play.model.has_unanswered_request() {
                 play.faults.push(format!("{}: the story cannot go on", step.label()));
@@ -290,15 +351,16 @@ fn play_story(name: &str) {
                 play.model.write_progress();
             }
         }
-        if let Some(most) = story.cost
-            && play.faults.is_empty()
-        {
-            let lines = story.steps.iter().filter(|step| step.say.is_some()).count();
-            let cost = play.wait_for_cost(lines.try_into().unwrap()).await;
-            println!("{name}: for each line, {cost:?}");
-            if cost.calls > most.calls || cost.prompt_tokens > most.prompt_tokens {
-                play.faults
-                    .push(format!("each line costs {cost:?}, and may cost {most:?}"));
+        if play.faults.is_empty() {
+            play.check_precision(name, &shown, story.precision).await;
+            if let Some(most) = story.cost {
+                let lines = story.steps.iter().filter(|step| step.say.is_some()).count();
+                let cost = play.wait_for_cost(lines.try_into().unwrap()).await;
+                println!("{name}: for each line, {cost:?}");
+                if cost.calls > most.calls || cost.prompt_tokens > most.prompt_tokens {
+                    play.faults
+                        .push(format!("each line costs {cost:?}, and may cost {most:?}"));
+                }
             }
         }
         if matches!(mode, OnStale::Ask(_) | OnStale::Accept(_)) && !play.model.has_unanswered_request() {

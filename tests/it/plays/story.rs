@@ -16,6 +16,8 @@ pub struct Story {
     pub settings: BTreeMap<String, String>,
     /// What the story may cost at most.
     pub cost: Option<LineCost>,
+    #[serde(default)]
+    pub precision: PrecisionLimits,
     pub steps: Vec<Step>,
 }
 
@@ -26,6 +28,16 @@ pub struct LineCost {
     pub calls: f64,
     /// By the server's own count.
     pub prompt_tokens: f64,
+}
+
+/// What the story's prompts may show at most. A field that is left out is not checked.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrecisionLimits {
+    /// Found facts in the prompt of a line with the intent `memory`, on average.
+    pub facts_per_question: Option<f64>,
+    /// The share of the stored facts that no prompt of a line has shown, in [0, 1].
+    pub never_shown: Option<f64>,
 }
 
 /// A line of a player, or a request of the backend. After each step, the play waits until all jobs have ended.

@@ -3,10 +3,13 @@
 
 use std::sync::LazyLock;
 
-use super::{informative_terms, normalise_text};
+use super::{informative_terms, normalise_text, query_terms};
 
 const REFERENCES_DATA: &str = include_str!("../../../config/lexicon/stopwords/pointing.txt");
 const PRONOUNS_DATA: &str = include_str!("../../../config/lexicon/stopwords/pronouns.txt");
+
+/// The minimum weight of a word that "that" belongs to: "that evening".
+const MIN_NOUN_WEIGHT: f32 = 0.3;
 
 /// A phrase, and whether it must end where a word ends.
 type ReferencePhrase = (&'static str, bool);
@@ -41,21 +44,23 @@ pub fn points_at(line: &str, said: &[&str]) -> bool {
 #[must_use]
 pub fn refers_back(text: &str) -> bool {
     let line = padded_words(text);
-    REFERENCE_PHRASES.iter().any(|phrases| occur_in_order(&line, phrases)) || has_referring_that(&line)
+    REFERENCE_PHRASES.iter().any(|phrases| occur_in_order(&line, phrases)) || has_referring_that(text)
 }
 
 /// Returns the words with single blanks between them and at either end, without punctuation.
 fn padded_words(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 2);
     line.push(' ');
-    for word in normalise_text(text)
-        .split(|c: char| !c.is_alphanumeric() && c != '\'')
-        .filter(|word| !word.is_empty())
-    {
+    for word in split_at_marks(&normalise_text(text)).filter(|word| !word.is_empty()) {
         line.push_str(word);
         line.push(' ');
     }
     line
+}
+
+/// Splits a text at every character that belongs to no word. Two such characters have an empty word between them.
+fn split_at_marks(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '\'')
 }
 
 fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
@@ -72,10 +77,11 @@ fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
     })
 }
 
-/// True if "that" refers back ("who did that?").
+/// True if "that" refers back ("who did that?", "is that true?").
 ///
-/// A conjunction ("I know that he left") and an opinion ("that's strong stuff!", "that was fun") do not refer back.
-fn has_referring_that(line: &str) -> bool {
+/// A conjunction ("I know that he left"), an opinion ("that's strong stuff!", "that was fun") and "that" before an
+/// informative word ("that first day") do not refer back.
+fn has_referring_that(text: &str) -> bool {
     const JOINS: [&str; 17] = [
         "i", "you", "he", "she", "we", "they", "it", "the", "my", "your", "his", "her", "our", "their", "there", "a",
         "an",
@@ -85,14 +91,31 @@ fn has_referring_that(line: &str) -> bool {
         "is", "was", "are", "were", "isn't", "wasn't", "sounds", "looks", "seems", "smells", "tastes", "would", "must",
         "will", "does",
     ];
-    let words: Vec<&str> = line.split_whitespace().collect();
+    // Before "that" in "is that true?" and "did that hurt?".
+    const HELPERS: [&str; 12] = [
+        "is", "was", "are", "were", "isn't", "wasn't", "does", "did", "would", "will", "could", "can",
+    ];
+    let text = normalise_text(text);
+    // A mark leaves an empty word, which ends what "that" can belong to.
+    let words: Vec<&str> = text.split_whitespace().flat_map(split_at_marks).collect();
     let word = |at: usize| words.get(at).copied().unwrap_or("");
+    let before = |at: usize, back: usize| at.checked_sub(back).map_or("", word);
     words.iter().enumerate().any(|(at, this)| match *this {
         "that's" => ASKS.contains(&word(at + 1)),
         "that" | "those" if JUDGES.contains(&word(at + 1)) => ASKS.contains(&word(at + 2)),
-        "that" | "those" => !JOINS.contains(&word(at + 1)),
+        "that" | "those" => {
+            let next = word(at + 1);
+            let asks_of_that = HELPERS.contains(&before(at, 1)) && !ASKS.contains(&before(at, 2));
+            let is_alone = asks_of_that && word(at + 2).is_empty();
+            !JOINS.contains(&next) && (is_alone || !can_be_noun(next))
+        }
         _ => false,
     })
+}
+
+/// True if an English word is informative enough to be what "that" belongs to.
+fn can_be_noun(word: &str) -> bool {
+    query_terms(word).0.iter().any(|(_, weight)| *weight >= MIN_NOUN_WEIGHT)
 }
 
 #[cfg(test)]
@@ -141,6 +164,11 @@ mod tests {
             "What did you just say?",
             "tell me more about that, please",
             "Is that true?",
+            "Is that true, Bram?",
+            "And did that hurt?",
+            "What was that thing you said?",
+            "I like that. Bram does too.",
+            "Tell me about that, Bram.",
             "That's what I meant.",
         ] {
             assert!(refers_back(line), "{line}");
@@ -159,6 +187,11 @@ mod tests {
             "That's strong stuff! Is it market day again?",
             "That was a good year",
             "Those are fine boots",
+            "What was it he said on the train, that first day?",
+            "Where were you that evening?",
+            "Is that door locked at night?",
+            "Who was that man?",
+            "Were those boots yours?",
             "Strengthen the gate",
             "나는 포도를 좋아해",
             "저 사실 아까 민수한테 들켰어요. 형이 다 말해 줬다며 놀리더라고요",

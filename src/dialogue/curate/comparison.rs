@@ -68,7 +68,9 @@ pub(super) async fn load_comparison(
     let counter = services.models.counter_for_task(Task::Curation);
     let count = |text: &str| services.prompts.count_tokens(counter, text);
 
-    let known = learned.into_iter().filter_map(|fact| {
+    // The pass may run beside the extraction of its last turn.
+    let is_settled = |fact: &Fact| fact.source.is_none_or(|(_, turn)| turn < said.turn.number);
+    let known = learned.into_iter().filter(is_settled).filter_map(|fact| {
         let text = without_content(&fact.view.content, forgotten)?;
         Some((fact, text))
     });

@@ -249,9 +249,12 @@ fn pass_reads_facts_of_its_dialogue_authored_facts_and_named_lore() {
         tell(&session, "I like plums.").await;
         tell(&session, "I like figs.").await;
         let plums = r#"<fact turn="1" by="player">The player likes plums.</fact>"#;
-        let figs = r#"<fact turn="2" by="player">The player likes figs.</fact>"#;
         let prompt = prompt_of_pass(&mock, &backend, &session, true).await;
-        assert_eq!(elements(&prompt, "fact"), [plums, figs], "{prompt}");
+        assert_eq!(
+            elements(&prompt, "fact"),
+            [plums],
+            "those of the last turn may be missing: {prompt}"
+        );
         tell(&session, "Forget that I like figs.").await;
         tell(&session, "I like bread.").await;
         // The same taste again is a newer fact of the other session.
@@ -280,6 +283,7 @@ fn pass_reads_facts_of_its_dialogue_authored_facts_and_named_lore() {
 
         // A fact of a turn that no longer stands is gone from the next pass.
         tell(&session, "I like melons.").await;
+        tell(&session, "Go on.").await;
         let melons = r#"<fact turn="6" by="player">The player likes melons.</fact>"#;
         let prompt = prompt_of_pass(&mock, &backend, &session, false).await;
         assert_eq!(elements(&prompt, "fact"), [plums, melons], "{prompt}");

@@ -1,7 +1,7 @@
 //! The search for lore of one turn.
 
 use std::{
-    cell::RefCell,
+    cell::{LazyCell, RefCell},
     collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
@@ -284,11 +284,13 @@ impl<'a> LoreSearch<'a> {
         }
         let history = &self.input.history;
         let last_turns = &history[history.len().saturating_sub(NAMING_TURNS)..];
-        let people = KnownPeople::of_turn(self.input, self.state);
-        let said = last_turns.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
-        let meant: HashSet<&str> = said
-            .flat_map(|text| names_meant(&self.lore.characters, &people, text))
-            .collect();
+        // Most worlds have no recent death.
+        let meant = LazyCell::new(|| {
+            let people = KnownPeople::of_turn(self.input, self.state);
+            let said = last_turns.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
+            let names = said.flat_map(|text| names_meant(&self.lore.characters, &people, text));
+            names.collect::<HashSet<&str>>()
+        });
         let is_close = |name: &str| {
             let is_named = |text: &str| names_person(text, name);
             let mut facts = standing.iter().map(|fact| fact.view.content.as_str());

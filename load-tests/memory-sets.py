@@ -3,11 +3,13 @@
 
     load-tests/memory-sets.py supersession FILE.jsonl > set.jsonl     MemoryAgentBench, FactConsolidation (single hop)
     load-tests/memory-sets.py precision FOLDER > set.jsonl            precisionMemBench: beliefs.seed.json, *.cases.json
+    load-tests/memory-sets.py chats FOLDER [odd|even] > set.jsonl     REALTALK, LoCoMo: Chat_*.json, all or each second file
     colloquy eval set.jsonl --json report.json
     load-tests/memory-sets.py newest report.json                  is the newest of contradicting facts shown, and first?
 
 The data are not part of this repository. Python's standard library is enough.
 """
+import datetime
 import json
 import pathlib
 import re
@@ -84,6 +86,45 @@ def precision(folder):
         dump("question", {**row, "tags": [case["category"][:64]], "answers": answers})
 
 
+def chats(folder, half="all"):
+    """Each message of a chat as a fact. A question is answered by the messages that its evidence names."""
+    paths = sorted(pathlib.Path(folder).glob("Chat_*.json"), key=lambda path: int(path.stem.split("_")[1]))
+    for number, path in enumerate(paths, 1):
+        if half != "all" and half != ("odd" if number % 2 else "even"):
+            continue
+        source = json.loads(path.read_text(encoding="utf-8"))
+        chat = source.get("conversation", source)
+        memory = f"chat-{number}"
+        known = set()
+        sessions = [name for name in chat if re.fullmatch(r"session_\d+", name)]
+        for session in sorted(sessions, key=lambda name: int(name.split("_")[1])):
+            for message in chat[session]:
+                row = message_fact(memory, message, chat.get(f"{session}_date_time", ""))
+                if row and row["id"] not in known:
+                    known.add(row["id"])
+                    dump("fact", row)
+        for index, question in enumerate(source["qa"]):
+            evidence = re.findall(r"D\d+:\d+", " ".join(question["evidence"]))
+            answers = sorted({f"{memory}-{name}" for name in evidence} & known)
+            row = {"id": f"{memory}-q{index}", "memory": memory, "text": question["question"], "answers": answers}
+            if answers:
+                dump("question", {**row, "tags": [memory, f"category-{question['category']}"]})
+
+
+def message_fact(memory, message, session_time):
+    text = message.get("clean_text", message.get("text", "")).strip()
+    if not text:
+        return None
+    row = {"id": f"{memory}-{message['dia_id']}", "memory": memory, "content": text[:2000]}
+    for form in ("%d.%m.%Y, %H:%M:%S", "%I:%M %p on %d %B, %Y"):
+        try:
+            at = datetime.datetime.strptime(message.get("date_time", session_time), form)
+        except ValueError:
+            continue
+        row["valid_at"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {**row, "subject": message["speaker"]}
+
+
 def newest(report_path):
     report = json.loads(pathlib.Path(report_path).read_text(encoding="utf-8"))
     shown = first = 0
@@ -96,7 +137,7 @@ def newest(report_path):
 
 
 if __name__ == "__main__":
-    commands = {"supersession": supersession, "precision": precision, "newest": newest}
+    commands = {"supersession": supersession, "precision": precision, "chats": chats, "newest": newest}
     if not sys.argv[1:] or sys.argv[1] not in commands:
         sys.exit(__doc__)
     commands[sys.argv[1]](*sys.argv[2:])

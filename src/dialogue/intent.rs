@@ -10,6 +10,8 @@ use super::{
     turn::TurnInput,
 };
 use colloquy_memory::{
+    authored::ReplyLanguage,
+    keywords,
     trace::{CallTrace, TurnTrace},
     turn::Intent,
 };
@@ -20,6 +22,9 @@ const INTENT_SOURCE_MODEL: &str = "model";
 
 /// The value of [`ClassifiedIntent::source`] for an answer that the classifier gave for the replaced turn.
 const INTENT_SOURCE_REPLACED: &str = "model, for the replaced turn";
+
+/// The value of [`ClassifiedIntent::source`] for a line that asks nothing.
+const INTENT_SOURCE_STATEMENT: &str = "the line asks nothing";
 
 /// Returns the intent in a trace if the classifier named it.
 pub(super) fn classified_intent(trace: &TurnTrace) -> Option<Intent> {
@@ -43,6 +48,8 @@ pub(super) struct ClassifiedIntent {
 pub enum IntentSource {
     /// The classifier model.
     Model,
+    /// A line that asks nothing is small talk, and the classifier is not asked.
+    Statement,
     /// A turn without a line to classify: the turn recalls in full, as for a question about memory.
     Assumed,
     /// The caller of a preview names the intent, and the classifier is not asked.
@@ -57,10 +64,25 @@ impl IntentSource {
     pub fn for_turn(input: &TurnInput) -> Self {
         match (&input.player, input.known_intent) {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
-            (Some(_), None) if !input.is_greeting() => Self::Model,
+            (Some(_), None) if !input.is_greeting() => {
+                if is_statement(input) {
+                    Self::Statement
+                } else {
+                    Self::Model
+                }
+            }
             _ => Self::Assumed,
         }
     }
+}
+
+/// True if a line asks nothing, and does not answer a question of the NPC. A line in a language of the player's choice
+/// is never one, because only English and Korean questions are recognised.
+fn is_statement(input: &TurnInput) -> bool {
+    let reply_before = input.history.last().map_or("", |turn| turn.reply_text.as_str());
+    input.world.settings.reply_language != Some(ReplyLanguage::Player)
+        && !reply_before.contains(['?', '？'])
+        && keywords::asks_nothing(&input.line, reply_before)
 }
 
 /// Which sources of knowledge a turn has searched.
@@ -86,6 +108,7 @@ pub(super) async fn classify_line(
     };
     match source {
         IntentSource::Model => classify_intent(services, input, known).await,
+        IntentSource::Statement => named(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
         IntentSource::Assumed => named(Intent::Memory, "not asked", true),
         IntentSource::Requested(intent) => named(intent, "named by the request", false),
         IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),

@@ -8,6 +8,7 @@
 //! There are two scores. [`query_coverage`] is the share of one text's words in another text, without further texts.
 //! [`bm25_score`] is the base of the keyword factor of recall.
 
+mod asking;
 mod bm25;
 mod forgetting;
 mod informative;
@@ -23,6 +24,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_qui
 
 pub use korean::with_particle;
 
+pub use asking::asks_nothing;
 pub use bm25::{FactTexts, TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
 pub use forgetting::asks_to_forget;
 pub use informative::{informative_terms, informative_words, is_small_talk, is_small_talk_word};

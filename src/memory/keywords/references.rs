@@ -12,12 +12,12 @@ const PRONOUNS_DATA: &str = include_str!("../../../config/lexicon/stopwords/pron
 const MIN_NOUN_WEIGHT: f32 = 0.3;
 
 /// A phrase, and whether it must end where a word ends.
-type ReferencePhrase = (&'static str, bool);
+pub(super) type ReferencePhrase = (&'static str, bool);
 
 static REFERENCE_PHRASES: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(|| parse_phrases(REFERENCES_DATA));
 static PRONOUNS: LazyLock<Vec<Vec<ReferencePhrase>>> = LazyLock::new(|| parse_phrases(PRONOUNS_DATA));
 
-fn parse_phrases(data: &'static str) -> Vec<Vec<ReferencePhrase>> {
+pub(super) fn parse_phrases(data: &'static str) -> Vec<Vec<ReferencePhrase>> {
     data.lines()
         .map(str::trim)
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
@@ -48,7 +48,7 @@ pub fn refers_back(text: &str) -> bool {
 }
 
 /// Returns the words with single blanks between them and at either end, without punctuation.
-fn padded_words(text: &str) -> String {
+pub(super) fn padded_words(text: &str) -> String {
     let mut line = String::with_capacity(text.len() + 2);
     line.push(' ');
     for word in split_at_marks(&normalise_text(text)).filter(|word| !word.is_empty()) {
@@ -63,7 +63,7 @@ fn split_at_marks(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '\'')
 }
 
-fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
+pub(super) fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
     let mut from = 0;
     phrases.iter().all(|&(phrase, whole)| {
         let found = line[from..].match_indices(phrase).find(|&(at, _)| {

@@ -193,18 +193,18 @@ enum Block {
 impl Block {
     fn of_heading(heading: &str) -> Option<Self> {
         Some(match heading {
-            "[Who this is]" | "[이 사람은 누구인가]" => Self::Persons,
+            "[Who this is]" | "[이 사람]" => Self::Persons,
             "[Always keep in mind]" | "[항상 기억할 것]" => Self::Pinned,
-            "[Earlier in this conversation, in short]" | "[지금까지의 대화 요약]" => Self::Summary,
-            "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]" => Self::OfPlayer,
+            "[Earlier in this conversation, in short]" | "[이 대화 요약]" => Self::Summary,
+            "[What the player says of themselves]" | "[플레이어의 자기 이야기]" => Self::OfPlayer,
             "[Current state (canon)]"
             | "[현재 상태]"
             | "[Open promises and goals]"
             | "[남은 약속과 목표]"
             | "[What you have told of yourself]"
-            | "[당신이 자신에 대해 한 말]" => Self::Present,
-            "[The world now]" | "[지금의 세계]" => Self::World,
-            "[What you know of the world]" | "[당신이 아는 세상]" => Self::Lore,
+            | "[당신의 자기 이야기]" => Self::Present,
+            "[The world now]" | "[현재 세계]" => Self::World,
+            "[What you know of the world]" | "[아는 세상]" => Self::Lore,
             "[What you may ask for]" | "[요청할 수 있는 것]" => Self::Actions,
             // What became of actions is nothing to answer with.
             "[What became of what you asked for]" | "[요청한 것의 결과]" => Self::Outcomes,

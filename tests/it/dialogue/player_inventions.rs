@@ -155,7 +155,7 @@ fn stated_lines<'p>(prompt: &'p str, lie: &str, by_heading: bool) -> Vec<&'p str
             || by_heading
                 && matches!(
                     heading,
-                    "[What the player says of themselves]" | "[플레이어가 자신에 대해 한 말]"
+                    "[What the player says of themselves]" | "[플레이어의 자기 이야기]"
                 );
         if line.contains(lie) && !says_who {
             bare.push(line);

@@ -79,7 +79,7 @@ fn instructions_of_a_prompt_are_short() {
     let actions = serde_json::json!({"actions": [{"name": "wave", "description": "Waves."}]});
     for (language, counter, most) in [
         (Language::En, TokenCounter::Estimated, 1_120),
-        (Language::Ko, TokenCounter::O200k, 1_150),
+        (Language::Ko, TokenCounter::O200k, 970),
     ] {
         let mut world = world(language);
         world.settings = serde_json::from_value(actions.clone()).unwrap();

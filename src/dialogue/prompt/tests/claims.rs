@@ -58,14 +58,14 @@ const ROWS: &[ClaimRow] = &[
         "player:p7",
         "player:p7",
         "플레이어의 말: ",
-        Some("[플레이어가 자신에 대해 한 말]"),
+        Some("[플레이어의 자기 이야기]"),
     ),
     (
         Language::Ko,
         "에르겐",
         "에르겐",
         "당신의 말: ",
-        Some("[당신이 자신에 대해 한 말]"),
+        Some("[당신의 자기 이야기]"),
     ),
     // Statements of authors.
     (Language::En, "Mira", "author", "", Some("[Current state (canon)]")),
@@ -99,7 +99,7 @@ fn statements_are_attributed_to_their_speaker() {
         let (heading, line) = block_with(&text, content).unwrap_or_else(|| panic!("{row}: {text}"));
         // What authors wrote holds regardless of its date.
         let (headings, mark) = if speaker == "author" {
-            (["[What you know of the world]", "[당신이 아는 세상]"], "- ")
+            (["[What you know of the world]", "[아는 세상]"], "- ")
         } else {
             (["[What you remember]", "[기억]"], "] ")
         };

@@ -51,8 +51,8 @@ fn episodes_are_shown_in_order_of_time_with_age_turn_and_place() {
         ),
         (
             Language::Ko,
-            "[당신과 플레이어 사이에 있었던 일]\n- 3일 전 | 1번째 턴 | Dark Forest | They met the (goblin) chief.\n\
-             - 3일 전 | 5번째 턴 | They spoke of plums.\n- 3일 전 | 9번째 턴 | The player said goodbye.\n",
+            "[플레이어와 있었던 일]\n- 3일 전 | 1턴 | Dark Forest | They met the (goblin) chief.\n\
+             - 3일 전 | 5턴 | They spoke of plums.\n- 3일 전 | 9턴 | The player said goodbye.\n",
         ),
     ] {
         let mut case = PromptCase::of(language, "x");

@@ -37,8 +37,8 @@ fn returning_player_is_recognised_in_small_talk_too() {
         ),
         (
             Language::Ko,
-            "[이 사람은 누구인가]\n- 플레이어의 말: The player is named Rowan.\n- 전에 이야기를 나눈 적이 있는 플레이어다. \
-             마지막으로 만난 때: 3일 전.\n- 지난 이야기 요약: They agreed (Persona) that Rowan brings salt.\n",
+            "[이 사람]\n- 플레이어의 말: The player is named Rowan.\n- 전에 대화한 플레이어다. 마지막은 3일 전.\n\
+             - 지난 이야기 요약: They agreed (Persona) that Rowan brings salt.\n",
         ),
     ] {
         let case = known(language);
@@ -152,7 +152,7 @@ fn earlier_meeting_summary_shows_its_own_age() {
         (
             Language::Ko,
             "- 지난 이야기 요약: They agreed",
-            "- 그 전에 나눈 이야기 요약(그저께): They agreed",
+            "- 이전 이야기 요약(그저께): They agreed",
         ),
     ] {
         // Summary of: that session and day; that session on an earlier day; an earlier session of that day.

@@ -1,5 +1,6 @@
 //! Long-term memory: extraction after a turn, duplicates and conflicts, and manual edits by people.
 
+mod block_sentences;
 mod consolidation;
 mod corrections;
 mod dirty_memories;

@@ -359,7 +359,7 @@ impl Templates {
                     number => 1, player => "x", npc => "x", name => "x", date => "x", weekday => "x", happened => list(),
                 }),
                 earlier_turns => each(context! { player => "x", npc => "x", name => "x", date => "x", weekday => "x" }),
-                earlier_notes => list(), told_past => list(),
+                earlier_notes => list(), told_past => list(), events => list(), notes => list(),
                 overheard => each(context! { name => "x", text => "x" }),
                 past => each(context! { is_asked => true, told => list(), opened => list() }).pop(), news => "told",
                 lore => list(), tells => list(), content => "x",

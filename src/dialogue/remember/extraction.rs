@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::{
     InjectedMemory, OpenPromise,
+    block_sentences::BlockSentences,
     embedding::embed_learned,
     known_texts::{TurnWords, end_of_line},
 };
@@ -237,6 +238,8 @@ async fn render_prompt(
         .flat_map(|turn| lines_of(turn, &scene, npc.language))
         .collect();
     let words = TurnWords::of_turn(said);
+    let sentences = BlockSentences::of_turn(said);
+    let escape_all = |texts: &[&str]| texts.iter().map(|text| escape_untrusted(text)).collect::<Vec<_>>();
     let template = match turn.player {
         Some(_) => Template::Extraction,
         None => Template::ConversationExtraction,
@@ -246,6 +249,8 @@ async fn render_prompt(
         line => escape_untrusted(&turn.player_text),
         listeners => scene.other_names(&npc.id),
         reply,
+        events => escape_all(&sentences.events),
+        notes => escape_all(&sentences.notes),
         known => injected.known_for(&words),
         world => injected.world_for(&words),
         open => injected.open_promises(&date, |at| days.day_of(npc.language, at).0),

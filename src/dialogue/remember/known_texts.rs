@@ -6,7 +6,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use super::InjectedMemory;
+use super::{InjectedMemory, block_sentences::BlockSentences};
 use crate::{jobs::JobInput, locks::silent_terms};
 use colloquy_memory::{keywords, sentences::split_sentences};
 
@@ -21,7 +21,7 @@ const MAX_WORLD_CHARS: usize = 240;
 /// The longest earlier line, in characters. The end of a line says more about the answer to the line.
 const MAX_EARLIER_CHARS: usize = 160;
 
-/// The words of a turn and of the lines before it.
+/// The words of a turn, of its events and notes, and of the lines before it.
 pub(super) struct TurnWords {
     /// The informative terms, without the names and words that most known facts share.
     terms: BTreeSet<u32>,
@@ -33,8 +33,10 @@ impl TurnWords {
         let before = said.before.iter();
         let lines = before
             .flat_map(|turn| [&turn.player_text, &turn.reply_text])
-            .chain([&said.turn.player_text, &said.turn.reply_text]);
-        Self::of_lines(&said.npc.name, lines.map(String::as_str), &said.turn.player_text)
+            .chain([&said.turn.player_text, &said.turn.reply_text])
+            .map(String::as_str);
+        let sentences = BlockSentences::of_turn(said);
+        Self::of_lines(&said.npc.name, lines.chain(sentences.texts()), &said.turn.player_text)
     }
 
     fn of_lines<'l>(npc_name: &str, lines: impl IntoIterator<Item = &'l str>, player_line: &str) -> Self {

@@ -9,6 +9,8 @@
 //!   listener.
 //! - The fact names no player: not by id, not by models' words for players, and not by a word of address.
 //! - The fact is not locked.
+//! - The extraction was shown no events and no notes of the turn's state block. Nobody said these, and it is unknown
+//!   which facts come from them.
 //! - The fact shares no word beyond small talk ([`PrivateTerms`]) with private content of the dialogue's prompts, or
 //!   with the player's lines. The fact also says something beyond these texts.
 //! - The player has used no script that is missing in the fact. Shared words of two languages cannot be detected.
@@ -18,7 +20,7 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use super::{InjectedMemory, extraction::FreshFact};
+use super::{InjectedMemory, block_sentences::BlockSentences, extraction::FreshFact};
 use crate::{Services, jobs::JobInput};
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_memory::{
@@ -53,7 +55,8 @@ pub(super) async fn split_shared(
     let Some(player) = player_sharing_with(said) else {
         return Ok((Vec::new(), facts));
     };
-    if said.turn.number > MAX_TURNS_COMPARED || !facts.iter().any(is_own) {
+    let is_comparable = said.turn.number <= MAX_TURNS_COMPARED && BlockSentences::of_turn(said).is_empty();
+    if !is_comparable || !facts.iter().any(is_own) {
         return Ok((Vec::new(), facts));
     }
     let (dialogues, dialogue, last) = (&services.ledger.dialogues, said.turn.dialogue, said.turn.number);

@@ -16,6 +16,7 @@ use colloquy_core::{
 use colloquy_memory::{
     authored::{Npc, World},
     fact::{Audience, Knower},
+    state::StateChange,
     trace::{JobTrace, TaskUsage, TurnTrace},
     turn::Turn,
 };
@@ -159,6 +160,9 @@ pub struct JobInput {
     /// The trace of the turn's prompt, for jobs that extract facts; `None` for other jobs, or if the trace is not
     /// stored.
     pub trace: Option<TurnTrace>,
+    /// The standing events and notes of the reply's state block, in order, for jobs that extract facts; empty for other
+    /// jobs. What a job found in a reply without a readable block is not among them: that job read the same words.
+    pub block_sentences: Vec<StateChange>,
     pub dialogue: Dialogue,
     pub world: Arc<World>,
     pub npc: Npc,

@@ -20,6 +20,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
+    state::StateChange,
     trace::{JobTrace, TaskUsage},
     turn::TurnStatus,
 };
@@ -43,7 +44,8 @@ impl SqlJobStore {
 
 /// Reads the turn first and all related rows by primary key. Deleted worlds and NPCs are included, because other NPCs
 /// may have heard the turn. `MATERIALIZED` fixes the order: before Postgres has analyzed the tables of a new ledger, it
-/// might start with all dialogues of a tenant.
+/// might start with all dialogues of a tenant. Events and notes begin with their tags. Those of a turn with a job for
+/// its state come from that job: a block that could be read has none.
 const SPOKEN_FOR_JOB: &str = concat!(
     "WITH t AS MATERIALIZED (SELECT * FROM turns WHERE tenant = $1 AND id = $2),
         d AS MATERIALIZED (SELECT d.* FROM t CROSS JOIN dialogues d WHERE d.tenant = $1 AND d.id = t.dialogue)
@@ -61,8 +63,14 @@ const SPOKEN_FOR_JOB: &str = concat!(
     ),
     " FROM turns b WHERE b.tenant = $1 AND b.dialogue = t.dialogue AND b.stands = TRUE
             AND b.number BETWEEN t.number - 2 AND t.number - 1),
-        (SELECT c.body FROM traces c WHERE c.tenant = $1 AND c.turn = t.id AND $4)",
-    " FROM t CROSS JOIN d CROSS JOIN worlds w CROSS JOIN npcs n
+        (SELECT c.body FROM traces c WHERE c.tenant = $1 AND c.turn = t.id AND $4), (SELECT ",
+    json_rows!(concat!("'seq', e.seq, 'change', ", json_of!("e.change"))),
+    " FROM state_events e
+         WHERE e.tenant = $1 AND e.cause_id = t.id AND e.cause_kind = 'turn' AND e.lifted_at IS NULL AND $4
+            AND substr(e.change, 1, 15) IN ('{\"change\":\"happ', '{\"change\":\"note')
+            AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.tenant = $1 AND j.dialogue = t.dialogue AND j.turn = t.id
+                AND j.kind = 'extract_state'))
+      FROM t CROSS JOIN d CROSS JOIN worlds w CROSS JOIN npcs n
       WHERE t.stands = TRUE AND t.text_version = $3
         AND w.tenant = $1 AND w.id = d.world
         AND n.tenant = $1 AND n.world = d.world AND n.id = t.npc"
@@ -190,6 +198,13 @@ struct PrecedingTurn {
     reply: String,
 }
 
+/// An event or a note, with its place in the order of writes.
+#[derive(Deserialize)]
+struct BlockSentence {
+    seq: i64,
+    change: StateChange,
+}
+
 fn read_spoken_turn(columns: &mut Columns<'_>, tenant: &TenantId, worlds: &KnownWorlds) -> StoreResult<JobInput> {
     let turn = turns::read_turn(columns)?.turn;
     let dialogue = dialogues::read_dialogue(columns)?;
@@ -198,6 +213,8 @@ fn read_spoken_turn(columns: &mut Columns<'_>, tenant: &TenantId, worlds: &Known
     let mut before: Vec<PrecedingTurn> = columns.json()?;
     before.sort_by_key(|turn| turn.number);
     let trace = columns.maybe_json()?;
+    let mut sentences: Vec<BlockSentence> = columns.json()?;
+    sentences.sort_by_key(|sentence| sentence.seq);
     let before = before.into_iter().map(|turn| {
         let status = TurnStatus::parse(&turn.status);
         Ok(BufferedTurn {
@@ -215,6 +232,7 @@ fn read_spoken_turn(columns: &mut Columns<'_>, tenant: &TenantId, worlds: &Known
     Ok(JobInput {
         before: before.collect::<StoreResult<_>>()?,
         trace,
+        block_sentences: sentences.into_iter().map(|sentence| sentence.change).collect(),
         turn,
         dialogue,
         world,
@@ -388,7 +406,7 @@ sqlite_plan_tests! {
             }
             assert_searches(
                 SPOKEN_FOR_JOB,
-                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)", "SEARCH x USING INDEX sqlite_autoindex_tenant_settings_1 (tenant=?)"],
+                &["SEARCH turns USING INDEX sqlite_autoindex_turns_1 (tenant=? AND id=?)", "turns_standing (tenant=? AND dialogue=? AND number>? AND number<?)", "SEARCH d USING INDEX sqlite_autoindex_dialogues_1 (tenant=? AND id=?)", "SEARCH c USING INDEX sqlite_autoindex_traces_1 (tenant=? AND turn=?)", "SEARCH e USING INDEX state_events_by_cause (tenant=? AND cause_id=?)", "jobs_once (tenant=? AND dialogue=? AND turn=? AND kind=?)", "SEARCH x USING INDEX sqlite_autoindex_tenant_settings_1 (tenant=?)"],
             )
             .await;
             for statement in [STORE_ANSWER, FINISH_JOB, FINISH_UNSAID_JOB, FAIL_JOB, RETRY_JOB, JOB_BY_ID] {

@@ -379,6 +379,25 @@ fn greeting_reveals_no_past_unasked() {
 }
 
 #[test]
+fn fact_of_a_note_has_the_lock_of_the_scenario_in_its_prompt() {
+    run(async {
+        let stage = prepare_past_on(Stage::prepare().await).await;
+        let mut talk = stage.session("p1").await;
+        // The reply itself tells nothing of the past.
+        let block = json!({ "notes": ["I still blame the shaft."] });
+        stage
+            .llm
+            .queue_text(Task::Reply, format!("Not today.\n```state\n{block}\n```"));
+        ask_about_past(&mut talk, &json!([statement_of_npc("Mira blames the shaft.")])).await;
+        let prompt = stage.llm.prompts_of(Task::Extraction).pop().unwrap();
+        assert!(prompt.ends_with("<note>I still blame the shaft.</note>"), "{prompt}");
+        let learned = stage.facts().await.pop().unwrap();
+        assert_eq!(learned.locks.to_string(), "scenario:mira/well");
+        assert!(learned.audience.private_to.is_some());
+    });
+}
+
+#[test]
 fn summary_of_the_past_is_used_where_its_lock_is_open() {
     run(async {
         let summarise = |settings: &mut DialogueSettings| settings.summaries.first_after_turns = 2;

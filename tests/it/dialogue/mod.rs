@@ -1,6 +1,7 @@
 //! Turns and memory on the real ledger and index, with a scripted model.
 
 mod acquaintance;
+mod block_sentences;
 mod canaries;
 mod consolidation;
 mod curation;

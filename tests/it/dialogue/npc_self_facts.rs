@@ -78,6 +78,22 @@ fn npc_statement_about_itself_is_known_with_all_players() {
     });
 }
 
+/// Nobody said a note, and a fact may come from it.
+#[test]
+fn self_facts_of_a_turn_with_notes_stay_with_the_player() {
+    run(async {
+        let stage = sharing_stage().await;
+        let reply = "Well.\n```state\n{\"notes\": [\"I hum the Miller's Grey Mare to myself.\"]}\n```";
+        stage.llm.queue_text(Task::Reply, reply);
+        stage
+            .session("rowan")
+            .await
+            .say_and_learn(ASKS, &json!([song_fact()]))
+            .await;
+        assert_eq!(found_fact(&stage, "Grey Mare").await.1.as_deref(), Some("rowan"));
+    });
+}
+
 #[test]
 fn npc_self_facts_stay_with_one_player_by_default() {
     run(async {

@@ -1,12 +1,14 @@
-//! The size of the extraction prompt of an ordinary turn, which every line costs.
+//! The size of the extraction prompt of an ordinary turn, which every line costs, and its events and notes, which few
+//! lines have.
 
 use minijinja::context;
 
 use super::*;
 use crate::prompt::Template;
 
-/// The size of an ordinary turn's prompt: five known facts, two open promises, four earlier lines.
-fn size(language: Language, counter: TokenCounter) -> u32 {
+/// Renders an ordinary turn's prompt: five known facts, two open promises, four earlier lines; with the events and
+/// notes of its state block.
+fn render(template: Template, language: Language, [events, notes]: [&[&str]; 2]) -> String {
     let values = match language {
         Language::En => context! {
             npc_name => "Captain Voss",
@@ -65,8 +67,8 @@ fn size(language: Language, counter: TokenCounter) -> u32 {
                       그리고 귤은 잊지 않았지? 어제까지 가져온다고 했잖아.",
         },
     };
-    let prompt = TEMPLATES.render(language, Template::Extraction, values).unwrap();
-    counter.count_tokens(&prompt)
+    let values = context! { listeners => ["Teague"], events, notes, ..values };
+    TEMPLATES.render(language, template, values).unwrap()
 }
 
 #[test]
@@ -77,7 +79,28 @@ fn extraction_prompt_of_an_ordinary_turn_is_small() {
         // For a model without a known vocabulary, which needs no more than this.
         (Language::En, TokenCounter::Estimated, 1_600),
     ] {
-        let tokens = size(language, counter);
+        let tokens = counter.count_tokens(&render(Template::Extraction, language, [&[], &[]]));
         assert!(tokens <= most, "{language:?}: {tokens} tokens by {counter:?}");
+    }
+}
+
+#[test]
+fn events_and_notes_stand_behind_the_reply_and_are_explained_where_there_are_any() {
+    let event = "<event>A bell rang.</event>";
+    for (template, behind) in [
+        (Template::Extraction, &[event, "<note>The player lies.</note>"][..]),
+        // All listeners learn the facts of a line, and nobody said a note.
+        (Template::ConversationExtraction, &[event][..]),
+    ] {
+        for language in [Language::En, Language::Ko] {
+            let without = render(template, language, [&[], &[]]);
+            assert!(without.ends_with("</npc_reply>"), "{without}");
+            let with = render(template, language, [&["A bell\nrang."], &["The player lies."]]);
+            assert!(with.ends_with(&format!("</npc_reply>\n{}", behind.join("\n"))), "{with}");
+            let added = with.lines().filter(|line| without.lines().all(|other| other != *line));
+            let added: Vec<&str> = added.collect();
+            assert_eq!(added[1..], *behind, "{with}");
+            assert!(added[0].contains("event") && added[0].contains("speaker"), "{with}");
+        }
     }
 }

@@ -2,13 +2,14 @@ use std::time::Duration;
 
 use colloquy::{
     ids::NodeId,
-    memory::{authored::World, trace::TaskUsage, turn::Usage},
+    memory::{authored::World, fact::Cause, state::StateChange, trace::TaskUsage, turn::Usage},
     ports::{
         PageRequest,
         ledger::{
             authored::DeleteOutcome,
             jobs::{ExtractionStatus, Job, JobFailure, JobFence, JobKind, JobRetry, JobStatus, LeaseRenewal, NewJob},
             rewinds::RewindCommit,
+            state::NewStateChange,
             tenants::{Tenant, TenantChange},
         },
     },
@@ -19,6 +20,7 @@ use super::{
     LedgerSubject,
     fixture::{Fixture, page},
     rewind_fixtures::dialogue_with_turns,
+    state::location_change,
 };
 
 async fn lease_jobs<S: LedgerSubject>(f: &Fixture<S>, node: NodeId, limit: u32) -> Vec<Job> {
@@ -181,6 +183,48 @@ pub async fn job_reads_its_input<S: LedgerSubject>(f: &Fixture<S>) {
     let outcome = authored.delete_world(&f.scope, &f.world, None, &deleted).await;
     assert_eq!(outcome.unwrap(), DeleteOutcome::Deleted);
     assert!(said(&job).await.is_some());
+}
+
+pub async fn job_of_facts_reads_events_and_notes_of_its_turn<S: LedgerSubject>(f: &Fixture<S>) {
+    f.put_world("vale").await;
+    let (npc, edit) = (f.sample_npc("vale", "mira"), f.audit_edit("npc.put"));
+    f.ledger().authored.put_npc(&f.scope, &npc, None, &edit).await.unwrap();
+    let open = f.open_dialogue().await;
+    let sentences = [
+        StateChange::Note {
+            text: "The player limps.".to_owned(),
+        },
+        StateChange::Happened {
+            text: "The \"bell\" 종 broke.".to_owned(),
+        },
+    ];
+    let mut head = None;
+    for (number, kinds) in [
+        (1, [JobKind::ExtractFacts, JobKind::Summarise]),
+        // What this job finds comes from the words of the reply.
+        (2, [JobKind::ExtractFacts, JobKind::ExtractState]),
+    ] {
+        let mut commit = f.sample_commit(&open, number, head);
+        head = Some(commit.turn.id);
+        let row = |change: StateChange| NewStateChange {
+            dialogue: Some(open.dialogue.id),
+            change,
+            cause: Cause::Turn(commit.turn.id),
+            ..location_change(f, "the keep")
+        };
+        let [note, event] = sentences.clone();
+        let place = location_change(f, "the keep").change;
+        commit.state = [note, place, event].map(row).into();
+        commit.jobs = kinds.map(|kind| f.sample_job(&commit, kind)).into();
+        f.commit_turn(&commit).await;
+        let read = async |job: &NewJob| {
+            let input = f.ledger().jobs.load_job_input(&f.scope, &Job::from(job)).await;
+            input.unwrap().unwrap().block_sentences
+        };
+        let expected = if number == 1 { &sentences[..] } else { &[] };
+        assert_eq!(read(&commit.jobs[0]).await, expected, "turn {number}");
+        assert_eq!(read(&commit.jobs[1]).await, [], "only facts are made of them");
+    }
 }
 
 pub async fn job_of_a_reinstated_turn_is_not_ended_as_unsaid<S: LedgerSubject>(f: &Fixture<S>) {

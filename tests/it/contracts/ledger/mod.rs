@@ -159,7 +159,7 @@ macro_rules! ledger_contract {
                     conclusion_of_an_unsaid_premise_was_never_valid, conclusion_falls_if_a_person_rewords_a_premise,
                     group_is_consolidated_again_after_a_change, conclusion_that_a_person_has_changed_stays, expired_conclusion_gives_importance_back, consolidation_of_an_unsaid_turn_is_not_written,
                     taught_facts_are_read_in_pages_and_worlds_once_a_period;
-                jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
+                jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, job_of_facts_reads_events_and_notes_of_its_turn, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,
                     dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,
                     job_of_a_reinstated_turn_is_not_ended_as_unsaid,

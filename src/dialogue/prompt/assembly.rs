@@ -272,7 +272,7 @@ pub(crate) fn assemble_prompt(
         line_tokens,
     };
     let sections = selection.trace_sections(material, budgets, &fixed_parts, &count);
-    let notes = selection.collect_notes();
+    let notes = selection.collect_notes(material);
     let (offers, outcomes) = selection.shown_actions();
     let (candidates, listed_hits) = trace_candidates(material, &selection, &fates);
     Ok(Prompt {

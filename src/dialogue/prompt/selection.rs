@@ -31,6 +31,7 @@ use colloquy_memory::{
     authored::Language,
     fact::FactKind,
     party,
+    summary::Summary,
     trace::{CandidateFate, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace},
 };
 use colloquy_ports::{
@@ -203,7 +204,13 @@ impl PromptSelection {
         }
     }
 
-    /// Selects the summaries within `left` tokens, less the tokens of the episodes.
+    /// True if the history shows all turns of a summary. The history has no gaps.
+    fn shows_turns_of(&self, summary: &Summary) -> bool {
+        self.history.has_turn(summary.from_turn) && self.history.has_turn(summary.to_turn)
+    }
+
+    /// Selects the summaries within `left` tokens, less the tokens of the episodes. A summary of turns that the history
+    /// shows would tell them twice.
     pub(super) fn add_summaries(
         &mut self,
         templates: &Templates,
@@ -216,7 +223,9 @@ impl PromptSelection {
         let mut room = budgets
             .summary_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
-        for summary in material.summaries.iter().rev() {
+        let summaries = material.summaries.iter();
+        let needed: Vec<&Summary> = summaries.filter(|summary| !self.shows_turns_of(summary)).collect();
+        for summary in needed.iter().rev() {
             let text = escape_untrusted(&summary.text);
             let shown = material.ages().word_dates(templates, text.clone())?;
             let tokens = count(&shown) + ITEM_TOKENS + 4;
@@ -236,7 +245,7 @@ impl PromptSelection {
             });
         }
         self.summaries.reverse();
-        self.summaries_dropped = material.summaries.len() - self.summaries.len();
+        self.summaries_dropped = needed.len() - self.summaries.len();
         Ok(())
     }
 
@@ -500,10 +509,16 @@ impl PromptSelection {
     }
 
     /// Returns notes for a person who asks why content is missing.
-    pub(super) fn collect_notes(&self) -> Vec<String> {
+    pub(super) fn collect_notes(&self, material: &PromptMaterial<'_>) -> Vec<String> {
         let mut notes = Vec::new();
         if let Some((from, to)) = self.history.dropped_turns() {
             notes.push(format!("turns {from} to {to} did not fit the history budget"));
+        }
+        for summary in material.summaries.iter().filter(|summary| self.shows_turns_of(summary)) {
+            let (from, to) = (summary.from_turn, summary.to_turn);
+            notes.push(format!(
+                "the summary of turns {from} to {to} was left out: the history has these turns"
+            ));
         }
         if self.standing.facts.pinned_dropped > 0 {
             notes.push(format!(

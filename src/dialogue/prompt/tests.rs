@@ -15,6 +15,7 @@ mod past;
 mod promises;
 mod reach;
 mod settings;
+mod summaries;
 mod who;
 mod world_lines;
 
@@ -362,11 +363,12 @@ fn korean_prompt_matches_its_snapshot() {
 #[test]
 fn stable_sections_only_grow_at_their_end() {
     let mut before: Option<Vec<ChatMessage>> = None;
-    for number in 1..=12 {
+    // After the turns of the summary.
+    for number in 11..=22 {
         let mut case = full(Language::En);
         case.line = format!("line {number}");
         case.hits = vec![hit(u128::from(number) + 10, &format!("memory {number}"), 0.9, 0.9, 0)];
-        case.history = (1..number).map(|n| turn(n, &format!("line {n}"), "yes")).collect();
+        case.history = (11..number).map(|n| turn(n, &format!("line {n}"), "yes")).collect();
         let messages = case.assemble(&settings()).unwrap().messages;
         let (last, stable) = messages.split_last().unwrap();
         assert!(last.content.contains(&format!("memory {number}")));

@@ -309,8 +309,10 @@ fn forget_request_reaches_late_facts_and_no_others() {
 
 async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSettings)) -> Stage) {
     let stage = on(|settings| {
-        settings.summaries.first_after_turns = 1;
+        settings.summaries.first_after_turns = 2;
         settings.summaries.then_every_turns = 3;
+        // The history no longer has the first turn of the summary.
+        settings.summaries.buffer_min_turns = 1;
     })
     .await;
     let knee = "The player broke a knee at the mill.";
@@ -321,6 +323,7 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
     let broken = statement("break", "a knee", knee, "positive", &["knee"]);
     talk.say_and_learn("I broke a knee at the mill.", &json!([broken]))
         .await;
+    talk.say_and_learn("Fine bread.", &json!([])).await;
     let told = async |talk: &mut TestDialogue<'_>| {
         stage.llm.queue_text(Task::Intent, "chat");
         talk.say_and_learn("Lovely weather.", &json!([])).await;
@@ -346,7 +349,7 @@ async fn assert_summary_omits_forgotten_fact(on: impl AsyncFn(fn(&mut DialogueSe
         "{summarised}"
     );
     // A rewind of the request restores the summary's text.
-    talk.rewind(2, None).await;
+    talk.rewind(3, None).await;
     let preview = preview::preview_prompt(
         &stage.services,
         &talk.turn_input("Lovely weather.").await,

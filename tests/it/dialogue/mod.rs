@@ -510,6 +510,18 @@ impl TestDialogue<'_> {
     pub async fn turn_input(&self, line: &str) -> TurnInput {
         let stage = self.stage;
         let number = self.open.checkpoint.turn + 1;
+        let summaries = stage
+            .services
+            .ledger
+            .summaries
+            .load_summaries(&stage.scope, self.open.dialogue.id)
+            .await
+            .unwrap();
+        // A new summary shortens the history before the next turn.
+        let mut checkpoint = self.open.checkpoint.clone();
+        checkpoint.apply_summaries(&summaries, stage.services.settings.summaries.buffer_min_turns);
+        let mut history = self.history.clone();
+        history.retain(|turn| turn.number >= checkpoint.buffer_from);
         TurnInput {
             scope: stage.scope.clone(),
             node: stage.node,
@@ -529,16 +541,8 @@ impl TestDialogue<'_> {
             key: None,
             continuation: None,
             known_intent: None,
-            history: Arc::new(self.history.clone()),
-            summaries: Arc::new(
-                stage
-                    .services
-                    .ledger
-                    .summaries
-                    .load_summaries(&stage.scope, self.open.dialogue.id)
-                    .await
-                    .unwrap(),
-            ),
+            history: Arc::new(history),
+            summaries: Arc::new(summaries),
             checkpoint: self.open.checkpoint.clone(),
             accepted_at: stage.clock.monotonic_now(),
             started_at: stage.clock.now(),

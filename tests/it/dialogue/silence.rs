@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use colloquy::{
     dialogue::{
+        explain::{TurnExplanation, explain_turn},
         heard::HeardLength,
         rewind::{self, RewindResponse, RewindTarget},
         summarise::{SilenceReport, queue_jobs_after_silence},
@@ -151,6 +152,32 @@ fn returning_player_is_told_of_the_talk_before_the_silence() {
         say_lines(&mut again, 1..=1).await;
         let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
         assert!(prompt.contains("They talked."), "{prompt}");
+    });
+}
+
+#[test]
+fn summary_is_left_out_while_the_history_has_its_turns() {
+    run(async {
+        let stage = Stage::prepare().await;
+        let mut talk = stage.session("p1").await;
+        say_lines(&mut talk, 1..=4).await;
+        assert_eq!(stage.fall_silent().await, 1);
+        say_lines(&mut talk, 5..=5).await;
+        let prompt = stage.llm.prompts_of(Task::Reply).pop().unwrap();
+        assert!(
+            prompt.contains("line 1") && !prompt.contains("They talked."),
+            "{prompt}"
+        );
+        let dialogue = &talk.open.dialogue;
+        let explained = explain_turn(&stage.services, &stage.scope, dialogue, 5, true).await;
+        let TurnExplanation::Explained(explanation) = explained.unwrap() else {
+            panic!("the turn stands")
+        };
+        let explained = explanation.explained;
+        let is_told = |note: &String| note.contains("the summary of turns 1 to 4 was left out");
+        assert!(explained.trace.notes.iter().any(is_told), "{:?}", explained.trace.notes);
+        let verification = explained.verification.unwrap();
+        assert_eq!(verification.same, Some(true), "{verification:?}");
     });
 }
 

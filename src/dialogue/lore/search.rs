@@ -110,6 +110,8 @@ struct LoreSearch<'a> {
     /// The vector of the line, if the line is compared by meaning.
     line: Option<(Vec<f32>, &'a Calibration)>,
     context: ConditionContext<'a>,
+    /// The people whom lines of the turn may mean.
+    people: KnownPeople<'a>,
     mentions: HashMap<usize, EntryMentions>,
     /// The entries of which a sentence has words of the line.
     with_words: Vec<usize>,
@@ -156,10 +158,12 @@ impl<'a> LoreSearch<'a> {
             Some(own) if bond.to == own => Some(&bond.from),
             _ => None,
         });
+        let people = KnownPeople::of_turn(input, state);
         Self {
             input,
             state,
-            mentions: find_mentions(input, state, &lore),
+            mentions: find_mentions(input, state, &people, &lore),
+            people,
             lore,
             line,
             context: input.condition_context(state),
@@ -285,10 +289,9 @@ impl<'a> LoreSearch<'a> {
         let history = &self.input.history;
         let last_turns = &history[history.len().saturating_sub(NAMING_TURNS)..];
         // Most worlds have no recent death.
-        let meant = LazyCell::new(|| {
-            let people = KnownPeople::of_turn(self.input, self.state);
+        let lately_named = LazyCell::new(|| {
             let said = last_turns.iter().flat_map(|turn| [&turn.player_text, &turn.reply_text]);
-            let names = said.flat_map(|text| names_meant(&self.lore.characters, &people, text));
+            let names = said.flat_map(|text| names_meant(&self.lore.characters, &self.people, text));
             names.collect::<HashSet<&str>>()
         });
         let is_close = |name: &str| {
@@ -296,7 +299,7 @@ impl<'a> LoreSearch<'a> {
             let mut facts = standing.iter().map(|fact| fact.view.content.as_str());
             let key = normalise_text(name);
             key != normalise_text(&npc.name)
-                && (is_named(&npc.persona.description) || facts.any(is_named) || meant.contains(key.as_str()))
+                && (is_named(&npc.persona.description) || facts.any(is_named) || lately_named.contains(key.as_str()))
         };
         let is_news = |name: &str| is_greeting || is_close(name);
         let (settings, now) = (&self.input.world.settings, self.input.started_at);
@@ -476,14 +479,18 @@ fn similarity_of(cosine: f32, calibration: &Calibration) -> f64 {
 }
 
 /// Returns the mentions of entries in the turns of the buffer and in the line.
-fn find_mentions(input: &TurnInput, state: &WorldState, lore: &LoadedLore) -> HashMap<usize, EntryMentions> {
+fn find_mentions(
+    input: &TurnInput,
+    state: &WorldState,
+    people: &KnownPeople<'_>,
+    lore: &LoadedLore,
+) -> HashMap<usize, EntryMentions> {
     let mut all: HashMap<usize, EntryMentions> = HashMap::new();
-    let people = KnownPeople::of_turn(input, state);
     let line = input.heard_text();
     let points_back = input.player.is_some() && keywords::refers_back(&line);
     for turn in input.history.iter() {
         for text in [&turn.player_text, &turn.reply_text] {
-            find_names(lore, &people, text, |at, is_keyword| {
+            find_names(lore, people, text, |at, is_keyword| {
                 let mentions = all.entry(at).or_default();
                 mentions.by_any.add_turn(turn.number);
                 if !is_keyword {
@@ -495,7 +502,7 @@ fn find_mentions(input: &TurnInput, state: &WorldState, lore: &LoadedLore) -> Ha
             });
         }
     }
-    find_names(lore, &people, &line, |at, is_keyword| {
+    find_names(lore, people, &line, |at, is_keyword| {
         let mentions = all.entry(at).or_default();
         if is_keyword {
             // A keyword says more than a word that points back.
@@ -509,7 +516,7 @@ fn find_mentions(input: &TurnInput, state: &WorldState, lore: &LoadedLore) -> Ha
     });
     // Whoever names a character, or speaks of dying, asks for what is told of the character or of the dead, but touches
     // none of their secrets.
-    for at in entries_about_meant(&lore.characters, state, &people, &line) {
+    for at in entries_about_meant(&lore.characters, state, people, &line) {
         let mentions = all.entry(at).or_default();
         mentions.by_any.add_turn(input.number);
         mentions.now.get_or_insert(LoreSource::Character);

@@ -375,16 +375,20 @@ fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, St
 fn remove_redated(promises: &mut Vec<(&Fact, StateSection)>, ended: &[(&Fact, StateSection)]) -> HashSet<FactId> {
     let replaces = |later: &Fact, earlier: &Fact| {
         let (new, old) = (&later.statement, &earlier.statement);
-        let last_day = |fact: &Fact| days_in(&fact.view.content).max().map(ToOwned::to_owned);
         later.valid_at > earlier.valid_at
             && !later.locks.are_subset_of(&earlier.locks)
             && (&new.subject, &new.speaker) == (&old.subject, &old.speaker)
-            && last_day(later).is_some_and(|new_day| last_day(earlier).is_some_and(|old_day| old_day < new_day))
+            && last_day_in(later).is_some_and(|new_day| last_day_in(earlier).is_some_and(|old_day| old_day < new_day))
             && StatementFeatures::from_statement(new).promises_like(&StatementFeatures::from_statement(old))
     };
     let all: Vec<&Fact> = promises.iter().chain(ended).map(|(fact, _)| *fact).collect();
     let is_redated = |(earlier, _): &mut (&Fact, StateSection)| all.iter().any(|later| replaces(later, earlier));
     promises.extract_if(.., is_redated).map(|(fact, _)| fact.id).collect()
+}
+
+/// Returns the last day that a fact names.
+fn last_day_in(fact: &Fact) -> Option<&str> {
+    days_in(&fact.view.content).max()
 }
 
 fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {

@@ -13,7 +13,7 @@ use colloquy_memory::{
     authored::{Npc, World},
     condition::ConditionContext,
     fact::{Fact, Viewpoint},
-    keywords::informative_terms,
+    keywords::{informative_terms, is_hangul},
     locks::{DisclosureLock, DisclosureLocks},
     lore::is_named_in,
     private_terms::PrivateTerms,
@@ -140,7 +140,7 @@ impl LocksByWords {
 }
 
 pub(super) fn has_hangul(text: &str) -> bool {
-    text.chars().any(|c| ('\u{ac00}'..='\u{d7a3}').contains(&c))
+    text.chars().any(is_hangul)
 }
 
 /// Returns the entries of `locked` that are open to the hearers at `viewpoint`. Without locks, nothing is read.

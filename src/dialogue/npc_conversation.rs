@@ -10,7 +10,7 @@ pub use self::speaker_choice::choose_speaker;
 pub use super::scene::{END_MARK, Scene, SceneMember};
 use super::settings::ConversationSettings;
 use colloquy_core::ids::NpcId;
-use colloquy_memory::keywords::short_names_of;
+use colloquy_memory::keywords::{is_hangul, short_names_of};
 use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::dialogues::{Dialogue, DialogueOptions},
@@ -90,10 +90,6 @@ fn position_of(name: &str, line: &str) -> Option<usize> {
             && after.is_none_or(|c| !(c.is_alphanumeric() && (c.is_ascii() || !latin && !is_hangul(c))))
     };
     line.match_indices(name).map(|(at, _)| at).find(free)
-}
-
-fn is_hangul(c: char) -> bool {
-    ('\u{ac00}'..='\u{d7a3}').contains(&c)
 }
 
 /// Returns the maximum number of lines in a conversation.

@@ -72,6 +72,7 @@ static KOREAN_TABLES: LazyLock<KoreanTables> = LazyLock::new(|| {
 });
 
 /// True if `c` is a whole Hangul syllable.
+#[must_use]
 pub fn is_hangul(c: char) -> bool {
     (FIRST_SYLLABLE..=LAST_SYLLABLE).contains(&u32::from(c))
 }

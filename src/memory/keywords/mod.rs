@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
-pub use korean::with_particle;
+pub use korean::{is_hangul, with_particle};
 
 pub use asking::asks_nothing;
 pub use bm25::{FactTexts, TermStatistics, bm25_score, bm25_score_by, fact_terms, keyword_factor, search_terms};
@@ -34,7 +34,7 @@ pub use name_words::{
 pub use owned::{LineOwner, OwnedTerms};
 pub use references::{points_at, refers_back};
 
-pub(crate) use korean::{ends_in_l, is_hangul, is_only_particles, is_past_syllable, stem_korean as korean_stem};
+pub(crate) use korean::{ends_in_l, is_only_particles, is_past_syllable, stem_korean as korean_stem};
 pub(crate) use words::singular_of;
 
 /// Weighted terms of a text, sorted by term hash, each once.

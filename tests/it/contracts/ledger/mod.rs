@@ -27,6 +27,7 @@ mod lore;
 mod meetings;
 mod names;
 mod nodes;
+mod pass_facts;
 mod postgres;
 mod prune;
 mod reconcile;
@@ -149,8 +150,8 @@ macro_rules! ledger_contract {
                     open_findings_notes_and_short_sessions_are_carried,
                     pass_is_unsaid_and_stands_again_with_its_turn, pass_is_queued_for_the_last_turn,
                     findings_and_passes_are_listed_in_pages, curation_of_unsaid_turns_is_pruned,
-                    facts_for_a_pass_rest_on_its_dialogue, authored_facts_for_a_pass_are_open_to_its_player,
                     curation_of_another_tenant_or_world_is_not_found;
+                pass_facts: facts_for_a_pass_rest_on_its_dialogue, authored_facts_for_a_pass_are_open_to_its_player;
                 insights: newest_insight_of_an_entity_and_day_counts, newest_fifty_insights_of_a_player_count,
                     insights_are_listed_in_pages_by_entity_and_player, insight_is_deleted_with_those_that_it_replaced,
                     insight_with_further_locks_stands_beside_the_open_one,

@@ -9,7 +9,7 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    agreement,
+    agreement::is_date_word,
     authored::{Npc, World},
     condition::ConditionContext,
     fact::{Fact, Viewpoint},
@@ -40,13 +40,6 @@ pub(super) fn words_of(texts: &[&str], silent: &BTreeSet<u32>) -> PrivateTerms {
         words.add_text_except(&kept.join(" "), silent);
     }
     words
-}
-
-/// True for a word such as "2026-11-25", "4월" or "16일에".
-fn is_date_word(word: &str) -> bool {
-    let unit = word.trim_start_matches(|c: char| c.is_ascii_digit());
-    let is_korean = unit.len() < word.len() && unit.starts_with(['년', '월', '일', '시', '분']);
-    is_korean || agreement::days_in(word).next().is_some()
 }
 
 /// The locks of texts that only one player hears. Lore with conditions locks those that share a word with an entry: the
@@ -248,21 +241,6 @@ async fn unlocked_scenarios<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn date_words_are_days_and_units_of_time_and_no_codes() {
-        for (word, is_date) in [
-            ("2026-11-25", true),
-            ("2026-11-25까지", true),
-            ("4월", true),
-            ("16일에", true),
-            ("4711", false),
-            ("zqn10zq", false),
-            ("일요일", false),
-        ] {
-            assert_eq!(is_date_word(word), is_date, "{word}");
-        }
-    }
 
     #[test]
     fn entry_locks_texts_with_its_words_or_with_its_whole_name() {

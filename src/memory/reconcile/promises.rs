@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::rules::{SILENT_WORDS, is_one_of, raw_words};
 use crate::{
-    agreement::canonical_words,
+    agreement::{canonical_words, is_date_word},
     fact::Statement,
     keywords::normalise_text,
     party,
@@ -18,7 +18,7 @@ static PROMISE_WORDS: WordList = LazyLock::new(|| {
          agree, agreed, agrees, tells, says, teaches, asks, swear, swore, sworn, vow, vowed, vows, goal, word, have, has, must, should, need, \
          needs, going, go, goes, get, gets, give, gives, take, takes, make, makes, do, on, by, at, in, to, for, with, \
          from, before, after, until, when, if, that, this, his, her, their, day, today, tomorrow, 약속, 하기, 하다, \
-         하려, 하겠, 해야, 예정, 계획, 생각, 다음, 내일, 모레, 오늘, 까지, 위해",
+         하려, 하겠, 해야, 예정, 계획, 생각, 싶, 함께, 다음, 내일, 모레, 오늘, 까지, 위해",
     )
 });
 /// Words for anybody and anything. Two promises to tell nobody and to give nothing have no deed in common. Korean words
@@ -29,12 +29,23 @@ static INDEFINITE_WORDS: WordList = LazyLock::new(|| {
          everything, 아무, 누구, 누군, 무엇, 무언, 뭔가, 모두",
     )
 });
-/// Korean stems of one syllable that carry no meaning of their own. Nouns of one syllable (책, 귤) do.
-const EMPTY_STEMS: [&str; 13] = [
-    "하", "되", "있", "없", "않", "주", "가", "오", "수", "것", "그", "한", "할",
+/// Korean stems that carry no meaning of their own: light verbs, and particles after a quotation. Nouns of one syllable
+/// (책, 귤) do.
+const EMPTY_STEMS: [&str; 30] = [
+    "하", "되", "있", "없", "않", "주", "가", "오", "두", "놓", "보", "드리", "수", "것", "그", "한", "할", "줄", "올",
+    "갈", "에", "를", "을", "는", "와", "로", "의", "에서", "에게", "한테",
 ];
+/// Endings of a light verb: 갖다 주기로, 갖다 주겠다고.
+const LIGHT_VERB_ENDINGS: [char; 2] = ['기', '겠'];
+/// Korean numerals before a counted thing: "병" in "두 병" is an amount.
+const NUMERALS: [&str; 19] = [
+    "한", "두", "세", "네", "석", "넉", "다섯", "여섯", "일곱", "여덟", "아홉", "열", "열두", "스무", "서른", "마흔",
+    "쉰", "몇", "여러",
+];
+/// Particles behind the person to whom something is promised.
+const RECIPIENT_PARTICLES: [&str; 5] = ["에게서", "한테서", "에게", "한테", "께"];
 
-/// A promised or intended deed, without the words of promising, indefinite words, days, numbers, and the people between
+/// A promised or intended deed, without the words of promising, indefinite words, days, amounts, and the people between
 /// whom it stands.
 #[derive(Debug, Clone)]
 pub(super) struct PromisedDeed {
@@ -58,11 +69,12 @@ impl PromisedDeed {
                     .iter()
                     .any(|list| is_one_of(word, list))
             };
-            let told = raw_words(text).filter(|word| !says_nothing(word));
-            told.flat_map(canonical_words)
+            let telling_words = uncounted_words(text).filter(|word| !says_nothing(word));
+            telling_words
+                .flat_map(canonical_words)
                 .filter(|word| {
                     !is_one_of(word, &PROMISE_WORDS)
-                        && !EMPTY_STEMS.contains(&word.as_str())
+                        && !is_empty_stem(word)
                         && !word.starts_with(|c: char| c.is_ascii_digit())
                         && !people.iter().any(|name| name.contains(word))
                 })
@@ -73,10 +85,14 @@ impl PromisedDeed {
             .skip(1)
             .chain(raw_words(&statement.object));
         let capitalised = capitalised.filter(|word| word.starts_with(char::is_uppercase));
-        let mut names: BTreeSet<String> = capitalised.flat_map(|word| deed_words(&normalise_text(word))).collect();
+        let recipients = raw_words(&statement.content).filter_map(recipient_in);
+        let names = capitalised.chain(recipients);
+        let mut names: BTreeSet<String> = names.flat_map(|word| deed_words(&normalise_text(word))).collect();
         names.extend(["player", "플레이어"].into_iter().flat_map(canonical_words));
         let mut object = deed_words(&normalise_text(&statement.object));
-        let mut words = deed_words(&normalise_text(&statement.content));
+        let content = normalise_text(&statement.content);
+        let undated: Vec<&str> = content.split_whitespace().filter(|word| !is_date_word(word)).collect();
+        let mut words = deed_words(&undated.join(" "));
         words.extend(object.iter().cloned());
         if !object.is_subset(&names) {
             object.retain(|word| !names.contains(word));
@@ -100,6 +116,29 @@ impl PromisedDeed {
             || is_in(&other.object, &self.words)
             || others.len() + usize::from(!names.is_empty()) >= least
     }
+}
+
+/// The words of a text without Korean numerals and what they count.
+fn uncounted_words(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_behind_numeral = false;
+    raw_words(text).filter(move |word| {
+        let is_counted = is_behind_numeral;
+        is_behind_numeral = NUMERALS.contains(word);
+        !is_counted && !is_behind_numeral
+    })
+}
+
+/// True if a stem is a light verb or a particle.
+fn is_empty_stem(stem: &str) -> bool {
+    let verb = stem.strip_suffix(LIGHT_VERB_ENDINGS).unwrap_or(stem);
+    EMPTY_STEMS.contains(&verb)
+}
+
+/// The Korean name of a person to whom something is promised: 윤하람 in 윤하람에게.
+fn recipient_in(word: &str) -> Option<&str> {
+    let mut particles = RECIPIENT_PARTICLES.iter();
+    let name = particles.find_map(|particle| word.strip_suffix(particle))?;
+    (!name.is_empty()).then_some(name)
 }
 
 #[cfg(test)]
@@ -144,9 +183,9 @@ mod tests {
                 ),
             ),
         ] {
-            let found = deed(one.0, one.1).zip(deed(other.0, other.1));
+            let deeds = deed(one.0, one.1).zip(deed(other.0, other.1));
             assert!(
-                found.is_some_and(|(one, other)| !one.is_like(&other)),
+                deeds.is_some_and(|(one, other)| !one.is_like(&other)),
                 "{one:?} {other:?}"
             );
         }
@@ -171,9 +210,51 @@ mod tests {
                 true,
             ),
         ] {
-            let found = deed(one.0, one.1).zip(deed(other.0, other.1));
+            let deeds = deed(one.0, one.1).zip(deed(other.0, other.1));
             assert!(
-                found.is_some_and(|(one, other)| one.is_like(&other) == are_like),
+                deeds.is_some_and(|(one, other)| one.is_like(&other) == are_like),
+                "{} / {}",
+                one.1,
+                other.1
+            );
+        }
+    }
+
+    #[test]
+    fn particles_light_verbs_days_and_amounts_are_no_common_deed() {
+        for (one, other, are_like) in [
+            (
+                ("귤", "플레이어는 2024-04-11에 윤하람에게 귤을 갖다 주기로 했다."),
+                ("영화표", "플레이어는 2024-04-13에 윤하람에게 영화표를 사 주기로 했다."),
+                false,
+            ),
+            (
+                ("매실주 두 병", "플레이어는 매실주 두 병을 갖다주기로 했다."),
+                ("막걸리 두 병", "플레이어는 막걸리 두 병을 갖다주기로 했다."),
+                false,
+            ),
+            (
+                (
+                    "『바다와 나비』",
+                    "플레이어는 4월에 윤하람에게 『바다와 나비』를 보여 주겠다고 했다.",
+                ),
+                ("『귤밭』", "플레이어는 4월에 윤하람에게 『귤밭』를 돌려 주겠다고 했다."),
+                false,
+            ),
+            (
+                ("매실주 한 병", "플레이어는 매실주 한 병을 갖다주기로 했다."),
+                ("매실주 두 병", "플레이어는 매실주 두 병을 갖다주기로 했다."),
+                true,
+            ),
+            (
+                ("6월 백일장", "플레이어는 6월 백일장에 나가기로 했다."),
+                ("6월 백일장", "플레이어는 6월 백일장에 나가지 않기로 했다."),
+                true,
+            ),
+        ] {
+            let deeds = deed(one.0, one.1).zip(deed(other.0, other.1));
+            assert!(
+                deeds.is_some_and(|(one, other)| one.is_like(&other) == are_like),
                 "{} / {}",
                 one.1,
                 other.1

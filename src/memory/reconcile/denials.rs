@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::rules::{CommonMatter, SILENT_WORDS, StatementFeatures, is_one_of, raw_words};
 use crate::{
-    agreement::canonical_words,
+    agreement::{canonical_words, same_words},
     fact::{Polarity, Statement, Tense},
     keywords::normalise_text,
     text::{WordList, word_list},
@@ -24,19 +24,17 @@ impl StatementFeatures {
     }
 
     /// True if this statement says that something was never so, and an older one affirms that: with a word of its verb,
-    /// and half of the other words, or all of at most two.
+    /// and of one denied thing half of the words, or all of at most two.
     pub(super) fn denies_for_all_time(&self, older: &Self) -> bool {
         let denied = &self.denied;
         let is_told = |word: &&String| older.words.contains(*word);
-        let missing = denied.words.iter().filter(|word| !is_told(word)).count();
-        let may_miss = if denied.words.len() <= 2 {
-            0
-        } else {
-            denied.words.len() / 2
+        let is_thing_told = |thing: &Vec<String>| {
+            let missing = thing.iter().filter(|word| !is_told(word)).count();
+            let may_miss = if thing.len() <= 2 { 0 } else { thing.len() / 2 };
+            missing <= may_miss
         };
         older.polarity == Polarity::Positive
-            && !denied.words.is_empty()
-            && missing <= may_miss
+            && denied.things.iter().any(is_thing_told)
             && (denied.verb.is_empty()
                 || denied
                     .verb
@@ -48,8 +46,9 @@ impl StatementFeatures {
 /// What a statement denies for all time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeniedMatter {
-    /// The words of the object, or of the predicate if there is no object. Empty: the statement is no such denial.
-    pub words: Vec<String>,
+    /// The words of each thing in the object, or of the predicate if there is no object. Empty: the statement is no such
+    /// denial.
+    pub things: Vec<Vec<String>>,
     /// The words of the predicate beside an object, without verbs that say little ("was never a smith").
     pub verb: Vec<String>,
 }
@@ -62,25 +61,62 @@ static PLAIN_WORDS: WordList = LazyLock::new(|| {
     )
 });
 
+/// Words between two denied things.
+const JOINING_WORDS: [&str; 7] = ["and", "or", "nor", "또는", "혹은", "및", "그리고"];
+/// Particles behind a Korean thing before another one: 형제나 배.
+const JOINING_PARTICLES: [&str; 8] = ["이나", "이랑", "하고", "와", "과", "나", "랑", "도"];
+
 /// Returns what a statement denies for all time.
 pub(super) fn matter_denied_for_all_time(statement: &Statement) -> DeniedMatter {
     if !is_denial_for_all_time(statement) {
         return DeniedMatter::default();
     }
-    let telling_words = |text: &str| -> Vec<String> {
-        let text = normalise_text(text);
-        let words = raw_words(&text).filter(|word| !is_one_of(word, &SILENT_WORDS) && !PLAIN_WORDS.contains(word));
-        let stems = words.flat_map(canonical_words);
-        stems.filter(|stem| !PLAIN_WORDS.contains(&stem.as_str())).collect()
-    };
-    let (object, verb) = (telling_words(&statement.object), telling_words(&statement.predicate));
-    if object.is_empty() {
+    let (things, verb) = (things_in(&statement.object), telling_words(&statement.predicate));
+    if things.is_empty() {
+        let things = if verb.is_empty() { Vec::new() } else { vec![verb] };
         return DeniedMatter {
-            words: verb,
+            things,
             verb: Vec::new(),
         };
     }
-    DeniedMatter { words: object, verb }
+    DeniedMatter { things, verb }
+}
+
+/// Returns the stems of the words that say what is denied.
+fn telling_words(text: &str) -> Vec<String> {
+    let text = normalise_text(text);
+    let words = raw_words(&text).filter(|word| !is_one_of(word, &SILENT_WORDS) && !PLAIN_WORDS.contains(word));
+    let stems = words.flat_map(canonical_words);
+    stems.filter(|stem| !PLAIN_WORDS.contains(&stem.as_str())).collect()
+}
+
+/// Returns the telling words of each thing in an object: "a brother nor a boat" names two.
+fn things_in(object: &str) -> Vec<Vec<String>> {
+    let object = normalise_text(object);
+    let mut things: Vec<Vec<String>> = Vec::new();
+    let mut is_next_thing = true;
+    for token in object.split_whitespace() {
+        let word = token.trim_matches(|c: char| !c.is_alphanumeric());
+        if JOINING_WORDS.contains(&word) {
+            is_next_thing = true;
+            continue;
+        }
+        let words = telling_words(word);
+        match things.last_mut().filter(|_| !is_next_thing) {
+            Some(thing) => thing.extend(words),
+            None => things.push(words),
+        }
+        is_next_thing = token.ends_with(',') || has_joining_particle(word);
+    }
+    things.retain(|thing| !thing.is_empty());
+    things
+}
+
+/// True if a Korean word joins the next thing to it. 사과 and 누나 only end like such a word.
+fn has_joining_particle(word: &str) -> bool {
+    let is_joined = |thing: &str| !thing.is_empty() && same_words(word, thing);
+    let mut particles = JOINING_PARTICLES.iter();
+    particles.any(|particle| word.strip_suffix(particle).is_some_and(is_joined))
 }
 
 /// True if a statement says that something was never so. "Never eats meat" is a habit of the present.

@@ -138,7 +138,7 @@ impl StatementFeatures {
     /// True if the statement may end an older statement at any distance of their sentences.
     #[must_use]
     pub fn is_compared_at_any_distance(&self) -> bool {
-        self.first_topic().is_some() || self.deed.is_some() || !self.denied.words.is_empty()
+        self.first_topic().is_some() || self.deed.is_some() || !self.denied.things.is_empty()
     }
 
     /// True if both statements promise or intend much the same.

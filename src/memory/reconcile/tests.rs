@@ -166,6 +166,14 @@ fn speaker_who_takes_back_an_event_is_always_judged() {
     assert_eq!(compared(&CALIBRATION, &dislikes, &liked, 0.95), Relation::Independent);
 }
 
+/// One denial of two things: predicate, object and content.
+const BROTHER_NOR_BOAT: (&str, &str, &str) = (
+    "never have",
+    "a brother nor a boat",
+    "The player never had a brother nor a boat.",
+);
+const KOREAN_BROTHER_NOR_BOAT: (&str, &str, &str) = ("있다", "형제나 배", "플레이어는 형제나 배가 있던 적이 없다.");
+
 #[test]
 fn denial_for_all_time_is_judged_at_any_distance() {
     let of = |(predicate, object, content): (&str, &str, &str), kind, polarity, tense| Statement {
@@ -196,6 +204,16 @@ fn denial_for_all_time_is_judged_at_any_distance() {
         (
             ("steal", "the ring", "The player stole the ring."),
             ("never steal", "the ring", "The player never stole the ring."),
+        ),
+        (
+            ("have", "a brother", "The player has a brother named Jun."),
+            BROTHER_NOR_BOAT,
+        ),
+        (("own", "a boat", "The player owns a boat."), BROTHER_NOR_BOAT),
+        (("있다", "형제", "플레이어는 형제가 있다."), KOREAN_BROTHER_NOR_BOAT),
+        (
+            ("가지다", "배", "플레이어는 배를 한 척 가지고 있다."),
+            KOREAN_BROTHER_NOR_BOAT,
         ),
     ] {
         let older = of(told, FactKind::PersonalInfo, Polarity::Positive, Tense::Present);

@@ -13,6 +13,7 @@ mod reconcile_backoff;
 mod reconciliation;
 mod retelling;
 mod self_told;
+mod statements;
 mod timeline_reading;
 mod turn_facts;
 

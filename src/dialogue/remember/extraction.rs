@@ -10,6 +10,7 @@ use super::{
     block_sentences::BlockSentences,
     embedding::embed_learned,
     known_texts::{TurnWords, end_of_line},
+    statements::SpokenLines,
 };
 use crate::{
     Services,
@@ -20,17 +21,14 @@ use crate::{
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
 };
-use colloquy_core::{
-    ids::{FactId, PlayerId},
-    scope::TenantScope,
-};
+use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
-    agreement, aliases,
-    authored::{Language, Npc},
+    agreement,
+    authored::Language,
     episode::{MAX_EPISODE_CHARS, clip_line, importance_of_forgetting},
-    fact::{FactKind, Importance, InvalidReason, Polarity, Statement, Tense},
+    fact::{FactKind, Importance, InvalidReason, Statement},
     keywords,
-    party::{self, PLAYER},
+    party::PLAYER,
     pii, reconcile,
     text::is_ignorable,
     timeline::PromiseEnd,
@@ -44,11 +42,9 @@ use colloquy_ports::{
 const MAX_FACTS: usize = 12;
 /// The maximum number of open promises and goals that a model sees and may end.
 pub(super) const MAX_PROMISES: usize = 12;
-/// The predicate of a name that a player gives an NPC.
-const CALL_PREDICATE: &str = "call";
 /// Limits in characters. A longer text is a paragraph and not a fact.
-const MAX_CONTENT_CHARS: usize = 500;
-const MAX_PART_CHARS: usize = 120;
+pub(super) const MAX_CONTENT_CHARS: usize = 500;
+pub(super) const MAX_PART_CHARS: usize = 120;
 pub(super) const MAX_KEYWORD_CHARS: usize = 40;
 pub(super) const MAX_KEYWORDS: usize = 16;
 
@@ -116,7 +112,6 @@ pub(super) async fn extract_learned(
     injected: &InjectedMemory,
     kept: Option<&str>,
 ) -> Result<LearnedFacts, JobError> {
-    let (turn, npc) = (&said.turn, &said.npc);
     let answer = if let Some(answer) = kept.and_then(|kept| serde_json::from_str(kept).ok()) {
         answer
     } else {
@@ -124,9 +119,10 @@ pub(super) async fn extract_learned(
         answer.ended = parse_endings(&answer.ends, &injected.promises);
         answer
     };
+    let lines = SpokenLines::of_turn(said);
     let mut statements: Vec<Statement> = Vec::new();
     for value in answer.facts.iter().take(MAX_FACTS) {
-        let Some(mut statement) = parse_statement(value, npc, turn.player.as_ref()) else {
+        let Some(mut statement) = lines.parse_statement(value) else {
             continue;
         };
         let gist = keywords::sentence_key(&statement.content);
@@ -142,11 +138,11 @@ pub(super) async fn extract_learned(
     let forget: Vec<String> = answer
         .forget
         .iter()
-        .filter(|_| turn.player.is_some())
+        .filter(|_| said.turn.player.is_some())
         .filter_map(|text| bounded_text(text.as_str(), MAX_CONTENT_CHARS))
         .take(MAX_FACTS)
         .collect();
-    let mut episode = match &turn.player {
+    let mut episode = match &said.turn.player {
         Some(_) => Some(read_episode(services, said, &answer.episode)?),
         None => None,
     };
@@ -314,68 +310,6 @@ pub(super) fn detect_pii(statement: &Statement) -> Vec<String> {
         .collect()
 }
 
-/// Parses a fact and binds `player` to the participating player. `None`: a required part is missing or too long.
-fn parse_statement(value: &Value, npc: &Npc, player: Option<&PlayerId>) -> Option<Statement> {
-    let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
-    let who = |name: String| match name.to_lowercase() {
-        other if other == npc.id.as_str() || other == npc.name.to_lowercase() => npc.name.clone(),
-        // The prompt's name for the NPC, which is the same for all NPCs.
-        other if ["character", "the character", "인물"].contains(&other.as_str()) => npc.name.clone(),
-        _ => party::bind_to_player(&name, player),
-    };
-    let content = text("content", MAX_CONTENT_CHARS)?;
-    let keywords = match value.get("keywords") {
-        Some(Value::Array(list)) => list
-            .iter()
-            .filter_map(|word| bounded_text(word.as_str(), MAX_KEYWORD_CHARS))
-            .collect(),
-        Some(Value::String(list)) => list
-            .split(',')
-            .filter_map(|word| bounded_text(Some(word), MAX_KEYWORD_CHARS))
-            .collect(),
-        _ => Vec::new(),
-    };
-    let mut statement = Statement {
-        subject: who(text("subject", MAX_PART_CHARS)?),
-        predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
-        // "The player sings" has no object.
-        object: text("object", MAX_PART_CHARS).unwrap_or_default(),
-        keywords: distinct_keywords(keywords),
-        // A turn has two speakers, or one in an NPC conversation. Any other name from the model is not a speaker.
-        speaker: match text("speaker", MAX_PART_CHARS).map(who) {
-            Some(name) if name == npc.name => name,
-            _ if player.is_none() => npc.name.clone(),
-            _ => party::bind_to_player(PLAYER, player),
-        },
-        kind: text("kind", MAX_PART_CHARS)
-            .map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),
-        importance: value
-            .get("importance")
-            .and_then(parse_number)
-            .map_or(Importance::DEFAULT, Importance::from_clamped),
-        polarity: match text("polarity", MAX_PART_CHARS).as_deref() {
-            Some("positive") => Polarity::Positive,
-            Some("negative") => Polarity::Negative,
-            _ => agreement::polarity_of(&content),
-        },
-        tense: match text("tense", MAX_PART_CHARS).as_deref() {
-            Some("past") => Tense::Past,
-            Some("present") => Tense::Present,
-            Some("future") => Tense::Future,
-            _ => agreement::tense_of(&content),
-        },
-        // Only safety-critical facts are pinned on extraction, and `boost_if_vital` selects them.
-        pinned: false,
-        content,
-    };
-    // A player cannot decide who the NPC is. The statement stays on record as `call`, and makes no person the NPC.
-    let of_npc = statement.subject == npc.name || statement.object.to_lowercase() == npc.name.to_lowercase();
-    if of_npc && party::is_player(&statement.speaker) && aliases::states_name(&statement) {
-        CALL_PREDICATE.clone_into(&mut statement.predicate);
-    }
-    Some(statement)
-}
-
 /// Parses a number, or a text with a number.
 pub(crate) fn parse_number(value: &Value) -> Option<f64> {
     value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
@@ -435,74 +369,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn read(value: &Value) -> Option<Statement> {
-        let ergen = Npc {
-            world: "vale".parse().unwrap(),
-            id: "ergen".parse().unwrap(),
-            name: "Ergen".to_owned(),
-            persona: colloquy_memory::authored::Persona::default(),
-            language: colloquy_memory::authored::Language::En,
-            factions: vec![],
-            model: None,
-            settings: colloquy_memory::authored::WorldSettings::default(),
-            has_scenarios: false,
-            has_tells: false,
-            version: 1,
-            updated_at: chrono::DateTime::UNIX_EPOCH,
-        };
-        parse_statement(value, &ergen, Some(&"p7".parse().unwrap()))
-    }
-
-    #[test]
-    fn missing_fields_are_derived_from_the_sentence() {
-        let statement = read(&json!({
-            "subject": "The Player", "predicate": "hate", "object": "apples",
-            "content": "The player used to hate apples.", "keywords": "apple, fruit, Apple", "importance": "7.6",
-            "kind": "taste",
-        }))
-        .unwrap();
-        assert_eq!(statement.subject, "player:p7");
-        assert_eq!(statement.speaker, "player:p7");
-        assert_eq!(statement.keywords, ["apple", "fruit"]);
-        assert_eq!(statement.importance.get(), 8);
-        assert_eq!(statement.kind, FactKind::Other);
-        assert_eq!((statement.polarity, statement.tense), (Polarity::Negative, Tense::Past));
-    }
-
-    #[test]
-    fn invisible_characters_are_removed() {
-        let statement = read(&json!({
-            "subject": "An\u{200b}na", "predicate": "be named", "object": "An\u{fe0f}na\u{e0101}", "content": "She is An\u{ad}na.",
-            "keywords": ["na\u{2060}me", "\u{3164}"],
-        }))
-        .unwrap();
-        assert_eq!(
-            (statement.subject.as_str(), statement.object.as_str()),
-            ("Anna", "Anna")
-        );
-        assert_eq!(
-            (statement.content.as_str(), &*statement.keywords),
-            ("She is Anna.", &["name".to_owned()][..])
-        );
-    }
-
-    #[test]
-    fn subject_and_speaker_are_distinct() {
-        for (subject, speaker, wanted) in [
-            ("ergen", "player", ("Ergen", "player:p7")),
-            ("플레이어", "Ergen", ("player:p7", "Ergen")),
-            ("the player's sister", "the player", ("player:p7's sister", "player:p7")),
-            ("player:p8", "player:p8", ("player p8", "player:p7")),
-            ("Mira", "Mira", ("Mira", "player:p7")),
-        ] {
-            let statement = read(&json!({
-                "subject": subject, "speaker": speaker, "predicate": "like", "object": "tea", "content": "x likes tea",
-            }))
-            .unwrap();
-            assert_eq!((statement.subject.as_str(), statement.speaker.as_str()), wanted);
-        }
-    }
 
     #[test]
     fn promise_that_is_over_is_named_by_its_number_in_the_prompt() {
@@ -570,20 +436,6 @@ mod tests {
             assert_eq!(required.contains(&json!("forget")), by_player);
             assert_eq!(schema["properties"]["forget"].is_object(), by_player);
             assert_eq!(required.contains(&json!("episode")), by_player);
-        }
-    }
-
-    #[test]
-    fn non_facts_are_dropped() {
-        for value in [
-            json!("grapes"),
-            json!({}),
-            json!({ "subject": "player", "predicate": "like", "object": "x", "content": " " }),
-            json!({ "subject": "", "predicate": "like", "object": "x", "content": "y" }),
-            json!({ "subject": "player", "predicate": "like", "content": "y".repeat(501) }),
-            json!({ "subject": 7, "predicate": "like", "content": "y" }),
-        ] {
-            assert!(read(&value).is_none(), "{value}");
         }
     }
 }

@@ -349,7 +349,7 @@ fn attribute_hits(
     let text = |at: &usize| {
         let (body, reader) = (&material.hits[*at].body, material.reader());
         let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
-        let remark = material.remark_for_knowers(&body.knowers);
+        let remark = material.remark_for_statement(&body.statement(), &body.knowers);
         let remark = remark.with_dead(&material.dead, (&body.subject, body.tense), body.valid_at);
         Ok(remark.add_to(templates, material, text)?)
     };

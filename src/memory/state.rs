@@ -263,9 +263,14 @@ impl Character {
     /// not recent.
     #[must_use]
     pub fn known_location(&self, dialogue: DialogueId, is_recent: impl FnOnce(DateTime<Utc>) -> bool) -> Option<&str> {
-        let is_of_another = !self.location_set_in.is_empty() && !self.location_set_in.contains(&dialogue);
         let place = self.location.as_deref()?;
-        (!is_of_another || self.location_since.is_none_or(is_recent)).then_some(place)
+        (!self.is_location_of_others(dialogue) || self.location_since.is_none_or(is_recent)).then_some(place)
+    }
+
+    /// True if only turns of other dialogues set the place.
+    #[must_use]
+    pub fn is_location_of_others(&self, dialogue: DialogueId) -> bool {
+        !self.location_set_in.is_empty() && !self.location_set_in.contains(&dialogue)
     }
 
     /// Sets the place. A place that the backend set remains the backend's.

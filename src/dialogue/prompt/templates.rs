@@ -348,11 +348,11 @@ impl Templates {
                 results => each(context! { what => "edit", number => 1, fault => (), by => 1 }),
                 characters => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
-                    attributes => list(), has_nothing => texts.is_empty(),
+                    attributes => list(), has_nothing => texts.is_empty(), is_last_location => texts.is_empty(),
                 }),
                 bystanders => each(context! {
                     name => "x", location => "x", status => "x", mood => "x", hp => 1, items => list(), with => list(),
-                    attributes => list(), has_nothing => texts.is_empty(),
+                    attributes => list(), has_nothing => texts.is_empty(), is_last_location => texts.is_empty(),
                 }),
                 relationships => each(context! { from => "x", to => "x", kind => "x", strength => 1 }),
                 turns => each(context! {

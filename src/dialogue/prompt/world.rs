@@ -239,7 +239,7 @@ pub(crate) fn world_lines(
         has_details.then(|| {
             let is_near = |companion: &Character| places_of(companion, onlooker, clock) == places;
             let with = companions(state, &character, is_listed, is_near).map(&shown);
-            let values = character_values(&shown(name), &character, attributes, language, with);
+            let values = character_values(onlooker, &shown(name), &character, attributes, with);
             context! { has_nothing, ..values }
         })
     };
@@ -363,13 +363,16 @@ fn companions<'s>(
     names.filter(move |name| !is_dead(name) && (is_present(name) || is_near(name)))
 }
 
+/// Returns the values of a line about a character. A place that only turns of other dialogues set is where the character
+/// was last: nobody said in this dialogue that the character is there.
 fn character_values(
+    onlooker: &Onlooker<'_>,
     name: &str,
     character: &Character,
     attributes: Vec<String>,
-    language: Language,
     with: impl Iterator<Item = String>,
 ) -> Value {
+    let language = onlooker.npc.language;
     let text = |value: &Option<String>| value.as_deref().map(escape_untrusted);
     let items: Vec<String> = character
         .items
@@ -388,6 +391,7 @@ fn character_values(
     context! {
         name,
         location => text(&character.location),
+        is_last_location => character.is_location_of_others(onlooker.dialogue),
         status => character.status.as_deref().map(|status| escape_untrusted(vocabulary::display_label(status, language))),
         attributes,
         mood => character.mood.as_deref().map(|mood| escape_untrusted(vocabulary::display_label(mood, language))),

@@ -34,7 +34,7 @@ fn place_that_no_prompt_names_limits_no_move() {
             let mut later = if is_same { first } else { stage.session("p1").await };
             assert_eq!(is_moved(&mut later, "Harbour").await, moves, "after {days} days");
             let context = stage.llm.last_context();
-            assert_eq!(context.contains("player; at: Mill"), !moves, "{context}");
+            assert_eq!(context.contains(" at: Mill"), !moves, "{context}");
         }
     });
 }

@@ -78,8 +78,14 @@ fn companion_of_the_backend_stays_when_the_place_of_both_is_left_out() {
 #[test]
 fn place_of_an_earlier_dialogue_is_left_out_after_a_day() {
     let by_turn = [(moved_to("The mill"), 0, Some(session(1)))];
-    for (language, at_mill) in [(Language::En, "at: The mill"), (Language::Ko, "위치: The mill")] {
-        assert!(lines(language, &by_turn, 2, 1).contains(at_mill), "the next day");
+    for (language, at_mill, last_at_mill) in [
+        (Language::En, "; at: The mill", "; last at: The mill"),
+        (Language::Ko, "; 위치: The mill", "; 마지막 위치: The mill"),
+    ] {
+        for day in [0, 1] {
+            let later = lines(language, &by_turn, 2, day);
+            assert!(later.contains(last_at_mill), "{later}");
+        }
         assert_eq!(lines(language, &by_turn, 2, 2), "", "two days later");
         assert!(
             lines(language, &by_turn, 1, 9).contains(at_mill),

@@ -54,8 +54,7 @@ pub(crate) struct CommitSummary {
 }
 
 /// A rewind that was applied.
-pub(crate) struct RewindEffect<'a> {
-    pub rewound: &'a Arc<RewindRecord>,
+pub(crate) struct RewindEffect {
     /// The intent of the line that is answered again, if known.
     pub intent: Option<Intent>,
     /// The cut reply that the rewind found for a continuation.
@@ -163,11 +162,7 @@ pub(crate) trait DialogueBehaviour: Sized + Unpin + 'static {
     /// Called when a rewind or a restore ends a running turn.
     fn on_turn_unsaid(_actor: &mut DialogueActor<Self>, _running: &RunningTurn) {}
     /// Called for an applied rewind, after the event of the rewind.
-    fn on_rewind_applied(
-        actor: &mut DialogueActor<Self>,
-        effect: RewindEffect<'_>,
-        ctx: &mut Context<DialogueActor<Self>>,
-    );
+    fn on_rewind_applied(actor: &mut DialogueActor<Self>, effect: RewindEffect, ctx: &mut Context<DialogueActor<Self>>);
     /// Answers the callers of an applied rewind. Returns the callers that [`Self::answer_after_reread`] answers.
     fn answer_callers(
         actor: &mut DialogueActor<Self>,

@@ -336,7 +336,6 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             .publish_rewind(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
         failpoint!("rewind.told");
         let effect = RewindEffect {
-            rewound: &rewound,
             intent: done.intent,
             unfinished: done.unfinished,
             pauses: in_flight.pauses,

@@ -304,7 +304,7 @@ impl DialogueBehaviour for ConversationKind {
         pauses
     }
 
-    fn on_rewind_applied(talk: &mut NpcConversation, effect: RewindEffect<'_>, _: &mut Context<NpcConversation>) {
+    fn on_rewind_applied(talk: &mut NpcConversation, effect: RewindEffect, _: &mut Context<NpcConversation>) {
         talk.kind.unfinished = effect.unfinished;
         if let Some(paused) = effect.pauses {
             talk.apply_paused(paused, "interrupted");

@@ -190,7 +190,7 @@ impl DialogueBehaviour for SessionKind {
         session.kind.keys.reset_known(has_turns);
         // A turn that is about to be reinstated is not regenerated as well.
         session.drop_replacements(|follows| !owed && follows == head);
-        session.track_head_playback(false, ctx);
+        session.stop_tracking_playback(ctx);
     }
 
     fn keeps_entry_after_failed_load(session: &Session) -> bool {
@@ -227,8 +227,8 @@ impl DialogueBehaviour for SessionKind {
         }
     }
 
-    fn on_rewind_applied(session: &mut Session, effect: RewindEffect<'_>, ctx: &mut Context<Session>) {
-        session.track_head_playback(effect.rewound.heard_chars.is_some(), ctx);
+    fn on_rewind_applied(session: &mut Session, effect: RewindEffect, ctx: &mut Context<Session>) {
+        session.stop_tracking_playback(ctx);
         session.kind.unfinished = effect.unfinished;
         session.kind.replaced_intent = effect.intent;
         session.drop_replacements(|_| false);

@@ -7,7 +7,6 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use super::Session;
 use crate::{
     DialogueError,
-    dialogue::turns::make_jobs_due,
     messages::{JobEnded, ReplyHandle},
     running_turn::RunningTurn,
 };
@@ -16,7 +15,8 @@ use colloquy_memory::turn::Turn;
 use colloquy_ports::ledger::dialogues::Playback;
 
 impl Session {
-    /// Handles a turn that was played to the end: the jobs that waited for the playback become due.
+    /// Handles a turn that was played to the end: the jobs that waited for the playback become due. An earlier turn has
+    /// no such jobs, because the following line has ended the wait.
     pub(super) fn on_played(&mut self, turn: u32, reply: ReplyHandle<()>, ctx: &mut Context<Self>) {
         let Some(loaded) = self.state.loaded() else {
             return;
@@ -32,32 +32,22 @@ impl Session {
         if turn == 0 || turn > head_turn {
             return reply.answer(Err(DialogueError::NoSuchTurn { turn, head_turn }));
         }
-        let earlier = loaded.history.iter().find(|said| said.number == turn);
-        match earlier.map(|said| said.id).filter(|_| turn < head_turn) {
-            // The following line has ended the wait already, unless the ledger did not answer.
-            Some(id) if loaded.dialogue.options.playback == Playback::Ack => {
-                let due = make_jobs_due(Arc::clone(&self.node), self.key.clone(), id);
-                ctx.spawn(due.into_actor(self).map(|_, _, _| ()));
-            }
-            _ if turn == head_turn => self.on_head_heard(ctx),
-            _ => {}
+        if turn == head_turn {
+            self.on_head_heard(ctx);
         }
         reply.answer(Ok(()));
     }
 
-    /// Starts to track the playback of a new last turn, or of the same turn again. With `playback: ack`, learning
-    /// starts when the client has heard the turn. After the longest playback time, the turn counts as heard without an
-    /// acknowledgement. The heard length of a cut reply is known already.
+    /// Starts to track the playback of a new last turn. With `playback: ack`, learning starts when the client has heard
+    /// the turn. After the longest playback time, the turn counts as heard without an acknowledgement. The heard length
+    /// of a cut reply is known already.
     pub(super) fn track_head_playback(&mut self, was_cut: bool, ctx: &mut Context<Self>) {
-        if let Some(earlier) = self.kind.playback_timer.take() {
-            ctx.cancel_future(earlier);
-        }
+        self.stop_tracking_playback(ctx);
         let Some(loaded) = self.state.loaded() else {
             return;
         };
         let by_ack = loaded.dialogue.options.playback == Playback::Ack;
         let Some(turn) = loaded.head.filter(|_| by_ack && !was_cut) else {
-            self.kind.awaits_playback = false;
             return;
         };
         self.kind.awaits_playback = true;
@@ -70,6 +60,16 @@ impl Session {
                 session.on_head_heard(ctx);
             }
         }));
+    }
+
+    /// Ends the wait for the playback of the last turn, after a rewind or a load. The ledger knows how long the jobs of
+    /// the present last turn wait, unless a line follows. A client that cuts, resumes and acknowledges a reply in turn
+    /// would otherwise start the same jobs again and again.
+    pub(super) fn stop_tracking_playback(&mut self, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.kind.playback_timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.kind.awaits_playback = false;
     }
 
     /// Counts the last turn as heard. The waiting jobs become due, and the next turn waits for them as usual.

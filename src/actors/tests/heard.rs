@@ -6,7 +6,7 @@ use super::world::{
     RecordingListener, TestWorld, test_actor_settings, test_dialogue_settings, wait_for_turn, wait_until,
 };
 use crate::{HeardLength, InterruptOutcome, OnBusy};
-use colloquy_core::ids::DialogueId;
+use colloquy_core::ids::{DialogueId, TurnId};
 use colloquy_memory::turn::TurnStatus;
 use colloquy_ports::ledger::jobs::{ExtractionStatus, JobKind};
 
@@ -120,34 +120,57 @@ async fn line_after_a_turn_without_extraction_does_not_wait() {
     world.shut_down().await;
 }
 
+/// Acknowledges the playback of the first reply. The extraction of `turn` must wait for the next line all the same.
+async fn assert_playback_teaches_nothing(world: &TestWorld, id: DialogueId, turn: TurnId) {
+    world.sessions.mark_played(&world.scope, id, 1).await.unwrap();
+    // By now an effect on the held jobs has begun.
+    for _ in 0..3 {
+        world.sessions.snapshot(&world.scope, id).await.unwrap();
+    }
+    let jobs = &world.ports.ledger.jobs;
+    assert_eq!(jobs.count_pending_jobs(&world.scope, id).await.unwrap(), 1);
+    let extraction = jobs.load_extraction_status(&world.scope, id, turn, world.ports.clock.now());
+    assert_eq!(extraction.await.unwrap(), ExtractionStatus::Held);
+}
+
 #[actix::test]
-async fn reinstated_reply_is_learned_once_played() {
-    let world = TestWorld::new().await;
+async fn resumed_reply_is_learned_with_the_next_line_however_often_it_is_played() {
+    let mut settings = test_dialogue_settings();
+    settings.turn.cut_hold_s = 30;
+    let world = TestWorld::with_settings(test_actor_settings(), settings).await;
     *world.fake.with_jobs.lock() = true;
     let id = world.new_acknowledging_session().await;
     let whole = world.say_and_wait(id, "1").await;
     let learned = || world.fake.turns_of_jobs();
-    world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
-    wait_until("what was heard is learned", || learned().len() == 1).await;
-    assert_ne!(learned(), [whole.id]);
+    for _ in 0..5 {
+        world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
+        let told = world.resume_reply(id, None).await.unwrap();
+        let InterruptOutcome::Rewound(rewound) = told else {
+            panic!("{told:?}")
+        };
+        assert_eq!(rewound.head, Some(whole.id));
+        assert_playback_teaches_nothing(&world, id, whole.id).await;
+    }
+    assert!(learned().is_empty());
+    world.say_and_wait(id, "2").await;
+    wait_until("the resumed reply is learned", || learned() == [whole.id]).await;
+    world.shut_down().await;
+}
 
-    let told = world.resume_reply(id, None).await.unwrap();
-    let InterruptOutcome::Rewound(rewound) = told else {
-        panic!("{told:?}")
-    };
-    assert_eq!(rewound.head, Some(whole.id));
-    let jobs = &world.ports.ledger.jobs;
-    let extraction = jobs.load_extraction_status(&world.scope, id, whole.id, world.ports.clock.now());
-    assert_eq!(
-        extraction.await.unwrap(),
-        ExtractionStatus::Held,
-        "it has not been played"
-    );
-    assert_eq!(learned().len(), 1);
-    assert_eq!(jobs.count_pending_jobs(&world.scope, id).await.unwrap(), 1);
-    world.sessions.mark_played(&world.scope, id, 1).await.unwrap();
-    wait_until("it is learned", || learned().len() == 2).await;
-    assert_eq!(learned()[1], whole.id);
+#[actix::test]
+async fn cut_reply_of_a_reloaded_session_is_not_learned_once_played() {
+    let mut settings = test_dialogue_settings();
+    settings.turn.cut_hold_s = 30;
+    let world = TestWorld::with_settings(test_actor_settings(), settings).await;
+    *world.fake.with_jobs.lock() = true;
+    let id = world.new_acknowledging_session().await;
+    world.say_and_wait(id, "1").await;
+    world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
+    let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
+    addr.try_send(crate::messages::PanicForTest).unwrap();
+    wait_until("it is dead", || !addr.connected()).await;
+    let heard = world.said_turns(id).await[0].id;
+    assert_playback_teaches_nothing(&world, id, heard).await;
     world.shut_down().await;
 }
 

@@ -111,7 +111,12 @@ impl NpcConversation {
         let scene = records.build_scene(loaded.dialogue.options.topic.as_deref(), last);
         let mut input = next_turn_input(&self.node, &self.key.0, loaded, records, npc, scene);
         input.continuation = continuation.map(Arc::new);
-        input.charged_player = self.kind.resumed_by.take();
+        // The player also pays for lines that were taken back and are said again.
+        input.charged_player = if number < self.kind.highest_line {
+            self.kind.resumed_by.clone()
+        } else {
+            self.kind.resumed_by.take()
+        };
         if let Some(timer) = self.kind.line_timer.take() {
             ctx.cancel_future(timer);
         }

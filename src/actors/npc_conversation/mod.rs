@@ -59,8 +59,10 @@ pub(super) struct ConversationKind {
     stepping: Vec<oneshot::Sender<TurnOutcome>>,
     /// The line that was cut and rewound, for a continuation by its speaker.
     unfinished: Option<PartialReply>,
-    /// The player who ended the pause. The next line is charged to the player.
+    /// The player who ended the pause. The next line is charged to the player, and each line that is said again.
     resumed_by: Option<PlayerId>,
+    /// The highest number of a committed line. A rewind does not lower it.
+    highest_line: u32,
     /// The pause before the next line.
     line_timer: Option<SpawnHandle>,
     /// Failed lines in a row.
@@ -215,6 +217,7 @@ impl DialogueBehaviour for ConversationKind {
         ctx: &mut Context<NpcConversation>,
     ) {
         talk.kind.failures = 0;
+        talk.kind.highest_line = talk.kind.highest_line.max(turn.number);
         if turn.status == TurnStatus::Completed {
             let pause = pause_after(&turn.reply_text, &talk.node.ports.settings.conversation);
             talk.schedule_next_line(pause, ctx);

@@ -181,6 +181,33 @@ async fn line_with_which_a_player_resumes_a_conversation_is_charged_to_the_playe
 }
 
 #[actix::test]
+async fn lines_that_a_conversation_says_again_are_charged_to_the_player_who_resumed_it() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 5, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.fake.go.add_permits(3);
+    world.wait_for_begun(4).await;
+    let talks = world.npc_conversations();
+    talks
+        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(1)))
+        .await
+        .unwrap();
+    let player: PlayerId = "p1".parse().unwrap();
+    let who = Principal {
+        player: Some(player.clone()),
+        ..world.test_principal()
+    };
+    world.fake.go.add_permits(10);
+    talks.resume_dialogue(&world.scope, id, &who).await.unwrap();
+    ear.wait_for_event("ended 5 max_turns").await;
+    let charged = world.fake.charged_players.lock().clone();
+    // Lines 1 to 3, and line 4, which is cut off. Then lines 2 and 3 again, and two lines that follow by themselves.
+    let again = Some(player);
+    assert_eq!(charged, [None, None, None, None, again.clone(), again, None, None]);
+    world.shut_down().await;
+}
+
+#[actix::test]
 async fn self_paced_conversation_resumes_when_the_tenant_budget_allows() {
     let world = TestWorld::new().await;
     *world.fake.fail_turns.lock() = true;

@@ -39,7 +39,8 @@ pub struct TurnInput {
     pub dialogue: Arc<Dialogue>,
     /// The player who speaks with the NPC. `None` in an NPC conversation.
     pub player: Option<PlayerId>,
-    /// The player who resumed an NPC conversation with this line. The line's calls count for the player's share.
+    /// The player who resumed an NPC conversation, in the first line after the resume and in lines that are said again.
+    /// The line's calls count for the player's share.
     pub charged_player: Option<PlayerId>,
     /// The cast and the topic. `None` if the dialogue is one NPC with one player.
     pub scene: Option<Arc<Scene>>,

@@ -17,6 +17,18 @@ use super::{
 use crate::support::{RestAnswer, RestClient, ServerData, TestServer, TestSocket, eventually, run};
 
 const TASKS: [&str; 6] = ["reply", "intent", "extraction", "judge", "summary", "curation"];
+/// The calls of one task that a line costs at most: for the line, and for the heard part of the reply before it.
+const CALLS_PER_LINE: u64 = 2;
+/// Low limits for what may cost model calls.
+const LOW_LIMITS: [(&str, &str); 6] = [
+    ("COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN", "6"),
+    ("COLLOQUY__LIMITS__PLAYER_CUTS_PER_MIN", "20"),
+    ("COLLOQUY__LIMITS__PLAYER_SESSIONS_PER_MIN", "4"),
+    ("COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S", "0"),
+    ("COLLOQUY__LIMITS__SOCKET_MESSAGES_PER_S", "0"),
+    // The mock writes no state blocks. Without them, a further call per line would look for changes of state.
+    ("COLLOQUY__TURN__REPLIES_WITHOUT_BLOCK", "0"),
+];
 
 /// A server with a mock model whose replies have 40 words.
 fn start(env: &[(&str, &str)]) -> (MockHandle, ServerData) {
@@ -34,6 +46,35 @@ fn start(env: &[(&str, &str)]) -> (MockHandle, ServerData) {
 /// Returns the number of model calls so far, by task.
 fn model_calls(mock: &MockHandle) -> Vec<u64> {
     TASKS.iter().map(|task| mock.calls_of(task)).collect()
+}
+
+/// Asserts that the calls of each task are bounded by the lines of a player. `others`: the calls for lines of others.
+fn assert_calls_are_bounded(mock: &MockHandle, lines: u64, others: u64) {
+    let most = CALLS_PER_LINE * lines + others;
+    for (task, calls) in TASKS.iter().zip(model_calls(mock)) {
+        assert!(calls <= most, "{calls} calls of {task}, more than {most} for {lines} lines");
+    }
+}
+
+/// The accepted and the refused requests of a player.
+#[derive(Debug, Default)]
+struct RequestCounts {
+    accepted: u64,
+    refused: u64,
+}
+
+impl RequestCounts {
+    /// Counts a request by its answer. Returns true if the request was accepted.
+    fn count_answer(&mut self, answer: &RestAnswer) -> bool {
+        if answer.status == 429 {
+            assert_eq!(answer.body["code"], "rate_limited", "{:?}", answer.body);
+            assert!(answer.retry_after.is_some_and(|seconds| seconds > 0), "{answer:?}");
+            self.refused += 1;
+        }
+        let is_accepted = answer.status.is_success();
+        self.accepted += u64::from(is_accepted);
+        is_accepted
+    }
 }
 
 fn player(server: &TestServer, name: &str) -> RestClient {
@@ -76,6 +117,23 @@ async fn say(client: &RestClient, session: &str, text: &str) -> RestAnswer {
 async fn cut(client: &RestClient, session: &str, heard_chars: u64) -> RestAnswer {
     let body = json!({"turn": 1, "heard_chars": heard_chars});
     client.post_answer(&format!("{session}:interrupt"), &body).await
+}
+
+/// Acknowledges the playback of a turn, and waits until the server has handled the message.
+async fn acknowledge_playback(socket: &mut TestSocket, id: &str, turn: u64) {
+    let played = json!({"type": "reply.played", "session_id": id, "turn": turn});
+    socket.send(&played).await;
+    socket.send(&json!({"type": "ping", "t": 1})).await;
+    socket.until("pong").await;
+}
+
+/// Ends a session or an NPC conversation, and waits until all jobs are done. Without an end, jobs of a cut reply may
+/// wait for a day.
+async fn end_dialogue(server: &TestServer, path: &str) {
+    let backend = server.backend();
+    let (status, answer) = backend.call(Method::DELETE, path, None).await;
+    assert!(status.is_success(), "{answer}");
+    backend.idle().await;
 }
 
 /// Resumes a session on a socket, and returns its id.
@@ -408,12 +466,111 @@ fn model_calls_of_each_task_are_bounded_by_the_lines_of_a_player() {
         }
         server.backend().idle().await;
         assert!(lines >= 16, "{lines} lines were accepted");
-        for (task, calls) in TASKS.iter().zip(model_calls(&mock)) {
-            // A line costs one call of each task at most, and one more for the heard part of the reply before it.
-            assert!(calls <= 2 * lines, "{calls} calls of {task} for {lines} lines");
-        }
+        assert_calls_are_bounded(&mock, lines, 0);
         // A regenerated reply needs no intent.
         assert!(mock.calls_of("intent") < mock.calls_of("reply"));
+    });
+}
+
+/// Cuts the last line of an NPC conversation, joins, speaks and leaves, again and again.
+#[test]
+fn model_calls_of_joins_are_bounded_by_lines_and_sessions() {
+    const BACKEND_LINES: u64 = 2;
+    run(async {
+        let (mock, data) = start(&LOW_LIMITS);
+        let server = data.start();
+        let (backend, client) = (server.backend(), player(&server, "p1"));
+        let (_, conversation) = open_conversation(&server).await;
+        let [step, interrupt, join] = ["step", "interrupt", "join"].map(|verb| format!("{conversation}:{verb}"));
+        for _ in 0..BACKEND_LINES {
+            backend.post(&step, &json!({})).await;
+        }
+        let (mut lines, mut cuts, mut sessions) = <(RequestCounts, RequestCounts, RequestCounts)>::default();
+        for round in 0..40 {
+            let cut = json!({"turn": BACKEND_LINES, "heard_chars": 200 - 4 * round});
+            cuts.count_answer(&client.post_answer(&interrupt, &cut).await);
+            let joined = client.post_answer(&join, &json!({})).await;
+            if !sessions.count_answer(&joined) {
+                continue;
+            }
+            let session = format!("/v1/sessions/{}", joined.body["id"].as_str().unwrap());
+            for plums in 0..6 {
+                let text = format!("I like {plums} plums.");
+                lines.count_answer(&say(&client, &session, &text).await);
+            }
+            client.call(Method::DELETE, &session, None).await;
+        }
+        end_dialogue(&server, &conversation).await;
+        let all = [&lines, &cuts, &sessions];
+        assert!(all.iter().all(|counts| counts.refused > 0), "{all:?}");
+        assert!(lines.accepted >= 6 && sessions.accepted >= 4, "{all:?}");
+        // A join costs the learning of the line that was cut before it.
+        let counted = lines.accepted + sessions.accepted;
+        assert_calls_are_bounded(&mock, counted, CALLS_PER_LINE * BACKEND_LINES);
+    });
+}
+
+/// Cuts, resumes and acknowledges each reply in turn.
+#[test]
+fn model_calls_of_acknowledged_playback_are_bounded_by_lines() {
+    const CALLS_FOR_OTHERS: u64 = 0;
+    run(async {
+        let (mock, data) = start(&LOW_LIMITS);
+        let server = data.start();
+        let client = player(&server, "p1");
+        let body = json!({"world_id": "vale", "npc_id": "mira", "playback": "ack"});
+        let session = open_session_at(&client, "/v1/sessions", &body).await;
+        let mut socket = server.player("p1").await;
+        let id = resume(&mut socket, &session).await;
+        let [interrupt, take_up] = ["interrupt", "resume"].map(|verb| format!("{session}:{verb}"));
+        let (mut lines, mut cuts) = <(RequestCounts, RequestCounts)>::default();
+        for plums in 0..9 {
+            let text = format!("I like {plums} plums.");
+            lines.count_answer(&say(&client, &session, &text).await);
+            let turn = lines.accepted;
+            acknowledge_playback(&mut socket, &id, turn).await;
+            for heard in [200, 150, 100, 50] {
+                let cut = json!({"turn": turn, "heard_chars": heard});
+                cuts.count_answer(&client.post_answer(&interrupt, &cut).await);
+                acknowledge_playback(&mut socket, &id, turn).await;
+                cuts.count_answer(&client.post_answer(&take_up, &json!({})).await);
+                acknowledge_playback(&mut socket, &id, turn).await;
+            }
+        }
+        end_dialogue(&server, &session).await;
+        let all = [&lines, &cuts];
+        assert!(all.iter().all(|counts| counts.refused > 0), "{all:?}");
+        assert!(lines.accepted >= 6 && cuts.accepted >= 20, "{all:?}");
+        assert_calls_are_bounded(&mock, lines.accepted, CALLS_FOR_OTHERS);
+    });
+}
+
+/// Cuts and resumes the last line of an NPC conversation after each line that the backend asks for.
+#[test]
+fn model_calls_of_an_interrupted_npc_conversation_are_bounded_by_its_lines() {
+    const BACKEND_LINES: u64 = 8;
+    run(async {
+        let (mock, data) = start(&LOW_LIMITS);
+        let server = data.start();
+        let (backend, client) = (server.backend(), player(&server, "p1"));
+        let (_, conversation) = open_conversation(&server).await;
+        let [step, interrupt, take_up] = ["step", "interrupt", "resume"].map(|verb| format!("{conversation}:{verb}"));
+        let (mut cuts, mut resumes) = <(RequestCounts, RequestCounts)>::default();
+        for line in 1..=BACKEND_LINES {
+            backend.post(&step, &json!({})).await;
+            for heard in [200, 170, 140, 110, 80, 50] {
+                let cut = json!({"turn": line, "heard_chars": heard});
+                cuts.count_answer(&client.post_answer(&interrupt, &cut).await);
+                resumes.count_answer(&client.post_answer(&take_up, &json!({})).await);
+            }
+        }
+        end_dialogue(&server, &conversation).await;
+        let all = [&cuts, &resumes];
+        assert!(all.iter().all(|counts| counts.refused > 0), "{all:?}");
+        assert!(cuts.accepted >= 20 && resumes.accepted >= 6, "{all:?}");
+        // Each resume counts as a line. A whole line stands again without a call.
+        assert_calls_are_bounded(&mock, resumes.accepted, CALLS_PER_LINE * BACKEND_LINES);
+        assert_eq!(mock.calls_of("reply"), BACKEND_LINES);
     });
 }
 

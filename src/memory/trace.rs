@@ -512,7 +512,7 @@ pub struct TurnTrace {
     pub key: String,
     pub intent: Intent,
     /// `model`; `model, for the replaced turn` if the line of a regenerated or resumed reply was classified before; or
-    /// the reason why the classifier's answer was not used.
+    /// the reason why the classifier was not asked or not believed.
     pub intent_source: String,
     /// The sources of knowledge that were not searched, each with the reason, such as `scenarios: not searched, intent chat`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -119,7 +119,9 @@ fn events_that_a_job_found_in_the_reply_are_not_shown() {
         let stage = Stage::prepare().await;
         let mut talk = stage.session("p1").await;
         // The block is not closed.
-        stage.llm.queue_text(Task::Reply, "Hear that?\n```state\n{\"events\": [\"A bell");
+        stage
+            .llm
+            .queue_text(Task::Reply, "Hear that?\n```state\n{\"events\": [\"A bell");
         let committed = talk.say_line(LINE).await;
         let found = json!({ "events": ["The bell broke."] });
         stage.llm.queue_text(Task::Extraction, found.to_string());

@@ -52,7 +52,10 @@ fn model_calls(mock: &MockHandle) -> Vec<u64> {
 fn assert_calls_are_bounded(mock: &MockHandle, lines: u64, others: u64) {
     let most = CALLS_PER_LINE * lines + others;
     for (task, calls) in TASKS.iter().zip(model_calls(mock)) {
-        assert!(calls <= most, "{calls} calls of {task}, more than {most} for {lines} lines");
+        assert!(
+            calls <= most,
+            "{calls} calls of {task}, more than {most} for {lines} lines"
+        );
     }
 }
 

@@ -67,7 +67,8 @@ fn render(template: Template, language: Language, [events, notes]: [&[&str]; 2])
                       그리고 귤은 잊지 않았지? 어제까지 가져온다고 했잖아.",
         },
     };
-    let values = context! { listeners => ["Teague"], events, notes, ..values };
+    let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let values = context! { listeners => ["Teague"], events => owned(events), notes => owned(notes), ..values };
     TEMPLATES.render(language, template, values).unwrap()
 }
 
@@ -96,7 +97,10 @@ fn events_and_notes_stand_behind_the_reply_and_are_explained_where_there_are_any
             let without = render(template, language, [&[], &[]]);
             assert!(without.ends_with("</npc_reply>"), "{without}");
             let with = render(template, language, [&["A bell\nrang."], &["The player lies."]]);
-            assert!(with.ends_with(&format!("</npc_reply>\n{}", behind.join("\n"))), "{with}");
+            assert!(
+                with.ends_with(&format!("</npc_reply>\n{}", behind.join("\n"))),
+                "{with}"
+            );
             let added = with.lines().filter(|line| without.lines().all(|other| other != *line));
             let added: Vec<&str> = added.collect();
             assert_eq!(added[1..], *behind, "{with}");

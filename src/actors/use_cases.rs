@@ -12,7 +12,7 @@ use colloquy_dialogue::{
     Services,
     jobs::{JobError, JobReport},
     models::{Budgets, run_admitted},
-    npc_conversation::{SceneMember, choose_speaker},
+    npc_conversation::{ListeningNpc, SceneMember, choose_speaker},
     preview::{IntentSource, Preview},
     rewind::{RewindError, RewindRequest, RewindResponse},
     saves::RestoreRequest,
@@ -89,6 +89,14 @@ pub(super) trait UseCases: Send + Sync + 'static {
         world: &World,
         cast: &[SceneMember],
     ) -> Result<Vec<SceneMember>, StoreError>;
+    /// Returns the NPC whom a line addresses by a nickname or a title.
+    async fn find_nicknamed_npc(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        listening: &[ListeningNpc],
+        line: &str,
+    ) -> Result<Option<NpcId>, StoreError>;
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError>;
     async fn rewind_dialogue(&self, request: RewindRequest) -> Result<RewindResponse, RewindError>;
     async fn restore_world(&self, request: RestoreRequest) -> Result<RestoreOutcome, StoreError>;
@@ -142,6 +150,15 @@ impl UseCases for Services {
         cast: &[SceneMember],
     ) -> Result<Vec<SceneMember>, StoreError> {
         dialogue::world_events::living_members(self, scope, world, cast).await
+    }
+    async fn find_nicknamed_npc(
+        &self,
+        scope: &TenantScope,
+        world: &World,
+        listening: &[ListeningNpc],
+        line: &str,
+    ) -> Result<Option<NpcId>, StoreError> {
+        dialogue::npc_conversation::find_nicknamed_npc(self, scope, world, listening, line).await
     }
     async fn run_job(&self, scope: &TenantScope, job: &Job) -> Result<JobReport, JobError> {
         self.models

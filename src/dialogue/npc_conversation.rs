@@ -2,11 +2,15 @@
 //!
 //! A line of a conversation is a turn (`turn.rs`) without a player, with the same steps. This file has the differences.
 
+mod nicknames;
 mod speaker_choice;
 
 use std::time::Duration;
 
-pub use self::speaker_choice::choose_speaker;
+pub use self::{
+    nicknames::{ListeningNpc, find_nicknamed_npc},
+    speaker_choice::choose_speaker,
+};
 pub use super::scene::{END_MARK, Scene, SceneMember};
 use super::settings::ConversationSettings;
 use colloquy_core::ids::NpcId;

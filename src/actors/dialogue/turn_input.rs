@@ -60,6 +60,14 @@ pub(crate) fn next_turn_input(
     }
 }
 
+/// The NPCs of a session who can answer a line without an addressee.
+#[derive(Debug, Default)]
+pub(crate) struct ListeningNpcs {
+    pub living: Vec<SceneMember>,
+    /// The NPC whom the line addresses by a nickname or a title, if the line names nobody.
+    pub nicknamed: Option<NpcId>,
+}
+
 /// Returns the NPC that answers a line: the addressed NPC, the living NPC that the line names, or else the last speaker
 /// or another one of the living.
 pub(crate) fn answering_npc(
@@ -67,14 +75,16 @@ pub(crate) fn answering_npc(
     authored: &ParticipantRecords,
     line: &str,
     to: Option<&NpcId>,
-    living: &[SceneMember],
+    listening: &ListeningNpcs,
 ) -> Option<Arc<Npc>> {
     if let [only] = authored.npcs.as_slice() {
         return Some(Arc::clone(only));
     }
-    let named = || npc_conversation::find_addressed(living.iter(), line);
+    let living = &listening.living;
+    let named = || npc_conversation::find_addressed(living.iter(), line).map(|member| member.id.clone());
     let last = || living.iter().find(|member| member.id == loaded.npc);
-    let chosen = || named().or_else(last).or(living.first()).map(|member| member.id.clone());
+    let unnamed = || last().or(living.first()).map(|member| member.id.clone());
+    let chosen = || named().or_else(|| listening.nicknamed.clone()).or_else(unnamed);
     let npc = to.cloned().or_else(chosen).unwrap_or_else(|| loaded.npc.clone());
     authored.npc(&npc).or_else(|| authored.npcs.first().cloned())
 }

@@ -15,14 +15,17 @@ use crate::{
     AcceptedLine, DialogueError, OnBusy, PlayerLine,
     dialogue::{
         load::LoadedDialogue,
-        turn_input::{answering_npc, next_turn_input},
+        turn_input::{ListeningNpcs, answering_npc, next_turn_input},
         turns::TurnCallers,
     },
     messages::ReplyHandle,
     participants::{ParticipantRecords, Participants},
     running_turn::KeyedLine,
 };
-use colloquy_dialogue::{npc_conversation::SceneMember, turn::TurnInput};
+use colloquy_dialogue::{
+    npc_conversation::{ListeningNpc, MIN_NPCS, find_addressed},
+    turn::TurnInput,
+};
 use colloquy_memory::authored::Npc;
 use colloquy_ports::{StoreResult, ledger::dialogues::KeyedTurn};
 
@@ -265,23 +268,43 @@ impl Session {
             }
         };
         set_living(self, LivingNpcs::Reading);
-        let read = self.living_members(records);
-        ctx.spawn(read.into_actor(self).map(move |living, session, ctx| {
-            set_living(session, LivingNpcs::Read(epoch, living));
+        let first = self.kind.queue.front();
+        let text = first.map_or("", |waiting| waiting.line.text.as_str());
+        let read = self.listening_npcs(records, text);
+        ctx.spawn(read.into_actor(self).map(move |listening, session, ctx| {
+            set_living(session, LivingNpcs::Read(epoch, listening));
             session.run_next_steps(ctx);
         }));
     }
 
-    /// Returns the living NPCs, or all if the state cannot be read: the turn itself reads the state again.
-    fn living_members(&self, records: &ParticipantRecords) -> impl Future<Output = Vec<SceneMember>> + use<> {
+    /// Returns the living NPCs, or all if the state cannot be read: the turn itself reads the state again. If a line
+    /// names none of several, also whom the line addresses by a nickname.
+    fn listening_npcs(&self, records: &ParticipantRecords, line: &str) -> impl Future<Output = ListeningNpcs> + use<> {
         let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
-        let (world, cast) = (Arc::clone(&records.world), records.members());
+        let (world, cast, line) = (Arc::clone(&records.world), records.members(), line.to_owned());
+        let mut listening: Vec<ListeningNpc> = self.state.loaded().map_or_else(Vec::new, |loaded| {
+            let npcs = records.npcs.iter().map(|npc| ListeningNpc {
+                name: npc.name.clone(),
+                viewpoint: loaded.dialogue.viewpoint_for(npc, loaded.player.clone()),
+            });
+            npcs.collect()
+        });
         async move {
             let read = use_cases.living_members(&scope, &world, &cast).await;
-            read.unwrap_or_else(|error| {
+            let living = read.unwrap_or_else(|error| {
                 tracing::info!(world = %world.id, %error, "the dead among the NPCs are not known");
                 cast
-            })
+            });
+            if living.len() < MIN_NPCS || find_addressed(living.iter(), &line).is_some() {
+                return ListeningNpcs { living, nicknamed: None };
+            }
+            listening.retain(|npc| living.iter().any(|member| member.id == npc.viewpoint.npc));
+            let read = use_cases.find_nicknamed_npc(&scope, &world, &listening, &line).await;
+            let nicknamed = read.unwrap_or_else(|error| {
+                tracing::info!(world = %world.id, %error, "the nicknames of the NPCs are not known");
+                None
+            });
+            ListeningNpcs { living, nicknamed }
         }
     }
 
@@ -290,12 +313,13 @@ impl Session {
         let (Some(loaded), Some(first)) = (self.state.loaded(), self.kind.queue.front()) else {
             return;
         };
-        let living = match &first.living {
-            LivingNpcs::Read(_, living) => living.as_slice(),
-            LivingNpcs::Unread | LivingNpcs::Reading => &[],
+        let unread = ListeningNpcs::default();
+        let listening = match &first.living {
+            LivingNpcs::Read(_, listening) => listening,
+            LivingNpcs::Unread | LivingNpcs::Reading => &unread,
         };
         let line = &first.line;
-        let Some(npc) = answering_npc(loaded, records, &line.text, line.to.as_ref(), living) else {
+        let Some(npc) = answering_npc(loaded, records, &line.text, line.to.as_ref(), listening) else {
             return;
         };
         let Some(first) = self.kind.queue.pop_front() else {
@@ -370,10 +394,10 @@ impl Session {
         reply: ReplyHandle<TurnInput>,
         ctx: &mut Context<Self>,
     ) {
-        let read = self.living_members(&authored);
-        ctx.spawn(read.into_actor(self).map(move |living, session, _| {
+        let read = self.listening_npcs(&authored, &text);
+        ctx.spawn(read.into_actor(self).map(move |listening, session, _| {
             let input = session.state.loaded().and_then(|loaded| {
-                let npc = answering_npc(loaded, &authored, &text, None, &living)?;
+                let npc = answering_npc(loaded, &authored, &text, None, &listening)?;
                 Some(session.build_turn_input(loaded, &authored, npc, text, session.now()))
             });
             reply.answer(input.ok_or_else(|| session.overloaded_error()));

@@ -5,10 +5,12 @@ use std::{sync::Arc, time::Instant};
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::{AcceptedLine, DialogueError, OnBusy, PlayerLine, messages::ReplyHandle, running_turn::TurnOutcome};
+use crate::{
+    AcceptedLine, DialogueError, OnBusy, PlayerLine, dialogue::turn_input::ListeningNpcs, messages::ReplyHandle,
+    running_turn::TurnOutcome,
+};
 use colloquy_core::ids::{NpcId, TurnId};
 use colloquy_dialogue::{
-    npc_conversation::SceneMember,
     requester::Requester,
     turn::{PartialReply, TurnError},
 };
@@ -24,7 +26,7 @@ pub(super) enum LivingNpcs {
     Unread,
     Reading,
     /// Read in this epoch of the dialogue: a rewind may bring somebody back to life.
-    Read(u64, Vec<SceneMember>),
+    Read(u64, ListeningNpcs),
 }
 
 /// A line that is not a turn yet.

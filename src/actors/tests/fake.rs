@@ -22,7 +22,7 @@ use colloquy_core::{
 use colloquy_dialogue::{
     events::{MemoryChange, MemoryOp, ReplyDone},
     jobs::{JobError, JobReport},
-    npc_conversation::{SceneMember, next_speaker},
+    npc_conversation::{ListeningNpc, SceneMember, next_speaker},
     preview::Preview,
     requester::Requester,
     rewind::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
@@ -442,6 +442,15 @@ impl UseCases for FakeUseCases {
         cast: &[SceneMember],
     ) -> Result<Vec<SceneMember>, StoreError> {
         Ok(cast.to_vec())
+    }
+    async fn find_nicknamed_npc(
+        &self,
+        _: &TenantScope,
+        _: &World,
+        _: &[ListeningNpc],
+        _: &str,
+    ) -> Result<Option<NpcId>, StoreError> {
+        Ok(None)
     }
     async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError> {
         Ok(Preview {

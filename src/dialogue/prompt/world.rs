@@ -363,8 +363,8 @@ fn companions<'s>(
     names.filter(move |name| !is_dead(name) && (is_present(name) || is_near(name)))
 }
 
-/// Returns the values of a line about a character. A place that only turns of other dialogues set is where the character
-/// was last: nobody said in this dialogue that the character is there.
+/// Returns the values of a line about a character. A place that only turns of other dialogues set is where the
+/// character was last: nobody said in this dialogue that the character is there.
 fn character_values(
     onlooker: &Onlooker<'_>,
     name: &str,

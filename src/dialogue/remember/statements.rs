@@ -98,8 +98,8 @@ impl<'a> SpokenLines<'a> {
     }
 
     /// Returns who said a statement. A turn has two speakers, or one in an NPC conversation. A model may name somebody
-    /// else, whom a speaker quoted. Then the NPC said it if only the reply has words of the statement. `named_speaker` may
-    /// be empty.
+    /// else, whom a speaker quoted. Then the NPC said it if only the reply has words of the statement. `named_speaker`
+    /// may be empty.
     fn speaker_of(&self, content: &str, named_speaker: &str) -> String {
         let is_another = !named_speaker.is_empty() && !party::is_player(named_speaker);
         let is_of_npc = self.player.is_none()

@@ -46,8 +46,8 @@ impl StatementFeatures {
 /// What a statement denies for all time.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DeniedMatter {
-    /// The words of each thing in the object, or of the predicate if there is no object. Empty: the statement is no such
-    /// denial.
+    /// The words of each thing in the object, or of the predicate if there is no object. Empty: the statement is no
+    /// such denial.
     pub things: Vec<Vec<String>>,
     /// The words of the predicate beside an object, without verbs that say little ("was never a smith").
     pub verb: Vec<String>,

@@ -34,6 +34,7 @@ mod lore;
 mod metrics;
 mod metrics_address;
 mod model_faults;
+mod nicknames;
 mod npc_conversation;
 mod npc_self_facts;
 mod npc_usage;

@@ -1,4 +1,5 @@
-//! Checks links between documents and citations in code: each must name an existing file and heading.
+//! Checks links between documents and citations in code: each must name an existing file and heading. A guide that
+//! edits a template must name a text of the template.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -276,6 +277,16 @@ fn every_link_of_the_documents_leads_somewhere() {
     assert!(in_guides > 10, "only {in_guides} links of docs/guides were found");
     let faults = faults_of(&links);
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn guide_to_prompts_replaces_a_text_of_the_built_in_template() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let guide = read("docs/guides/prompts.md");
+    let (_, replacement) = guide.split_once("mkdir -p prompts/en\nsed 's/").unwrap();
+    let (replaced, _) = replacement.split_once('/').unwrap();
+    let template = read("config/prompts/en/reply_system.j2");
+    assert_eq!(template.matches(replaced).count(), 1, "{replaced}");
 }
 
 #[test]

@@ -76,12 +76,11 @@ impl IntentSource {
     }
 }
 
-/// True if a line asks nothing, and does not answer a question of the NPC. A line in a language of the player's choice
-/// is never one, because only English and Korean questions are recognised.
+/// True if a line asks nothing. Where players choose the language, the answer is false, because only English and Korean
+/// questions are recognised.
 fn is_statement(input: &TurnInput) -> bool {
     let reply_before = input.history.last().map_or("", |turn| turn.reply_text.as_str());
     input.world.settings.reply_language != Some(ReplyLanguage::Player)
-        && !reply_before.contains(['?', '？'])
         && keywords::asks_nothing(&input.line, reply_before)
 }
 

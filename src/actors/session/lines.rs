@@ -296,7 +296,10 @@ impl Session {
                 cast
             });
             if living.len() < MIN_NPCS || find_addressed(living.iter(), &line).is_some() {
-                return ListeningNpcs { living, nicknamed: None };
+                return ListeningNpcs {
+                    living,
+                    nicknamed: None,
+                };
             }
             listening.retain(|npc| living.iter().any(|member| member.id == npc.viewpoint.npc));
             let read = use_cases.find_nicknamed_npc(&scope, &world, &listening, &line).await;

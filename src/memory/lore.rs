@@ -77,6 +77,7 @@ impl LoreLayer {
 pub struct LayerRule {
     pub layer: LoreLayer,
     /// 1 to 8 conditions; all must hold.
+    #[schema(min_items = 1, max_items = 8)]
     pub when: Vec<Condition>,
 }
 

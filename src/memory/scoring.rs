@@ -12,9 +12,13 @@ use colloquy_core::ids::FactId;
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RecallWeights {
+    #[schema(minimum = 0, maximum = 1)]
     pub recency: f64,
+    #[schema(minimum = 0, maximum = 1)]
     pub importance: f64,
+    #[schema(minimum = 0, maximum = 1)]
     pub relevance: f64,
+    #[schema(minimum = 0, maximum = 1)]
     pub keyword: f64,
 }
 

@@ -42,6 +42,7 @@ pub struct Tell {
     pub text: String,
     /// At most 8 conditions; all must hold. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 8)]
     pub when: Vec<Condition>,
 }
 

@@ -47,14 +47,23 @@ setting_group! {
     /// Budgets of a prompt's sections, in tokens, 0 to 100,000; of the history at least 500. Default: the configuration. The whole prompt is limited
     /// by the operator.
     PromptTuning {
+        #[schema(maximum = 100_000)]
         pinned_tokens: u32,
+        #[schema(maximum = 100_000)]
         summary_tokens: u32,
+        #[schema(minimum = 500, maximum = 100_000)]
         history_tokens: u32,
+        #[schema(maximum = 100_000)]
         overheard_tokens: u32,
+        #[schema(maximum = 100_000)]
         scenario_tokens: u32,
+        #[schema(maximum = 100_000)]
         lore_tokens: u32,
+        #[schema(maximum = 100_000)]
         memory_tokens: u32,
+        #[schema(maximum = 100_000)]
         episode_tokens: u32,
+        #[schema(maximum = 100_000)]
         insight_tokens: u32,
         /// Whether prompts show the state block.
         state_block: bool,
@@ -69,12 +78,16 @@ setting_group! {
     /// When a summary is due. Default: the configuration.
     SummaryTuning {
         /// Turns before the first summary, 1 to 10,000.
+        #[schema(minimum = 1, maximum = 10_000)]
         first_after_turns: u32,
         /// Turns between summaries, 1 to 10,000.
+        #[schema(minimum = 1, maximum = 10_000)]
         then_every_turns: u32,
         /// Unsummarised turns that force a summary, 1 to 10,000.
+        #[schema(minimum = 1, maximum = 10_000)]
         force_turns: u32,
         /// Unsummarised tokens that force a summary, 500 to 100,000; at most the budget of the history counts.
+        #[schema(minimum = 500, maximum = 100_000)]
         force_tokens: u32,
     }
 }
@@ -83,6 +96,7 @@ setting_group! {
     /// Curation passes. Default: the configuration.
     CurationTuning {
         /// A pass after so many turns, up to 10,000; 0: no passes.
+        #[schema(maximum = 10_000)]
         every_turns: u32,
     }
 }
@@ -91,11 +105,17 @@ setting_group! {
     /// Models per task, from the operator's list (`llm.npc_models`). Default: the operator's routes.
     TaskModels {
         /// An NPC's own `model` comes first.
+        #[schema(min_length = 1, max_length = 200)]
         reply: String,
+        #[schema(min_length = 1, max_length = 200)]
         intent: String,
+        #[schema(min_length = 1, max_length = 200)]
         extraction: String,
+        #[schema(min_length = 1, max_length = 200)]
         judge: String,
+        #[schema(min_length = 1, max_length = 200)]
         summary: String,
+        #[schema(min_length = 1, max_length = 200)]
         curation: String,
     }
 }
@@ -149,12 +169,15 @@ pub struct WorldRecall {
     pub weights: Option<RecallWeights>,
     /// How far a memory that resembles a better memory moves down: 0 (not at all) to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1)]
     pub diversity: Option<f64>,
     /// The most found facts in a prompt, 0 to 100.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 100)]
     pub top_k: Option<u32>,
     /// The minimum score of a found fact, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1)]
     pub min_score: Option<f64>,
 }
 

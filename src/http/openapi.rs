@@ -1,7 +1,9 @@
 //! The OpenAPI 3.1 document, collected from the routes. Adds the common parts of every operation: security, roles in
 //! words, problem responses.
 
+mod bodies;
 mod parameters;
+mod texts;
 
 use std::sync::LazyLock;
 
@@ -62,6 +64,7 @@ fn build_document() -> Value {
     let components = schemas.clone();
     parameters::merge_flattened_schemas(&components, &mut document);
     parameters::complete_ids(&mut document["components"]["schemas"]);
+    bodies::complete_bodies(&mut document);
     document["components"]["securitySchemes"] = json!({
         "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"}
     });

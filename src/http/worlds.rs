@@ -183,6 +183,23 @@ pub struct SettingsBody {
     unlocks: Option<Vec<UnlockBody>>,
 }
 
+/// The settings that only worlds have.
+pub const WORLD_SETTINGS: [&str; 13] = [
+    "moods",
+    "relationship_kinds",
+    "synonyms",
+    "items",
+    "places",
+    "changed_by",
+    "adjacent",
+    "statuses",
+    "ghosts_speak",
+    "state",
+    "actions",
+    "clock",
+    "unlocks",
+];
+
 impl SettingsBody {
     /// Converts the settings of a tenant, an NPC or a session.
     ///
@@ -485,4 +502,29 @@ pub async fn delete_world(
 pub async fn find_world<A>(state: &AppState, caller: &Authorized<A>, id: &WorldId) -> Result<World, Problem> {
     let found = state.services.ledger.authored.load_world(&caller.scope, id).await?;
     found.ok_or_else(|| Problem::not_found("world"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn settings_of_worlds_are_refused_for_other_tiers() {
+        for name in WORLD_SETTINGS {
+            let value = match name {
+                "ghosts_speak" => json!(true),
+                "synonyms" | "changed_by" | "adjacent" => json!({}),
+                "clock" => json!({"start": "1024-03-05"}),
+                _ => json!([]),
+            };
+            let body: SettingsBody = serde_json::from_value(json!({name: value})).unwrap();
+            let problem = body.into_tier_settings().unwrap_err();
+            assert_eq!(problem.param, Some(format!("settings.{name}")));
+        }
+        let body: SettingsBody = serde_json::from_value(json!({"gossip": true})).unwrap();
+        assert_eq!(body.into_tier_settings().unwrap().gossip, Some(true));
+    }
 }

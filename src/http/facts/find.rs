@@ -34,6 +34,7 @@ const MAX_QUERY_CHARS: usize = 2_000;
 pub struct FactsQuery {
     /// Hybrid search: best match first, each with the parts of its score. Not together with `after`, `subject`, `kind`,
     /// `from`, `to`, `flagged` or `include_invalid`.
+    #[param(min_length = 1, max_length = 2000)]
     q: Option<String>,
     /// The exact subject. With `player_id`, `player` means that player; without `player_id`, use `player:<id>`.
     subject: Option<String>,

@@ -1,16 +1,21 @@
-//! Rules of parameters that many operations share. The document states them once for all.
+//! Rules of parameters and ids that many operations share. The document states them once for all.
 
 use serde_json::{Value, json};
 
+use super::texts::prose_pattern;
 use colloquy_core::ids::{
     ActionId, AuditId, DialogueKind, FactId, FindingId, InsightId, JobId, PassId, SaveId, TurnId,
 };
+use colloquy_memory::flags::FlagKind;
 
 /// An id that a person chose.
 const AUTHORED_ID: &str = "^[a-z0-9][a-z0-9_-]{0,63}$";
 const PLAYER_ID: &str = "^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$";
 /// The part of a generated id after its prefix: a ULID.
 const ULID: &str = "[0-7][0-9A-HJKMNP-TV-Z]{25}";
+/// A pattern of dialogue keys. In the id of a dialogue, no lower case follows the prefix (`ses_`, `con_`).
+const KEY_PATTERN: &str = "^world:[a-z0-9_*?-]{1,64}(:npc:[a-z0-9_*?-]{1,64}(:(session|conversation):\
+    ([A-Za-z0-9*?-]{1,64}|[A-Za-z0-9*?-]{0,31}_[A-Z0-9_*?-]{0,32}))?)?$";
 /// An entity tag; a weak one never matches.
 const ENTITY_TAG: &str = r#"^"[!#-~]*"$"#;
 /// Printable ASCII, without blanks at the ends: these are no part of a header's value.
@@ -50,13 +55,15 @@ pub fn complete_parameter(path: &str, parameter: &mut Value) {
         ("header", "Idempotency-Key") => pattern(IDEMPOTENCY_KEY),
         ("query", "coalesce_ms") => json!({"maximum": 1_000}),
         ("query", "limit") => json!({"minimum": 1, "maximum": super::super::pagination::MAX_PAGE}),
-        ("query", "world_id" | "npc_id") => pattern(AUTHORED_ID),
-        ("query", "player_id" | "heard_by") => pattern(PLAYER_ID),
+        ("query", "world_id" | "npc_id" | "heard_by") => pattern(AUTHORED_ID),
+        ("query", "player_id") => pattern(PLAYER_ID),
         ("query", "dialogue") => pattern(&dialogue_id_pattern()),
+        ("query", "key") => pattern(KEY_PATTERN),
         ("query", "after") if parameter["schema"]["type"] == "string" => match cursor_pattern(path) {
             Some(cursor) => pattern(&cursor),
             None => return,
         },
+        ("query", _) if is_free_text(&parameter["schema"]) => pattern(&prose_pattern()),
         _ => return,
     };
     let is_header = place == "header";
@@ -79,6 +86,18 @@ fn pattern(pattern: &str) -> Value {
     json!({ "pattern": pattern })
 }
 
+/// True for the schema of a text without a rule of its own.
+pub fn is_free_text(schema: &Value) -> bool {
+    let has_rule = |keyword| schema.get(keyword).is_some();
+    is_text(schema) && !["pattern", "enum", "format"].into_iter().any(has_rule)
+}
+
+/// True for the schema of a text, `null` or not.
+fn is_text(schema: &Value) -> bool {
+    let kind = &schema["type"];
+    kind == "string" || kind.as_array().is_some_and(|kinds| kinds.contains(&json!("string")))
+}
+
 fn dialogue_id_pattern() -> String {
     let [session, conversation] = [DialogueKind::Session, DialogueKind::NpcConversation].map(DialogueKind::id_prefix);
     format!("^({session}|{conversation})_{ULID}$")
@@ -87,6 +106,10 @@ fn dialogue_id_pattern() -> String {
 /// The pattern of a list's cursors: the id of the last row of a page.
 fn cursor_pattern(path: &str) -> Option<String> {
     let list = path.rsplit('/').next()?;
+    if list == "flags" {
+        let kinds = FlagKind::ALL.map(FlagKind::as_str).join("|");
+        return Some(format!("^{}_{ULID}/({kinds})$", FactId::PREFIX));
+    }
     if AUTHORED.contains(&list) {
         return Some(AUTHORED_ID.to_owned());
     }
@@ -140,22 +163,22 @@ pub fn complete_ids(schema: &mut Value) {
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for (name, property) in properties.into_iter().flatten() {
         let rule = match name.as_str() {
-            "npc_id" | "world_id" | "npc_ids" | "witnesses" => AUTHORED_ID.to_owned(),
-            "player_id" => PLAYER_ID.to_owned(),
+            "npc_id" | "world_id" | "npc_ids" | "npcs" | "witnesses" | "factions" | "related" => AUTHORED_ID.to_owned(),
+            "player_id" | "watchers" => PLAYER_ID.to_owned(),
             "dialogue_id" => dialogue_id_pattern(),
+            "keys" => KEY_PATTERN.to_owned(),
             "knowers" => "^(world|(npc|faction):[a-z0-9][a-z0-9_-]{0,63})$".to_owned(),
             _ => continue,
         };
+        if name == "npc_ids" {
+            property["uniqueItems"] = json!(true);
+        }
         let of_texts = if property.get("items").is_some() {
             &mut property["items"]
         } else {
             property
         };
-        let is_text = of_texts.get("type").is_some_and(|kind| {
-            let kinds = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
-            kinds.contains(&json!("string"))
-        });
-        if is_text && of_texts.get("pattern").is_none() {
+        if is_text(of_texts) && of_texts.get("pattern").is_none() {
             of_texts["pattern"] = json!(rule);
         }
     }
@@ -170,6 +193,7 @@ fn resolve(schemas: &Value, part: &Value) -> Value {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -178,9 +202,21 @@ mod tests {
         for (path, cursor) in [
             ("/v1/worlds/{world}/npcs", Some(AUTHORED_ID)),
             ("/v1/audit", Some("^aud_[0-7][0-9A-HJKMNP-TV-Z]{25}$")),
-            ("/v1/worlds/{world}/flags", None),
+            (
+                "/v1/worlds/{world}/flags",
+                Some("^fact_[0-7][0-9A-HJKMNP-TV-Z]{25}/(contradicted|pii|over_merged)$"),
+            ),
+            ("/v1/worlds/{world}/state", None),
         ] {
             assert_eq!(cursor_pattern(path).as_deref(), cursor, "{path}");
+        }
+        let mut who = json!({"in": "query", "name": "who", "schema": {"type": "string", "maxLength": 200}});
+        complete_parameter("/v1/worlds/{world}/state", &mut who);
+        assert_eq!(who["schema"]["pattern"], prose_pattern());
+        for (name, rule) in [("key", KEY_PATTERN), ("heard_by", AUTHORED_ID)] {
+            let mut parameter = json!({"in": "query", "name": name, "schema": {"type": "string"}});
+            complete_parameter("/v1/npc-conversations", &mut parameter);
+            assert_eq!(parameter["schema"]["pattern"], rule, "{name}");
         }
         let mut limit = json!({"in": "query", "name": "limit", "schema": {"type": "integer", "minimum": 0}});
         complete_parameter("/v1/worlds", &mut limit);
@@ -198,7 +234,31 @@ mod tests {
         let properties = &schema["properties"];
         assert_eq!(properties["npc_ids"]["items"]["pattern"], AUTHORED_ID);
         assert_eq!(properties["player_id"]["pattern"], PLAYER_ID);
+        assert_eq!(properties["npc_ids"]["uniqueItems"], true);
         assert_eq!(properties["npc_id"], json!({"type": "object"}));
+    }
+
+    #[test]
+    fn pattern_of_keys_agrees_with_the_reader() {
+        let pattern = regex::Regex::new(KEY_PATTERN).unwrap();
+        for key in [
+            "world:vale",
+            "world:*",
+            "world:Vale",
+            "world:va?e:npc:guard-*",
+            "world:vale:npc:Mira",
+            "world:vale:npc:*:session:ses_00000000000000000000000007",
+            "world:vale:npc:*:session:ses_01arz*",
+            "world:vale:npc:*:conversation:*",
+            "world:vale:npc:*:room:*",
+            "world:vale:session:*",
+            "world:vale:npc:mira:session:*:more:x",
+            "world:",
+            "vale",
+        ] {
+            let is_key = key.parse::<colloquy_memory::directive::KeyPattern>().is_ok();
+            assert_eq!(pattern.is_match(key), is_key, "{key}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 config="$PWD/tests/schemathesis.toml"
+export SCHEMATHESIS_HOOKS="$PWD/tests/schemathesis_rules.py"
 
 version=4.32.5
 cases="${CASES:-2000}"

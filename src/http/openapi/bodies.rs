@@ -14,7 +14,11 @@ pub fn complete_bodies(document: &mut Value) {
     let mut names = BTreeSet::new();
     let operations = document["paths"].as_object().into_iter().flatten();
     for (_, operation) in operations.flat_map(|(_, item)| item.as_object().into_iter().flatten()) {
-        collect_references(&operation["requestBody"], &document["components"]["schemas"], &mut names);
+        collect_references(
+            &operation["requestBody"],
+            &document["components"]["schemas"],
+            &mut names,
+        );
     }
     let schemas = document["components"]["schemas"].as_object_mut();
     let bodies = schemas.into_iter().flatten().filter(|(name, _)| names.contains(*name));
@@ -96,17 +100,17 @@ fn rules_between_fields() -> [(&'static str, Value); 6] {
     let no_tell = || json!({"properties": {"tell": {"type": "null"}}});
     let lore = if_else(has_items("when"), json!({}), no_tell());
     let has_progress = has("required_progress", json!({"minimum": 1}));
-    let scenario = if_else(json!({"anyOf": [has_items("when"), has_progress]}), json!({}), no_tell());
+    let scenario = if_else(
+        json!({"anyOf": [has_items("when"), has_progress]}),
+        json!({}),
+        no_tell(),
+    );
     let has_lines = json!({"anyOf": [has_items("instructions"), has_items("fails_if")]});
     let directive = if_else(has_lines, json!({}), has("text", json!({"pattern": r"\S"})));
     let strength = has("at_least", json!({"type": "integer"}));
     let relationship = json!({"allOf": [has_text("relationship"), strength]});
     let met = if_else(has_text("met"), without(&["relationship", "at_least"]), relationship);
-    let location = if_else(
-        has_text("location"),
-        without(&["met", "relationship", "at_least"]),
-        met,
-    );
+    let location = if_else(has_text("location"), without(&["met", "relationship", "at_least"]), met);
     let unlock = if_else(
         has_text("item"),
         without(&["location", "met", "relationship", "at_least"]),
@@ -175,7 +179,10 @@ mod tests {
         let fits = |body: &str, mut value: Value, more: Value| {
             let target = format!("#/components/schemas/{body}");
             let schema = json!({"$ref": target, "components": document()["components"]});
-            value.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap());
+            value
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().cloned().unwrap());
             jsonschema::validator_for(&schema).unwrap().is_valid(&value)
         };
         let session = |more| fits("SessionBody", json!({"world_id": "vale", "player_id": "p7"}), more);
@@ -198,7 +205,13 @@ mod tests {
         assert!(entry(json!({"tell": tell, "when": [{"item": "key"}]})));
         assert!(!entry(json!({"tell": tell})));
         assert!(!entry(json!({"when": [{"item": "key", "at": 1}]})));
-        let scenario = |more| fits("ScenarioBody", json!({"title": "The well", "content": "It is deep."}), more);
+        let scenario = |more| {
+            fits(
+                "ScenarioBody",
+                json!({"title": "The well", "content": "It is deep."}),
+                more,
+            )
+        };
         assert!(scenario(json!({"required_progress": 0})));
         assert!(scenario(json!({"tell": tell, "required_progress": 1})));
         assert!(!scenario(json!({"tell": tell, "required_progress": 0})));
@@ -206,7 +219,13 @@ mod tests {
         assert!(directive(json!({"text": "Be kind."})));
         assert!(directive(json!({"fails_if": ["it is rude"]})));
         assert!(!directive(json!({"text": " ", "instructions": []})));
-        let unlock = |when: Value| fits("UnlockBody", json!({"npc": "mira", "progress": 10}), json!({"when": when}));
+        let unlock = |when: Value| {
+            fits(
+                "UnlockBody",
+                json!({"npc": "mira", "progress": 10}),
+                json!({"when": when}),
+            )
+        };
         assert!(unlock(json!({"met": "Mira"})));
         assert!(unlock(json!({"relationship": "trust", "at_least": 5})));
         assert!(!unlock(json!({})));
@@ -225,13 +244,19 @@ mod tests {
             ("curation/oneOf/0/properties/every_turns/maximum", 10_000),
             ("recall/oneOf/0/properties/top_k/maximum", 100),
             ("models/oneOf/0/properties/reply/maxLength", 200),
-            ("retention/oneOf/0/properties/facts_d/additionalProperties/maximum", 36_500),
+            (
+                "retention/oneOf/0/properties/facts_d/additionalProperties/maximum",
+                36_500,
+            ),
         ] {
             let stated = schemas["SettingsBody"].pointer(&format!("/properties/{path}"));
             assert_eq!(stated, Some(&json!(rule)), "{path}");
         }
         let strength = &schemas["Condition"]["oneOf"][3]["properties"]["at_least"];
-        assert_eq!((&strength["minimum"], &strength["maximum"]), (&json!(-100), &json!(100)));
+        assert_eq!(
+            (&strength["minimum"], &strength["maximum"]),
+            (&json!(-100), &json!(100))
+        );
         assert_eq!(schemas["LayerRule"]["properties"]["when"]["minItems"], 1);
     }
 

@@ -160,7 +160,11 @@ mod tests {
         for c in '\0'..='\u{2fff}' {
             let among = format!("a{c}b");
             let is_prose = check_prose(&among).is_ok();
-            assert_eq!((prose.is_match(&among), text.is_match(&among)), (is_prose, is_prose), "{c:?}");
+            assert_eq!(
+                (prose.is_match(&among), text.is_match(&among)),
+                (is_prose, is_prose),
+                "{c:?}"
+            );
             let is_line = !matches!(check_label(&among), Err(TextError::Lines | TextError::Control(_)));
             assert_eq!(line.is_match(&among), is_line, "{c:?}");
             let alone = c.to_string();

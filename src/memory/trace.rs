@@ -212,6 +212,8 @@ pub enum EpisodeFate {
     InHistory,
     /// A summary in the prompt tells it.
     InSummary,
+    /// Found facts of the same turn tell it.
+    InFacts,
     /// A chosen episode tells the same.
     NearDuplicate,
     /// Did not fit the token budget.
@@ -328,8 +330,7 @@ pub struct PromptSources {
     /// The versions of the world and of the NPC (their `ETag`).
     pub world_version: u32,
     pub npc_version: u32,
-    /// The first 8 hexadecimal digits of the SHA-256 of the prompt templates, and of the settings of prompts with the
-    /// token counter of the model.
+    /// The first 8 hexadecimal digits of the SHA-256 of templates, prompt settings and the model's token counter.
     pub templates: String,
     pub settings: String,
     /// The position of the world's state: the `seq` of the last change, and the number of rewinds that moved changes.
@@ -511,8 +512,7 @@ pub struct TurnTrace {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub key: String,
     pub intent: Intent,
-    /// `model`; `model, for the replaced turn` if the line of a regenerated or resumed reply was classified before; or
-    /// the reason why the classifier was not asked or not believed.
+    /// `model`; `model, for the replaced turn`; or the reason why the classifier was not asked or not believed.
     pub intent_source: String,
     /// The sources of knowledge that were not searched, each with the reason, such as `scenarios: not searched, intent chat`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

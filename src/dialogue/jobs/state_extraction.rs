@@ -234,7 +234,7 @@ mod tests {
             };
             let values = context! { npc_name => "Mira", others => none(), bounds, reply => "Take it." };
             let prompt = templates.render(language, Template::State, values).unwrap();
-            assert!(prompt.contains("(\u{2014})"), "{prompt}");
+            assert!(prompt.contains('\u{2014}'), "{prompt}");
         }
     }
 

@@ -7,12 +7,13 @@ use minijinja::{Value, context};
 use super::{
     action_parameters::describe_arguments,
     ages::AgeFormatter,
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     content_hash::ContentHash,
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
 use chrono::{DateTime, Utc};
+use colloquy_core::ids::DialogueId;
 use colloquy_memory::{actions::ActionRule, authored::Language, game_clock::GameClock};
 use colloquy_ports::ledger::actions::{Action, ActionStatus};
 
@@ -31,7 +32,15 @@ pub(crate) struct ActionLines {
     /// A line for each action for which the NPC may ask.
     pub offers: Vec<Arc<str>>,
     /// A line for each action that the NPC asked for, latest first: those that are settled, and then those that wait.
-    pub outcomes: Vec<Arc<str>>,
+    pub outcomes: Vec<ActionOutcome>,
+}
+
+/// The line about an action that the NPC asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct ActionOutcome {
+    /// The dialogue in which the NPC asked.
+    pub dialogue: DialogueId,
+    pub line: Arc<str>,
 }
 
 impl ActionLines {
@@ -56,7 +65,7 @@ impl ActionLines {
                 None if status == ActionStatus::Requested => asked.requested_at,
                 None => asked.expires_at,
             };
-            line(context! {
+            let line = line(context! {
                 name => asked.name.as_str(), description => (),
                 arguments => (!asked.arguments.is_empty())
                     .then(|| clip_arguments(&describe_arguments(&asked.arguments))),
@@ -64,7 +73,9 @@ impl ActionLines {
                 status => status.as_str(),
                 ago => ages.describe_age_in_days(templates, at)?,
                 text => action.answer.as_ref().map(|answer| escape_untrusted(&answer.text)),
-            })
+            })?;
+            let dialogue = asked.dialogue;
+            Ok::<_, TemplateError>(ActionOutcome { dialogue, line })
         });
         Ok(Self {
             offers: offers.collect::<Result<_, _>>()?,
@@ -93,8 +104,24 @@ pub(super) struct ShownActions {
 }
 
 impl ShownActions {
-    /// Selects the lines that fit, and takes their tokens from `left`.
-    pub(super) fn select_fitting(lines: &ActionLines, left: &mut u32, count: &dyn Fn(&str) -> u32) -> Self {
+    /// Selects the lines that fit, and takes their tokens from `left`. An outcome says which hearers do not know of it.
+    pub(super) fn select_fitting(
+        templates: &Templates,
+        material: &PromptMaterial<'_>,
+        left: &mut u32,
+        count: &dyn Fn(&str) -> u32,
+    ) -> Result<Self, TemplateError> {
+        let lines = material.action_lines;
+        let remarked = lines.outcomes.iter().map(|outcome| {
+            let remark = material.remark_for_dialogue(outcome.dialogue);
+            let text = remark.add_to(templates, material, outcome.line.to_string())?;
+            Ok(text.into())
+        });
+        let remarked = remarked.collect::<Result<Vec<Arc<str>>, TemplateError>>()?;
+        Ok(Self::fit_lines(&lines.offers, &remarked, left, count))
+    }
+
+    fn fit_lines(offers: &[Arc<str>], outcomes: &[Arc<str>], left: &mut u32, count: &dyn Fn(&str) -> u32) -> Self {
         let mut fit = |lines: &[Arc<str>], mut chars: usize| {
             let mut fitting = Vec::new();
             for (at, line) in lines.iter().enumerate() {
@@ -107,12 +134,12 @@ impl ShownActions {
             }
             fitting
         };
-        let offers = fit(&lines.offers, MAX_OFFER_CHARS);
-        let outcomes = fit(&lines.outcomes, MAX_OUTCOMES_CHARS);
+        let fitting_offers = fit(offers, MAX_OFFER_CHARS);
+        let fitting_outcomes = fit(outcomes, MAX_OUTCOMES_CHARS);
         Self {
-            dropped: lines.offers.len() + lines.outcomes.len() - offers.len() - outcomes.len(),
-            offers,
-            outcomes,
+            dropped: offers.len() + outcomes.len() - fitting_offers.len() - fitting_outcomes.len(),
+            offers: fitting_offers,
+            outcomes: fitting_outcomes,
         }
     }
 
@@ -163,7 +190,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use colloquy_core::ids::{ActionId, DialogueId, DialogueKind, TurnId};
+    use colloquy_core::ids::{ActionId, DialogueKind, TurnId};
     use colloquy_ports::ledger::actions::NewAction;
 
     #[test]
@@ -192,7 +219,7 @@ mod tests {
             let now = asked_at + TimeDelta::days(day);
             let asked = std::slice::from_ref(&action);
             let lines = ActionLines::render(&templates, language, &[], asked, (now, None)).unwrap();
-            lines.outcomes[0].to_string()
+            lines.outcomes[0].line.to_string()
         };
         let today = on_day(Language::En, 0);
         assert!(today.starts_with("Your action lend still waits"), "{today}");
@@ -260,13 +287,10 @@ mod tests {
     #[test]
     fn outcomes_never_take_the_place_of_offers() {
         let long = |sign: &str, count| vec![Arc::from(sign.repeat(500)); count];
-        let lines = ActionLines {
-            offers: long("o", 7),
-            outcomes: long("x", 4),
-        };
+        let (offers, outcomes) = (long("o", 7), long("x", 4));
         let count = |text: &str| u32::try_from(text.len()).unwrap();
         let mut left = 100_000;
-        let mut shown = ShownActions::select_fitting(&lines, &mut left, &count);
+        let mut shown = ShownActions::fit_lines(&offers, &outcomes, &mut left, &count);
         assert_eq!(shown.shown(), ((0..6).collect(), vec![0, 1]));
         assert_eq!(shown.dropped_count(), 3);
         for _ in 0..2 {
@@ -274,7 +298,7 @@ mod tests {
         }
         assert_eq!(shown.shown(), ((0..6).collect(), vec![]));
         let mut left = 1_100;
-        let shown = ShownActions::select_fitting(&lines, &mut left, &count);
+        let shown = ShownActions::fit_lines(&offers, &outcomes, &mut left, &count);
         assert_eq!(shown.shown(), (vec![0, 1], vec![]));
     }
 }

@@ -13,7 +13,7 @@ use super::{
     actions::ActionLines,
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
-    company::DeadCharacter,
+    company::{DeadCharacter, is_same_fact},
     history::{self, HistoryWindow},
     player_identity::player_own_names,
     scenarios::ShownScenarios,
@@ -431,7 +431,7 @@ fn decide_hit_fates(
             weakness
         } else if packable.len() >= recall::max_packable(&settings.recall) {
             CandidateFate::BeyondTopK
-        } else if kept.iter().any(near) {
+        } else if kept.iter().any(near) || is_shown_elsewhere(material, standing, body) {
             CandidateFate::NearDuplicate
         } else {
             kept.push(body);
@@ -441,6 +441,19 @@ fn decide_hit_fates(
         fates[at] = fate;
     }
     (fates, packable)
+}
+
+/// True if a standing fact of the prompt says the same: what was told once more to others is a fact of its own.
+fn is_shown_elsewhere(material: &PromptMaterial<'_>, standing: &StandingContext, body: &RecallBody) -> bool {
+    let (state, pinned) = (&standing.facts.state_ids, &standing.facts.pinned_ids);
+    let mut shown = material
+        .standing
+        .iter()
+        .filter(|fact| state.contains(&fact.id) || pinned.contains(&fact.id));
+    shown.any(|fact| {
+        let other = &fact.statement;
+        (&other.subject, &other.speaker) == (&body.subject, &body.speaker) && is_same_fact(&body.statement(), other)
+    })
 }
 
 /// True if the hit was learned from a line in the visible history. NPCs would otherwise repeat the line to each

@@ -149,7 +149,7 @@ impl PromptMaterial<'_> {
 }
 
 /// True if two statements about one subject agree, in whatever words.
-fn is_same_fact(statement: &Statement, other: &Statement) -> bool {
+pub(super) fn is_same_fact(statement: &Statement, other: &Statement) -> bool {
     same_words(&statement.subject, &other.subject)
         && same_words(&statement.predicate, &other.predicate)
         && statements_agree(statement, other)

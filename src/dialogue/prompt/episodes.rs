@@ -59,17 +59,19 @@ pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSet
 }
 
 impl ShownEpisodes {
-    /// Selects the best episodes that fit. `is_told`: a summary of the prompt tells the text.
+    /// Selects the best episodes that fit. `told_by`: whether a summary of the prompt tells a text, and whether found
+    /// facts of the same turn tell an episode.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
         settings: (&PromptSettings, &EpisodeSettings),
         history: &HistoryWindow,
-        is_told: &dyn Fn(&str) -> bool,
+        told_by: (&dyn Fn(&str) -> bool, &dyn Fn(&Episode) -> bool),
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
         let (budgets, stages) = settings;
+        let (is_told_by_summary, is_told_by_facts) = told_by;
         let candidates: Vec<EpisodeCandidate<'_>> = material
             .episodes
             .iter()
@@ -86,7 +88,7 @@ impl ShownEpisodes {
                 // A summary of this dialogue tells nothing of the turns after it.
                 let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
                 let may_be_told = episode.dialogue != material.dialogue || material.summaries.iter().any(covers);
-                (may_be_told && is_told(&episode.text)).then_some(EpisodeFate::InSummary)
+                (may_be_told && is_told_by_summary(&episode.text)).then_some(EpisodeFate::InSummary)
             }
         };
         let near = material.near_duplicate_cosine;
@@ -133,7 +135,11 @@ impl ShownEpisodes {
         let similarity = |ranked: &RankedEpisode| candidates[ranked.at].similarity.unwrap_or_default();
         of_line.sort_by(|one, other| similarity(other).total_cmp(&similarity(one)));
         for ranked in of_line {
-            add_fitting(ranked, &mut room, true)?;
+            if is_told_by_facts(candidates[ranked.at].episode) {
+                ranked.fate = EpisodeFate::InFacts;
+            } else {
+                add_fitting(ranked, &mut room, true)?;
+            }
         }
         Ok(Self { entries, ranked })
     }

@@ -26,12 +26,13 @@ use crate::{
     settings::{EpisodeSettings, PromptSettings},
     turn::TurnError,
 };
-use colloquy_core::ids::{FactId, ScenarioId, SummaryId};
+use colloquy_core::ids::{DialogueId, FactId, ScenarioId, SummaryId};
 use colloquy_memory::{
     authored::Language,
+    episode::Episode,
     fact::FactKind,
     party,
-    summary::Summary,
+    summary::{Summary, ToldContent},
     trace::{CandidateFate, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace},
 };
 use colloquy_ports::{
@@ -108,7 +109,7 @@ impl StandingContext {
             left -= tokens;
             standing.world.push((line.clone(), tokens));
         }
-        standing.actions = ShownActions::select_fitting(material.action_lines, &mut left, count);
+        standing.actions = ShownActions::select_fitting(templates, material, &mut left, count)?;
         let mut slot = budgets
             .overheard_tokens
             .min(left.saturating_sub(HEADING_TOKENS + FRAME_TOKENS));
@@ -263,13 +264,30 @@ impl PromptSelection {
         let of_meeting = self.standing.who.summary();
         let texts = self.summaries.iter().map(|item| item.text.as_str()).chain(of_meeting);
         let summaries = LazyCell::new(|| texts.map(|text| templates.told_content(text)).collect::<Vec<_>>());
-        let is_told = |text: &str| {
+        let is_told_by_summary = |text: &str| {
             let said = LazyCell::new(|| templates.told_content(text));
             summaries.iter().any(|summary| summary.tells(&said))
         };
+        let is_told_by_facts = |episode: &Episode| {
+            let facts = self.join_memories_of_turn(material, (episode.dialogue, episode.number));
+            !facts.is_empty() && ToldContent::of_text(&facts).tells(&templates.told_content(&episode.text))
+        };
+        let told_by: (&dyn Fn(&str) -> bool, &dyn Fn(&Episode) -> bool) = (&is_told_by_summary, &is_told_by_facts);
         self.episodes =
-            ShownEpisodes::select_fitting(templates, material, settings, &self.history, &is_told, left, count)?;
+            ShownEpisodes::select_fitting(templates, material, settings, &self.history, told_by, left, count)?;
         Ok(())
+    }
+
+    /// Returns the found facts of the prompt that a turn taught, as one text.
+    fn join_memories_of_turn(&self, material: &PromptMaterial<'_>, turn: (DialogueId, u32)) -> String {
+        let of_turn = |(at, _): &&(usize, String)| material.hits[*at].body.source == Some(turn);
+        let facts: Vec<&str> = self
+            .memories
+            .iter()
+            .filter(of_turn)
+            .map(|(_, text)| text.as_str())
+            .collect();
+        facts.join(" ")
     }
 
     /// Returns the tokens of the summaries with their heading.

@@ -1,7 +1,7 @@
 //! Company, first meetings, deaths and news in prompts.
 
 use super::*;
-use crate::scenarios::ScenarioHit;
+use crate::{prompt::actions::ActionOutcome, scenarios::ScenarioHit};
 use colloquy_memory::{progress::Progress, scenario::ScenarioNews, state::StateChange};
 
 fn member(id: &str, name: &str, faction: Option<&str>) -> SceneMember {
@@ -10,6 +10,45 @@ fn member(id: &str, name: &str, faction: Option<&str>) -> SceneMember {
         name: name.to_owned(),
         factions: faction.into_iter().map(|faction| faction.parse().unwrap()).collect(),
     }
+}
+
+#[test]
+fn action_of_another_talk_is_unknown_to_those_who_hear() {
+    let mut case = in_company(Language::En, &[Knower::World]);
+    let elsewhere = DialogueId::new(DialogueKind::Session, ulid::Ulid(77));
+    let outcome = |dialogue, text: &str| ActionOutcome {
+        dialogue,
+        line: text.into(),
+    };
+    case.action_lines.outcomes = vec![
+        outcome(dialogue(), "Your action wave was done"),
+        outcome(elsewhere, "Your action open_gate still waits"),
+    ];
+    let text = shown(&case.assemble(&settings()).unwrap().messages);
+    assert!(text.contains("- Your action wave was done"), "{text}");
+    assert!(
+        text.contains("- (unknown to Bram) Your action open_gate still waits"),
+        "{text}"
+    );
+}
+
+#[test]
+fn fact_of_another_talk_that_repeats_a_standing_fact_is_not_shown_again() {
+    let mut case = full(Language::En);
+    let standing = case.standing[0].clone();
+    let shown_facts = |case: &PromptCase| {
+        let text = shown(&case.assemble(&settings()).unwrap().messages);
+        text.matches(&*standing.view.content).count()
+    };
+    assert_eq!(shown_facts(&case), 1);
+    let mut repeated = case.hits[0].clone();
+    let body = Arc::make_mut(&mut repeated.body);
+    (body.subject, body.predicate) = (standing.statement.subject.clone(), standing.statement.predicate.clone());
+    body.object.clone_from(&standing.statement.object);
+    body.view = standing.view.clone();
+    body.speaker = standing.statement.speaker.clone();
+    case.hits.push(repeated);
+    assert_eq!(shown_facts(&case), 1);
 }
 
 /// Returns a prompt with a promise, a found fact, an episode and an insight, of which the other NPC hears.

@@ -76,6 +76,36 @@ fn episodes_are_shown_in_order_of_time_with_age_turn_and_place() {
 }
 
 #[test]
+fn episode_that_found_facts_of_its_turn_tell_is_left_out() {
+    let mut case = full(Language::En);
+    let mut repeats = hit(3, 2, "The player said that the player likes grapes.");
+    let mut tells_more = hit(4, 2, "The player gave Mira a basket of grapes at the well.");
+    for episode in [&mut repeats, &mut tells_more] {
+        episode.similarity = Some(0.9);
+    }
+    let source = |number| Some((repeats.episode.dialogue, number));
+    let facts = [source(3), source(4)].map(|source| {
+        let mut fact = case.hits[0].clone();
+        let body = Arc::make_mut(&mut fact.body);
+        (body.id, body.source) = (FactId::from_u128(u128::from(source.unwrap().1) + 50), source);
+        fact
+    });
+    // The newest and the most important episodes stand in each prompt.
+    let others = (10..20).map(|number| hit(number, 9, &format!("The player sailed to harbour {number}.")));
+    case.hits = facts.to_vec();
+    case.episodes = [repeats, tells_more].into_iter().chain(others).collect();
+    let prompt = case.assemble(&settings()).unwrap();
+    let fate = |turn| {
+        fates(&prompt)
+            .into_iter()
+            .find(|traced| traced.0 == turn)
+            .map(|traced| traced.2)
+    };
+    assert_eq!(fate(3), Some(EpisodeFate::InFacts));
+    assert_eq!(fate(4), Some(EpisodeFate::Used));
+}
+
+#[test]
 fn episodes_of_shown_turns_and_of_shown_summaries_are_left_out() {
     let mut case = PromptCase::of(Language::En, "x");
     case.history = (3..=4).map(|number| turn(number, "Hello.", "Hm.")).collect();

@@ -38,6 +38,14 @@ struct ShownEpisode {
     is_of_line: bool,
 }
 
+/// Whether other parts of the prompt tell what an episode says.
+pub(super) struct ToldElsewhere<'a> {
+    /// True if a summary tells a text.
+    pub by_summary: &'a dyn Fn(&str) -> bool,
+    /// True if found facts of the same turn tell an episode.
+    pub by_facts: &'a dyn Fn(&Episode) -> bool,
+}
+
 /// The selected episodes.
 #[derive(Default)]
 pub(super) struct ShownEpisodes {
@@ -59,19 +67,17 @@ pub(super) fn reserved_tokens(material: &PromptMaterial<'_>, budgets: &PromptSet
 }
 
 impl ShownEpisodes {
-    /// Selects the best episodes that fit. `told_by`: whether a summary of the prompt tells a text, and whether found
-    /// facts of the same turn tell an episode.
+    /// Selects the best episodes that fit, without those that other parts of the prompt tell.
     pub(super) fn select_fitting(
         templates: &Templates,
         material: &PromptMaterial<'_>,
         settings: (&PromptSettings, &EpisodeSettings),
         history: &HistoryWindow,
-        told_by: (&dyn Fn(&str) -> bool, &dyn Fn(&Episode) -> bool),
+        told: &ToldElsewhere<'_>,
         left: u32,
         count: &dyn Fn(&str) -> u32,
     ) -> Result<Self, TurnError> {
         let (budgets, stages) = settings;
-        let (is_told_by_summary, is_told_by_facts) = told_by;
         let candidates: Vec<EpisodeCandidate<'_>> = material
             .episodes
             .iter()
@@ -88,7 +94,7 @@ impl ShownEpisodes {
                 // A summary of this dialogue tells nothing of the turns after it.
                 let covers = |summary: &Summary| (summary.from_turn..=summary.to_turn).contains(&episode.number);
                 let may_be_told = episode.dialogue != material.dialogue || material.summaries.iter().any(covers);
-                (may_be_told && is_told_by_summary(&episode.text)).then_some(EpisodeFate::InSummary)
+                (may_be_told && (told.by_summary)(&episode.text)).then_some(EpisodeFate::InSummary)
             }
         };
         let near = material.near_duplicate_cosine;
@@ -135,7 +141,7 @@ impl ShownEpisodes {
         let similarity = |ranked: &RankedEpisode| candidates[ranked.at].similarity.unwrap_or_default();
         of_line.sort_by(|one, other| similarity(other).total_cmp(&similarity(one)));
         for ranked in of_line {
-            if is_told_by_facts(candidates[ranked.at].episode) {
+            if (told.by_facts)(candidates[ranked.at].episode) {
                 ranked.fate = EpisodeFate::InFacts;
             } else {
                 add_fitting(ranked, &mut room, true)?;

@@ -12,7 +12,7 @@ use super::{
     actions::ShownActions,
     assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
     corrections::ShownCorrections,
-    episodes::{self, ShownEpisodes},
+    episodes::{self, ShownEpisodes, ToldElsewhere},
     history::HistoryWindow,
     insights::ShownInsights,
     lore::ShownLore,
@@ -272,9 +272,12 @@ impl PromptSelection {
             let facts = self.join_memories_of_turn(material, (episode.dialogue, episode.number));
             !facts.is_empty() && ToldContent::of_text(&facts).tells(&templates.told_content(&episode.text))
         };
-        let told_by: (&dyn Fn(&str) -> bool, &dyn Fn(&Episode) -> bool) = (&is_told_by_summary, &is_told_by_facts);
+        let told = ToldElsewhere {
+            by_summary: &is_told_by_summary,
+            by_facts: &is_told_by_facts,
+        };
         self.episodes =
-            ShownEpisodes::select_fitting(templates, material, settings, &self.history, told_by, left, count)?;
+            ShownEpisodes::select_fitting(templates, material, settings, &self.history, &told, left, count)?;
         Ok(())
     }
 

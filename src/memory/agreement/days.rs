@@ -38,8 +38,8 @@ fn is_first_day(text: &str, day: &str) -> bool {
     };
     // A weekday may stand between: "from Tuesday, 2026-11-24".
     let mut words_before = before.split_whitespace().rev().skip_while(|word| word.ends_with(','));
-    let word_before = words_before.next().unwrap_or_default();
-    let is_from = ["from", "since", "after"].contains(&word_before.to_lowercase().as_str());
+    let previous_word = words_before.next().unwrap_or_default();
+    let is_from = ["from", "since", "after"].contains(&previous_word.to_lowercase().as_str());
     // "2026-11-24 아침부터"
     let word_after = after.split_whitespace().next().unwrap_or_default();
     let is_later = ["이후", "뒤로"].iter().any(|word| word_after.starts_with(word));

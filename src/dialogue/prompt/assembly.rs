@@ -13,7 +13,7 @@ use super::{
     actions::ActionLines,
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
-    company::{DeadCharacter, is_same_fact},
+    company::DeadCharacter,
     history::{self, HistoryWindow},
     player_identity::player_own_names,
     scenarios::ShownScenarios,
@@ -35,6 +35,7 @@ use crate::{
 };
 use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId, SummaryId};
 use colloquy_memory::{
+    agreement::same_words,
     authored::{Language, Npc, World},
     directive::{DirectiveTrace, SelectedDirectives},
     fact::{Fact, Statement},
@@ -349,7 +350,7 @@ fn attribute_hits(
     let text = |at: &usize| {
         let (body, reader) = (&material.hits[*at].body, material.reader());
         let text = attribute_statement(templates, reader, &body.subject, &body.speaker, &body.view.content)?;
-        let remark = material.remark_for_statement(&body.statement(), &body.knowers);
+        let remark = material.remark_for_knowers(&body.knowers);
         let remark = remark.with_dead(&material.dead, (&body.subject, body.tense), body.valid_at);
         Ok(remark.add_to(templates, material, text)?)
     };
@@ -443,16 +444,16 @@ fn decide_hit_fates(
     (fates, packable)
 }
 
-/// True if a standing fact of the prompt says the same: what was told once more to others is a fact of its own.
+/// True if a standing fact of the prompt is the same sentence: what was told once more to others is a fact of its own.
 fn is_shown_elsewhere(material: &PromptMaterial<'_>, standing: &StandingContext, body: &RecallBody) -> bool {
     let (state, pinned) = (&standing.facts.state_ids, &standing.facts.pinned_ids);
     let mut shown = material
         .standing
         .iter()
-        .filter(|fact| state.contains(&fact.id) || pinned.contains(&fact.id));
+        .filter(|fact| fact.invalid.is_none() && (state.contains(&fact.id) || pinned.contains(&fact.id)));
     shown.any(|fact| {
-        let other = &fact.statement;
-        (&other.subject, &other.speaker) == (&body.subject, &body.speaker) && is_same_fact(&body.statement(), other)
+        (&fact.statement.subject, &fact.statement.speaker) == (&body.subject, &body.speaker)
+            && same_words(&fact.view.content, &body.view.content)
     })
 }
 

@@ -14,8 +14,7 @@ use crate::scene::SceneMember;
 use chrono::{DateTime, Utc};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
-    agreement::{same_words, statements_agree},
-    fact::{Fact, Knower, Statement, Tense},
+    fact::{Fact, Knower, Tense},
     lore::{is_named_in, names_person},
     party,
     scenario::ScenarioNews,
@@ -96,29 +95,6 @@ impl PromptMaterial<'_> {
         }
     }
 
-    /// Returns the remark about a statement that these knowers know. Whoever knows the same from another fact of the
-    /// prompt's memory knows it too.
-    pub(super) fn remark_for_statement(&self, statement: &Statement, knowers: &BTreeSet<Knower>) -> Remark {
-        let ignorant = self.hearers().filter(|member| !member.is_among(knowers));
-        let mut ignorant: Vec<&SceneMember> = ignorant.collect();
-        if !ignorant.is_empty() {
-            let standing = self.standing.iter().filter(|fact| fact.invalid.is_none());
-            let standing = standing.filter(|fact| is_same_fact(statement, &fact.statement));
-            let hits = self.hits.iter().map(|hit| &hit.body);
-            let hits = hits.filter(|body| is_same_fact(statement, &body.statement()));
-            let knowers_of_same = standing
-                .map(|fact| &fact.audience.knowers)
-                .chain(hits.map(|body| &*body.knowers));
-            for knowers in knowers_of_same {
-                ignorant.retain(|member| !member.is_among(knowers));
-            }
-        }
-        Remark {
-            unknown_to: ignorant.iter().map(|member| escape_untrusted(&member.name)).collect(),
-            ..Remark::default()
-        }
-    }
-
     /// Returns the dead character whom an open promise names, if the character lived when the promise was made: nothing
     /// more can be done for the dead. `None` also for the NPC itself, as a ghost, and in a world whose ghosts act.
     pub(super) fn dead_party_of(&self, promise: &Fact) -> Option<&str> {
@@ -146,13 +122,6 @@ impl PromptMaterial<'_> {
     pub(super) fn remark_for_earlier_talk(&self) -> Remark {
         self.remark_for_knowers(&BTreeSet::new())
     }
-}
-
-/// True if two statements about one subject agree, in whatever words.
-pub(super) fn is_same_fact(statement: &Statement, other: &Statement) -> bool {
-    same_words(&statement.subject, &other.subject)
-        && same_words(&statement.predicate, &other.predicate)
-        && statements_agree(statement, other)
 }
 
 impl Remark {

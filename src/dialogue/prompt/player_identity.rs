@@ -86,7 +86,7 @@ impl PlayerIdentity {
             // The first name is the one by which all may call the player. A later one may be a confidence.
             let remark = match who.names.first() {
                 None => Remark::default(),
-                Some(_) => material.remark_for_statement(&fact.statement, &fact.audience.knowers),
+                Some(_) => material.remark_for_knowers(&fact.audience.knowers),
             };
             let text = remark.add_to(templates, material, text)?;
             let tokens = count(&text) + ITEM_TOKENS;

@@ -393,7 +393,7 @@ fn last_day_in(fact: &Fact) -> Option<&str> {
 
 fn remark_on(material: &PromptMaterial<'_>, fact: &Fact) -> Remark {
     let spoken = (fact.statement.subject.as_str(), fact.statement.tense);
-    let remark = material.remark_for_statement(&fact.statement, &fact.audience.knowers);
+    let remark = material.remark_for_knowers(&fact.audience.knowers);
     remark.with_dead(&material.dead, spoken, fact.valid_at)
 }
 

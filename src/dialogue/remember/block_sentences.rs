@@ -15,15 +15,16 @@ pub(super) struct BlockSentences<'a> {
 
 impl<'a> BlockSentences<'a> {
     /// Returns the events and notes of the job's turn. A turn that asks to forget has none: they may tell in other words
-    /// what is to be forgotten. Nobody said a note, so notes are left out if not only the NPC of the turn learns its
-    /// facts.
+    /// what is to be forgotten. Nobody said a note, so notes are left out if others than the NPC of the turn learn its
+    /// facts, or if players share what the NPC knows.
     pub(super) fn of_turn(said: &'a JobInput) -> Self {
         let mut sentences = Self::default();
         if keywords::asks_to_forget(&said.turn.player_text) {
             return sentences;
         }
         let only_npc = BTreeSet::from([Knower::Npc(said.turn.npc.clone())]);
-        let is_only_learner = said.audience().knowers == only_npc;
+        let audience = said.audience();
+        let is_only_learner = audience.knowers == only_npc && audience.private_to.is_some();
         for change in &said.block_sentences {
             match change {
                 StateChange::Happened { text } => sentences.events.push(text),

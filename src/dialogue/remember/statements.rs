@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::block_sentences::BlockSentences;
 use super::extraction::{
     MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_PART_CHARS, bounded_text, distinct_keywords, parse_number,
 };
@@ -19,13 +20,15 @@ use colloquy_memory::{
 const CALL_PREDICATE: &str = "call";
 
 /// The lines of a turn, and who spoke.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct SpokenLines<'a> {
     npc: &'a Npc,
     /// `None` in an NPC conversation.
     player: Option<&'a PlayerId>,
     player_line: &'a str,
     reply: &'a str,
+    /// The events and notes that the NPC reported beside its reply.
+    block_sentences: Vec<&'a str>,
 }
 
 impl<'a> SpokenLines<'a> {
@@ -35,6 +38,7 @@ impl<'a> SpokenLines<'a> {
             player: said.turn.player.as_ref(),
             player_line: &said.turn.player_text,
             reply: &said.turn.reply_text,
+            block_sentences: BlockSentences::of_turn(said).texts().collect(),
         }
     }
 
@@ -98,13 +102,14 @@ impl<'a> SpokenLines<'a> {
     }
 
     /// Returns who said a statement. A turn has two speakers, or one in an NPC conversation. A model may name somebody
-    /// else, whom a speaker quoted. Then the NPC said it if only the reply has words of the statement. `named_speaker`
-    /// may be empty.
+    /// else, whom a speaker quoted. Then the NPC said it if only the reply has words of the statement. What only the
+    /// events and notes have is the NPC's, whomever the model names. `named_speaker` may be empty.
     fn speaker_of(&self, content: &str, named_speaker: &str) -> String {
         let is_another = !named_speaker.is_empty() && !party::is_player(named_speaker);
         let is_of_npc = self.player.is_none()
             || named_speaker == self.npc.name
-            || is_another && self.is_only_in_reply(content, named_speaker);
+            || self.is_beside_line(content, named_speaker, self.block_sentences.iter().copied())
+            || is_another && self.is_beside_line(content, named_speaker, [self.reply]);
         if is_of_npc {
             self.npc.name.clone()
         } else {
@@ -112,14 +117,14 @@ impl<'a> SpokenLines<'a> {
         }
     }
 
-    /// True if the reply has words of a statement, and the player's line has none. Names of speakers do not count.
-    fn is_only_in_reply(&self, content: &str, named_speaker: &str) -> bool {
+    /// True if some texts have words of a statement, and the player's line has none. Names of speakers do not count.
+    fn is_beside_line<'t>(&self, content: &str, named_speaker: &str, texts: impl IntoIterator<Item = &'t str>) -> bool {
         let mut words = informative_words(content);
         for name in [self.npc.name.as_str(), named_speaker] {
             words.retain(|word| !informative_words(name).contains(word));
         }
-        let has_words = |line: &str| !informative_words(line).is_disjoint(&words);
-        has_words(self.reply) && !has_words(self.player_line)
+        let has_words = |text: &str| !informative_words(text).is_disjoint(&words);
+        texts.into_iter().any(has_words) && !has_words(self.player_line)
     }
 }
 
@@ -156,8 +161,23 @@ mod tests {
             player: Some(&player),
             player_line,
             reply,
+            block_sentences: vec!["The player seems to hide a wound."],
         };
         lines.parse_statement(value)
+    }
+
+    #[test]
+    fn what_only_a_note_tells_is_the_npcs_statement() {
+        for speaker in ["", "player", "Bram"] {
+            let value = json!({
+                "subject": "player", "predicate": "hide", "object": "a wound", "speaker": speaker,
+                "content": "The player hides a wound.",
+            });
+            let statement = read_of_turn(&value, "Good evening.", "Good evening.").unwrap();
+            assert_eq!(statement.speaker, "Ergen", "{speaker}");
+            let statement = read_of_turn(&value, "I hide a wound.", "Sit down.").unwrap();
+            assert_eq!(statement.speaker, "player:p7", "{speaker}");
+        }
     }
 
     #[test]

@@ -99,22 +99,6 @@ fn what_not_all_who_hear_know_is_marked_with_the_rule_to_keep_it() {
 }
 
 #[test]
-fn text_that_a_hearer_knows_in_other_words_is_not_marked() {
-    let npc = |id: &str| Knower::Npc(id.parse().unwrap());
-    for (content, marks) in [("The player likes the grape!", 2), ("The player likes plums.", 3)] {
-        let mut case = in_company(Language::En, &[npc("mira")]);
-        let mut known = case.hits[0].clone();
-        let body = Arc::make_mut(&mut known.body);
-        body.id = FactId::from_u128(99);
-        body.knowers = Arc::new([npc("mira"), npc("bram")].into());
-        body.view.content = content.to_owned();
-        case.hits.push(known);
-        let text = shown(&case.assemble(&settings()).unwrap().messages);
-        assert_eq!(text.matches("(unknown to Bram)").count(), marks, "{content}: {text}");
-    }
-}
-
-#[test]
 fn witness_hears_and_may_not_know() {
     let mut case = in_company(Language::En, &[Knower::Npc("mira".parse().unwrap())]);
     case.scene = None;

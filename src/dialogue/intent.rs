@@ -64,13 +64,8 @@ impl IntentSource {
     pub fn for_turn(input: &TurnInput) -> Self {
         match (&input.player, input.known_intent) {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
-            (Some(_), None) if !input.is_greeting() => {
-                if is_statement(input) {
-                    Self::Statement
-                } else {
-                    Self::Model
-                }
-            }
+            (Some(_), None) if is_statement(input) => Self::Statement,
+            (Some(_), None) if !input.is_greeting() => Self::Model,
             _ => Self::Assumed,
         }
     }

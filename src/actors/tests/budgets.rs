@@ -7,7 +7,10 @@ use super::{
     world::{TestWorld, test_actor_settings, test_dialogue_settings, wait_until},
 };
 use crate::curator::has_silent_dialogues;
-use colloquy_core::{ids::PlayerId, scope::Principal};
+use colloquy_core::{
+    ids::{DialogueId, PlayerId},
+    scope::Principal,
+};
 use colloquy_memory::turn::Usage;
 use colloquy_ports::{
     PageRequest,
@@ -155,15 +158,11 @@ async fn turn_does_not_wait_for_the_share_of_a_known_player() {
     world.shut_down().await;
 }
 
-#[actix::test]
-async fn line_with_which_a_player_resumes_a_conversation_is_charged_to_the_player() {
-    let world = TestWorld::new().await;
-    let id = world.new_conversation("hold", 3, true).await;
-    let ear = world.attach_watcher(id, Some(1)).await;
-    world.wait_for_begun(1).await;
+/// Interrupts a conversation at a turn, and resumes it as a player. Returns the player.
+async fn interrupt_and_resume(world: &TestWorld, id: DialogueId, turn: Option<u32>) -> PlayerId {
     let talks = world.npc_conversations();
     talks
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(None))
+        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(turn))
         .await
         .unwrap();
     let player: PlayerId = "p1".parse().unwrap();
@@ -173,6 +172,16 @@ async fn line_with_which_a_player_resumes_a_conversation_is_charged_to_the_playe
     };
     world.fake.go.add_permits(10);
     talks.resume_dialogue(&world.scope, id, &who).await.unwrap();
+    player
+}
+
+#[actix::test]
+async fn line_with_which_a_player_resumes_a_conversation_is_charged_to_the_player() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 3, true).await;
+    let ear = world.attach_watcher(id, Some(1)).await;
+    world.wait_for_begun(1).await;
+    let player = interrupt_and_resume(&world, id, None).await;
     ear.wait_for_event("ended 3 max_turns").await;
     let charged = world.fake.charged_players.lock().clone();
     // The line that is cut, its continuation, and two lines that follow by themselves.
@@ -187,18 +196,7 @@ async fn lines_that_a_conversation_says_again_are_charged_to_the_player_who_resu
     let ear = world.attach_watcher(id, Some(1)).await;
     world.fake.go.add_permits(3);
     world.wait_for_begun(4).await;
-    let talks = world.npc_conversations();
-    talks
-        .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(Some(1)))
-        .await
-        .unwrap();
-    let player: PlayerId = "p1".parse().unwrap();
-    let who = Principal {
-        player: Some(player.clone()),
-        ..world.test_principal()
-    };
-    world.fake.go.add_permits(10);
-    talks.resume_dialogue(&world.scope, id, &who).await.unwrap();
+    let player = interrupt_and_resume(&world, id, Some(1)).await;
     ear.wait_for_event("ended 5 max_turns").await;
     let charged = world.fake.charged_players.lock().clone();
     // Lines 1 to 3, and line 4, which is cut off. Then lines 2 and 3 again, and two lines that follow by themselves.

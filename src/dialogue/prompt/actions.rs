@@ -287,7 +287,8 @@ mod tests {
     #[test]
     fn outcomes_never_take_the_place_of_offers() {
         let long = |sign: &str, count| vec![Arc::from(sign.repeat(500)); count];
-        let (offers, outcomes) = (long("o", 7), long("x", 4));
+        let offers = long("o", 7);
+        let outcomes = long("x", 4);
         let count = |text: &str| u32::try_from(text.len()).unwrap();
         let mut left = 100_000;
         let mut shown = ShownActions::fit_lines(&offers, &outcomes, &mut left, &count);

@@ -3,7 +3,7 @@
 //! Pure: no function here calls a store or a model. Stable sections come first (docs/algorithms.md#prompt-assembly).
 //! The order: 1 persona and rules, 2 pinned facts and summaries, 3 raw turns, 4 parts that change every turn.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{cell::LazyCell, collections::HashSet, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use minijinja::context;
@@ -35,7 +35,7 @@ use crate::{
 };
 use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId, SummaryId};
 use colloquy_memory::{
-    agreement::same_words,
+    agreement::canonical_words,
     authored::{Language, Npc, World},
     directive::{DirectiveTrace, SelectedDirectives},
     fact::{Fact, Statement},
@@ -417,6 +417,7 @@ fn decide_hit_fates(
     let mut packable = Vec::new();
     let mut kept: Vec<&RecallBody> = Vec::new();
     let admitted = recall::admit_hits(material.hits, material.gate);
+    let shown_sentences = LazyCell::new(|| sentences_of_shown_facts(material, standing));
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;
         let near = |other: &&RecallBody| recall::is_same_statement(other, body, material.near_duplicate_cosine);
@@ -432,7 +433,9 @@ fn decide_hit_fates(
             weakness
         } else if packable.len() >= recall::max_packable(&settings.recall) {
             CandidateFate::BeyondTopK
-        } else if kept.iter().any(near) || is_shown_elsewhere(material, standing, body) {
+        } else if kept.iter().any(near)
+            || shown_sentences.contains(&comparable_sentence(&body.subject, &body.speaker, &body.view.content))
+        {
             CandidateFate::NearDuplicate
         } else {
             kept.push(body);
@@ -444,17 +447,30 @@ fn decide_hit_fates(
     (fates, packable)
 }
 
-/// True if a standing fact of the prompt is the same sentence: what was told once more to others is a fact of its own.
-fn is_shown_elsewhere(material: &PromptMaterial<'_>, standing: &StandingContext, body: &RecallBody) -> bool {
-    let (state, pinned) = (&standing.facts.state_ids, &standing.facts.pinned_ids);
-    let mut shown = material
+/// Subject, speaker and comparable words of a fact.
+type ComparableSentence<'f> = (&'f str, &'f str, Vec<String>);
+
+fn comparable_sentence<'f>(subject: &'f str, speaker: &'f str, content: &str) -> ComparableSentence<'f> {
+    (subject, speaker, canonical_words(content))
+}
+
+/// Returns the sentences of the standing facts in the prompt. What was told once more to others is a fact of its own,
+/// with the same sentence.
+fn sentences_of_shown_facts<'f>(
+    material: &PromptMaterial<'f>,
+    standing: &StandingContext,
+) -> HashSet<ComparableSentence<'f>> {
+    let state_ids = &standing.facts.state_ids;
+    let pinned_ids = &standing.facts.pinned_ids;
+    let shown = material
         .standing
         .iter()
-        .filter(|fact| fact.invalid.is_none() && (state.contains(&fact.id) || pinned.contains(&fact.id)));
-    shown.any(|fact| {
-        (&fact.statement.subject, &fact.statement.speaker) == (&body.subject, &body.speaker)
-            && same_words(&fact.view.content, &body.view.content)
-    })
+        .filter(|fact| fact.invalid.is_none() && (state_ids.contains(&fact.id) || pinned_ids.contains(&fact.id)));
+    let sentences = shown.map(|fact| {
+        let statement = &fact.statement;
+        comparable_sentence(&statement.subject, &statement.speaker, &fact.view.content)
+    });
+    sentences.collect()
 }
 
 /// True if the hit was learned from a line in the visible history. NPCs would otherwise repeat the line to each

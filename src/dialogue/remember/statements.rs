@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::block_sentences::BlockSentences;
-use super::extraction::{
-    MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_PART_CHARS, bounded_text, distinct_keywords, parse_number,
+use super::{
+    block_sentences::BlockSentences,
+    extraction::{MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_PART_CHARS, bounded_text, distinct_keywords, parse_number},
 };
 use crate::jobs::JobInput;
 use colloquy_core::ids::PlayerId;
@@ -121,7 +121,8 @@ impl<'a> SpokenLines<'a> {
     fn is_beside_line<'t>(&self, content: &str, named_speaker: &str, texts: impl IntoIterator<Item = &'t str>) -> bool {
         let mut words = informative_words(content);
         for name in [self.npc.name.as_str(), named_speaker] {
-            words.retain(|word| !informative_words(name).contains(word));
+            let name_words = informative_words(name);
+            words.retain(|word| !name_words.contains(word));
         }
         let has_words = |text: &str| !informative_words(text).is_disjoint(&words);
         texts.into_iter().any(has_words) && !has_words(self.player_line)

@@ -119,7 +119,8 @@ fn days_and_numbers(text: &str) -> BTreeSet<String> {
 }
 
 /// The comparable words of a text: stems without articles, particles and plurals, with numbers in digits.
-pub(crate) fn canonical_words(text: &str) -> Vec<String> {
+#[must_use]
+pub fn canonical_words(text: &str) -> Vec<String> {
     const SILENT: [&str; 12] = [
         "a", "an", "the", "some", "any", "my", "his", "her", "their", "its", "your", "our",
     ];

@@ -73,9 +73,9 @@ const OPENINGS: [&str; 12] = [
     "and", "so", "but", "or", "well", "then", "oh", "hey", "um", "uh", "please", "ok",
 ];
 
-/// True if a player's line is closed by a mark and certainly asks nothing, also no question without a mark. `reply_before` is the NPC's last
-/// line, which a short line may answer. In doubt the answer is false, as for any line that is neither English nor
-/// Korean.
+/// True if a player's line is closed by a mark and certainly asks nothing, also no question without a mark.
+/// `reply_before` is the NPC's last line, which a short line may answer. In doubt the answer is false, as for any line
+/// that is neither English nor Korean.
 #[must_use]
 pub fn asks_nothing(line: &str, reply_before: &str) -> bool {
     let is_closed = line
@@ -87,11 +87,9 @@ pub fn asks_nothing(line: &str, reply_before: &str) -> bool {
     let line = normalise_text(line).replace('’', "'");
     let words = padded_words(&line);
     let count = words.split_whitespace().count();
-    let may_answer = reply_before.contains(QUESTION_MARKS) || points_at(&line, &[reply_before]);
-    if count <= MAX_WORDS_OF_ANSWER && may_answer {
-        return false;
-    }
+    let may_answer = || reply_before.contains(QUESTION_MARKS) || points_at(&line, &[reply_before]);
     if count < MIN_WORDS
+        || (count <= MAX_WORDS_OF_ANSWER && may_answer())
         || (count <= MAX_WORDS_AFTER_AND && words.starts_with(" and "))
         || ASKING_PHRASES.iter().any(|phrase| occur_in_order(&words, phrase))
     {

@@ -71,7 +71,8 @@ pub(super) fn matter_denied_for_all_time(statement: &Statement) -> DeniedMatter 
     if !is_denial_for_all_time(statement) {
         return DeniedMatter::default();
     }
-    let (things, verb) = (things_in(&statement.object), telling_words(&statement.predicate));
+    let things = things_in(&statement.object);
+    let verb = telling_words(&statement.predicate);
     if things.is_empty() {
         let things = if verb.is_empty() { Vec::new() } else { vec![verb] };
         return DeniedMatter {

@@ -431,14 +431,18 @@ fn decide_hit_fates(
             CandidateFate::InHistory
         } else if let Some(weakness) = hit.weakness(admitted[at], material.gate, settings.recall.min_score) {
             weakness
-        } else if packable.len() >= recall::max_packable(&settings.recall) {
+        } else if kept.len() >= recall::max_packable(&settings.recall) {
             CandidateFate::BeyondTopK
-        } else if kept.iter().any(near)
-            || shown_sentences.contains(&comparable_sentence(&body.subject, &body.speaker, &body.view.content))
-        {
+        } else if kept.iter().any(near) {
             CandidateFate::NearDuplicate
         } else {
+            // Recall stops reading at this number of different facts. It does not know the standing facts, so a repeated
+            // standing fact counts.
             kept.push(body);
+            if shown_sentences.contains(&comparable_sentence(&body.subject, &body.speaker, &body.view.content)) {
+                fates[at] = CandidateFate::NearDuplicate;
+                continue;
+            }
             packable.push(at);
             continue;
         };

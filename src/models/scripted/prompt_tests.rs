@@ -132,7 +132,7 @@ fn task_prompts_render_with_and_without_their_lists() {
             let turns = if filled { turns.clone() } else { vec![] };
             let values = context! {
                 npc_name => "Mira", listeners => ["Mira"], line => "L", reply => "R", known => known.clone(), before => none.clone(),
-                open => none.clone(), subjects => none.clone(), world => none.clone(),
+                events => known.clone(), notes => known.clone(), open => none.clone(), subjects => none.clone(), world => none.clone(),
                 date => "2026-01-02", weekday => "Friday", calendar => "", titles => known.clone(), ready => none.clone(), forgotten => known.clone(), previous => known,
                 turns, pairs => [context! { older => "O", newer => "N" }], bounds => bounds(), others => Vec::<String>::new(),
             };

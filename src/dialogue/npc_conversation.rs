@@ -81,19 +81,22 @@ pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: 
     first_of(&place_of_name).or_else(|| first_of(&place_of_short_name))
 }
 
-/// Returns the position of `name` as a separate word. Korean endings may follow a name directly.
+/// Returns the first position of `name` as a separate word.
 fn position_of(name: &str, line: &str) -> Option<usize> {
-    if name.is_empty() {
-        return None;
-    }
-    let free = |at: &usize| {
+    positions_of(name, line).next()
+}
+
+/// Returns the positions of `name` as a separate word, in order. Korean endings may follow a name directly.
+fn positions_of(name: &str, line: &str) -> impl Iterator<Item = usize> {
+    let latin = name.ends_with(|c: char| c.is_ascii_alphanumeric());
+    let is_separate = move |at: &usize| {
         let before = line[..*at].chars().next_back();
         let after = line[*at + name.len()..].chars().next();
-        let latin = name.ends_with(|c: char| c.is_ascii_alphanumeric());
-        before.is_none_or(|c| !c.is_alphanumeric())
+        !name.is_empty()
+            && before.is_none_or(|c| !c.is_alphanumeric())
             && after.is_none_or(|c| !(c.is_alphanumeric() && (c.is_ascii() || !latin && !is_hangul(c))))
     };
-    line.match_indices(name).map(|(at, _)| at).find(free)
+    line.match_indices(name).map(|(at, _)| at).filter(is_separate)
 }
 
 /// Returns the maximum number of lines in a conversation.

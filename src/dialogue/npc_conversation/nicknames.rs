@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use futures_util::future::try_join_all;
 
-use super::position_of;
+use super::positions_of;
 use crate::{Services, recall::read_names};
 use colloquy_core::{ids::NpcId, scope::TenantScope};
 use colloquy_memory::{authored::World, fact::Viewpoint, party};
@@ -21,7 +21,15 @@ pub struct ListeningNpc {
     pub viewpoint: Viewpoint,
 }
 
-/// Returns the NPC whom a line names first by a nickname or a title that nobody else of the listening NPCs has.
+/// A listening NPC with its nicknames, as lines address it.
+struct NicknamedNpc {
+    id: NpcId,
+    name: String,
+    nicknames: BTreeSet<String>,
+}
+
+/// Returns the NPC whom a line names first by a nickname or a title that nobody else of the listening NPCs has. A title
+/// of somebody else ("Captain Holt") and a possessive ("Captain's") name nobody.
 ///
 /// # Errors
 /// If the ledger does not answer.
@@ -33,20 +41,22 @@ pub async fn find_nicknamed_npc(
     line: &str,
 ) -> StoreResult<Option<NpcId>> {
     let reads = listening.iter().map(|npc| read_nicknames(services, scope, world, npc));
-    let nicknames = try_join_all(reads).await?;
-    Ok(find_nicknamed(&nicknames, line).cloned())
+    let npcs = try_join_all(reads).await?;
+    Ok(find_nicknamed(&npcs, line).cloned())
 }
 
-/// Returns an NPC and its nicknames, as lines address it.
 async fn read_nicknames(
     services: &Services,
     scope: &TenantScope,
     world: &World,
     npc: &ListeningNpc,
-) -> StoreResult<(NpcId, BTreeSet<String>)> {
+) -> StoreResult<NicknamedNpc> {
     let names = read_names(services, scope, world, &npc.viewpoint, services.clock.now()).await?;
-    let nicknames = forms_of_address(names.other_names(&npc.name));
-    Ok((npc.viewpoint.npc.clone(), nicknames))
+    Ok(NicknamedNpc {
+        id: npc.viewpoint.npc.clone(),
+        name: npc.name.clone(),
+        nicknames: forms_of_address(names.other_names(&npc.name)),
+    })
 }
 
 /// Returns the nicknames as lines address somebody with them. Whose relative somebody is addresses nobody.
@@ -68,14 +78,40 @@ fn form_of_address(nickname: &str) -> String {
 }
 
 /// Returns the NPC whose nickname comes first in a line, among nicknames of one NPC.
-fn find_nicknamed<'a>(nicknames: &'a [(NpcId, BTreeSet<String>)], line: &str) -> Option<&'a NpcId> {
-    let is_of_one = |name: &&String| nicknames.iter().filter(|(_, names)| names.contains(*name)).count() == 1;
-    let placed = nicknames.iter().filter_map(|(npc, names)| {
-        let own = names.iter().filter(is_of_one);
-        let first_place = own.filter_map(|name| position_of(name, line)).min()?;
-        Some((first_place, npc))
+fn find_nicknamed<'a>(npcs: &'a [NicknamedNpc], line: &str) -> Option<&'a NpcId> {
+    let is_of_one = |name: &&String| npcs.iter().filter(|npc| npc.nicknames.contains(*name)).count() == 1;
+    let placed = npcs.iter().filter_map(|npc| {
+        let own = npc.nicknames.iter().filter(is_of_one);
+        let first_place = own.filter_map(|name| place_of_address(name, &npc.name, line)).min()?;
+        Some((first_place, &npc.id))
     });
     placed.min_by_key(|(place, _)| *place).map(|(_, npc)| npc)
+}
+
+/// Returns the first position at which a nickname addresses the NPC with the name `npc_name`.
+fn place_of_address(nickname: &str, npc_name: &str, line: &str) -> Option<usize> {
+    positions_of(nickname, line).find(|at| {
+        let after = &line[at + nickname.len()..];
+        !begins_with_possessive_ending(after) && !begins_with_other_name(after, npc_name)
+    })
+}
+
+/// True for the text after the nickname in "Captain's boat" and 선장님의 배.
+fn begins_with_possessive_ending(after: &str) -> bool {
+    const ENDINGS: [&str; 4] = ["'s", "’s", "의 ", "님의 "];
+    ENDINGS.iter().any(|ending| after.starts_with(ending))
+}
+
+/// True for the text after the title in "Captain Holt", unless the NPC with the name `npc_name` is a Holt.
+fn begins_with_other_name(after: &str, npc_name: &str) -> bool {
+    let word = after.strip_prefix(' ').and_then(|rest| words_of(rest).next());
+    // "Captain I need you"
+    let name = word.filter(|word| *word != "I" && word.starts_with(char::is_uppercase));
+    name.is_some_and(|name| words_of(npc_name).all(|own| own != name))
+}
+
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric())
 }
 
 #[cfg(test)]
@@ -85,13 +121,21 @@ mod tests {
 
     #[test]
     fn nickname_of_one_npc_addresses_the_npc() {
-        let nicknames: Vec<(NpcId, BTreeSet<String>)> = [
-            ("ottilie", &["the matron", "player:p1's nurse", "Doctor"][..]),
-            ("hempel", &["Doctor"]),
-            ("seoldan", &["행수"]),
+        let npcs: Vec<NicknamedNpc> = [
+            (
+                "ottilie",
+                "Ottilie Brandt",
+                &["the matron", "player:p1's nurse", "Doctor"][..],
+            ),
+            ("hempel", "Hans Brandt", &["Doctor", "Captain"]),
+            ("seoldan", "윤설단", &["행수"]),
         ]
         .into_iter()
-        .map(|(npc, names)| (npc.parse().unwrap(), forms_of_address(names.iter().copied())))
+        .map(|(id, name, names)| NicknamedNpc {
+            id: id.parse().unwrap(),
+            name: name.to_owned(),
+            nicknames: forms_of_address(names.iter().copied()),
+        })
         .collect();
         for (line, addressed) in [
             ("Matron, is Wednesday still all right?", Some("ottilie")),
@@ -103,8 +147,15 @@ mod tests {
             ("행수님, 책 여기요.", Some("seoldan")),
             ("행수님도 Matron을 아세요?", Some("seoldan")),
             ("Who was at the old mill?", None),
+            ("Captain Holt is at the mill.", None),
+            ("Captain Holt is at the mill, Captain.", Some("hempel")),
+            ("Captain Brandt, where is the boat?", Some("hempel")),
+            ("Captain I need a boat.", Some("hempel")),
+            ("Captain, Holt is at the mill.", Some("hempel")),
+            ("The Captain's boat is gone.", None),
+            ("행수님의 책을 보았소?", None),
         ] {
-            let npc = find_nicknamed(&nicknames, line).map(NpcId::as_str);
+            let npc = find_nicknamed(&npcs, line).map(NpcId::as_str);
             assert_eq!(npc, addressed, "{line}");
         }
     }

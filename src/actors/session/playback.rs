@@ -10,8 +10,9 @@ use crate::{
     messages::{JobEnded, ReplyHandle},
     running_turn::RunningTurn,
 };
+use colloquy_core::ids::TurnId;
 use colloquy_dialogue::{jobs::JobReport, scenarios::UnlockTrigger};
-use colloquy_memory::turn::Turn;
+use colloquy_memory::turn::{Turn, TurnStatus};
 use colloquy_ports::ledger::dialogues::Playback;
 
 impl Session {
@@ -32,8 +33,10 @@ impl Session {
         if turn == 0 || turn > head_turn {
             return reply.answer(Err(DialogueError::NoSuchTurn { turn, head_turn }));
         }
-        if turn == head_turn {
+        if turn == head_turn && self.kind.awaits_playback {
             self.on_head_heard(ctx);
+        } else if turn == head_turn {
+            self.on_loaded_head_heard(ctx);
         }
         reply.answer(Ok(()));
     }
@@ -63,8 +66,9 @@ impl Session {
     }
 
     /// Ends the wait for the playback of the last turn, after a rewind or a load. The ledger knows how long the jobs of
-    /// the present last turn wait, unless a line follows. A client that cuts, resumes and acknowledges a reply in turn
-    /// would otherwise start the same jobs again and again.
+    /// the present last turn wait. The next line ends this wait, and so does the playback of a reply that was never
+    /// cut. A client that cuts, resumes and acknowledges a reply in turn would otherwise start the same jobs again and
+    /// again.
     pub(super) fn stop_tracking_playback(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.kind.playback_timer.take() {
             ctx.cancel_future(timer);
@@ -79,6 +83,36 @@ impl Session {
             self.memory.held_turn = Some(turn);
             self.release_held_jobs(ctx);
         }
+    }
+
+    /// Counts the last turn as heard, if a load found its jobs held. The jobs of a cut or resumed reply stay held: they
+    /// wait for the next line.
+    fn on_loaded_head_heard(&self, ctx: &mut Context<Self>) {
+        let Some(loaded) = self.state.loaded() else {
+            return;
+        };
+        let by_ack = loaded.dialogue.options.playback == Playback::Ack;
+        let is_held = |turn: &TurnId| by_ack && self.memory.held_turn == Some(*turn);
+        let Some(head) = loaded.head.filter(is_held) else {
+            return;
+        };
+        let number = loaded.dialogue.head_turn;
+        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let read = async move {
+            let turn = ports.ledger.dialogues.load_turn(&scope, head);
+            tokio::try_join!(turn, ports.ledger.rewinds.count_cuts(&scope, id, number))
+        };
+        ctx.spawn(read.into_actor(self).map(move |read, session, ctx| match read {
+            Ok((turn, cuts)) => {
+                let was_cut = cuts > 0 || turn.is_none_or(|found| found.turn.status == TurnStatus::Interrupted);
+                let is_held = session.memory.held_turn == Some(head) && !session.rewinds.is_busy();
+                if is_held && !was_cut {
+                    session.release_held_jobs(ctx);
+                }
+            }
+            // The jobs become due by themselves.
+            Err(error) => tracing::warn!(dialogue = %session.key.1, %error, "a played turn could not be read"),
+        }));
     }
 
     /// Publishes the scenarios that a turn unlocked, after reading them. No turn waits for the read.

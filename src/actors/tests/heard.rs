@@ -48,6 +48,13 @@ async fn say_waiting_line(world: &TestWorld, id: DialogueId) {
     assert_taught_before_second(&ear);
 }
 
+/// Kills the actor of a session. The next request loads the session again.
+async fn kill_actor(world: &TestWorld, id: DialogueId) {
+    let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
+    addr.try_send(crate::messages::PanicForTest).unwrap();
+    wait_until("it is dead", || !addr.connected()).await;
+}
+
 fn assert_taught_before_second(ear: &RecordingListener) {
     let story = ear.event_labels();
     let at = |what: &str| story.iter().position(|event| event == what);
@@ -100,9 +107,7 @@ async fn line_after_a_cut_waits_for_memory_of_the_heard_part() {
 async fn line_after_a_cut_waits_for_memory_in_a_reloaded_session_too() {
     let world = TestWorld::new().await;
     let id = new_session_cut_after_reply(&world).await;
-    let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
-    addr.try_send(crate::messages::PanicForTest).unwrap();
-    wait_until("it is dead", || !addr.connected()).await;
+    kill_actor(&world, id).await;
     say_waiting_line(&world, id).await;
     world.shut_down().await;
 }
@@ -166,11 +171,26 @@ async fn cut_reply_of_a_reloaded_session_is_not_learned_once_played() {
     let id = world.new_acknowledging_session().await;
     world.say_and_wait(id, "1").await;
     world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
-    let addr = world.sessions.session_for_test(&(world.scope.clone(), id));
-    addr.try_send(crate::messages::PanicForTest).unwrap();
-    wait_until("it is dead", || !addr.connected()).await;
+    kill_actor(&world, id).await;
     let heard = world.said_turns(id).await[0].id;
     assert_playback_teaches_nothing(&world, id, heard).await;
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn uncut_reply_of_a_reloaded_session_is_learned_once_played() {
+    let mut settings = test_dialogue_settings();
+    settings.turn.playback_timeout_s = 3_600;
+    let world = TestWorld::with_settings(test_actor_settings(), settings).await;
+    *world.fake.with_jobs.lock() = true;
+    let id = world.new_acknowledging_session().await;
+    let whole = world.say_and_wait(id, "1").await;
+    kill_actor(&world, id).await;
+    let learned = || world.fake.turns_of_jobs();
+    world.sessions.snapshot(&world.scope, id).await.unwrap();
+    assert!(learned().is_empty(), "the reply was not played yet");
+    world.sessions.mark_played(&world.scope, id, 1).await.unwrap();
+    wait_until("the reply is learned", || learned() == [whole.id]).await;
     world.shut_down().await;
 }
 

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 
 use super::{
     DialogueError, InterruptCommand, InterruptOutcome,
-    dialogue::load::LoadedDialogue,
+    dialogue::{load::LoadedDialogue, turns::make_jobs_due},
     messages::{ClosedInLedger, CuratorRequest, DialogueKey, ReplyHandle},
     metrics::FencedWrite,
     node::Node,
@@ -335,6 +335,24 @@ pub(super) async fn notify_closed(node: &Node, scope: &TenantScope, closed: Vec<
     elsewhere
 }
 
+/// Makes the held jobs of a closed session due, as the actor of a closing session does. The session has no actor on
+/// this node.
+async fn release_jobs_of_closed(node: &Arc<Node>, (scope, id): DialogueKey) {
+    let dialogues = &node.ports.ledger.dialogues;
+    let read = async {
+        let session = dialogues.load_dialogue(&scope, id).await?;
+        let head_turn = session.map_or(0, |session| session.head_turn);
+        dialogues.load_turns(&scope, id, head_turn, head_turn).await
+    };
+    let head = read.await.map(|mut turns| turns.pop());
+    match head {
+        Ok(Some(head)) => drop(make_jobs_due(Arc::clone(node), (scope, id), head.id).await),
+        Ok(None) => {}
+        // The jobs become due by themselves.
+        Err(error) => tracing::warn!(dialogue = %id, %error, "a closed session could not be read"),
+    }
+}
+
 /// Notifies other parties of rewinds: sessions that were `closed` with their turns, and the curator.
 pub(super) async fn notify_others(
     node: Arc<Node>,
@@ -343,6 +361,9 @@ pub(super) async fn notify_others(
     closed: Vec<DialogueId>,
 ) {
     let elsewhere = notify_closed(&node, &scope, closed).await;
+    for session in &elsewhere {
+        release_jobs_of_closed(&node, (scope.clone(), *session)).await;
+    }
     if let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope)) {
         // A curator that is just stopping leaves the work to the next curator.
         let _ = curator.send(&node.metrics, CuratorRequest::TurnsUnsaid(moved)).await;

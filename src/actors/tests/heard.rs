@@ -229,3 +229,30 @@ async fn heard_part_is_learned_once_however_often_the_reply_is_cut_and_resumed()
         world.shut_down().await;
     }
 }
+
+#[actix::test]
+async fn heard_part_is_learned_when_a_rewind_closes_a_joined_session_that_is_not_in_memory() {
+    let mut settings = test_dialogue_settings();
+    settings.turn.cut_hold_s = 3_600;
+    let world = TestWorld::with_settings(test_actor_settings(), settings).await;
+    *world.fake.with_jobs.lock() = true;
+    let talk = world.new_conversation("the mill", 20, false).await;
+    for _ in 0..2 {
+        world.say_next_line(talk).await;
+    }
+    let (talks, player) = (world.npc_conversations(), "p1".parse().unwrap());
+    let joined = talks.join_conversation(&world.scope, talk, player, None).await.unwrap();
+    let id = joined.dialogue.id;
+    world.say_and_wait(id, "1").await;
+    world.interrupt(id, Some(1), Some(HeardLength::Chars(3))).await.unwrap();
+    let heard = world.said_turns(id).await[0].id;
+    kill_actor(&world, id).await;
+    let is_learned = || world.fake.turns_of_jobs().contains(&heard);
+    assert!(!is_learned(), "the reply may still be resumed");
+    talks
+        .interrupt_dialogue(&world.scope, talk, world.conversation_interrupt(Some(1)))
+        .await
+        .unwrap();
+    wait_until("the heard part is learned", is_learned).await;
+    world.shut_down().await;
+}

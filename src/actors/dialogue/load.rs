@@ -11,7 +11,7 @@ use crate::{
     participants::Participants,
 };
 use colloquy_core::{
-    ids::{DialogueId, NpcId, PlayerId, TurnId},
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId},
     scope::TenantScope,
 };
 use colloquy_memory::{fact::Cause, summary::Summary, turn::Checkpoint};
@@ -46,6 +46,8 @@ pub(crate) struct LoadedDialogue {
     pub replacing: Option<TurnId>,
     /// The state of the last turn's fact extraction.
     pub extraction: ExtractionStatus,
+    /// The highest number of a line of an NPC conversation, standing or unsaid; 0 in a session.
+    pub highest_line: u32,
     /// Rewinds that the listeners do not know yet, in order.
     pub missed_rewinds: Vec<RewindRecord>,
     pub participants: Participants,
@@ -113,7 +115,7 @@ pub(crate) async fn load_dialogue(
         tracing::debug!(dialogue = %id, %before, "took a dialogue over");
     }
     let first_npc = open.dialogue.npcs.first().cloned().ok_or(DialogueError::NotFound)?;
-    let (history, summaries_and_extraction, missed_rewinds, participants) = tokio::join!(
+    let (history, summaries_and_extraction, missed_rewinds, highest_line, participants) = tokio::join!(
         load_history(&node, &key, &open),
         async {
             let Some(head) = open.head else {
@@ -134,6 +136,12 @@ pub(crate) async fn load_dialogue(
                         .await
                 }
                 None => Ok(Vec::new()),
+            }
+        },
+        async {
+            match id.kind() {
+                DialogueKind::Session => Ok(0),
+                DialogueKind::NpcConversation => ports.ledger.rewinds.load_highest_turn(scope, *id).await,
             }
         },
         // Read early to spare the first turn the read. A failed read shows when a turn needs the rows.
@@ -159,6 +167,7 @@ pub(crate) async fn load_dialogue(
         next_seq: open.next_seq,
         replacing: open.replacing,
         extraction,
+        highest_line: highest_line?,
         // Rewinds since the takeover are published by the actor that made them.
         missed_rewinds: missed_rewinds?
             .into_iter()

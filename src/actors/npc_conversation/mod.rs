@@ -240,7 +240,10 @@ impl DialogueBehaviour for ConversationKind {
         unfinished.is_some_and(|unfinished| unfinished.until > now)
     }
 
-    fn on_loaded(_: &mut NpcConversation, _: &[RewindRecord], _: &mut Context<NpcConversation>) {}
+    fn on_loaded(talk: &mut NpcConversation, _: &[RewindRecord], _: &mut Context<NpcConversation>) {
+        let stored = talk.state.loaded().map_or(0, |loaded| loaded.highest_line);
+        talk.kind.highest_line = talk.kind.highest_line.max(stored);
+    }
 
     fn on_ready(talk: &mut NpcConversation, ctx: &mut Context<NpcConversation>) {
         for write in std::mem::take(&mut talk.kind.deferred_pauses) {

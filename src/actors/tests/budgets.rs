@@ -158,20 +158,27 @@ async fn turn_does_not_wait_for_the_share_of_a_known_player() {
     world.shut_down().await;
 }
 
-/// Interrupts a conversation at a turn, and resumes it as a player. Returns the player.
-async fn interrupt_and_resume(world: &TestWorld, id: DialogueId, turn: Option<u32>) -> PlayerId {
-    let talks = world.npc_conversations();
-    talks
+async fn interrupt_conversation(world: &TestWorld, id: DialogueId, turn: Option<u32>) {
+    world
+        .npc_conversations()
         .interrupt_dialogue(&world.scope, id, world.conversation_interrupt(turn))
         .await
         .unwrap();
+}
+
+/// Resumes a conversation as a player. Returns the player.
+async fn resume_as_player(world: &TestWorld, id: DialogueId) -> PlayerId {
     let player: PlayerId = "p1".parse().unwrap();
     let who = Principal {
         player: Some(player.clone()),
         ..world.test_principal()
     };
     world.fake.go.add_permits(10);
-    talks.resume_dialogue(&world.scope, id, &who).await.unwrap();
+    world
+        .npc_conversations()
+        .resume_dialogue(&world.scope, id, &who)
+        .await
+        .unwrap();
     player
 }
 
@@ -181,7 +188,8 @@ async fn line_with_which_a_player_resumes_a_conversation_is_charged_to_the_playe
     let id = world.new_conversation("hold", 3, true).await;
     let ear = world.attach_watcher(id, Some(1)).await;
     world.wait_for_begun(1).await;
-    let player = interrupt_and_resume(&world, id, None).await;
+    interrupt_conversation(&world, id, None).await;
+    let player = resume_as_player(&world, id).await;
     ear.wait_for_event("ended 3 max_turns").await;
     let charged = world.fake.charged_players.lock().clone();
     // The line that is cut, its continuation, and two lines that follow by themselves.
@@ -196,12 +204,30 @@ async fn lines_that_a_conversation_says_again_are_charged_to_the_player_who_resu
     let ear = world.attach_watcher(id, Some(1)).await;
     world.fake.go.add_permits(3);
     world.wait_for_begun(4).await;
-    let player = interrupt_and_resume(&world, id, Some(1)).await;
+    interrupt_conversation(&world, id, Some(1)).await;
+    let player = resume_as_player(&world, id).await;
     ear.wait_for_event("ended 5 max_turns").await;
     let charged = world.fake.charged_players.lock().clone();
     // Lines 1 to 3, and line 4, which is cut off. Then lines 2 and 3 again, and two lines that follow by themselves.
     let again = Some(player);
     assert_eq!(charged, [None, None, None, None, again.clone(), again, None, None]);
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn lines_that_a_conversation_says_again_after_a_restart_are_charged_to_the_player_who_resumed_it() {
+    let world = TestWorld::new().await;
+    let id = world.new_conversation("hold", 5, true).await;
+    world.fake.go.add_permits(3);
+    world.wait_for_begun(4).await;
+    interrupt_conversation(&world, id, Some(1)).await;
+    let world = world.restart_process();
+    let ear = world.attach_watcher(id, None).await;
+    let player = resume_as_player(&world, id).await;
+    ear.wait_for_event("ended 5 max_turns").await;
+    let charged = world.fake.charged_players.lock().clone();
+    let again = Some(player);
+    assert_eq!(charged, [again.clone(), again, None, None]);
     world.shut_down().await;
 }
 

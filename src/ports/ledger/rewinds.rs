@@ -277,6 +277,8 @@ pub trait RewindStore: Send + Sync {
     /// Returns how many turns of this number took the place of a turn with a longer reply: the cuts of committed replies,
     /// those of turns that were unsaid since too.
     async fn count_cuts(&self, scope: &TenantScope, dialogue: DialogueId, number: u32) -> StoreResult<u64>;
+    /// Returns the highest number of a stored turn, standing or unsaid; 0: no turn. Old unsaid turns are pruned.
+    async fn load_highest_turn(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u32>;
     /// Deletes every sealed text whose seal has expired by `now`. Returns the number of deleted texts.
     async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64>;
     /// Returns at most `limit` open dialogues with a turn removed for regeneration and no committed replacement.

@@ -93,6 +93,11 @@ const COUNT_CUTS: &str = "SELECT COUNT(*) FROM (
         UNION ALL
         SELECT 1 FROM turns WHERE tenant = $1 AND dialogue = $2 AND stands = FALSE AND number = $3
             AND replaces IS NOT NULL) c";
+/// Reads standing and unsaid turns apart, for their indexes.
+const HIGHEST_TURN: &str = "SELECT COALESCE(MAX(number), 0) FROM (
+        SELECT number FROM turns WHERE tenant = $1 AND dialogue = $2 AND stands = TRUE
+        UNION ALL
+        SELECT number FROM turns WHERE tenant = $1 AND dialogue = $2 AND stands = FALSE) n";
 const DELETE_EXPIRED_SEALS: &str = "UPDATE turns SET uncut_reply_text = NULL, uncut_until = NULL
     WHERE tenant = $1 AND uncut_until <= $2";
 /// Selects whether a player joined at the turn. An open dialogue counts if it began at the turn or at a replaced turn.
@@ -277,6 +282,10 @@ impl RewindStore for SqlRewindStore {
         let query = bind!(COUNT_CUTS; scope.tenant(), dialogue, i64::from(number));
         self.0.fetch_one(scope, query, |columns| columns.number()).await
     }
+    async fn load_highest_turn(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u32> {
+        let query = bind!(HIGHEST_TURN; scope.tenant(), dialogue);
+        self.0.fetch_one(scope, query, |columns| columns.number()).await
+    }
     async fn delete_expired_seals(&self, scope: &TenantScope, now: DateTime<Utc>) -> StoreResult<u64> {
         let query = bind!(DELETE_EXPIRED_SEALS; scope.tenant(), to_micros(now));
         self.0.execute(scope, query).await
@@ -309,6 +318,12 @@ sqlite_plan_tests! {
                 cuts.contains("turns_standing (tenant=? AND dialogue=? AND number=?)")
                     && cuts.contains("turns_unsaid_of_dialogue (tenant=? AND dialogue=?)"),
                 "{cuts}"
+            );
+            let highest = plan(HIGHEST_TURN).await;
+            assert!(
+                highest.contains("turns_standing (tenant=? AND dialogue=?)")
+                    && highest.contains("turns_unsaid_of_dialogue (tenant=? AND dialogue=?)"),
+                "{highest}"
             );
             let joined = plan(IS_JOINED_AT).await;
             assert!(

@@ -527,11 +527,16 @@ pub async fn reply_cut_twice_is_restored_whole<S: LedgerSubject>(f: &mut Fixture
         let counted = rewinds.count_cuts(scope, told.id(), number).await.unwrap();
         assert_eq!(counted, cuts, "of turn {number}");
     }
+    for (scope, expected) in [(&f.scope, 3), (&f.other, 0)] {
+        assert_eq!(rewinds.load_highest_turn(scope, told.id()).await.unwrap(), expected);
+    }
     told.rewind_to(f, Some(whole.id)).await;
     assert_eq!(super::saves::checkpoint_turn(f, told.id()).await, Some(3));
     // Below the turn, none of its three versions has a checkpoint left.
     told.rewind_to(f, Some(of.id)).await;
     told.rewind_to(f, Some(told.turn(1))).await;
+    let highest = f.ledger().rewinds.load_highest_turn(&f.scope, told.id());
+    assert_eq!(highest.await.unwrap(), 3, "unsaid turns count");
     for turn in [whole.id, of.id] {
         told.rewind_to(f, Some(turn)).await;
         assert_eq!(super::saves::checkpoint_turn(f, told.id()).await, Some(0));

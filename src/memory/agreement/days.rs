@@ -31,7 +31,7 @@ pub fn is_overdue(text: &str, made_on: &str, today: &str) -> bool {
 }
 
 /// True if something holds from a day of a text on. A deed that begins on the day ("2026-11-25부터 시작하기로 했다") is due
-/// on the day.
+/// on the day, and so is a deed that lasts some hours of the day.
 fn is_first_day(text: &str, day: &str) -> bool {
     let Some((before, after)) = text.split_once(day) else {
         return false;
@@ -43,7 +43,21 @@ fn is_first_day(text: &str, day: &str) -> bool {
     // "2026-11-24 아침부터"
     let word_after = after.split_whitespace().next().unwrap_or_default();
     let is_later = ["이후", "뒤로"].iter().any(|word| word_after.starts_with(word));
-    is_from || is_later || word_after.contains("부터") && !text.contains("시작")
+    is_from || is_later || word_after.contains("부터") && !text.contains("시작") && !begins_with_hours(after)
+}
+
+/// True for the text after the day in "2026-11-25 아침부터 저녁까지".
+fn begins_with_hours(after: &str) -> bool {
+    const HOURS: [&str; 10] = [
+        "오전", "오후", "새벽", "아침", "점심", "정오", "저녁", "밤", "자정", "시",
+    ];
+    let is_hour = |word: &str| HOURS.iter().any(|hour| word.ends_with(hour));
+    let are_hours = |text: &str| !text.trim().is_empty() && text.split_whitespace().all(is_hour);
+    let span = after.split_once("부터");
+    span.is_some_and(|(start, rest)| {
+        let end = rest.split_once("까지").map_or("", |(end, _)| end);
+        are_hours(start) && are_hours(end)
+    })
 }
 
 #[cfg(test)]
@@ -58,6 +72,14 @@ mod tests {
             ("The player works from 2026-11-20 until 2026-11-24.", true),
             ("플레이어는 2026-11-24부터 뒷방에 세 들어 산다.", false),
             ("플레이어는 2026-11-24 아침부터 방앗간에서 일한다.", false),
+            ("플레이어는 2026-11-24 아침부터 저녁까지 방앗간에서 일한다.", true),
+            ("플레이어는 2026-11-24 9시부터 오후 5시까지 방앗간에서 일한다.", true),
+            (
+                "플레이어는 2026-11-24부터 매일 아침부터 저녁까지 방앗간에서 일한다.",
+                false,
+            ),
+            ("플레이어는 2026-11-24 아침부터 봄까지 방앗간에서 일한다.", false),
+            ("플레이어는 2026-11-20부터 2026-11-24까지 방앗간에서 일한다.", true),
             ("The player works at the mill from Tuesday, 2026-11-24.", false),
             ("플레이어는 2026-11-24부터 지붕을 고치기 시작하기로 했다.", true),
             ("플레이어는 2026-11-24까지 책을 돌려준다.", true),

@@ -229,15 +229,14 @@ pub(crate) fn world_lines(
         let has_nothing = Some(name) == bound.as_deref() && character.items.is_empty() && world.settings.lists_items();
         let places = places_of(character, onlooker, clock);
         let mut character = onlooker.present_values(character, clock);
-        // The line about who is near has the place.
-        if near.contains(&name) {
-            character.location = None;
-        }
+        // Who has only the place is named in the line about who is near.
+        let place = character.location.take_if(|_| near.contains(&name));
         // What others carry may be hidden. Lore tells who has an item that everybody knows.
         if !own.contains(&name) && Some(name) != bound.as_deref() {
             character.items.clear();
         }
         let has_details = has_details(&character) || !attributes.is_empty() || has_nothing;
+        character.location = character.location.or(place);
         has_details.then(|| {
             let is_near = |companion: &Character| places_of(companion, onlooker, clock) == places;
             let with = companions(state, &character, is_listed, is_near).map(&shown);

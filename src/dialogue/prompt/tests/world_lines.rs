@@ -160,3 +160,21 @@ fn npc_that_events_named_by_its_id_and_by_its_name_has_one_line() {
         assert_eq!(text, format!("Mira; at: {place}; mood: calm"));
     }
 }
+
+#[test]
+fn line_about_somebody_near_has_the_place() {
+    let moved_to_mill = |who: &str| StateChange::Location {
+        who: who.to_owned(),
+        to: "The mill".to_owned(),
+    };
+    let calm = StateChange::Mood {
+        who: "Bram".to_owned(),
+        mood: "calm".to_owned(),
+    };
+    let mut changes = vec![(moved_to_mill("Mira"), 0, None), (moved_to_mill("Bram"), 0, None)];
+    let text = lines(Language::En, &changes, 2, 0);
+    assert_eq!(text, "Mira; at: The mill\nAlso here: Bram");
+    changes.push((calm, 0, None));
+    let text = lines(Language::En, &changes, 2, 0);
+    assert_eq!(text, "Mira; at: The mill\nBram; at: The mill; mood: calm");
+}

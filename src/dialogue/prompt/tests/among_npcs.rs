@@ -43,3 +43,46 @@ fn memory_of_a_line_in_history_is_not_repeated() {
     (case.player, case.scene) = (Some("p7".parse().unwrap()), None);
     assert_eq!(fates(&case), [used; 4]);
 }
+
+#[test]
+fn memory_of_a_shown_overheard_line_is_not_repeated() {
+    let talk = DialogueId::new(DialogueKind::NpcConversation, ulid::Ulid(2));
+    let mut case = PromptCase::of(Language::En, "What were you two talking about?");
+    case.overheard = [(1, "The bridge is down."), (2, "So it is.")]
+        .map(|(number, text)| OverheardLine {
+            name: "Ergen".to_owned(),
+            text: text.to_owned(),
+            source: (talk, number),
+        })
+        .to_vec();
+    let learned = |id: u128, content: &str, source| {
+        let mut hit = hit(id, content, 0.7, 0.5, usize::try_from(id).unwrap());
+        Arc::make_mut(&mut hit.body).source = source;
+        hit
+    };
+    case.hits = vec![
+        learned(1, "The bridge fell.", Some((talk, 1))),
+        learned(2, "The mill burned.", Some((dialogue(), 1))),
+        learned(3, "The well is dry.", Some((talk, 3))),
+    ];
+    let fates = |case: &PromptCase, settings: &DialogueSettings| -> Vec<CandidateFate> {
+        let prompt = case.assemble(settings).unwrap();
+        prompt.candidates.iter().map(|candidate| candidate.fate).collect()
+    };
+    let (in_history, used) = (CandidateFate::InHistory, CandidateFate::Used);
+    assert_eq!(fates(&case, &settings()), [in_history, used, used]);
+    // The first line does not fit.
+    let mut narrow = settings();
+    narrow.prompt.overheard_tokens = 24;
+    let prompt = shown(&case.assemble(&narrow).unwrap().messages);
+    assert!(prompt.contains("Ergen: So it is.") && !prompt.contains("Ergen: The bridge"));
+    assert_eq!(fates(&case, &narrow), [used; 3]);
+    // The overheard lines do not say who must not hear of them.
+    case.witnesses = vec![SceneMember {
+        id: "tomas".parse().unwrap(),
+        name: "Tomas".to_owned(),
+        factions: vec![],
+    }];
+    Arc::make_mut(&mut case.hits[0].body).knowers = Arc::new([Knower::Npc("mira".parse().unwrap())].into());
+    assert_eq!(fates(&case, &settings()), [used; 3]);
+}

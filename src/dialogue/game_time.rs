@@ -8,7 +8,7 @@ use super::Services;
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::{Language, World},
-    calendar::{Calendar, gregorian_weekdays},
+    calendar::{Calendar, GameMoment, GameTime, gregorian_weekdays},
     game_clock::GameClock,
     state::WorldState,
 };
@@ -50,6 +50,17 @@ impl<'w> WorldDays<'w> {
         let name = gregorian_weekdays(language).get(day).copied();
         let date = at.format("%Y-%m-%d").to_string();
         (date, name.unwrap_or_default().to_owned())
+    }
+
+    /// Returns the moment of the world's clock or, without one, of real time.
+    pub(crate) fn moment_at(&self, at: DateTime<Utc>) -> GameMoment<'_> {
+        match self.clock() {
+            Some(clock) => clock.game_time_at(at),
+            None => GameMoment {
+                time: GameTime::from_real(at),
+                calendar: None,
+            },
+        }
     }
 
     /// Returns the moment of the game, such as `1024-03-05 14:30`. `None`: the world has no clock.

@@ -3,6 +3,7 @@
 //! A world without a calendar of its own has the Gregorian calendar.
 
 mod named_period;
+mod relative_days;
 
 use std::fmt::Write as _;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use named_period::NamedPeriod;
+pub use relative_days::date_relative_days;
 
 use super::{
     authored::Language,

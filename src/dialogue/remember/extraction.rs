@@ -25,6 +25,7 @@ use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     agreement,
     authored::Language,
+    calendar::date_relative_days,
     episode::{MAX_EPISODE_CHARS, clip_line, importance_of_forgetting},
     fact::{FactKind, Importance, InvalidReason, Statement},
     keywords,
@@ -143,7 +144,12 @@ pub(super) async fn extract_learned(
         .take(MAX_FACTS)
         .collect();
     let mut episode = match &said.turn.player {
-        Some(_) => Some(read_episode(services, said, &answer.episode)?),
+        Some(_) => {
+            let (text, importance) = read_episode(services, said, &answer.episode)?;
+            let days = WorldDays::load(services, scope, &said.world).await?;
+            let dated = date_relative_days(&text, days.moment_at(said.turn.started_at));
+            Some((clip_line(&dated, MAX_EPISODE_CHARS), importance))
+        }
         None => None,
     };
     if let Some((_, importance)) = episode.as_mut().filter(|_| !forget.is_empty()) {

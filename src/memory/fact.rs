@@ -14,7 +14,10 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 pub use self::reason::InvalidReason;
-use super::locks::{DisclosureLock, DisclosureLocks};
+use super::{
+    embedded_text::embedded_fact_text,
+    locks::{DisclosureLock, DisclosureLocks},
+};
 use colloquy_core::ids::{
     ActionId, DialogueId, EditId, EventId, FactId, FactionId, InvalidationId, JobId, NpcId, PlayerId, RewindId, TurnId,
     WorldId,
@@ -400,20 +403,10 @@ impl Statement {
         self.subject == self.speaker && (self.is_open_promise() || !is_claim())
     }
 
-    /// The text that is embedded: `content (Keywords: k1, k2)` (docs/algorithms.md#facts).
+    /// See [`embedded_fact_text`].
     #[must_use]
     pub fn embedded_text(&self) -> String {
-        embedded_text(&self.content, &self.keywords)
-    }
-}
-
-/// See [`Statement::embedded_text`].
-#[must_use]
-pub fn embedded_text(content: &str, keywords: &[String]) -> String {
-    if keywords.is_empty() {
-        content.to_owned()
-    } else {
-        format!("{content} (Keywords: {})", keywords.join(", "))
+        embedded_fact_text(&self.subject, &self.content, &self.keywords)
     }
 }
 

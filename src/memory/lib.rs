@@ -17,6 +17,7 @@ pub mod condition;
 pub mod consolidation;
 pub mod curation;
 pub mod directive;
+pub mod embedded_text;
 pub mod episode;
 pub mod fact;
 pub mod flags;

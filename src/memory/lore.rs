@@ -23,7 +23,8 @@ pub use self::{
 use super::{
     authored::Npc,
     condition::{Condition, ConditionContext},
-    fact::{Knower, embedded_text},
+    embedded_text::embedded_text,
+    fact::Knower,
     keywords::normalise_text,
     secrecy::{Secrecy, Tell, fault_of_conditions, fault_of_label, fault_of_length, fault_of_prose},
     state::StateChange,

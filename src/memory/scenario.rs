@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 use super::{
     calibration::Calibration,
     condition::Condition,
-    fact::embedded_text,
+    embedded_text::embedded_text,
     keywords::{self, TermWeights},
     progress::Progress,
     scoring::RecallWeights,

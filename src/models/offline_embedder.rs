@@ -158,7 +158,7 @@ fn embed_text(kind: EmbedAs, text: &str) -> Vec<f32> {
     project_features(&features)
 }
 
-/// Splits `content (Keywords: k1, k2)` into its two parts (`memory::fact::embedded_text`).
+/// Splits `content (Keywords: k1, k2)` into its two parts (`memory::embedded_text`).
 fn split_keywords(text: &str) -> (&str, &str) {
     text.strip_suffix(')')
         .and_then(|text| text.rsplit_once(" (Keywords: "))

@@ -1,5 +1,5 @@
-//! Builds the search query: the line without the listener's name, and again the names in the line. If the line points
-//! back or says too little alone, the last raw turns are added.
+//! Builds the search query: the line without the listener's name. If the line points back or says too little alone, the
+//! last raw turns are added.
 
 use colloquy_memory::{
     aliases::{NameAliases, SpeakerAndListener},
@@ -49,7 +49,7 @@ impl SearchQuery {
     /// Builds a query for this text alone.
     pub(crate) fn from_text(line: &str) -> Self {
         Self {
-            text: repeat_names(line),
+            text: line.to_owned(),
             terms: keywords::search_terms(line),
             words: keywords::query_terms(line),
             says_nothing: false,
@@ -134,15 +134,6 @@ impl SearchQuery {
     }
 }
 
-/// Returns the line with its names repeated, because names best identify the topic.
-fn repeat_names(line: &str) -> String {
-    let names = keywords::proper_nouns(line);
-    if names.is_empty() {
-        return line.to_owned();
-    }
-    format!("{line} ({})", names.join(", "))
-}
-
 /// Returns the end of the last raw turns, or of the last summary if no raw turn exists.
 fn recent_context(history: &[BufferedTurn], summaries: &[Summary]) -> String {
     let from = history.len().saturating_sub(CONTEXT_TURNS);
@@ -216,12 +207,10 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_are_repeated_in_the_query() {
-        let query = SearchQuery::for_line("Anna's moved, by the way. She's in Oakford now.", "Mira", &[], &[]);
-        assert_eq!(
-            query.text,
-            "Anna's moved, by the way. She's in Oakford now. (Anna, Oakford)"
-        );
+    fn names_of_others_stay_in_the_query() {
+        let line = "Anna's moved, by the way. She's in Oakford now.";
+        let query = SearchQuery::for_line(line, "Mira", &[], &[]);
+        assert_eq!(query.text, line);
         assert!(has(&query, "Anna") && !query.says_nothing);
     }
 
@@ -297,7 +286,7 @@ mod tests {
             "I think that big dog by the harbour bridge stole the sausages of Mrs Teague, the baker, on market day",
         ] {
             let query = SearchQuery::for_line(line, "Mira", &history, &[]);
-            assert_eq!(query.text, repeat_names(line));
+            assert_eq!(query.text, line);
             assert!(!has(&query, "ale"));
         }
         for line in [

@@ -13,7 +13,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     agreement,
-    fact::{Fact, FactKind, Importance, NewFact, Statement, embedded_text},
+    embedded_text::embedded_fact_text,
+    fact::{Fact, FactKind, Importance, NewFact, Statement},
     flags::{FlagDecision, FlagKind},
     party,
 };
@@ -192,7 +193,14 @@ async fn plan_change(
         let content = correction.content.as_ref().unwrap_or(&own.0);
         let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
         if (content, keywords) != (&own.0, &own.1) {
-            patch.embedding = Some(embed_text(services, scope, embedded_text(content, keywords)).await?);
+            patch.embedding = Some(
+                embed_text(
+                    services,
+                    scope,
+                    embedded_fact_text(&fact.statement.subject, content, keywords),
+                )
+                .await?,
+            );
         }
         if correction.content.is_some() {
             patch.pii = Some(super::extraction::detect_pii(&correction.statement_for(fact)));

@@ -20,7 +20,7 @@ const USUAL_WORDS: f32 = 9.0;
 /// Facts without the term that are added to every memory. Otherwise all words would seem common among a few facts.
 const PRIOR_FACTS: f64 = 50.0;
 /// The number of common rare words that give 1 - 1/e of the factor.
-const RARE_WORDS: f64 = 1.75;
+const RARE_WORDS: f64 = 1.25;
 
 /// Terms of a search text, including phrases of two informative words. Each has its general information weight, in
 /// (0, 1].

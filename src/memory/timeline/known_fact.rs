@@ -3,7 +3,10 @@
 use chrono::{DateTime, Utc};
 
 use super::{vector_at, wording_at};
-use crate::fact::{Fact, InvalidReason, embedded_text};
+use crate::{
+    embedded_text::embedded_fact_text,
+    fact::{Fact, InvalidReason},
+};
 use colloquy_core::ids::{FactId, InvalidationId, TurnId};
 
 /// A fact with its history.
@@ -52,7 +55,7 @@ impl KnownFact {
     #[must_use]
     pub fn embedded_text(&self) -> String {
         let (content, keywords) = wording_at(self, DateTime::<Utc>::MAX_UTC);
-        embedded_text(content, keywords)
+        embedded_fact_text(&self.fact.statement.subject, content, keywords)
     }
 
     /// The vector of the original wording.

@@ -9,7 +9,7 @@ use super::super::{
 };
 use super::{SqlFactStore, fold, read_view};
 use colloquy_core::{ids::FactId, scope::TenantScope};
-use colloquy_memory::fact::embedded_text;
+use colloquy_memory::embedded_text::embedded_fact_text;
 use colloquy_ports::{
     StoreResult,
     ledger::facts::{EmbeddingModelCount, EmbeddingStore},
@@ -18,7 +18,7 @@ use colloquy_ports::{
 /// Selects facts to embed, with people's edits. Invalid facts are included: they may be restored, and a search in the
 /// past compares them.
 const UNEMBEDDED: &str = concat!(
-    "SELECT f.id, f.content, f.keywords, f.importance, f.pinned,
+    "SELECT f.id, f.subject, f.content, f.keywords, f.importance, f.pinned,
         (SELECT ",
     json_rows!(concat!("'at', c.at, 'id', c.edit, 'patch', ", json_of!("c.patch"))),
     "
@@ -46,8 +46,9 @@ const COUNT_BY_MODEL: &str = "SELECT e.model, COUNT(*)
 /// duplicates may become unsaid.
 fn read_unembedded(columns: &mut Columns<'_>) -> StoreResult<(FactId, String)> {
     let fact = columns.id()?;
+    let subject: String = columns.next()?;
     let own = fold::apply_edits(read_view(columns)?, columns.json()?);
-    Ok((fact, embedded_text(&own.content, &own.keywords)))
+    Ok((fact, embedded_fact_text(&subject, &own.content, &own.keywords)))
 }
 
 #[async_trait]

@@ -19,8 +19,6 @@ const MAX_OVERHEARD_LINES: u32 = 12;
 pub(super) struct OverheardLine {
     pub name: String,
     pub text: String,
-    /// The dialogue and the number of the turn.
-    pub source: (DialogueId, u32),
 }
 
 /// The overheard lines, with the players who may hear them.
@@ -136,7 +134,6 @@ async fn attribute_lines(services: &Services, input: &TurnInput, turns: Vec<Turn
             name: name.unwrap_or_default(),
             // Includes the dash at the end of a cut line.
             text: BufferedTurn::from(turn).reply_text,
-            source: (turn.dialogue, turn.number),
         });
     }
     Ok(lines)

@@ -63,7 +63,7 @@ pub enum CandidateFate {
     Pinned,
     /// Already in the prompt in the state block.
     InStateBlock,
-    /// The fact was learned from a line between NPCs that the prompt shows: of the conversation, or overheard.
+    /// In an NPC conversation: the fact was learned from a line that the prompt shows.
     InHistory,
 }
 

@@ -13,7 +13,7 @@ use super::{
     actions::ActionLines,
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
-    company::{DeadCharacter, Remark},
+    company::DeadCharacter,
     history::{self, HistoryWindow},
     player_identity::player_own_names,
     scenarios::ShownScenarios,
@@ -427,9 +427,7 @@ fn decide_hit_fates(
             CandidateFate::InStateBlock
         } else if standing.facts.redated_ids.contains(&body.id) {
             CandidateFate::NearDuplicate
-        } else if material.player.is_none() && is_just_said(material, history, body)
-            || is_overheard(material, standing, body)
-        {
+        } else if material.player.is_none() && is_just_said(material, history, body) {
             CandidateFate::InHistory
         } else if let Some(weakness) = hit.weakness(admitted[at], material.gate, settings.recall.min_score) {
             weakness
@@ -484,12 +482,6 @@ fn sentences_of_shown_facts<'f>(
 fn is_just_said(material: &PromptMaterial<'_>, history: &HistoryWindow, body: &RecallBody) -> bool {
     let (dialogue, turn) = body.source.unzip();
     dialogue == Some(material.dialogue) && turn.is_some_and(|turn| history.has_turn(turn))
-}
-
-/// True if the hit was learned from a shown overheard line. A fact that not all who hear know is needed for its remark.
-fn is_overheard(material: &PromptMaterial<'_>, standing: &StandingContext, body: &RecallBody) -> bool {
-    let is_shown = |turn| standing.shows_overheard_line(material, turn);
-    body.source.is_some_and(is_shown) && material.remark_for_knowers(&body.knowers) == Remark::default()
 }
 
 /// Reorders `packable`: a hit that resembles a better hit moves behind dissimilar hits. The world's `diversity`

@@ -141,11 +141,6 @@ impl StandingContext {
     fn overheard_tokens(&self) -> u32 {
         self.overheard.iter().map(|item| item.2).sum()
     }
-    /// True if the overheard lines have the line of a turn. The last lines are shown.
-    pub(super) fn shows_overheard_line(&self, material: &PromptMaterial<'_>, turn: (DialogueId, u32)) -> bool {
-        let mut shown = material.overheard.iter().rev().take(self.overheard.len());
-        shown.any(|line| line.source == turn)
-    }
     /// Drops the least important part of the player's identity.
     fn drop_least_of_identity(&mut self) -> bool {
         let last = self.who.name_facts().last();

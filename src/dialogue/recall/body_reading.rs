@@ -165,7 +165,7 @@ pub(crate) fn is_enough(settings: &RecallSettings, near_duplicate_cosine: f32, h
         best_matter = best_matter.max(hit.topic.matter);
         // A hit is uncertain in four cases:
         // - The hit may get a slot of its own.
-        // - The history or the overheard lines may show the line that taught the fact.
+        // - The history may show the line that taught the fact.
         // - Small talk may have no use for the fact, or a question beside a better fact.
         // - A better hit may replace the hit, even a better hit that is left out itself.
         !hit.body.view.pinned

@@ -73,7 +73,7 @@ struct RankedCandidate {
     cosine: f32,
     score: ScoreParts,
     body: Option<Arc<RecallBody>>,
-    /// True if the line means a thing like the subject, but of another owner, or a namesake of the subject.
+    /// True if the line means a thing like the subject, but of another owner.
     is_of_other: bool,
 }
 

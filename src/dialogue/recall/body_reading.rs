@@ -135,7 +135,7 @@ pub(super) async fn read_hits(
     Ok(hits)
 }
 
-/// Scores a fact again if the line means a thing like the fact's subject, but of another owner, or a namesake.
+/// Scores a fact again if the line means a thing like the fact's subject, but of another owner.
 fn rank_for_owner(
     services: &Services,
     sought: &RecallRequest<'_>,

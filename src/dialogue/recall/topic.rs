@@ -61,8 +61,8 @@ pub(crate) struct TopicRelevance {
     stands_out: f64,
     /// True if too few facts were found for a median.
     among_few: bool,
-    /// True if the line means a thing like the fact's subject, but of another owner, or a namesake of the subject. The
-    /// fact then brings no other facts about its subject.
+    /// True if the line means a thing like the fact's subject, but of another owner. The fact then brings no other
+    /// facts about its subject.
     is_of_other: bool,
     /// Relevance and keyword without the other parts, by their weights, in [0, 1]. Compared with `recall.min_score`.
     pub matter: f64,
@@ -115,7 +115,7 @@ impl TopicRelevance {
         self.among_few || self.keyword >= MIN_ANY_KEYWORD || self.is_on_topic(TopicGate::Strict)
     }
 
-    /// Sets whether the line means a thing like the fact's subject, but of another owner, or a namesake.
+    /// Sets whether the line means a thing like the fact's subject, but of another owner.
     pub(crate) const fn with_other_owner(self, is_of_other: bool) -> Self {
         Self { is_of_other, ..self }
     }

@@ -361,9 +361,6 @@ pub(super) async fn notify_others(
     closed: Vec<DialogueId>,
 ) {
     let elsewhere = notify_closed(&node, &scope, closed).await;
-    for session in &elsewhere {
-        release_jobs_of_closed(&node, (scope.clone(), *session)).await;
-    }
     if let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope)) {
         // A curator that is just stopping leaves the work to the next curator.
         let _ = curator.send(&node.metrics, CuratorRequest::TurnsUnsaid(moved)).await;
@@ -371,11 +368,14 @@ pub(super) async fn notify_others(
     if let Some(membership) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
         let notice = Notice::Closed {
             tenant: scope.tenant().clone(),
-            sessions: elsewhere,
+            sessions: elsewhere.clone(),
         };
         if let Err(error) = membership.peers.notify_peers(&notice).await {
             tracing::warn!(%error, "not every node heard of closed sessions; those that did not learn of it when they write");
         }
+    }
+    for session in elsewhere {
+        release_jobs_of_closed(&node, (scope.clone(), session)).await;
     }
 }
 

@@ -294,49 +294,6 @@ impl Character {
         names.filter(move |name| self.met_in.get(*name).is_none_or(|met_in| met_in.contains(&dialogue)))
     }
 
-    /// Returns the values of one person who is in the state under two names. Of two places, statuses or moods the newer
-    /// one holds; of other values of both, the one of `self`.
-    #[must_use]
-    pub fn joined_with(&self, other: &Self) -> Self {
-        let mut joined = self.clone();
-        if is_newer(
-            (other.location.as_ref(), other.location_since),
-            (self.location.as_ref(), self.location_since),
-        ) {
-            joined.location.clone_from(&other.location);
-            joined.location_since = other.location_since;
-            joined.location_set_in.clone_from(&other.location_set_in);
-        }
-        if is_newer(
-            (other.status.as_ref(), other.status_since),
-            (self.status.as_ref(), self.status_since),
-        ) {
-            joined.status.clone_from(&other.status);
-            joined.status_since = other.status_since;
-        }
-        if is_newer(
-            (other.mood.as_ref(), other.mood_since),
-            (self.mood.as_ref(), self.mood_since),
-        ) {
-            joined.mood.clone_from(&other.mood);
-            joined.mood_since = other.mood_since;
-        }
-        joined.hp = self.hp.or(other.hp);
-        for (item, count) in &other.items {
-            joined.items.entry(item.clone()).or_insert(*count);
-        }
-        for whom in other.with.iter().filter(|whom| !self.with.contains(whom)) {
-            joined.with.push(whom.clone());
-            if let Some(met_in) = other.met_in.get(whom) {
-                joined.met_in.insert(whom.clone(), met_in.clone());
-            }
-        }
-        for (name, value) in &other.attributes {
-            joined.attributes.entry(name.clone()).or_insert_with(|| value.clone());
-        }
-        joined
-    }
-
     /// Adds a companion. One that the backend set remains the backend's.
     fn add_companion(&mut self, whom: &str, dialogue: Option<DialogueId>) {
         let is_new = !self.with.iter().any(|name| name == whom);
@@ -564,14 +521,6 @@ impl WorldState {
         let people = self.characters.iter().filter(move |(_, character)| is_there(character));
         people.map(|(name, character)| (name.as_str(), character))
     }
-}
-
-/// A text of a character, with the time of its last change.
-type DatedText<'s> = (Option<&'s String>, Option<DateTime<Utc>>);
-
-/// True if a value is there and was set after another one, or if the other one is missing.
-fn is_newer((value, since): DatedText<'_>, (other, other_since): DatedText<'_>) -> bool {
-    value.is_some() && (other.is_none() || since > other_since)
 }
 
 /// Makes a dialogue the latest of those that set a value.

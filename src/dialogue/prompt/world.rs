@@ -4,7 +4,6 @@
 //! the player's own name. A prompt shows only this NPC, this player, and other NPCs who are present.
 
 use std::{
-    borrow::Cow,
     collections::BTreeMap,
     sync::{Arc, Weak},
 };
@@ -180,7 +179,6 @@ pub(crate) fn world_lines(
         ..
     } = *onlooker;
     let language = npc.language;
-    let state: &WorldState = &join_characters_of_npcs(state, onlooker);
     let clock = GameClock::new(&world.settings, state);
     let bound = player.map(party::player_key);
     let others: Vec<&str> = scene
@@ -276,27 +274,6 @@ pub(crate) fn world_lines(
     let values = context! { characters, bystanders, relationships, near, dead, ways, world_attributes => of_world, ghosts => world.settings.lets_ghosts_speak() };
     let text = templates.render(language, Template::ReplyWorld, values)?;
     Ok(non_empty_lines(&text))
-}
-
-/// Returns the state with each NPC of the dialogue under its name alone. An event may name an NPC by its id before the NPC
-/// is written.
-fn join_characters_of_npcs<'s>(state: &'s WorldState, onlooker: &Onlooker<'_>) -> Cow<'s, WorldState> {
-    let cast = onlooker.scene.into_iter().flat_map(|scene| &scene.cast);
-    let npcs = cast
-        .map(|member| (&member.name, &member.id))
-        .chain([(&onlooker.npc.name, &onlooker.npc.id)]);
-    let mut joined = Cow::Borrowed(state);
-    for (name, id) in npcs.filter(|(name, id)| name.as_str() != id.as_str()) {
-        let Some(by_id) = joined.characters.get(id.as_str()) else {
-            continue;
-        };
-        let by_name = joined.characters.get(name);
-        let character = by_name.map_or_else(|| by_id.clone(), |by_name| by_name.joined_with(by_id));
-        let characters = &mut joined.to_mut().characters;
-        characters.remove(id.as_str());
-        characters.insert(name.clone(), character);
-    }
-    joined
 }
 
 fn non_empty_lines(text: &str) -> Vec<String> {

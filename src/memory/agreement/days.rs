@@ -53,7 +53,9 @@ fn begins_with_hours(after: &str) -> bool {
     ];
     let is_hour = |word: &str| HOURS.iter().any(|hour| word.ends_with(hour));
     let are_hours = |text: &str| !text.trim().is_empty() && text.split_whitespace().all(is_hour);
-    let span = after.split_once("부터");
+    // "2026-11-25 아침부터 저녁까지 매일" goes on after the day.
+    let is_repeated = ["매일", "날마다", "매주"].iter().any(|word| after.contains(word));
+    let span = after.split_once("부터").filter(|_| !is_repeated);
     span.is_some_and(|(start, rest)| {
         let end = rest.split_once("까지").map_or("", |(end, _)| end);
         are_hours(start) && are_hours(end)
@@ -76,6 +78,10 @@ mod tests {
             ("플레이어는 2026-11-24 9시부터 오후 5시까지 방앗간에서 일한다.", true),
             (
                 "플레이어는 2026-11-24부터 매일 아침부터 저녁까지 방앗간에서 일한다.",
+                false,
+            ),
+            (
+                "플레이어는 2026-11-24 아침부터 저녁까지 매일 방앗간에서 일한다.",
                 false,
             ),
             ("플레이어는 2026-11-24 아침부터 봄까지 방앗간에서 일한다.", false),

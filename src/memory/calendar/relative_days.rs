@@ -7,7 +7,7 @@ use crate::keywords::{is_hangul, is_only_particles};
 const DATE_MARK: &str = "DATE";
 
 /// Phrases, the days from today, and the words with the date. A phrase comes before its parts.
-const RELATIVE_DAYS: [(&str, i64, &str); 15] = [
+const RELATIVE_DAYS: [(&str, i64, &str); 17] = [
     ("the day before yesterday", -2, "on DATE"),
     ("yesterday morning", -1, "on the morning of DATE"),
     ("yesterday afternoon", -1, "on the afternoon of DATE"),
@@ -16,7 +16,9 @@ const RELATIVE_DAYS: [(&str, i64, &str); 15] = [
     ("yesterday", -1, "on DATE"),
     ("the day after tomorrow", 2, "on DATE"),
     ("tomorrow morning", 1, "on the morning of DATE"),
+    ("tomorrow afternoon", 1, "on the afternoon of DATE"),
     ("tomorrow evening", 1, "on the evening of DATE"),
+    ("tomorrow night", 1, "on the night of DATE"),
     ("tomorrow", 1, "on DATE"),
     ("그저께", -2, DATE_MARK),
     ("어젯밤", -1, "DATE 밤"),

@@ -130,38 +130,6 @@ fn nobody_is_near_at_a_place_of_an_earlier_dialogue() {
 }
 
 #[test]
-fn npc_that_events_named_by_its_id_and_by_its_name_has_one_line() {
-    let moved = |who: &str, place: &str, day| {
-        let change = StateChange::Location {
-            who: who.to_owned(),
-            to: place.to_owned(),
-        };
-        (change, day, None)
-    };
-    let calm = |who: &str| {
-        let change = StateChange::Mood {
-            who: who.to_owned(),
-            mood: "calm".to_owned(),
-        };
-        (change, 1, None)
-    };
-    for (changes, place) in [
-        (vec![moved("mira", "The mill", 0), calm("Mira")], "The mill"),
-        (
-            vec![moved("mira", "The mill", 0), moved("Mira", "The inn", 1), calm("mira")],
-            "The inn",
-        ),
-        (
-            vec![moved("Mira", "The inn", 0), moved("mira", "The mill", 1), calm("Mira")],
-            "The mill",
-        ),
-    ] {
-        let text = lines(Language::En, &changes, 2, 1);
-        assert_eq!(text, format!("Mira; at: {place}; mood: calm"));
-    }
-}
-
-#[test]
 fn line_about_somebody_near_has_the_place() {
     let moved_to_mill = |who: &str| StateChange::Location {
         who: who.to_owned(),

@@ -44,6 +44,10 @@ const SPARE_CANDIDATES: u32 = 24;
 /// rewinds, many may be lifted.
 const CONFIRMED_AT_ONCE: usize = 16;
 
+/// The minimum similarity of small talk and of requests to forget, on the scale of relevance, where a good answer has 0.5 or
+/// more. Below, they are near many lines and tell nothing.
+const MIN_SMALL_TALK_SIMILARITY: f64 = 0.5;
+
 /// The bytes of a raw turn in a prompt besides its texts: the tags, and the frames of two messages.
 const BYTES_AROUND_TURN: usize = 80;
 /// A token of usual text has at least this many bytes.
@@ -192,12 +196,16 @@ fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32]
         .of_model(model)
         .filter(|row| row.vector.len() == line.len())
         .map(|row| {
-            (
-                row.episode.turn,
-                calibration.relevance_of(dot_product(line, &row.vector)),
-            )
+            let least = if row.episode.importance.get() < MIN_IMPORTANT {
+                least.max(MIN_SMALL_TALK_SIMILARITY)
+            } else {
+                least
+            };
+            let similarity = calibration.relevance_of(dot_product(line, &row.vector));
+            (row.episode.turn, similarity, least)
         })
-        .filter(|(_, similarity)| *similarity >= least)
+        .filter(|(_, similarity, least)| similarity >= least)
+        .map(|(turn, similarity, _)| (turn, similarity))
         .collect();
     ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));
     ranked

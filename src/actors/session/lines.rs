@@ -285,6 +285,7 @@ impl Session {
         let mut listening: Vec<ListeningNpc> = self.state.loaded().map_or_else(Vec::new, |loaded| {
             let npcs = records.npcs.iter().map(|npc| ListeningNpc {
                 name: npc.name.clone(),
+                description: npc.persona.description.clone(),
                 viewpoint: loaded.dialogue.viewpoint_for(npc, loaded.player.clone()),
             });
             npcs.collect()

@@ -17,6 +17,8 @@ const MIN_NICKNAME_CHARS: usize = 2;
 #[derive(Debug, Clone)]
 pub struct ListeningNpc {
     pub name: String,
+    /// The description of the persona.
+    pub description: String,
     /// What the NPC may know with the speaker. Its nicknames are those that it knows.
     pub viewpoint: Viewpoint,
 }
@@ -26,6 +28,8 @@ struct NicknamedNpc {
     id: NpcId,
     name: String,
     nicknames: BTreeSet<String>,
+    /// What the persona says that the NPC is: "Matron".
+    roles: BTreeSet<String>,
 }
 
 /// Returns the NPC whom a line names first by a nickname or a title that nobody else of the listening NPCs has. A title
@@ -56,6 +60,21 @@ async fn read_nicknames(
         id: npc.viewpoint.npc.clone(),
         name: npc.name.clone(),
         nicknames: forms_of_address(names.other_names(&npc.name)),
+        roles: forms_of_address(roles_in(&npc.description)),
+    })
+}
+
+/// Returns the nouns after "is the", "is a" and "is an" in an English description: "matron" in "is the matron of the
+/// infirmary", "keeper" in "is the old keeper, …".
+fn roles_in(description: &str) -> impl Iterator<Item = &str> {
+    const PREPOSITIONS: [&str; 10] = ["of", "in", "at", "on", "for", "from", "to", "with", "who", "and"];
+    const ARTICLES: [&str; 3] = ["is the ", "is a ", "is an "];
+    ARTICLES.into_iter().flat_map(move |article| {
+        description.split(article).skip(1).filter_map(|rest| {
+            let phrase = rest.split(|c: char| !(c.is_alphanumeric() || c == ' ')).next()?;
+            let words = phrase.split(' ').take_while(|word| !PREPOSITIONS.contains(word));
+            words.last().filter(|word| !word.is_empty())
+        })
     })
 }
 
@@ -77,12 +96,15 @@ fn form_of_address(nickname: &str) -> String {
     first.chain(rest).collect()
 }
 
-/// Returns the NPC whose nickname comes first in a line, among nicknames of one NPC.
+/// Returns the NPC whose nickname or role comes first in a line, among those of one NPC.
 fn find_nicknamed<'a>(npcs: &'a [NicknamedNpc], line: &str) -> Option<&'a NpcId> {
-    let is_of_one = |name: &&String| npcs.iter().filter(|npc| npc.nicknames.contains(*name)).count() == 1;
+    let has = |npc: &NicknamedNpc, name: &String| npc.nicknames.contains(name) || npc.roles.contains(name);
+    let is_of_one = |name: &&String| npcs.iter().filter(|npc| has(npc, name)).count() == 1;
     let placed = npcs.iter().filter_map(|npc| {
-        let own = npc.nicknames.iter().filter(is_of_one);
-        let first_place = own.filter_map(|name| place_of_address(name, &npc.name, line)).min()?;
+        let nicknames = npc.nicknames.iter().filter(is_of_one);
+        let roles = npc.roles.iter().filter(is_of_one);
+        let places = nicknames.filter_map(|name| place_of_address(name, &npc.name, line));
+        let first_place = places.chain(roles.filter_map(|role| place_of_call(role, line))).min()?;
         Some((first_place, &npc.id))
     });
     placed.min_by_key(|(place, _)| *place).map(|(_, npc)| npc)
@@ -94,6 +116,17 @@ fn place_of_address(nickname: &str, npc_name: &str, line: &str) -> Option<usize>
         let after = &line[at + nickname.len()..];
         !begins_with_possessive_ending(after) && !begins_with_other_name(after, npc_name)
     })
+}
+
+/// Returns the first position at which a role is a call: at the end of the line, or before a mark. "Smith" may be a name.
+fn place_of_call(role: &str, line: &str) -> Option<usize> {
+    let is_call = |at: &usize| {
+        line[at + role.len()..]
+            .chars()
+            .next()
+            .is_none_or(|after| ",.!?".contains(after))
+    };
+    positions_of(role, line).find(is_call)
 }
 
 /// True for the text after the nickname in "Captain's boat" and 선장님의 배.
@@ -126,12 +159,19 @@ mod tests {
                 "ottilie",
                 "Ottilie Brandt",
                 &["the matron", "player:p1's nurse", "Doctor"][..],
+                "Ottilie Brandt, 51, is the matron of the infirmary. She is a nurse.",
             ),
-            ("hempel", "Hans Brandt", &["Doctor", "Captain"]),
-            ("seoldan", "윤설단", &["행수"]),
+            (
+                "hempel",
+                "Hans Brandt",
+                &["Doctor", "Captain"],
+                "He is the young smith of Sallach, and is an early riser.",
+            ),
+            ("seoldan", "윤설단", &["행수"], "세책점 월영당의 행수이다."),
         ]
         .into_iter()
-        .map(|(id, name, names)| NicknamedNpc {
+        .map(|(id, name, names, description)| NicknamedNpc {
+            roles: forms_of_address(roles_in(description)),
             id: id.parse().unwrap(),
             name: name.to_owned(),
             nicknames: forms_of_address(names.iter().copied()),
@@ -154,6 +194,10 @@ mod tests {
             ("Captain, Holt is at the mill.", Some("hempel")),
             ("The Captain's boat is gone.", None),
             ("행수님의 책을 보았소?", None),
+            ("Nurse, my knee hurts.", Some("ottilie")),
+            ("Good evening, Smith!", Some("hempel")),
+            ("Smith is dead.", None),
+            ("I saw the smith, Riser", Some("hempel")),
         ] {
             let npc = find_nicknamed(&npcs, line).map(NpcId::as_str);
             assert_eq!(npc, addressed, "{line}");

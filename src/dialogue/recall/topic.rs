@@ -41,8 +41,7 @@ const WEAK_STANDS_OUT_THRESHOLD: f64 = 0.3;
 /// a question is low and lets facts pass that are only a little nearer than most. Beside a good answer they are noise.
 ///
 /// With the shipped set of `colloquy eval` and a small e5 model, this, [`SHARE_OF_BEST`] and [`MIN_ASKED_MATTER`] lower
-/// the facts shown for a question from 5.9 to 3.8, and two of 280 answers are lost. In recorded dialogues with labels, unrelated
-/// facts fall by a quarter.
+/// the facts shown for a question from 5.9 to 3.5, and one of 280 answers is lost.
 const WEAK_SHARE_OF_BEST: f64 = 0.6;
 /// The same for all other facts of a question about memory: those with a common word, those beyond all noise, and those
 /// that come with others.

@@ -159,7 +159,7 @@ mod tests {
                 "ottilie",
                 "Ottilie Brandt",
                 &["the matron", "player:p1's nurse", "Doctor"][..],
-                "Ottilie Brandt, 51, is the matron of the infirmary. She is a nurse.",
+                "Ottilie Brandt, 51, is the matron of the infirmary. She is a stern healer.",
             ),
             (
                 "hempel",
@@ -194,7 +194,7 @@ mod tests {
             ("Captain, Holt is at the mill.", Some("hempel")),
             ("The Captain's boat is gone.", None),
             ("행수님의 책을 보았소?", None),
-            ("Nurse, my knee hurts.", Some("ottilie")),
+            ("Healer, my knee hurts.", Some("ottilie")),
             ("Good evening, Smith!", Some("hempel")),
             ("Smith is dead.", None),
             ("I saw the smith, Riser", Some("hempel")),

@@ -46,7 +46,7 @@ const CONFIRMED_AT_ONCE: usize = 16;
 
 /// The minimum similarity of small talk and of requests to forget, on the scale of relevance, where a good answer has 0.5 or
 /// more. Below, they are near many lines and tell nothing.
-const MIN_SMALL_TALK_SIMILARITY: f64 = 0.5;
+const MIN_SMALL_TALK_SIMILARITY: f64 = 0.55;
 
 /// The bytes of a raw turn in a prompt besides its texts: the tags, and the frames of two messages.
 const BYTES_AROUND_TURN: usize = 80;

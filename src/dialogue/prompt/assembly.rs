@@ -416,7 +416,11 @@ fn decide_hit_fates(
     let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
     let mut packable = Vec::new();
     let mut kept: Vec<&RecallBody> = Vec::new();
-    let admitted = recall::admit_hits(material.hits, material.gate);
+    let stands = |hit: &RecallHit| {
+        let (id, facts) = (&hit.body.id, &standing.facts);
+        facts.pinned_ids.contains(id) || facts.state_ids.contains(id)
+    };
+    let admitted = recall::admit_hits(material.hits, material.gate, &material.npc.name, &stands);
     let shown_sentences = LazyCell::new(|| sentences_of_shown_facts(material, standing));
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;

@@ -107,7 +107,7 @@ pub async fn shown_facts(
     let clock = GameClock::new(&world.settings, &embedded.state);
     let found = recall_facts(services, sought, async { Ok(clock) }).await?.facts;
     let gate = TopicGate::Asked;
-    let admitted = admit_hits(&found, gate);
+    let admitted = admit_hits(&found, gate, viewpoint.npc.as_str(), &|_| false);
     let near = near_duplicate_cosine(services);
     let mut chosen: Vec<usize> = Vec::new();
     for (index, hit) in found.iter().enumerate() {

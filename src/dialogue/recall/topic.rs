@@ -41,11 +41,14 @@ const WEAK_STANDS_OUT_THRESHOLD: f64 = 0.3;
 /// a question is low and lets facts pass that are only a little nearer than most. Beside a good answer they are noise.
 ///
 /// With the shipped set of `colloquy eval` and a small e5 model, this, [`SHARE_OF_BEST`] and [`MIN_ASKED_MATTER`] lower
-/// the facts shown for a question from 5.9 to 3.5, and one of 280 answers is lost.
+/// the facts shown for a question from 5.9 to 3.4, and one of 280 answers is lost.
 const WEAK_SHARE_OF_BEST: f64 = 0.6;
 /// The same for all other facts of a question about memory: those with a common word, those beyond all noise, and those
 /// that come with others.
 const SHARE_OF_BEST: f64 = 0.35;
+/// The same for a fact beside a line that is no question about memory. Words such as "doctor" bring facts about others beside
+/// those that the line is about.
+const STRICT_SHARE_OF_BEST: f64 = 0.45;
 /// The minimum matter of a weak fact for a question about memory: an unrelated text without a common word has about
 /// 0.07. The answers shown with the same set have at least 0.12.
 const MIN_ASKED_MATTER: f64 = 0.12;
@@ -89,12 +92,17 @@ impl TopicRelevance {
 
     /// True if the fact is on topic of a question about memory. `best_matter`: of the hits down to this one.
     fn answers_beside(&self, best_matter: f64) -> bool {
+        self.is_on_topic(TopicGate::Asked) && self.is_strong_beside(best_matter)
+    }
+
+    /// True if a better fact does not make this one noise, for a question about memory.
+    fn is_strong_beside(&self, best_matter: f64) -> bool {
         let share = if self.is_strong_when_asked() {
             SHARE_OF_BEST
         } else {
             WEAK_SHARE_OF_BEST
         };
-        self.is_on_topic(TopicGate::Asked) && self.matter >= share * best_matter
+        self.matter >= share * best_matter
     }
 
     /// True if a question about memory may have the fact with others. `best_matter`: of the hits down to this one.
@@ -105,7 +113,12 @@ impl TopicRelevance {
 
     /// True if any line gets the fact. `best_matter`: of the hits down to this one.
     pub(super) fn passes_every_gate(&self, best_matter: f64) -> bool {
-        self.is_on_topic(TopicGate::Strict) && self.answers_beside(best_matter)
+        self.bears_on_line(best_matter) && self.answers_beside(best_matter)
+    }
+
+    /// True if the fact is on topic of a line that is no question. `best_matter`: of the hits down to this one.
+    fn bears_on_line(&self, best_matter: f64) -> bool {
+        self.is_on_topic(TopicGate::Strict) && self.matter >= STRICT_SHARE_OF_BEST * best_matter
     }
 
     /// True for facts with a common word, for facts that even small talk gets, and for facts of a small memory, where few
@@ -145,10 +158,16 @@ const BEST_OF_ASKED: usize = 4;
 /// For a question about memory, a fact that is weakly on topic is compared with the best fact down to it, so that
 /// later hits change nothing. The question also gets two kinds of facts that are off topic by themselves. A fact among
 /// the best four comes before a worse fact that is on topic. A fact about a person or thing comes with a better fact
-/// about the same: "How old is she, and what does she do?" needs both.
-pub(crate) fn admit_hits(hits: &[RecallHit], gate: TopicGate) -> Vec<bool> {
-    if gate != TopicGate::Asked {
-        return hits.iter().map(|hit| hit.topic.is_on_topic(gate)).collect();
+/// about the same: "How old is she, and what does she do?" needs both. Facts that have a place of their own in the prompt
+/// (`is_standing`) do not count among the four. Facts about the NPC `npc_name` bring no others: they have nothing in common.
+pub(crate) fn admit_hits(
+    hits: &[RecallHit],
+    gate: TopicGate,
+    npc_name: &str,
+    is_standing: &dyn Fn(&RecallHit) -> bool,
+) -> Vec<bool> {
+    if gate == TopicGate::Open {
+        return vec![true; hits.len()];
     }
     let best_matters: Vec<f64> = hits
         .iter()
@@ -158,22 +177,27 @@ pub(crate) fn admit_hits(hits: &[RecallHit], gate: TopicGate) -> Vec<bool> {
         })
         .collect();
     let with_best = || hits.iter().zip(&best_matters);
+    if gate == TopicGate::Strict {
+        return with_best().map(|(hit, best)| hit.topic.bears_on_line(*best)).collect();
+    }
     let on_topic: Vec<bool> = with_best().map(|(hit, best)| hit.topic.answers_beside(*best)).collect();
     let mut admitted = on_topic.clone();
     if let Some(last) = on_topic.iter().rposition(|is_on_topic| *is_on_topic) {
-        for is_admitted in admitted.iter_mut().take(last.min(BEST_OF_ASKED)) {
-            *is_admitted = true;
+        let searched = (0..last).filter(|at| !is_standing(&hits[*at]));
+        for at in searched.take(BEST_OF_ASKED) {
+            admitted[at] = true;
         }
     }
+    let npc = party::subject_key(npc_name);
     let mut subjects = HashSet::new();
     for (((hit, best_matter), is_on_topic), is_admitted) in with_best().zip(on_topic).zip(&mut admitted) {
         let subject = &hit.body.subject;
         // Most facts are about the player, which connects nothing. The player's brother is not "your brother".
         if !party::is_player(subject) && !hit.topic.is_of_other {
             let key = party::subject_key(subject);
-            if is_on_topic {
+            if is_on_topic && key != npc {
                 subjects.insert(key);
-            } else if subjects.contains(&key) {
+            } else if subjects.contains(&key) && hit.topic.is_strong_beside(*best_matter) {
                 *is_admitted = true;
             }
         }
@@ -270,6 +294,13 @@ mod tests {
         let of_few = topic(0.793, 0.0, None);
         assert!(of_few.answers_beside(0.3) && !of_few.answers_beside(0.9));
         assert!(!topic(0.766, 0.0, Some(0.76)).answers_beside(0.0), "off topic");
+    }
+
+    #[test]
+    fn weak_fact_does_not_bear_on_a_line_beside_a_better_fact() {
+        let informative = topic(0.793, 0.5, Some(0.766));
+        assert!(informative.bears_on_line(0.5) && !informative.bears_on_line(0.6));
+        assert!(!topic(0.793, 0.0, Some(0.766)).bears_on_line(0.0), "off topic");
     }
 
     #[test]

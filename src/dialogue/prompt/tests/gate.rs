@@ -41,6 +41,10 @@ fn better_facts_are_not_dropped_for_worse_ones() {
         near(7, "seventh", 0.39),
     ];
     assert_eq!(used(&case), [1, 2, 3, 4, 6]);
+    // A pinned fact has a place of its own.
+    case.standing = vec![fact(3, FactKind::Preference, "third", true)];
+    assert_eq!(used(&case), [1, 2, 4, 5, 6]);
+    case.standing.clear();
     // Nothing better comes without a worse fact on topic.
     case.hits.retain(|hit| hit.body.id != FactId::from_u128(6));
     assert_eq!(used(&case), [1, 2]);
@@ -64,5 +68,11 @@ fn facts_about_one_person_come_together() {
     ];
     assert_eq!(used(&case), [1, 4]);
     case.gate = TopicGate::Strict;
+    assert_eq!(used(&case), [1]);
+    // Facts about the NPC itself have nothing in common.
+    case.gate = TopicGate::Asked;
+    for hit in &mut case.hits {
+        *hit = about("Mira", hit.clone());
+    }
     assert_eq!(used(&case), [1]);
 }

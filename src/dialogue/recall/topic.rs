@@ -116,7 +116,7 @@ impl TopicRelevance {
         self.bears_on_line(best_matter) && self.answers_beside(best_matter)
     }
 
-    /// True if the fact is on topic of a line that is no question. `best_matter`: of the hits down to this one.
+    /// True if the fact is on topic of a line that is no question. `best_matter`: of the hits on topic down to this one.
     fn bears_on_line(&self, best_matter: f64) -> bool {
         self.is_on_topic(TopicGate::Strict) && self.matter >= STRICT_SHARE_OF_BEST * best_matter
     }
@@ -169,6 +169,15 @@ pub(crate) fn admit_hits(
     if gate == TopicGate::Open {
         return vec![true; hits.len()];
     }
+    if gate == TopicGate::Strict {
+        let on_topic = |best: &mut f64, hit: &RecallHit| {
+            if hit.topic.is_on_topic(TopicGate::Strict) {
+                *best = best.max(hit.topic.matter);
+            }
+            Some(hit.topic.bears_on_line(*best))
+        };
+        return hits.iter().scan(0.0_f64, on_topic).collect();
+    }
     let best_matters: Vec<f64> = hits
         .iter()
         .scan(0.0_f64, |best, hit| {
@@ -177,9 +186,6 @@ pub(crate) fn admit_hits(
         })
         .collect();
     let with_best = || hits.iter().zip(&best_matters);
-    if gate == TopicGate::Strict {
-        return with_best().map(|(hit, best)| hit.topic.bears_on_line(*best)).collect();
-    }
     let on_topic: Vec<bool> = with_best().map(|(hit, best)| hit.topic.answers_beside(*best)).collect();
     let mut admitted = on_topic.clone();
     if let Some(last) = on_topic.iter().rposition(|is_on_topic| *is_on_topic) {

@@ -31,7 +31,7 @@ fn corrections_follow_the_history_oldest_first() {
         ),
         (
             Language::Ko,
-            "[바로잡힌 것]\n위의 말에서 다음은 사실이 아니다. 처음부터 그랬던 것처럼 여기 적힌 대로 따르고, 틀린 말은 \
+            "[바로잡힌 것]\n위의 말에는 틀린 점이 있다. 처음부터 그랬던 것처럼 아래 적힌 대로 따르고, 틀린 말은 \
              다시 하지 않는다:\n- 틀린 말: The player works at the fish market.\n- The player likes limes. (틀린 말: The player likes \
              (mangoes).)\n",
         ),

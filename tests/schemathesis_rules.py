@@ -44,7 +44,8 @@ FIELDS = {
     "POST /v1/tokens:revoke": "before",
     # The type says which fields are needed, and the world has its own words, items, places and attributes.
     "POST /v1/worlds/{world}/events": r"events\[\d+\]\.\w+",
-    # Files of other programs.
+    # Files of other programs, and the picture that gets a card.
+    "POST /v1/worlds/{world}/npcs/{npc}:export": "body",
     "POST /v1/worlds/{world}/lore:import": "body",
     "POST /v1/worlds/{world}/npcs/{npc}:import": "body",
     # NPCs that exist.

@@ -191,21 +191,16 @@ pub(crate) async fn find_candidates(
 /// Returns the episodes with at least the minimum similarity, best first. Equal similarities: the newer first.
 fn rank_by_similarity(services: &Services, episodes: &PairEpisodes, line: &[f32], model: &str) -> Vec<(TurnId, f64)> {
     let calibration = services.embedder.info().calibration;
-    let least = services.settings.episodes.min_similarity;
+    let min_similarity = services.settings.episodes.min_similarity;
     let mut ranked: Vec<(TurnId, f64)> = episodes
         .of_model(model)
         .filter(|row| row.vector.len() == line.len())
-        .map(|row| {
-            let least = if row.episode.importance.get() < MIN_IMPORTANT {
-                least.max(MIN_SMALL_TALK_SIMILARITY)
-            } else {
-                least
-            };
+        .filter_map(|row| {
+            let is_small_talk = row.episode.importance.get() < MIN_IMPORTANT;
+            let floor = if is_small_talk { MIN_SMALL_TALK_SIMILARITY } else { 0.0 };
             let similarity = calibration.relevance_of(dot_product(line, &row.vector));
-            (row.episode.turn, similarity, least)
+            (similarity >= min_similarity.max(floor)).then_some((row.episode.turn, similarity))
         })
-        .filter(|(_, similarity, least)| similarity >= least)
-        .map(|(turn, similarity, _)| (turn, similarity))
         .collect();
     ranked.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then_with(|| b.0.cmp(&a.0)));
     ranked

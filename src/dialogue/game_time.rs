@@ -8,7 +8,7 @@ use super::Services;
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     authored::{Language, World},
-    calendar::{Calendar, GameMoment, GameTime, gregorian_weekdays},
+    calendar::{Calendar, GameMoment, gregorian_weekdays},
     game_clock::GameClock,
     state::WorldState,
 };
@@ -54,13 +54,8 @@ impl<'w> WorldDays<'w> {
 
     /// Returns the moment of the world's clock or, without one, of real time.
     pub(crate) fn moment_at(&self, at: DateTime<Utc>) -> GameMoment<'_> {
-        match self.clock() {
-            Some(clock) => clock.game_time_at(at),
-            None => GameMoment {
-                time: GameTime::from_real(at),
-                calendar: None,
-            },
-        }
+        let clock = self.clock();
+        clock.map_or_else(|| GameMoment::from_real(at), |clock| clock.game_time_at(at))
     }
 
     /// Returns the moment of the game, such as `1024-03-05 14:30`. `None`: the world has no clock.

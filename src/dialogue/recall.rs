@@ -329,10 +329,7 @@ impl<'a> RecallRequest<'a> {
     fn set_clock(&mut self, game: Option<GameClock<'a>>) {
         let today = match game {
             Some(clock) => clock.game_time_now(self.at),
-            None => GameMoment {
-                time: GameTime::from_real(self.at),
-                calendar: None,
-            },
+            None => GameMoment::from_real(self.at),
         };
         let named = NamedPeriod::in_line(self.line.text, today);
         self.clock = RecallClock { game, named };

@@ -280,9 +280,11 @@ fn walk_schema(
                 bad(format!("length is {outside}"));
             }
             // A list that is too long may have as many items as the body has bytes.
-            let most = schema["maxItems"].as_u64().and_then(|most| usize::try_from(most).ok());
-            let checked = items.iter().take(most.unwrap_or(usize::MAX));
-            for (index, item) in checked.enumerate().filter(|_| schema["items"].is_object()) {
+            let max_items = schema["maxItems"]
+                .as_u64()
+                .and_then(|count| usize::try_from(count).ok());
+            let checked_items = items.iter().take(max_items.unwrap_or(usize::MAX));
+            for (index, item) in checked_items.enumerate().filter(|_| schema["items"].is_object()) {
                 walk_schema(&schema["items"], item, &format!("{path}[{index}]"), components, found);
             }
         }

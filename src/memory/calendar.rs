@@ -198,6 +198,14 @@ pub struct GameMoment<'c> {
 }
 
 impl<'c> GameMoment<'c> {
+    /// The moment in a world without a clock.
+    #[must_use]
+    pub fn from_real(at: DateTime<Utc>) -> Self {
+        Self {
+            time: GameTime::from_real(at),
+            calendar: None,
+        }
+    }
     #[must_use]
     pub fn date(self) -> GameDate {
         let (year, month, day) = match self.calendar {

@@ -20,7 +20,8 @@ pub fn embedded_fact_text(subject: &str, content: &str, keywords: &[String]) -> 
 
 /// True if a text has a name as whole words. Korean particles may follow the name. Every text has an empty name.
 fn has_name(text: &str, name: &str) -> bool {
-    let (text, name) = (sentence_key(text), sentence_key(name));
+    let text = sentence_key(text);
+    let name = sentence_key(name);
     if name.is_empty() || name.ends_with(is_hangul) {
         text.contains(&name)
     } else {

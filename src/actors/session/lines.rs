@@ -284,8 +284,7 @@ impl Session {
         let (world, cast, line) = (Arc::clone(&records.world), records.members(), line.to_owned());
         let mut listening: Vec<ListeningNpc> = self.state.loaded().map_or_else(Vec::new, |loaded| {
             let npcs = records.npcs.iter().map(|npc| ListeningNpc {
-                name: npc.name.clone(),
-                description: npc.persona.description.clone(),
+                npc: Arc::clone(npc),
                 viewpoint: loaded.dialogue.viewpoint_for(npc, loaded.player.clone()),
             });
             npcs.collect()
@@ -302,7 +301,7 @@ impl Session {
                     nicknamed: None,
                 };
             }
-            listening.retain(|npc| living.iter().any(|member| member.id == npc.viewpoint.npc));
+            listening.retain(|listener| living.iter().any(|member| member.id == listener.npc.id));
             let read = use_cases.find_nicknamed_npc(&scope, &world, &listening, &line).await;
             let nicknamed = read.unwrap_or_else(|error| {
                 tracing::info!(world = %world.id, %error, "the nicknames of the NPCs are not known");

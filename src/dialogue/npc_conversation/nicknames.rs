@@ -1,13 +1,17 @@
-//! The NPC of a session whom a line addresses by a nickname or a title: "Matron", 행수님.
+//! The NPC of a session whom a line addresses by a nickname, a title or a role of the persona: "Matron", 행수님.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::try_join_all;
 
 use super::positions_of;
 use crate::{Services, recall::read_names};
 use colloquy_core::{ids::NpcId, scope::TenantScope};
-use colloquy_memory::{authored::World, fact::Viewpoint, party};
+use colloquy_memory::{
+    authored::{Npc, World},
+    fact::Viewpoint,
+    party,
+};
 use colloquy_ports::StoreResult;
 
 /// The minimum length of a nickname that addresses somebody. A single syllable begins many words.
@@ -16,9 +20,7 @@ const MIN_NICKNAME_CHARS: usize = 2;
 /// An NPC that hears a line.
 #[derive(Debug, Clone)]
 pub struct ListeningNpc {
-    pub name: String,
-    /// The description of the persona.
-    pub description: String,
+    pub npc: Arc<Npc>,
     /// What the NPC may know with the speaker. Its nicknames are those that it knows.
     pub viewpoint: Viewpoint,
 }
@@ -32,8 +34,8 @@ struct NicknamedNpc {
     roles: BTreeSet<String>,
 }
 
-/// Returns the NPC whom a line names first by a nickname or a title that nobody else of the listening NPCs has. A title
-/// of somebody else ("Captain Holt") and a possessive ("Captain's") name nobody.
+/// Returns the NPC whom a line names first by a nickname or a title, or calls by a role of its persona, that nobody else of
+/// the listening NPCs has. A title of somebody else ("Captain Holt") and a possessive ("Captain's") name nobody.
 ///
 /// # Errors
 /// If the ledger does not answer.
@@ -53,14 +55,14 @@ async fn read_nicknames(
     services: &Services,
     scope: &TenantScope,
     world: &World,
-    npc: &ListeningNpc,
+    ListeningNpc { npc, viewpoint }: &ListeningNpc,
 ) -> StoreResult<NicknamedNpc> {
-    let names = read_names(services, scope, world, &npc.viewpoint, services.clock.now()).await?;
+    let names = read_names(services, scope, world, viewpoint, services.clock.now()).await?;
     Ok(NicknamedNpc {
-        id: npc.viewpoint.npc.clone(),
+        id: npc.id.clone(),
         name: npc.name.clone(),
         nicknames: forms_of_address(names.other_names(&npc.name)),
-        roles: forms_of_address(roles_in(&npc.description)),
+        roles: forms_of_address(roles_in(&npc.persona.description)),
     })
 }
 

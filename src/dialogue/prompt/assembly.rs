@@ -416,19 +416,14 @@ fn decide_hit_fates(
     let mut fates = vec![CandidateFate::BeyondTopK; material.hits.len()];
     let mut packable = Vec::new();
     let mut kept: Vec<&RecallBody> = Vec::new();
-    let stands = |hit: &RecallHit| {
-        let (id, facts) = (&hit.body.id, &standing.facts);
-        facts.pinned_ids.contains(id) || facts.state_ids.contains(id)
-    };
+    let stands = |hit: &RecallHit| standing.facts.fate_of(hit.body.id).is_some();
     let admitted = recall::admit_hits(material.hits, material.gate, &material.npc.name, &stands);
     let shown_sentences = LazyCell::new(|| sentences_of_shown_facts(material, standing));
     for (at, hit) in material.hits.iter().enumerate() {
         let body = &hit.body;
         let near = |other: &&RecallBody| recall::is_same_statement(other, body, material.near_duplicate_cosine);
-        let fate = if standing.facts.pinned_ids.contains(&body.id) {
-            CandidateFate::Pinned
-        } else if standing.facts.state_ids.contains(&body.id) {
-            CandidateFate::InStateBlock
+        let fate = if let Some(standing_fate) = standing.facts.fate_of(body.id) {
+            standing_fate
         } else if standing.facts.redated_ids.contains(&body.id) {
             CandidateFate::NearDuplicate
         } else if material.player.is_none() && is_just_said(material, history, body) {
@@ -443,12 +438,11 @@ fn decide_hit_fates(
             // Recall stops reading at this number of different facts. It does not know the standing facts, so a repeated
             // standing fact counts.
             kept.push(body);
-            if shown_sentences.contains(&comparable_sentence(&body.subject, &body.speaker, &body.view.content)) {
-                fates[at] = CandidateFate::NearDuplicate;
+            if !shown_sentences.contains(&comparable_sentence(&body.subject, &body.speaker, &body.view.content)) {
+                packable.push(at);
                 continue;
             }
-            packable.push(at);
-            continue;
+            CandidateFate::NearDuplicate
         };
         fates[at] = fate;
     }
@@ -468,12 +462,10 @@ fn sentences_of_shown_facts<'f>(
     material: &PromptMaterial<'f>,
     standing: &StandingContext,
 ) -> HashSet<ComparableSentence<'f>> {
-    let state_ids = &standing.facts.state_ids;
-    let pinned_ids = &standing.facts.pinned_ids;
     let shown = material
         .standing
         .iter()
-        .filter(|fact| fact.invalid.is_none() && (state_ids.contains(&fact.id) || pinned_ids.contains(&fact.id)));
+        .filter(|fact| fact.invalid.is_none() && standing.facts.fate_of(fact.id).is_some());
     let sentences = shown.map(|fact| {
         let statement = &fact.statement;
         comparable_sentence(&statement.subject, &statement.speaker, &fact.view.content)

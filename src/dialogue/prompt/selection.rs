@@ -520,13 +520,7 @@ impl PromptSelection {
 
     /// Returns how a standing fact is included; `None` if the fact is not included.
     pub(super) fn standing_fate(&self, fact: FactId) -> Option<CandidateFate> {
-        if self.standing.facts.pinned_ids.contains(&fact) {
-            Some(CandidateFate::Pinned)
-        } else if self.standing.facts.state_ids.contains(&fact) {
-            Some(CandidateFate::InStateBlock)
-        } else {
-            None
-        }
+        self.standing.facts.fate_of(fact)
     }
 
     /// Returns notes for a person who asks why content is missing.

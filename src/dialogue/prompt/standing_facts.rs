@@ -24,6 +24,7 @@ use colloquy_memory::{
     fact::{Cause, Fact, InvalidReason},
     party,
     reconcile::StatementFeatures,
+    trace::CandidateFate,
 };
 
 /// The characters of a list item besides its text: the bullet, its age, the line end.
@@ -251,6 +252,15 @@ impl StandingFacts {
             return false;
         }
         true
+    }
+
+    /// Returns how a fact is included without a search; `None` if the fact is not included.
+    pub(super) fn fate_of(&self, fact: FactId) -> Option<CandidateFate> {
+        if self.pinned_ids.contains(&fact) {
+            Some(CandidateFate::Pinned)
+        } else {
+            self.state_ids.contains(&fact).then_some(CandidateFate::InStateBlock)
+        }
     }
 
     pub(super) fn pinned_values(&self) -> Vec<Value> {

@@ -193,14 +193,8 @@ async fn plan_change(
         let content = correction.content.as_ref().unwrap_or(&own.0);
         let keywords = correction.keywords.as_ref().unwrap_or(&own.1);
         if (content, keywords) != (&own.0, &own.1) {
-            patch.embedding = Some(
-                embed_text(
-                    services,
-                    scope,
-                    embedded_fact_text(&fact.statement.subject, content, keywords),
-                )
-                .await?,
-            );
+            let text = embedded_fact_text(&fact.statement.subject, content, keywords);
+            patch.embedding = Some(embed_text(services, scope, text).await?);
         }
         if correction.content.is_some() {
             patch.pii = Some(super::extraction::detect_pii(&correction.statement_for(fact)));

@@ -37,23 +37,24 @@ const DAY_PREPOSITIONS: [&str; 12] = [
 #[must_use]
 pub fn date_relative_days(text: &str, today: GameMoment<'_>) -> String {
     let mut dated = text.to_owned();
+    // Both texts have the same offsets.
+    let mut lower = dated.to_ascii_lowercase();
     for (phrase, days, words) in RELATIVE_DAYS {
-        // Both texts have the same offsets.
-        let lower = dated.to_ascii_lowercase();
-        let found = lower.match_indices(phrase).map(|(start, _)| start);
-        let found: Vec<usize> = found
+        let starts = lower.match_indices(phrase).map(|(start, _)| start);
+        let starts: Vec<usize> = starts
             .filter(|start| is_whole_word(&lower[..*start], &lower[*start + phrase.len()..]))
             .collect();
-        if found.is_empty() {
+        if starts.is_empty() {
             continue;
         }
         let time = today.time.plus_seconds(days * SECONDS_PER_DAY);
         let words = words.replace(DATE_MARK, &GameMoment { time, ..today }.date_text());
-        for start in found.into_iter().rev() {
+        for start in starts.into_iter().rev() {
             let before = lower[..start].split_whitespace().next_back().unwrap_or_default();
             let bare = words.strip_prefix("on ").filter(|_| DAY_PREPOSITIONS.contains(&before));
             dated.replace_range(start..start + phrase.len(), bare.unwrap_or(&words));
         }
+        lower = dated.to_ascii_lowercase();
     }
     dated
 }

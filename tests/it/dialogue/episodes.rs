@@ -1,10 +1,29 @@
 //! Episodes: the line about a turn as it is stored.
 
-use colloquy::ports::{ledger::episodes::EpisodePair, llm::Task};
+use colloquy::{
+    ids::TurnId,
+    memory::episode::Episode,
+    ports::{ledger::episodes::EpisodePair, llm::Task},
+};
 use serde_json::json;
 
 use super::Stage;
 use crate::support::run;
+
+/// Returns the standing episode of a turn with the player `p1`, if the turn has one.
+pub(super) async fn stored_episodes(stage: &Stage, turn: TurnId) -> Vec<Episode> {
+    let player = "p1".parse().unwrap();
+    let pair = EpisodePair {
+        world: &stage.world.id,
+        npc: &stage.npc.id,
+        player: &player,
+    };
+    let episodes = &stage.services.ledger.episodes;
+    episodes
+        .load_standing_episodes(&stage.scope, pair, &[turn])
+        .await
+        .unwrap()
+}
 
 #[test]
 fn relative_days_of_an_episode_are_stored_as_dates() {
@@ -18,17 +37,7 @@ fn relative_days_of_an_episode_are_stored_as_dates() {
         for job in &committed.jobs {
             stage.run_job(job).await.unwrap();
         }
-        let player = "p1".parse().unwrap();
-        let pair = EpisodePair {
-            world: &stage.world.id,
-            npc: &stage.npc.id,
-            player: &player,
-        };
-        let episodes = &stage.services.ledger.episodes;
-        let episodes = episodes
-            .load_standing_episodes(&stage.scope, pair, &[committed.turn.id])
-            .await
-            .unwrap();
+        let episodes = stored_episodes(&stage, committed.turn.id).await;
         let texts: Vec<&str> = episodes.iter().map(|episode| episode.text.as_str()).collect();
         // The clock of the test starts on 2026-03-01.
         assert_eq!(texts, ["The player said that Anna left on 2026-02-28."]);

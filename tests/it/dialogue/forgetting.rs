@@ -15,7 +15,6 @@ use colloquy::{
     ports::{
         clock::Clock as _,
         ledger::{
-            episodes::EpisodePair,
             facts::FactEditOutcome,
             jobs::{JobFailure, JobRetry},
         },
@@ -25,7 +24,9 @@ use colloquy::{
 use serde_json::json;
 
 use super::{
-    Stage, TestDialogue, liking_fact,
+    Stage, TestDialogue,
+    episodes::stored_episodes,
+    liking_fact,
     memory::{hating_fact, shared_world_settings},
     statement, verdicts,
 };
@@ -125,17 +126,7 @@ fn player_may_have_a_fact_forgotten() {
         stage.llm.queue_text(Task::Extraction, learned.to_string());
         stage.run_job(&committed.jobs[0]).await.unwrap();
         assert_eq!(stage.valid_contents().await, ["The player likes tea."]);
-        let player = "p1".parse().unwrap();
-        let pair = EpisodePair {
-            world: &stage.world.id,
-            npc: &stage.npc.id,
-            player: &player,
-        };
-        let episodes = &stage.services.ledger.episodes;
-        let episodes = episodes
-            .load_standing_episodes(&stage.scope, pair, &[committed.turn.id])
-            .await
-            .unwrap();
+        let episodes = stored_episodes(&stage, committed.turn.id).await;
         let rated: Vec<u8> = episodes.iter().map(|episode| episode.importance.get()).collect();
         assert_eq!(rated, [2], "the request is no event");
         let forgotten = stage

@@ -389,6 +389,7 @@ impl TurnBench {
                 said
             ),
             key: None,
+            chat: None,
             continuation: None,
             known_intent: None,
             history: Arc::new(self.history.clone()),

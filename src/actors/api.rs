@@ -13,7 +13,12 @@ use colloquy_core::{
     scope::Principal,
     shares::NoCapacity,
 };
-use colloquy_dialogue::{events::DialogueEvent, heard::HeardLength, requester::Requester, turn::TurnError};
+use colloquy_dialogue::{
+    events::DialogueEvent,
+    heard::HeardLength,
+    requester::Requester,
+    turn::{ChatRequest, TurnError},
+};
 use colloquy_memory::{authored::WorldSettings, fact::Cause, turn::Turn};
 use colloquy_ports::{
     StoreError,
@@ -194,6 +199,15 @@ pub struct PlayerLine {
     pub re: Option<Arc<str>>,
     /// The speaker, for the audit log if the line cuts a reply.
     pub who: Option<Principal>,
+    /// What the request of a chat program adds to the line.
+    pub chat: Option<Arc<ChatRequest>>,
+}
+
+impl PlayerLine {
+    /// True if a chat program has shown the reply before, so that the turn is only stored.
+    pub(super) fn has_given_reply(&self) -> bool {
+        self.chat.as_ref().is_some_and(|chat| chat.given_reply.is_some())
+    }
 }
 
 /// How the session accepted a line.
@@ -231,6 +245,22 @@ impl InterruptCommand {
             action,
         }
     }
+}
+
+/// A request to rewind the last turn and say its line again.
+#[derive(Debug, Clone)]
+pub struct RegenerateCommand {
+    /// 1–128 characters; makes a retry safe.
+    pub key: Option<String>,
+    /// The last turn that the caller knows.
+    pub if_head: Option<u32>,
+    /// `event_id` of the client's message, echoed as `re`.
+    pub re: Option<Arc<str>>,
+    pub who: Principal,
+    /// True if the new reply begins with the words of the last reply, and goes on from there.
+    pub goes_on: bool,
+    /// What the request of a chat program adds to the line.
+    pub chat: Option<Arc<ChatRequest>>,
 }
 
 /// A request to resume a reply that was cut a moment ago.

@@ -19,7 +19,7 @@ pub use draining::DrainReport;
 
 use super::{
     AcceptedLine, ActorSettings, DialogueError, InterruptCommand, InterruptOutcome, Listener, NewSession, OnBusy,
-    PlayerLine, ResumeCommand, chores, disabled_tenants, heartbeat,
+    PlayerLine, RegenerateCommand, ResumeCommand, chores, disabled_tenants, heartbeat,
     mailbox::{Mailbox, QueuedMessage},
     membership::Membership,
     messages::{LastSeq, ReplyHandle},
@@ -29,7 +29,7 @@ use super::{
     registry::Registry,
     restore_notices, resume_token,
     rewinding::{self, REWIND_RETRY_AFTER},
-    session::{RegenerateCommand, SessionRequest},
+    session::SessionRequest,
     use_cases::{Ports, UseCases},
 };
 use colloquy_core::{
@@ -251,7 +251,10 @@ impl Sessions {
         line: PlayerLine,
     ) -> Result<AcceptedLine, DialogueError> {
         let accepted_at = self.node.ports.clock.monotonic_now();
-        self.check_line(&line.text)?;
+        // The line of a turn that is only stored may be missing, and was shown before.
+        if !line.has_given_reply() {
+            self.check_line(&line.text)?;
+        }
         self.send_request(scope, id, |reply| SessionRequest::Say {
             line: line.clone(),
             accepted_at,
@@ -276,6 +279,7 @@ impl Sessions {
                 on_busy: OnBusy::Reject,
                 re: re.clone(),
                 who: None,
+                chat: None,
             },
             accepted_at,
             reply,
@@ -327,7 +331,19 @@ impl Sessions {
             if_head,
             re,
             who: who.clone(),
+            goes_on: false,
+            chat: None,
         };
+        self.replace_last_turn(scope, id, command).await
+    }
+
+    /// Rewinds the last turn, and says its line again or lets the NPC go on with its reply.
+    pub async fn replace_last_turn(
+        &self,
+        scope: &TenantScope,
+        id: DialogueId,
+        command: RegenerateCommand,
+    ) -> Result<AcceptedLine, DialogueError> {
         self.send_request(scope, id, |reply| SessionRequest::Regenerate {
             command: command.clone(),
             reply,

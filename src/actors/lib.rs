@@ -37,7 +37,7 @@ mod use_cases;
 
 pub use api::{
     AcceptedLine, ActorSettings, DialogueError, InterruptCommand, Listener, ListenerGone, NewConversation, NewSession,
-    OnBusy, PlayerLine, PublishedEvent, ResumeCommand,
+    OnBusy, PlayerLine, PublishedEvent, RegenerateCommand, ResumeCommand,
 };
 pub use event_log::{event_of_rewind, events_of_turn};
 

@@ -244,6 +244,7 @@ impl PendingPass<'_> {
             json_schema: Some(schema),
             model: self.services.named_model(Task::Curation),
             more_room,
+            client: None,
         };
         self.budget.check(self.services)?;
         let mut is_repeated = false;

@@ -52,6 +52,8 @@ pub enum IntentSource {
     Statement,
     /// A turn without a line to classify: the turn recalls in full, as for a question about memory.
     Assumed,
+    /// The reply was shown before: the turn needs no memory, and the classifier is not asked.
+    Shown,
     /// The caller of a preview names the intent, and the classifier is not asked.
     Requested(Intent),
     /// The classifier's answer for the same line in the turn that this turn replaces.
@@ -62,6 +64,9 @@ impl IntentSource {
     /// NPC conversations and greetings always recall in full, because a player's line to classify is missing.
     #[must_use]
     pub fn for_turn(input: &TurnInput) -> Self {
+        if input.given_reply().is_some() {
+            return Self::Shown;
+        }
         match (&input.player, input.known_intent) {
             (Some(_), Some(intent)) if !input.is_greeting() => Self::Replaced(intent),
             (Some(_), None) if is_statement(input) => Self::Statement,
@@ -104,6 +109,7 @@ pub(super) async fn classify_line(
         IntentSource::Model => classify_intent(services, input, known).await,
         IntentSource::Statement => named(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
         IntentSource::Assumed => named(Intent::Memory, "not asked", true),
+        IntentSource::Shown => named(Intent::Chat, "the reply was given", false),
         IntentSource::Requested(intent) => named(intent, "named by the request", false),
         IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),
     }
@@ -180,6 +186,7 @@ async fn classify_intent(services: &Services, input: &TurnInput, known: &KnownSc
         json_schema: Some(intent_schema()),
         model: services.named_model(Task::Intent),
         more_room: false,
+        client: None,
     };
     match services.models.request_completion(&input.scope, ask).await {
         (Ok(answer), call) => match Intent::find_in(&answer.text) {

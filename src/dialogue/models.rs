@@ -45,7 +45,7 @@ use colloquy_ports::{
     clock::Clock,
     embedder::{EmbedAs, Embedder, EmbedderInfo},
     ledger::usage::UsageDelta,
-    llm::{ChatMessage, Chunk, Completion, JsonSchema, LlmError, LlmRequest, Task},
+    llm::{ChatMessage, Chunk, ClientFields, Completion, JsonSchema, LlmError, LlmRequest, Task},
 };
 use futures_util::{StreamExt, stream::BoxStream};
 use tracing::{Instrument as _, Span, debug_span, field::Empty};
@@ -60,6 +60,8 @@ pub struct ModelRequest {
     pub model: Option<String>,
     /// True doubles the route's output cap, because the previous answer ended at the cap.
     pub more_room: bool,
+    /// What the client of a chat program's request asked of the model.
+    pub client: Option<Arc<ClientFields>>,
 }
 
 /// Limits for retries, breakers and concurrency.
@@ -399,6 +401,7 @@ impl ModelRouter {
             return (Err(TENANT_QUOTA_ERROR), trace);
         };
         let mut request = chain[0].build_request(task, ask.messages, ask.json_schema);
+        request.client = ask.client;
         let mut result = Err(TENANT_QUOTA_ERROR);
         let mut place_there = None;
         for (place, route) in chain.iter().enumerate() {

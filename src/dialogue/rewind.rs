@@ -33,7 +33,7 @@ use colloquy_ports::{
         jobs::JobKind,
         rewinds::{
             InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult, RewindOrigin,
-            RewindRecord,
+            RewindRecord, SealedReply,
         },
     },
 };
@@ -51,6 +51,8 @@ pub enum RewindTarget {
     Turn { number: u32, heard: Option<HeardLength> },
     /// Turn `number` becomes the head with its full reply. The next turn goes, to be generated again.
     Regenerate { number: u32 },
+    /// As `Regenerate`, but the new reply begins with the words of the old reply ([`AppliedRewind::unfinished`]).
+    GoOn { number: u32 },
     /// The turn that went for a regenerate stands again, because no new turn came.
     Reinstate { turn: TurnId },
     /// The last turn without its recent cut. A turn cut mid-stream goes, and its speaker continues it
@@ -67,7 +69,7 @@ impl RewindTarget {
         match self {
             Self::Turn { .. } => Some(true),
             Self::Resume { .. } => Some(false),
-            Self::Regenerate { .. } | Self::Reinstate { .. } => None,
+            Self::Regenerate { .. } | Self::GoOn { .. } | Self::Reinstate { .. } => None,
         }
     }
 
@@ -78,7 +80,7 @@ impl RewindTarget {
         match self {
             Self::Turn { number, heard } => (number, heard.map_or(usize::MAX, HeardLength::units), 0),
             // A permanent rewind of the turn wins.
-            Self::Regenerate { number } => (number, usize::MAX, 1),
+            Self::Regenerate { number } | Self::GoOn { number } => (number, usize::MAX, 1),
             Self::Resume { .. } | Self::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
         }
     }
@@ -88,7 +90,7 @@ impl RewindTarget {
     pub fn is_reached_at(self, head: u32) -> bool {
         match self {
             Self::Turn { number, heard } => number > head || (number == head && heard.is_none()),
-            Self::Regenerate { number } => number >= head,
+            Self::Regenerate { number } | Self::GoOn { number } => number >= head,
             // A turn was unsaid since, so no reply can be resumed.
             Self::Resume { .. } | Self::Reinstate { .. } => true,
         }
@@ -246,6 +248,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
     let plan = match request.target {
         RewindTarget::Turn { number, heard } => plan_rewind_to(services, &request, number, heard).await?,
         RewindTarget::Regenerate { number } => plan_regenerate(services, &request, number).await?,
+        RewindTarget::GoOn { .. } => Some(plan_continuation(services, &request, None).await?),
         RewindTarget::Reinstate { turn } => Some(RewindPlan::with_head(request.dialogue.head_turn + 1, Some(turn))),
         RewindTarget::Resume { may_continue } => plan_resume(services, &request, may_continue).await?,
     };
@@ -467,9 +470,7 @@ async fn plan_resume(
     request: &RewindRequest,
     may_continue: bool,
 ) -> Result<Option<RewindPlan>, RewindError> {
-    let OwnedDialogue {
-        scope, id, head_turn, ..
-    } = &request.dialogue;
+    let OwnedDialogue { scope, head_turn, .. } = &request.dialogue;
     let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
     let (rewinds, now) = (&services.ledger.rewinds, services.clock.now());
     let sealed = rewinds.load_sealed_reply(scope, head, now).await?;
@@ -484,6 +485,20 @@ async fn plan_resume(
     if !may_continue {
         return Err(RewindError::NothingToResume);
     }
+    plan_continuation(services, request, Some(sealed)).await.map(Some)
+}
+
+/// The last turn goes, and the next turn continues its reply: from the end of `sealed`, the text before a cut, or else from
+/// the end of the stored reply.
+async fn plan_continuation(
+    services: &Services,
+    request: &RewindRequest,
+    sealed: Option<SealedReply>,
+) -> Result<RewindPlan, RewindError> {
+    let OwnedDialogue {
+        scope, id, head_turn, ..
+    } = &request.dialogue;
+    let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
     let before = head_turn.saturating_sub(1);
     let dialogues = &services.ledger.dialogues;
     let (turns, checkpoint, trace) = tokio::try_join!(
@@ -494,22 +509,29 @@ async fn plan_resume(
     let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
     let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
     let of = turns.into_iter().find(|turn| turn.id == head);
-    let of = of
-        .filter(|_| !sealed.text.trim().is_empty())
-        .ok_or(RewindError::NothingToResume)?;
-    Ok(Some(RewindPlan {
+    let of = of.ok_or(RewindError::NothingToResume)?;
+    let is_whole = sealed.is_none();
+    let (key, text, until) = match sealed {
+        Some(sealed) => (sealed.key, sealed.text, sealed.until),
+        None => (None, of.reply_text.clone(), services.clock.now()),
+    };
+    if text.trim().is_empty() {
+        return Err(RewindError::NothingToResume);
+    }
+    Ok(RewindPlan {
         unfinished: Some(PartialReply {
             of,
-            key: sealed.key,
-            text: sealed.text,
-            until: sealed.until,
+            key,
+            text,
+            is_whole,
+            until,
             intent: trace.as_ref().and_then(classified_intent),
             locks: checkpoint.locks,
             told_locks: checkpoint.told_locks,
             confided: checkpoint.confided,
         }),
         ..RewindPlan::with_head(before, to)
-    }))
+    })
 }
 
 /// Updates the buffer. Afterwards the buffer ends at the ledger's head, or is removed.

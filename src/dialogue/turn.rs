@@ -7,6 +7,7 @@
 //! 3. `turn/speak.rs` streams the model's reply, and stops at a cut.
 //! 4. `turn/commit.rs` writes the turn, its checkpoint, its state changes and its jobs in one transaction.
 
+mod chat_request;
 mod commit;
 mod continuation;
 mod extraction_choice;
@@ -25,9 +26,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tracing::{Instrument as _, debug_span};
 
+pub use self::{
+    chat_request::{ChatRequest, GivenReply, OwnPrompt, ReplyEnd},
+    continuation::{PartialReply, ReplyBeginning},
+    failure::event_error,
+    input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
+};
 pub(super) use self::{
     commit::{StateBlockContext, backend_names_of, new_state_changes, parse_state_block, state_rules_of},
-    speak::{AUTHORED_GREETING, grapheme_prefix},
+    speak::{AUTHORED_GREETING, GIVEN_REPLY, grapheme_prefix},
     turn_trace::present_settings,
 };
 use self::{
@@ -35,11 +42,6 @@ use self::{
     gather::GatheredContext,
     speak::{Reply, ReplyRequest, speak_reply, unless_cut},
     stopwatch::Stopwatch,
-};
-pub use self::{
-    continuation::{PartialReply, ReplyBeginning},
-    failure::event_error,
-    input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
 use super::{
     Services,
@@ -98,8 +100,8 @@ async fn run_turn_steps(
         let assembling = async { gathered.assemble_prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
-        let greeting = gathered.greeting_words(&input);
-        let request = ReplyRequest::from_prompt(&prompt, gathered.counter, greeting);
+        let authored = gathered.authored_words(&input);
+        let request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
         let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))

@@ -123,6 +123,7 @@ pub async fn create_turn(
         on_busy: body.value.on_busy,
         re: None,
         who: Some(caller.principal.clone()),
+        chat: None,
     };
     if accepts_event_stream(&request) {
         let said = |mark| {

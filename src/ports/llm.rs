@@ -64,6 +64,10 @@ pub struct ChatMessage {
     /// Asks for an explicit cache mark after this message, from a provider with explicit marks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cache_breakpoint: bool,
+    /// The message as a client sent it, in the form of the OpenAI API: sent in place of `content`, which has its text.
+    /// For messages with pictures, tools or a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_sent: Option<std::sync::Arc<serde_json::Map<String, serde_json::Value>>>,
 }
 
 impl ChatMessage {
@@ -73,6 +77,7 @@ impl ChatMessage {
             role,
             content: content.into(),
             cache_breakpoint: false,
+            as_sent: None,
         }
     }
 }
@@ -106,6 +111,16 @@ impl JsonSchema {
     }
 }
 
+/// Fields of a client's request to this server that go to the endpoint as they came.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ClientFields {
+    /// Fields of the OpenAI API by their names, without those that the server sets: `model`, `messages`, `stream`,
+    /// `stream_options`, `n` and the output cap.
+    pub fields: serde_json::Map<String, serde_json::Value>,
+    /// Replaces the output cap of the route, in tokens.
+    pub max_output_tokens: Option<u32>,
+}
+
 /// One call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmRequest {
@@ -117,6 +132,8 @@ pub struct LlmRequest {
     /// From 0 to 2.
     pub temperature: f32,
     pub json_schema: Option<JsonSchema>,
+    /// What the client of a chat program's request asked of the model.
+    pub client: Option<std::sync::Arc<ClientFields>>,
     /// The limit of the whole call; for a stream, of the wait for each chunk.
     pub timeout: Duration,
 }

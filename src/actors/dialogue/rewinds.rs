@@ -221,7 +221,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let request = loaded.rewind_request(&self.node, &self.key, rewind, fence, seq);
         let takes_turns_back = match request.target {
             RewindTarget::Turn { number, .. } => number < request.dialogue.head_turn || self.running.is_some(),
-            RewindTarget::Regenerate { .. } => true,
+            RewindTarget::Regenerate { .. } | RewindTarget::GoOn { .. } => true,
             RewindTarget::Resume { .. } | RewindTarget::Reinstate { .. } => false,
         };
         let in_flight = RewindInFlight {

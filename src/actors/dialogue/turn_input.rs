@@ -46,6 +46,7 @@ pub(crate) fn next_turn_input(
         replacing: loaded.replacing,
         line: String::new(),
         key: None,
+        chat: None,
         continuation: None,
         known_intent: None,
         history: Arc::clone(&loaded.history),

@@ -237,11 +237,13 @@ impl Session {
             LivingNpcs::Unread | LivingNpcs::Reading => None,
         };
         let is_addressed = first.line.to.is_some();
+        let is_only_stored = first.line.has_given_reply();
         // A line ends the wait for the playback of the last turn, even if spoken while the turn ran. The line then
         // waits for the turn's facts.
         self.on_head_heard(ctx);
         self.release_held_jobs(ctx);
-        let waits = self.wait_for_memory(ctx);
+        // A turn that is only stored needs no memory.
+        let waits = !is_only_stored && self.wait_for_memory(ctx);
         match self
             .state
             .loaded()
@@ -341,6 +343,7 @@ impl Session {
         let mut input = self.build_turn_input(loaded, records, npc, line.text, first.accepted_at);
         // A continued turn inherits the key of the cut turn.
         input.key = line.key.filter(|_| first.continuation.is_none());
+        input.chat = line.chat;
         input.continuation = first.continuation;
         input.known_intent = first.intent;
         input.queue_ms = queued.as_secs_f64() * 1_000.0;

@@ -36,7 +36,7 @@ use colloquy_dialogue::{
 };
 use colloquy_memory::turn::{Intent, Turn};
 use colloquy_ports::{StoreError, ledger::rewinds::RewindRecord};
-pub(super) use request::{RegenerateCommand, SessionRequest};
+pub(super) use request::SessionRequest;
 use rewinds::SessionCaller;
 use turn_keys::TurnKeys;
 use waiting_line::{ReplacedHead, WaitingLine};

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 
-use super::{RegenerateCommand, Session, SessionCaller, SessionRequest};
-use crate::{AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, ResumeCommand, messages::ReplyHandle};
+use super::{Session, SessionCaller, SessionRequest};
+use crate::{
+    AcceptedLine, DialogueError, InterruptOutcome, OnBusy, PlayerLine, RegenerateCommand, ResumeCommand,
+    messages::ReplyHandle,
+};
 use colloquy_dialogue::{requester::Requester, rewind::RewindTarget};
 
 impl Session {
@@ -45,7 +48,14 @@ impl Session {
         reply: ReplyHandle<AcceptedLine>,
         ctx: &mut Context<Self>,
     ) {
-        let RegenerateCommand { key, if_head, re, who } = command;
+        let RegenerateCommand {
+            key,
+            if_head,
+            re,
+            who,
+            goes_on,
+            chat,
+        } = command;
         let Some(reply) = self.join_turn_with_key(key.as_deref(), reply) else {
             return;
         };
@@ -80,6 +90,7 @@ impl Session {
             on_busy: OnBusy::Queue,
             re,
             who: None,
+            chat,
         };
         let before = head_turn - 1;
         let requester = Requester {
@@ -88,7 +99,11 @@ impl Session {
             key: None,
             action: "session.regenerate",
         };
-        let target = RewindTarget::Regenerate { number: before };
+        let target = if goes_on {
+            RewindTarget::GoOn { number: before }
+        } else {
+            RewindTarget::Regenerate { number: before }
+        };
         let caller = SessionCaller::Regenerate { before, line, reply };
         self.enqueue_rewind(target, requester, caller, ctx);
     }

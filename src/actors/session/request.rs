@@ -5,24 +5,12 @@ use std::{sync::Arc, time::Instant};
 use actix::Message;
 
 use crate::{
-    AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, ResumeCommand,
+    AcceptedLine, DialogueError, InterruptCommand, InterruptOutcome, Listener, PlayerLine, RegenerateCommand,
+    ResumeCommand,
     dialogue::{decisions::RequestNeeds, kind::DialogueRequest},
     messages::{AttachedListener, ReplyHandle, SessionSnapshot},
 };
-use colloquy_core::scope::Principal;
 use colloquy_dialogue::turn::TurnInput;
-
-/// A request to rewind the last turn and say its line again.
-#[derive(Debug, Clone)]
-pub(crate) struct RegenerateCommand {
-    /// 1–128 characters; makes a retry safe.
-    pub key: Option<String>,
-    /// The last turn that the caller knows.
-    pub if_head: Option<u32>,
-    /// `event_id` of the client's message, echoed as `re`.
-    pub re: Option<Arc<str>>,
-    pub who: Principal,
-}
 
 /// The requests to a session.
 #[derive(Message)]
@@ -41,7 +29,7 @@ pub(crate) enum SessionRequest {
         command: InterruptCommand,
         reply: ReplyHandle<InterruptOutcome>,
     },
-    /// Rewinds the last turn and says its line again.
+    /// Rewinds the last turn and says its line again, or lets the NPC go on with its reply.
     Regenerate {
         command: RegenerateCommand,
         reply: ReplyHandle<AcceptedLine>,

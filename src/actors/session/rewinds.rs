@@ -80,6 +80,9 @@ impl Session {
                         let mut waiting = self.new_waiting_line(line, true);
                         waiting.add_asker(reply);
                         waiting.intent = self.kind.replaced_intent;
+                        if let Some(unfinished) = self.kind.unfinished.take() {
+                            waiting = waiting.continuing(unfinished);
+                        }
                         self.kind.queue.push_front(waiting.replacing_after(rewound.head));
                     }
                 }
@@ -98,6 +101,7 @@ impl Session {
                 on_busy: OnBusy::Queue,
                 re: resumed_for,
                 who: None,
+                chat: None,
             };
             let waiting = self.new_waiting_line(line, true).continuing(unfinished);
             self.kind.queue.push_front(waiting.replacing_after(rewound.head));

@@ -160,6 +160,7 @@ impl FakeUseCases {
             of: of.ok_or(RewindError::NothingToResume)?.turn,
             key: sealed.key,
             text: sealed.text,
+            is_whole: false,
             until: sealed.until,
             intent: None,
             locks: None,
@@ -518,7 +519,7 @@ impl UseCases for FakeUseCases {
                 }
                 at(number - u32::from(replacement.is_some())).await?
             }
-            RewindTarget::Regenerate { number } => at(number).await?,
+            RewindTarget::Regenerate { number } | RewindTarget::GoOn { number } => at(number).await?,
             RewindTarget::Reinstate { turn } => Some(turn),
             RewindTarget::Resume { .. } => {
                 let whole = self.uncut_turn(owned).await?;

@@ -102,6 +102,7 @@ async fn idempotency_key_makes_one_turn_however_often_sent() {
             on_busy: OnBusy::Queue,
             re: None,
             who: None,
+            chat: None,
         };
         asked.push(actix::spawn(async move { sessions.say_line(&scope, id, line).await }));
     }

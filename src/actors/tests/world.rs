@@ -329,6 +329,7 @@ impl TestWorld {
             on_busy,
             re: Some(text.into()),
             who: Some(self.test_principal()),
+            chat: None,
         };
         self.sessions.say_line(&self.scope, id, line).await
     }

@@ -111,6 +111,7 @@ pub(super) async fn reread_turn(
         replacing: None,
         line: turn.player_text.clone(),
         key: None,
+        chat: None,
         continuation: continued_reply(turn, sources, reasons),
         known_intent: None,
         history: Arc::new(reader.read_history(dialogue, turn, reasons).await?),
@@ -194,6 +195,7 @@ fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<Strin
         of: turn.clone(),
         key: None,
         text: format!("{beginning} "), // After a space, no word counts as cut in two.
+        is_whole: false,
         until: turn.started_at,
         intent: None,
         locks: None,

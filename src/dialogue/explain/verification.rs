@@ -7,7 +7,7 @@ use super::material::{self, RereadTurn};
 use crate::{
     Services,
     prompt::Prompt,
-    turn::{AUTHORED_GREETING, TurnError, TurnInput, present_settings},
+    turn::{AUTHORED_GREETING, GIVEN_REPLY, TurnError, TurnInput, present_settings},
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -94,6 +94,10 @@ pub(super) async fn verify_prompt(
 ) -> StoreResult<Verification> {
     if trace.calls.iter().any(|call| call.model == AUTHORED_GREETING) {
         let why = "the NPC said the greeting of its persona: no model has seen a prompt";
+        return Ok(Verification::nothing_to_compare(why));
+    }
+    if trace.calls.iter().any(|call| call.model == GIVEN_REPLY) {
+        let why = "a chat program has shown the reply before: no model has seen a prompt";
         return Ok(Verification::nothing_to_compare(why));
     }
     let Some(sources) = &trace.sources else {

@@ -36,6 +36,7 @@ pub(crate) async fn ask_json_or_salvage<T: DeserializeOwned>(
         json_schema: Some(schema),
         model: services.named_model(task),
         more_room: false,
+        client: None,
     };
     let mut fault = String::new();
     for last in [false, true] {

@@ -94,13 +94,15 @@ impl Route {
             max_output_tokens: self.max_output_tokens,
             temperature: self.temperature,
             json_schema,
+            client: None,
             timeout: self.timeout,
         }
     }
     /// Sets the model, limits and temperature of this route in `request`.
     pub(super) fn fill_request(&self, request: &mut LlmRequest, wanted: Option<&str>) {
         request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
-        request.max_output_tokens = self.max_output_tokens;
+        let asked = request.client.as_ref().and_then(|client| client.max_output_tokens);
+        request.max_output_tokens = asked.unwrap_or(self.max_output_tokens);
         request.temperature = self.temperature;
         request.timeout = self.timeout;
     }

@@ -150,6 +150,7 @@ fn ask() -> ModelRequest {
         json_schema: None,
         model: None,
         more_room: false,
+        client: None,
     }
 }
 

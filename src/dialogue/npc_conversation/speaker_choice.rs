@@ -86,6 +86,7 @@ async fn ask_next_speaker(
         json_schema: Some(speaker_schema(others)),
         model: services.named_model(Task::Intent),
         more_room: false,
+        client: None,
     };
     match services.models.request_completion(scope, ask).await.0 {
         Ok(answer) => parse_named_speaker(&answer.text, others),

@@ -85,7 +85,8 @@ pub(super) async fn commit_reply(
     let is_cut = turn.status == TurnStatus::Interrupted;
     let cut_block = is_cut && spoken.reply.began_block && has_whole_sentence(&turn.reply_text);
     let omitted = !is_cut && is_block_omitted(services, &turn, &spoken.reply, &mut notes);
-    let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted);
+    let given = !input.is_greeting() && input.given_reply().is_some_and(|given| given.extract_state);
+    let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted || given);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let was_cut = is_cut && !spoken.cuts.is_empty();

@@ -15,8 +15,10 @@ pub struct PartialReply {
     pub of: Turn,
     /// The client's idempotency key of the cut turn. The continuing turn takes the key over.
     pub key: Option<String>,
-    /// The full text that the model had produced before the cut.
+    /// The full text that the model had produced before the cut, or a finished reply.
     pub text: String,
+    /// True for a finished reply: its last word is whole.
+    pub is_whole: bool,
     /// The time until which a resume may continue the reply.
     pub until: DateTime<Utc>,
     /// The intent of the line, if the classifier named it for the cut turn.
@@ -32,6 +34,9 @@ impl PartialReply {
     /// two, because joining half a word would be a guess.
     #[must_use]
     pub fn beginning(&self) -> ReplyBeginning<'_> {
+        if self.is_whole {
+            return ReplyBeginning::up_to_white_space(&self.text);
+        }
         ReplyBeginning::from_text(&self.text)
     }
 }
@@ -55,10 +60,14 @@ impl<'a> ReplyBeginning<'a> {
             }
             _ => text,
         };
-        let kept = whole.trim_end();
+        Self::up_to_white_space(whole)
+    }
+
+    fn up_to_white_space(whole: &'a str) -> Self {
+        let text = whole.trim_end();
         Self {
-            text: kept,
-            gap: &whole[kept.len()..],
+            text,
+            gap: &whole[text.len()..],
         }
     }
 

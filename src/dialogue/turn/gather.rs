@@ -4,7 +4,12 @@ use std::sync::Arc;
 
 use tracing::{Instrument as _, debug_span};
 
-use super::{TurnError, TurnInput, prompt_locks, stopwatch::Stopwatch, world_state::StateOfTurn};
+use super::{
+    TurnError, TurnInput, prompt_locks,
+    speak::{AUTHORED_GREETING, AuthoredWords, GIVEN_REPLY},
+    stopwatch::Stopwatch,
+    world_state::StateOfTurn,
+};
 use crate::{
     Services, acquaintance,
     actions::{self, TurnActions},
@@ -103,10 +108,21 @@ pub(crate) struct GatheredContext {
 }
 
 impl GatheredContext {
-    /// Returns the persona's authored greeting if the NPC says the greeting now. The greeting needs no model.
-    pub(super) fn greeting_words<'i>(&self, input: &'i TurnInput) -> Option<&'i str> {
+    /// Returns the words that the NPC says without a model: the reply that a chat program has shown before, or the
+    /// persona's authored greeting, if the NPC says the greeting now.
+    pub(super) fn authored_words<'i>(&self, input: &'i TurnInput) -> Option<AuthoredWords<'i>> {
+        if let Some(given) = input.given_reply() {
+            return Some(AuthoredWords {
+                text: &given.text,
+                origin: GIVEN_REPLY,
+            });
+        }
         let always = input.world.settings.greeting == Some(Greeting::Always);
-        input.greeting_words().filter(|_| always || self.meeting.is_none())
+        let greeting = input.greeting_words().filter(|_| always || self.meeting.is_none());
+        greeting.map(|text| AuthoredWords {
+            text,
+            origin: AUTHORED_GREETING,
+        })
     }
 
     /// Returns the names that the player has told the NPC, the first told first.
@@ -203,21 +219,21 @@ pub(super) async fn gather_timed(
     let around = read_surroundings(services, input, &state);
     let meeting = acquaintance::last_meeting(services, input);
     let reading = read_past_talks(services, input);
-    let (recalled, sorted, meeting, read, around) =
-        if services.settings.recall.speculative || matches!(classify, IntentSource::Assumed) {
-            let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
-            // The intent is asked first: the others work while it is awaited.
-            let (sorted, recalled, meeting, read, around) = tokio::join!(sorted, recalled, meeting, reading, around);
-            (recalled, sorted, meeting, read, around)
-        } else {
-            let (sorted, meeting, read, around) = tokio::join!(sorted, meeting, reading, around);
-            let needed = match &sorted {
-                Ok((_, (classified, _))) => NeededSearches::for_intent(input, classified),
-                Err(_) => NeededSearches::NONE,
-            };
-            let recalled = recall_for_line(services, input, needed, standing, &state, watch).await;
-            (recalled, sorted, meeting, read, around)
+    let searches_at_once = services.settings.recall.speculative || matches!(classify, IntentSource::Assumed);
+    let (recalled, sorted, meeting, read, around) = if searches_at_once && input.given_reply().is_none() {
+        let recalled = recall_for_line(services, input, NeededSearches::ALL, standing, &state, watch);
+        // The intent is asked first: the others work while it is awaited.
+        let (sorted, recalled, meeting, read, around) = tokio::join!(sorted, recalled, meeting, reading, around);
+        (recalled, sorted, meeting, read, around)
+    } else {
+        let (sorted, meeting, read, around) = tokio::join!(sorted, meeting, reading, around);
+        let needed = match &sorted {
+            Ok((_, (classified, _))) => NeededSearches::for_intent(input, classified),
+            Err(_) => NeededSearches::NONE,
         };
+        let recalled = recall_for_line(services, input, needed, standing, &state, watch).await;
+        (recalled, sorted, meeting, read, around)
+    };
     let world = Arc::clone(state.load().await?);
     let scene = scene_of_the_living(input, &world)?;
     let witnesses = load_witnesses(services, input, &world).await?;

@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use chrono::{DateTime, Utc};
 
-use super::continuation::PartialReply;
+use super::{chat_request::ChatRequest, chat_request::GivenReply, continuation::PartialReply};
 use crate::{events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene};
 use colloquy_core::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
@@ -57,6 +57,8 @@ pub struct TurnInput {
     pub line: String,
     /// The client's idempotency key for the line, unique in a dialogue.
     pub key: Option<String>,
+    /// What the request of a chat program adds to the line.
+    pub chat: Option<Arc<ChatRequest>>,
     /// The cut reply that this turn continues, with its line. `None`: the NPC begins a new reply.
     pub continuation: Option<Arc<PartialReply>>,
     /// The intent of the line, if the replaced turn had the same line and the classifier named its intent.
@@ -91,6 +93,11 @@ impl TurnInput {
     #[must_use]
     pub fn is_greeting(&self) -> bool {
         self.player.is_some() && self.line.is_empty()
+    }
+    /// Returns the reply that the chat program has shown before, if the turn only stores it.
+    #[must_use]
+    pub fn given_reply(&self) -> Option<&GivenReply> {
+        self.chat.as_ref()?.given_reply.as_ref()
     }
     /// Returns the persona's authored greeting for a stranger, if the persona has a greeting.
     #[must_use]

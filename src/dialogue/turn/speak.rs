@@ -4,6 +4,7 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
+use super::chat_request::ReplyEnd;
 use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
 use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
 use colloquy_memory::{
@@ -45,22 +46,30 @@ pub(super) struct Reply {
     pub notes: Vec<String>,
 }
 
+/// A text that an NPC says without a model.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct AuthoredWords<'a> {
+    pub text: &'a str,
+    /// [`AUTHORED_GREETING`] or [`GIVEN_REPLY`].
+    pub origin: &'static str,
+}
+
 pub(super) struct ReplyRequest<'a> {
     pub messages: Vec<ChatMessage>,
     pub prompt_tokens: u32,
     pub counter: TokenCounter,
-    /// An authored text that is said as written, without a model.
-    pub own_words: Option<&'a str>,
+    /// A text that is said as written, without a model.
+    pub authored: Option<AuthoredWords<'a>>,
 }
 
 impl<'a> ReplyRequest<'a> {
     /// Builds the request from an assembled prompt.
-    pub(super) fn from_prompt(prompt: &Prompt, counter: TokenCounter, own_words: Option<&'a str>) -> Self {
+    pub(super) fn from_prompt(prompt: &Prompt, counter: TokenCounter, authored: Option<AuthoredWords<'a>>) -> Self {
         Self {
             messages: prompt.messages.clone(),
             prompt_tokens: prompt.tokens,
             counter,
-            own_words,
+            authored,
         }
     }
 }
@@ -91,7 +100,7 @@ pub(super) async fn speak_reply(
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
     let mut voice = ReplyWriter::new(input, feed);
-    let (opened, mut call) = if let Some(words) = question.own_words {
+    let (opened, mut call) = if let Some(words) = question.authored {
         authored_stream(words)
     } else {
         let ask = ModelRequest {
@@ -100,6 +109,7 @@ pub(super) async fn speak_reply(
             json_schema: None,
             model: services.reply_model(&input.npc),
             more_room: false,
+            client: input.chat.as_ref().and_then(|chat| chat.client.clone()),
         };
         let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, ask));
         unless_cut(cut, opening).await?.0
@@ -154,6 +164,14 @@ pub(super) async fn speak_reply(
         Some(cut) => voice.finish_cut(&cut)?,
         None => voice.finish_completed()?,
     };
+    if let Some(chat) = &input.chat {
+        let at_limit = !notes.is_empty();
+        chat.set_reply_end(if at_limit {
+            ReplyEnd::AtLimit
+        } else {
+            ReplyEnd::Finished
+        });
+    }
     let mut cues = ended.cues;
     let tags = cues.len();
     cues.retain(|cue| cue != END_MARK);
@@ -178,11 +196,16 @@ pub(super) async fn speak_reply(
 /// Stands for a model in the trace of an authored greeting.
 pub(crate) const AUTHORED_GREETING: &str = "persona.greeting";
 
-/// Returns a stream of the persona's own greeting. The greeting needs no model and costs nothing.
-fn authored_stream(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
+/// Stands for a model in the trace of a turn that a chat program has shown before.
+pub(crate) const GIVEN_REPLY: &str = "chat.transcript";
+
+/// Returns a stream of an authored text. The text needs no model and costs nothing.
+fn authored_stream(
+    words: AuthoredWords<'_>,
+) -> (Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError>, CallTrace) {
     let call = CallTrace {
         task: Task::Reply.as_str().to_owned(),
-        model: AUTHORED_GREETING.to_owned(),
+        model: words.origin.to_owned(),
         offline: true,
         attempts: 0,
         millis: 0.0,
@@ -190,7 +213,7 @@ fn authored_stream(words: &str) -> (Result<BoxStream<'static, Result<Chunk, LlmE
         usage: Usage::default(),
         error: None,
     };
-    let said = [Chunk::Text(words.to_owned()), Chunk::Usage(Usage::default())].map(Ok);
+    let said = [Chunk::Text(words.text.to_owned()), Chunk::Usage(Usage::default())].map(Ok);
     (Ok(stream::iter(said).boxed()), call)
 }
 

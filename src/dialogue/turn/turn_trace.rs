@@ -39,8 +39,8 @@ pub(super) fn trace_of_turn(
         timings,
         ..
     } = spoken;
-    // No model has seen the prompt of an authored greeting.
-    let unchanged_tokens = gathered.greeting_words(input).is_none().then(|| {
+    // No model has seen the prompt of an authored text.
+    let unchanged_tokens = gathered.authored_words(input).is_none().then(|| {
         let sent = &services.memory_cache.sent_prompts;
         sent.record_prompt(input.dialogue.id, &input.npc.id, &reply.call.model, &prompt)
     });

@@ -178,6 +178,7 @@ impl SocketState {
             on_busy: OnBusy::Queue,
             re: re.map(Arc::from),
             who: Some(who.clone()),
+            chat: None,
         };
         let re = line.re.clone();
         // The turn's events, failures included, come through the subscription.

@@ -250,6 +250,7 @@ impl SocketState {
             on_busy: message.on_busy,
             re: re.map(Arc::from),
             who: Some(who.clone()),
+            chat: None,
         };
         let re = line.re.clone();
         let accepted = self

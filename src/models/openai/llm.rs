@@ -80,6 +80,8 @@ impl OpenAiLlm {
 
     fn chat_request_body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
         let cap = Some(request.max_output_tokens);
+        let client_fields = request.client.as_ref().map(|client| &client.fields);
+        let client_sets = |name: &str| client_fields.is_some_and(|fields| fields.contains_key(name));
         let (max_tokens, max_completion_tokens) = if self.options.max_completion_tokens {
             (None, cap)
         } else {
@@ -93,15 +95,16 @@ impl OpenAiLlm {
             },
             max_tokens,
             max_completion_tokens,
-            temperature: request.temperature,
+            temperature: (!client_sets("temperature")).then_some(request.temperature),
             // With custom types, async-openai does not set this field.
             stream,
             stream_options: stream.then_some(StreamOptions { include_usage: true }),
             response_format: request
                 .json_schema
                 .as_ref()
-                .filter(|_| self.options.supports_json_schema)
+                .filter(|_| self.options.supports_json_schema && !client_sets("response_format"))
                 .map(ResponseFormat::from_schema),
+            client_fields,
         }
     }
 }

@@ -15,12 +15,16 @@ pub(super) struct ChatRequest<'a> {
     pub max_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_completion_tokens: Option<u32>,
-    pub temperature: f32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f32>,
     pub stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_options: Option<StreamOptions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<ResponseFormat<'a>>,
+    /// Fields that a client sent. None is a field above.
+    #[serde(flatten)]
+    pub client_fields: Option<&'a serde_json::Map<String, serde_json::Value>>,
 }
 
 #[derive(Serialize)]
@@ -55,7 +59,8 @@ impl<'a> ResponseFormat<'a> {
 }
 
 /// The messages of a request. A message with a cache mark is sent as content parts. Consecutive messages of one role
-/// are joined, since some endpoints refuse roles that do not alternate.
+/// are joined, since some endpoints refuse roles that do not alternate. A message that a client sent in its own form
+/// stays as it is.
 pub(super) struct Messages<'a> {
     pub messages: &'a [ChatMessage],
     pub cache_marks: bool,
@@ -110,7 +115,14 @@ impl<'a> MessageContent<'a> {
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        for messages in self.messages.chunk_by(|one, next| one.role == next.role) {
+        let joins = |one: &ChatMessage, next: &ChatMessage| {
+            one.role == next.role && one.as_sent.is_none() && next.as_sent.is_none()
+        };
+        for messages in self.messages.chunk_by(joins) {
+            if let Some(as_sent) = &messages[0].as_sent {
+                list.serialize_element(&**as_sent)?;
+                continue;
+            }
             list.serialize_element(&Message {
                 role: messages[0].role,
                 content: MessageContent::from_messages(messages, self.cache_marks),

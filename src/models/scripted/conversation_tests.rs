@@ -44,6 +44,7 @@ fn request(task: Task, messages: Vec<ChatMessage>) -> LlmRequest {
         max_output_tokens: 200,
         temperature: 0.0,
         json_schema: None,
+        client: None,
         timeout: Duration::from_secs(1),
     }
 }

@@ -540,6 +540,7 @@ impl TestDialogue<'_> {
             replacing: self.open.replacing,
             line: line.to_owned(),
             key: None,
+            chat: None,
             continuation: None,
             known_intent: None,
             history: Arc::new(history),

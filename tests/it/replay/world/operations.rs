@@ -253,6 +253,7 @@ impl ReplayWorld {
             replacing: open.replacing,
             line: if among_npcs { String::new() } else { line.to_owned() },
             key: None,
+            chat: None,
             continuation: None,
             known_intent: None,
             history: Arc::new(history),

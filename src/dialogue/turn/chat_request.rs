@@ -1,0 +1,84 @@
+//! What the request of a chat program adds to a player's line.
+
+use std::sync::{Arc, OnceLock};
+
+use colloquy_ports::llm::{ChatMessage, ClientFields};
+
+/// What the request of a chat program adds to a player's line.
+#[derive(Debug, Default)]
+pub struct ChatRequest {
+    /// The reply, if the chat program has shown the turn before: the turn is stored as it was said, without a model.
+    pub given_reply: Option<GivenReply>,
+    /// Notes of the chat program about the scene, oldest first. A note is no instruction.
+    pub scene_notes: Vec<String>,
+    /// What the chat program asked of the reply model.
+    pub client: Option<Arc<ClientFields>>,
+    /// The prompt of a character that the chat program describes. `None`: the persona of the NPC counts.
+    pub own_prompt: Option<OwnPrompt>,
+    /// Set when the reply ends.
+    end: OnceLock<ReplyEnd>,
+}
+
+/// A reply that was said before, and that this server did not see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenReply {
+    pub text: String,
+    /// True if a job shall read the turn for changes of the world's state.
+    pub extract_state: bool,
+}
+
+/// The messages of a chat program around a line, as they came.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OwnPrompt {
+    /// The messages before the first line of the talk: the character, its world, the rules.
+    pub head: Vec<ChatMessage>,
+    /// The messages of earlier turns, each with the number of its turn.
+    pub history: Vec<(u32, ChatMessage)>,
+    /// The answered line, with the notes around it.
+    pub last: Vec<ChatMessage>,
+}
+
+impl OwnPrompt {
+    /// Returns all messages in order.
+    pub(crate) fn messages(&self) -> impl Iterator<Item = &ChatMessage> {
+        let history = self.history.iter().map(|(_, message)| message);
+        self.head.iter().chain(history).chain(&self.last)
+    }
+}
+
+/// Why a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyEnd {
+    /// The model had finished.
+    Finished,
+    /// The reply reached a limit of its length.
+    AtLimit,
+}
+
+impl ChatRequest {
+    /// The request for a turn that was said before.
+    #[must_use]
+    pub fn with_given_reply(text: String, extract_state: bool) -> Self {
+        Self {
+            given_reply: Some(GivenReply { text, extract_state }),
+            ..Self::default()
+        }
+    }
+
+    /// Returns why the reply ended; `None`: the reply has not ended, or was cut.
+    #[must_use]
+    pub fn reply_end(&self) -> Option<ReplyEnd> {
+        self.end.get().copied()
+    }
+
+    pub(super) fn set_reply_end(&self, end: ReplyEnd) {
+        // A reply ends once. A line that is said again after a lost race keeps the first end.
+        let _ = self.end.set(end);
+    }
+}
+
+impl PartialEq for ChatRequest {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}

@@ -149,6 +149,8 @@ impl Application {
             auth: Arc::new(authenticator),
             limits,
             settings: Arc::new(config.http.clone()),
+            chat: Arc::new(config.chat.clone()),
+            threads: http::ChatThreads::default(),
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             registry,
             readiness: readiness.clone(),
@@ -161,7 +163,9 @@ impl Application {
         http::open_streams::catch_up(&state).await?;
         let shared = state.clone();
         let server = transport::start_server(listener, config.server.workers, &connections, move |app| {
-            app.app_data(shared.clone()).configure(http::configure);
+            let chat = Arc::clone(&shared.chat);
+            app.app_data(shared.clone())
+                .configure(move |cfg| http::configure(cfg, &chat));
         })?;
         readiness.set(true);
         tracing::info!(%address, "listening");

@@ -146,6 +146,8 @@ pub struct NewSession {
     pub settings: Option<Box<WorldSettings>>,
     /// The turn of another dialogue at which the player joined.
     pub cause: Option<Cause>,
+    /// Set for the session of a chat program ([`colloquy_ports::ledger::dialogues::DialogueOptions::chat_key`]).
+    pub chat_key: Option<String>,
 }
 
 /// A new conversation of NPCs (`POST /v1/npc-conversations`).

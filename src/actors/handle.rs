@@ -36,7 +36,12 @@ use colloquy_core::{
     ids::{DialogueId, DialogueKind, NodeId, SaveId, TenantId, WorldId},
     scope::{Principal, TenantScope},
 };
-use colloquy_dialogue::{Services, preview::Preview, saves::RestoreRequest, turn::TurnError};
+use colloquy_dialogue::{
+    Services,
+    preview::Preview,
+    saves::RestoreRequest,
+    turn::{ChatRequest, TurnError},
+};
 use colloquy_memory::{text::is_blank, turn::Intent};
 use colloquy_ports::{
     StoreError,
@@ -196,6 +201,7 @@ impl Sessions {
                 playback: new.playback,
                 factions: new.factions,
                 settings: new.settings,
+                chat_key: new.chat_key,
                 ..DialogueOptions::default()
             },
             cause: new.cause,
@@ -269,6 +275,7 @@ impl Sessions {
         scope: &TenantScope,
         id: DialogueId,
         re: Option<Arc<str>>,
+        chat: Option<Arc<ChatRequest>>,
     ) -> Result<AcceptedLine, DialogueError> {
         let accepted_at = self.node.ports.clock.monotonic_now();
         self.send_request(scope, id, |reply| SessionRequest::Say {
@@ -279,7 +286,7 @@ impl Sessions {
                 on_busy: OnBusy::Reject,
                 re: re.clone(),
                 who: None,
-                chat: None,
+                chat: chat.clone(),
             },
             accepted_at,
             reply,

@@ -100,8 +100,23 @@ fn unknown_key_message(merged: &MergedConfig, key: &str) -> String {
     }
 }
 
+/// Checks the model names of chat programs.
+fn check_chat_models(config: &Config, faults: &mut Vec<ConfigFault>) {
+    let wrong = config
+        .chat
+        .models
+        .iter()
+        .filter_map(|model| Some((model, model.find_fault()?)));
+    faults.extend(wrong.map(|(model, what)| ConfigFault {
+        key: "chat.models".to_owned(),
+        source: None,
+        message: format!("the model `{}`: {what}", model.name),
+    }));
+}
+
 /// Checks the consistency between settings.
 pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) {
+    check_chat_models(config, faults);
     let mut fault = |key: &str, what: String| {
         faults.push(ConfigFault {
             key: key.to_owned(),

@@ -19,7 +19,7 @@ use colloquy_dialogue::{
         RecallSettings, RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
 };
-use colloquy_http::{HttpSettings, socket::player_socket::SocketSettings};
+use colloquy_http::{ChatSettings, HttpSettings, socket::player_socket::SocketSettings};
 use colloquy_memory::calibration::Calibration;
 use colloquy_telemetry::{LogFormat, TraceExport};
 use colloquy_tenancy::{auth::AuthSettings, limits::LimitSettings};
@@ -33,6 +33,7 @@ pub struct Config {
     pub server: ServerSection,
     pub node: NodeSection,
     pub http: HttpSettings,
+    pub chat: ChatSettings,
     pub socket: SocketSettings,
     pub ledger: LedgerSection,
     pub buffer: BufferSection,

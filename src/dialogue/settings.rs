@@ -105,6 +105,8 @@ pub struct PromptSettings {
     pub history_tokens: u32,
     /// Lines that NPCs said to each other, if a turn is about them; 600.
     pub overheard_tokens: u32,
+    /// Notes of a chat program about the scene; 400.
+    pub scene_note_tokens: u32,
     /// Scenarios of the NPC's past, if a turn is about the past; 1,000.
     pub scenario_tokens: u32,
     /// One scenario; 400.

@@ -24,7 +24,9 @@ use tracing_actix_web::RootSpanBuilder;
 use super::{
     AppState,
     errors::{Code, Problem},
-    extract, method_not_allowed, nodes, openapi,
+    extract, method_not_allowed, nodes,
+    openai::{errors::to_openai_response, is_openai_path},
+    openapi,
 };
 use colloquy_core::scope::Role;
 use colloquy_telemetry as telemetry;
@@ -176,6 +178,11 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
         state.metrics.errors.with_label_values(&[problem.code.as_str()]).inc();
     }
     let mut body = problem.to_response(Some(id));
+    if is_openai_path(response.request().path())
+        && nodes::forward_token(response.request()).is_ok_and(|hop| hop.is_none())
+    {
+        body = to_openai_response(&problem, &body);
+    }
     let (request, _) = response.into_parts();
     nodes::add_owner_header(&request, &problem, &mut body);
     ServiceResponse::new(request, body)

@@ -362,8 +362,13 @@ impl ImportFile {
 }
 
 async fn raw_body(request: &HttpRequest, payload: Payload) -> Result<Bytes, Problem> {
-    require_json_content(request)?;
     let limit = app_state(request)?.settings.max_body_bytes;
+    json_body(request, payload, limit).await
+}
+
+/// Reads a JSON body of at most `limit` bytes.
+pub async fn json_body(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Bytes, Problem> {
+    require_json_content(request)?;
     limited_body(request, payload, limit).await
 }
 

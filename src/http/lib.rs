@@ -35,6 +35,7 @@ pub mod nodes;
 mod npc_conversations;
 mod npcs;
 pub mod open_streams;
+pub mod openai;
 mod openapi;
 mod pagination;
 mod progress;
@@ -63,6 +64,7 @@ mod worlds;
 use std::future::Future;
 
 pub use health::LedgerProbe;
+pub use openai::{ChatSettings, ChatThreads};
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
 
@@ -77,9 +79,10 @@ use tracing_actix_web::TracingLogger;
 use self::errors::{Code, Problem};
 
 /// Registers every route with its middleware. The application must carry a `web::Data<AppState>`:
-/// `App::new().app_data(state).configure(http::configure)`.
-pub fn configure(cfg: &mut ServiceConfig) {
+/// `App::new().app_data(state).configure(|cfg| http::configure(cfg, &chat))`, with the `chat` of the state.
+pub fn configure(cfg: &mut ServiceConfig, chat: &ChatSettings) {
     let everything = web::scope("")
+        .configure(|cfg| openai::configure(cfg, chat))
         .configure(|cfg| documented_routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
         .configure(docs::configure)
         .configure(nodes::configure_internal_routes)

@@ -261,6 +261,7 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
         witnesses,
         factions: Vec::new(),
         cause: None,
+        chat_key: None,
         playback: body.playback,
         settings: settings.map(Box::new),
     })
@@ -350,7 +351,7 @@ pub async fn create_session(
 
 /// Requests and awaits the turn in which the NPC of a new session speaks first.
 async fn run_greeting(state: &AppState, scope: &TenantScope, id: DialogueId) -> Result<Arc<Turn>, Problem> {
-    match state.sessions.request_greeting(scope, id, None).await? {
+    match state.sessions.request_greeting(scope, id, None, None).await? {
         AcceptedLine::Repeated(turn) => Ok(turn),
         AcceptedLine::Turn { done } => completed_turn(done.await),
     }

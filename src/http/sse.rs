@@ -23,9 +23,15 @@ use colloquy_dialogue::events::EventBody;
 use colloquy_memory::turn::{Turn, TurnStatus};
 
 /// Puts a session's events into a bounded queue.
-struct SseListener {
+pub(super) struct SseListener {
     events: mpsc::Sender<Arc<PublishedEvent>>,
     for_player: bool,
+}
+
+impl SseListener {
+    pub(super) fn new(events: mpsc::Sender<Arc<PublishedEvent>>, for_player: bool) -> Self {
+        Self { events, for_player }
+    }
 }
 
 impl Listener for SseListener {
@@ -44,11 +50,22 @@ impl Listener for SseListener {
 }
 
 /// Detaches the listener when the client hangs up.
-struct ListenerGuard {
+pub(super) struct ListenerGuard {
     state: web::Data<AppState>,
     scope: TenantScope,
     id: DialogueId,
     listener: u64,
+}
+
+impl ListenerGuard {
+    pub(super) fn new(state: &web::Data<AppState>, scope: TenantScope, id: DialogueId, listener: u64) -> Self {
+        Self {
+            state: state.clone(),
+            scope,
+            id,
+            listener,
+        }
+    }
 }
 
 impl Drop for ListenerGuard {
@@ -58,14 +75,14 @@ impl Drop for ListenerGuard {
 }
 
 /// The response as an open stream of its caller.
-struct SseStream {
+pub(super) struct SseStream {
     who: Principal,
     shut: mpsc::Sender<Problem>,
 }
 
 impl SseStream {
     /// Returns the stream and the channel for its shutdown.
-    fn with_shutdown(who: Principal) -> (Arc<dyn ClosableStream>, mpsc::Receiver<Problem>) {
+    pub(super) fn with_shutdown(who: Principal) -> (Arc<dyn ClosableStream>, mpsc::Receiver<Problem>) {
         let (shut, shutting) = mpsc::channel(1);
         (Arc::new(Self { who, shut }), shutting)
     }
@@ -94,20 +111,12 @@ where
 {
     let (feed, events) = mpsc::channel(state.settings.sse_queue);
     let (scope, for_player) = (who.scope(), who.role == Role::Player);
-    let listener = SseListener {
-        events: feed,
-        for_player,
-    };
+    let listener = SseListener::new(feed, for_player);
     let attached = state
         .sessions
         .attach_listener(&scope, id, Arc::new(listener), None)
         .await?;
-    let attachment = ListenerGuard {
-        state: state.clone(),
-        scope,
-        id,
-        listener: attached.listener,
-    };
+    let attachment = ListenerGuard::new(state, scope, id, attached.listener);
     // Other lines of the session may be running; the mark identifies this line.
     let mark: Arc<str> = format!("sse_{:032x}", rand::random::<u128>()).into();
     let accepted = say(mark.clone()).await?;

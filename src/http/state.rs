@@ -6,7 +6,12 @@ use std::sync::{
 };
 
 use super::{
-    errors::Problem, health::LedgerProbe, metrics::HttpMetrics, nodes::NodeClient, open_streams::OpenStreams,
+    errors::Problem,
+    health::LedgerProbe,
+    metrics::HttpMetrics,
+    nodes::NodeClient,
+    open_streams::OpenStreams,
+    openai::{ChatSettings, ChatThreads},
     settings::HttpSettings,
 };
 use crate::socket::player_socket::SocketHub;
@@ -23,6 +28,10 @@ pub struct AppState {
     pub auth: Arc<Authenticator>,
     pub limits: Arc<RateLimits>,
     pub settings: Arc<HttpSettings>,
+    /// Limits and model names of chat programs.
+    pub chat: Arc<ChatSettings>,
+    /// The talks of chat programs on this node.
+    pub threads: ChatThreads,
     pub metrics: Arc<HttpMetrics>,
     /// True if this server offers `/metrics`; false if another server of this process does.
     pub metrics_here: bool,

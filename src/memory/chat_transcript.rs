@@ -37,7 +37,8 @@ pub struct StoredTurn {
     pub number: u32,
     player: TextPrint,
     reply: TextPrint,
-    reply_text: Box<str>,
+    /// `None`: only the words are known, as a hash.
+    reply_text: Option<Box<str>>,
 }
 
 impl StoredTurn {
@@ -47,8 +48,13 @@ impl StoredTurn {
             number,
             player: TextPrint::of_text(player_text),
             reply: TextPrint::of_text(reply_text),
-            reply_text: reply_text.into(),
+            reply_text: Some(reply_text.into()),
         }
+    }
+
+    /// Drops the text of the reply. A beginning of the reply then counts as another reply.
+    pub fn forget_text(&mut self) {
+        self.reply_text = None;
     }
 
     fn is_shown_as(&self, shown: &ComparedTurn, is_first: bool) -> bool {
@@ -60,7 +66,7 @@ impl StoredTurn {
     /// Returns how many Unicode scalar values of the reply a chat program shows, if it shows only the beginning.
     fn heard_chars(&self, shown: &TranscriptTurn) -> Option<usize> {
         let shown = shown.reply_text.trim_end();
-        let rest = self.reply_text.strip_prefix(shown)?;
+        let rest = self.reply_text.as_ref()?.strip_prefix(shown)?;
         (!shown.trim().is_empty() && !rest.trim().is_empty()).then(|| shown.chars().count())
     }
 }

@@ -359,6 +359,12 @@ pub struct PromptSources {
     /// The Unicode scalar values of the reply that were said before a cut, and that the prompt repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continued_chars: Option<u32>,
+    /// Notes of a chat program about the scene, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scene_notes: Vec<String>,
+    /// True if the prompt had the messages of a chat program, which are not stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub own_prompt: bool,
 }
 
 /// The NPC's last meeting with the player in another session.

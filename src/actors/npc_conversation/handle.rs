@@ -77,6 +77,7 @@ impl NpcConversations {
             resume_token_hash: Vec::new(),
             status: DialogueStatus::Open,
             options: DialogueOptions {
+                chat_key: None,
                 topic: new.topic,
                 max_turns: new.max_turns,
                 auto: new.auto,
@@ -240,6 +241,7 @@ impl NpcConversations {
             playback: point.dialogue.options.playback,
             settings: None,
             cause: point.head.map(Cause::Turn),
+            chat_key: None,
         };
         match self.0.create_session_with_id(scope, session, new).await {
             // A repeat of the request may have been handled meanwhile.

@@ -305,6 +305,7 @@ async fn unknown_npcs_leave_no_actor_behind() {
             witnesses: Vec::new(),
             factions: Vec::new(),
             cause: None,
+            chat_key: None,
             playback: colloquy_ports::ledger::dialogues::Playback::Immediate,
             settings: None,
         };

@@ -97,6 +97,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             summary_tokens: 1_200,
             history_tokens: 6_000,
             overheard_tokens: 600,
+            scene_note_tokens: 400,
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
             episode_tokens: 300,
@@ -304,6 +305,7 @@ impl TestWorld {
             witnesses: Vec::new(),
             factions: Vec::new(),
             cause: None,
+            chat_key: None,
             playback,
             settings: None,
         };

@@ -22,7 +22,7 @@ use crate::{
     scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
     settings::DialogueSettings,
     turn::{
-        PartialReply, TurnError, TurnInput,
+        ChatRequest, PartialReply, TurnError, TurnInput,
         gather::{self, GatheredContext},
     },
     world_events::CausedState,
@@ -111,7 +111,8 @@ pub(super) async fn reread_turn(
         replacing: None,
         line: turn.player_text.clone(),
         key: None,
-        chat: None,
+        chat: (!sources.scene_notes.is_empty())
+            .then(|| Arc::new(ChatRequest::with_scene_notes(sources.scene_notes.clone()))),
         continuation: continued_reply(turn, sources, reasons),
         known_intent: None,
         history: Arc::new(reader.read_history(dialogue, turn, reasons).await?),

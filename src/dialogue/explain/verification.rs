@@ -105,6 +105,10 @@ pub(super) async fn verify_prompt(
             "an earlier build of the server wrote the trace, which does not say what the prompt was assembled from";
         return Ok(Verification::nothing_to_compare(why));
     };
+    if sources.own_prompt {
+        let why = "the prompt had the messages of a chat program, which are not stored";
+        return Ok(Verification::nothing_to_compare(why));
+    }
     let mut reasons = Vec::new();
     let traced = (dialogue, turn, trace, sources);
     let assembled = match material::reread_turn(services, scope, traced, &mut reasons).await {

@@ -15,6 +15,7 @@ use super::{
     attribution::{PromptReader, attribute_statement},
     company::DeadCharacter,
     history::{self, HistoryWindow},
+    own_prompt::{enlarge_for_own_prompt, own_prompt_tokens},
     player_identity::player_own_names,
     scenarios::ShownScenarios,
     selection::{FixedParts, PromptSelection, StandingContext},
@@ -31,7 +32,7 @@ use crate::{
     scenarios::{NpcPast, OpenedScenario},
     scene::SceneMember,
     settings::{DialogueSettings, PromptSettings},
-    turn::TurnError,
+    turn::{OwnPrompt, TurnError},
 };
 use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId, SummaryId};
 use colloquy_memory::{
@@ -98,6 +99,10 @@ pub(crate) struct PromptMaterial<'a> {
     pub episodes: &'a [EpisodeHit],
     /// The insights that the prompt may have, closest first.
     pub insights: &'a [Insight],
+    /// Notes of a chat program about the scene, oldest first.
+    pub scene_notes: &'a [String],
+    /// The messages of a chat program that describes the character.
+    pub own_prompt: Option<&'a OwnPrompt>,
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
@@ -203,17 +208,21 @@ pub(crate) fn assemble_prompt(
     settings: &DialogueSettings,
     material: &PromptMaterial<'_>,
 ) -> Result<Prompt, TurnError> {
+    let settings = &*enlarge_for_own_prompt(settings, templates, material);
     let budgets = &settings.prompt;
     let language = material.npc.language;
     let count = |text: &str| templates.count_tokens(material.counter, text);
     let asked = BlockRequest::from_settings(budgets);
     let system = match material.scene {
+        _ if material.own_prompt.is_some() => {
+            templates.render_addition_to_own_prompt(material.world, material.npc, material.directives, asked)?
+        }
         None => templates.render_system(material.world, material.npc, material.directives, asked)?,
         Some(scene) => render_scene_system(templates, language, material, scene, asked)?.into(),
     };
     let line = render_line(templates, material)?;
     let goes_on = continuation_messages(templates, material)?;
-    let (system_tokens, line_tokens) = (count(&system), count(&line));
+    let (system_tokens, line_tokens) = (count(&system), count(&line) + own_prompt_tokens(material, &count));
     let fixed = system_tokens
         + line_tokens
         + 2 * FRAME_TOKENS
@@ -233,11 +242,13 @@ pub(crate) fn assemble_prompt(
     left = left.saturating_sub(shown.tokens());
     let standing = StandingContext::select_fitting(templates, material, budgets, shown, left, &count)?;
     left = left.saturating_sub(standing.tokens());
-    let turns = history::render_turns(templates, material, &count)?;
-    let window = HistoryWindow::fit_to_room(
-        turns,
-        history_room(budgets, left, line_tokens + standing.changing_tokens()),
-    );
+    let window = if let Some(own) = material.own_prompt {
+        HistoryWindow::from_own_prompt(&own.history, &count)
+    } else {
+        let turns = history::render_turns(templates, material, &count)?;
+        let room = history_room(budgets, left, line_tokens + standing.changing_tokens());
+        HistoryWindow::fit_to_room(turns, room)
+    };
     left = left.saturating_sub(window.tokens());
 
     let (mut fates, packable) = decide_hit_fates(material, &standing, &window, settings);
@@ -500,6 +511,10 @@ fn hash_messages(messages: &[ChatMessage]) -> String {
         hash.update([role]);
         hash.update((message.content.len() as u64).to_le_bytes());
         hash.update(&message.content);
+        if let Some(as_sent) = &message.as_sent {
+            // The same message has the same text: a map keeps its keys in order.
+            hash.update(serde_json::to_vec(&**as_sent).unwrap_or_default());
+        }
     }
     to_hexadecimal(&hash.finalize())
 }

@@ -86,6 +86,25 @@ pub(super) struct HistoryWindow {
 }
 
 impl HistoryWindow {
+    /// The messages of a chat program, as they came. Messages of one turn stay together.
+    pub(super) fn from_own_prompt(history: &[(u32, ChatMessage)], count: &dyn Fn(&str) -> u32) -> Self {
+        let turns = history
+            .chunk_by(|one, next| one.0 == next.0)
+            .map(|of_turn| RenderedTurn {
+                number: of_turn[0].0,
+                messages: of_turn.iter().map(|(_, message)| message.clone()).collect(),
+                tokens: of_turn
+                    .iter()
+                    .map(|(_, message)| count(&message.content) + FRAME_TOKENS)
+                    .sum(),
+                lead: None,
+            });
+        Self {
+            turns: turns.collect(),
+            dropped: None,
+        }
+    }
+
     /// Selects the longest run of latest turns that starts a block and fits the room. `room` gets the tokens of all
     /// turns. If not even the last block fits, smaller blocks are tried.
     pub(super) fn fit_to_room(turns: Vec<RenderedTurn>, room: impl Fn(u32) -> u32) -> Self {

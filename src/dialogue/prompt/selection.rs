@@ -18,6 +18,7 @@ use super::{
     lore::ShownLore,
     player_identity::PlayerIdentity,
     scenarios::ShownScenarios,
+    scene_notes::ShownSceneNotes,
     standing_facts::StandingFacts,
     templates::{Template, Templates},
     untrusted::escape_untrusted,
@@ -69,6 +70,7 @@ pub(super) struct StandingContext {
     past: ShownScenarios,
     actions: ShownActions,
     corrections: ShownCorrections,
+    scene_notes: ShownSceneNotes,
 }
 
 impl StandingContext {
@@ -96,8 +98,12 @@ impl StandingContext {
             past,
             actions: ShownActions::default(),
             corrections: ShownCorrections::select_fitting(material, left, count),
+            scene_notes: ShownSceneNotes::default(),
         };
         left = left.saturating_sub(standing.corrections.tokens());
+        standing.scene_notes =
+            ShownSceneNotes::select_fitting(material.scene_notes, budgets.scene_note_tokens, left, count);
+        left = left.saturating_sub(standing.scene_notes.tokens());
         let mut chars = MAX_WORLD_CHARS;
         for line in &material.world_lines {
             let (length, tokens) = (line.chars().count(), count(line) + ITEM_TOKENS);
@@ -132,6 +138,7 @@ impl StandingContext {
         self.state_tokens()
             + self.actions.tokens()
             + self.corrections.tokens()
+            + self.scene_notes.tokens()
             + self.overheard_tokens()
             + self.past.tokens()
     }
@@ -161,6 +168,7 @@ impl StandingContext {
             + self.state_tokens()
             + self.actions.tokens()
             + self.corrections.tokens()
+            + self.scene_notes.tokens()
             + self.overheard_tokens()
             + headed * (HEADING_TOKENS + FRAME_TOKENS)
     }
@@ -371,7 +379,8 @@ impl PromptSelection {
     ) -> Result<Vec<ChatMessage>, TurnError> {
         let mut first = ChatMessage::new(ChatRole::System, system);
         first.cache_breakpoint = true;
-        let mut messages = vec![first];
+        let mut messages: Vec<ChatMessage> = material.own_prompt.map_or_else(Vec::new, |own| own.head.clone());
+        messages.push(first);
         let pinned = self.standing.facts.pinned_values();
         let ages = material.ages();
         let who = self.standing.who.template_values(templates, material)?;
@@ -389,6 +398,10 @@ impl PromptSelection {
         }
         messages.extend(self.history.messages());
         let now = self.render_context(templates, language, material)?;
+        if let Some(own) = material.own_prompt.filter(|own| own.has_line()) {
+            messages.extend(own.last_after(&now));
+            return Ok(messages);
+        }
         let last = if now.is_empty() {
             line.to_owned()
         } else {
@@ -470,6 +483,7 @@ impl PromptSelection {
         let insights = self.insights.template_values(templates, material)?;
         let corrections = self.standing.corrections.template_values();
         let values = context! {
+            scene_notes => self.standing.scene_notes.texts().to_vec(),
             corrections, today => date_of_today, witnesses, facts, known, world_state, overheard, past, lore,
             tells => tell_texts, episodes, insights,
             ..context! { ..self.standing.actions.template_values(), ..self.standing.facts.state_values(templates, ages)? }
@@ -544,6 +558,12 @@ impl PromptSelection {
         if self.standing.world_dropped > 0 {
             let dropped = self.standing.world_dropped;
             notes.push(format!("{dropped} lines about the world did not fit"));
+        }
+        let scene_notes = self.standing.scene_notes.dropped_count();
+        if scene_notes > 0 {
+            notes.push(format!(
+                "{scene_notes} notes of the chat program did not fit their slot"
+            ));
         }
         let actions = self.standing.actions.dropped_count();
         if actions > 0 {

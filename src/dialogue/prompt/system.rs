@@ -64,6 +64,7 @@ pub(super) fn system_values(
         bounds => state_bounds(world, npc.language),
         others,
         several => false,
+        own_prompt => false,
     }
 }
 

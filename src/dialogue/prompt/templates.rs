@@ -286,6 +286,21 @@ impl Templates {
         Ok(text)
     }
 
+    /// Renders what the server adds to the description of a character by a chat program.
+    pub(crate) fn render_addition_to_own_prompt(
+        &self,
+        world: &World,
+        npc: &Npc,
+        directives: &SelectedDirectives,
+        asked: BlockRequest,
+    ) -> Result<Arc<str>, TemplateError> {
+        let values = context! {
+            own_prompt => true,
+            ..system_values(world, npc, directives, asked, Vec::new())
+        };
+        Ok(self.render(npc.language, Template::ReplySystem, values)?.into())
+    }
+
     /// Returns the words of a summary or an episode.
     pub(crate) fn told_content(&self, text: &str) -> Arc<ToldContent> {
         if let Some(kept) = self.told.get(text) {
@@ -330,7 +345,7 @@ impl Templates {
                     attributes => each(context! { name => "x", of => "players", type => "text", values => ["x"], min => "0", max => "1", max_delta => "1" }),
                 },
                 description => "x", arguments => "x", ago => "x", status => if texts.is_empty() { "" } else { "done" },
-                offers => list(), outcomes => list(),
+                offers => list(), outcomes => list(), scene_notes => list(), own_prompt => texts.is_empty(),
                 near => list(), dead => list(), ways => list(), world_attributes => list(), ghosts => false,
                 world_state => list(),
                 corrections => each(context! { present => "x", outdated => "x" }), duties => entries(),

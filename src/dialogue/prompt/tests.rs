@@ -283,6 +283,8 @@ impl PromptCase {
             episodes: &self.episodes,
             insights: &self.insights,
             overheard: &[],
+            scene_notes: &[],
+            own_prompt: None,
             line: &self.line,
             history: &self.history,
             summaries: &self.summaries,

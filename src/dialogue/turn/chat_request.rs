@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use colloquy_ports::llm::{ChatMessage, ClientFields};
+use colloquy_ports::llm::{ChatMessage, ChatRole, ClientFields};
 
 /// What the request of a chat program adds to a player's line.
 #[derive(Debug, Default)]
@@ -39,10 +39,24 @@ pub struct OwnPrompt {
 }
 
 impl OwnPrompt {
-    /// Returns all messages in order.
-    pub(crate) fn messages(&self) -> impl Iterator<Item = &ChatMessage> {
-        let history = self.history.iter().map(|(_, message)| message);
-        self.head.iter().chain(history).chain(&self.last)
+    /// True if the messages have a line to answer.
+    pub(crate) fn has_line(&self) -> bool {
+        self.last.iter().any(|message| message.role == ChatRole::User)
+    }
+
+    /// Returns the last messages, with `context` before the first line among them.
+    pub(crate) fn last_after(&self, context: &str) -> Vec<ChatMessage> {
+        let mut last = self.last.clone();
+        let line = last.iter().position(|message| message.role == ChatRole::User);
+        match line {
+            Some(at) if !context.is_empty() && last[at].as_sent.is_none() => {
+                last[at].content = format!("{context}\n\n{}", last[at].content);
+            }
+            // A message in its own form stays as it is.
+            Some(at) if !context.is_empty() => last.insert(at, ChatMessage::new(ChatRole::User, context)),
+            _ => {}
+        }
+        last
     }
 }
 
@@ -61,6 +75,26 @@ impl ChatRequest {
     pub fn with_given_reply(text: String, extract_state: bool) -> Self {
         Self {
             given_reply: Some(GivenReply { text, extract_state }),
+            ..Self::default()
+        }
+    }
+
+    /// The request for a reply of the model.
+    #[must_use]
+    pub fn for_reply(scene_notes: Vec<String>, client: Arc<ClientFields>, own_prompt: Option<OwnPrompt>) -> Self {
+        Self {
+            scene_notes,
+            client: Some(client),
+            own_prompt,
+            ..Self::default()
+        }
+    }
+
+    /// The request for a line with notes about the scene.
+    #[must_use]
+    pub fn with_scene_notes(scene_notes: Vec<String>) -> Self {
+        Self {
+            scene_notes,
             ..Self::default()
         }
     }

@@ -153,6 +153,8 @@ impl GatheredContext {
             lore: self.lore.as_ref(),
             episodes: &self.episodes,
             insights: &self.insights,
+            scene_notes: input.chat.as_ref().map_or(&[], |chat| &chat.scene_notes),
+            own_prompt: input.own_prompt(),
             line: &input.line,
             continued_text: input
                 .continuation

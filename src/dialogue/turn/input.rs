@@ -4,7 +4,10 @@ use std::{borrow::Cow, sync::Arc};
 
 use chrono::{DateTime, Utc};
 
-use super::{chat_request::ChatRequest, chat_request::GivenReply, continuation::PartialReply};
+use super::{
+    chat_request::{ChatRequest, GivenReply, OwnPrompt},
+    continuation::PartialReply,
+};
 use crate::{events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene};
 use colloquy_core::{
     ids::{NodeId, NpcId, PlayerId, TurnId},
@@ -98,6 +101,11 @@ impl TurnInput {
     #[must_use]
     pub fn given_reply(&self) -> Option<&GivenReply> {
         self.chat.as_ref()?.given_reply.as_ref()
+    }
+    /// Returns the messages of the chat program that describes the character.
+    #[must_use]
+    pub fn own_prompt(&self) -> Option<&OwnPrompt> {
+        self.chat.as_ref()?.own_prompt.as_ref()
     }
     /// Returns the persona's authored greeting for a stranger, if the persona has a greeting.
     #[must_use]

@@ -132,6 +132,11 @@ fn sources_of_turn(
         opened: prompt.opened.clone(),
         redacted: gathered.redacted.clone(),
         continued_chars: continued.map(|chars| u32::try_from(chars).unwrap_or(u32::MAX)),
+        scene_notes: input
+            .chat
+            .as_ref()
+            .map_or_else(Vec::new, |chat| chat.scene_notes.clone()),
+        own_prompt: input.own_prompt().is_some(),
     }
 }
 

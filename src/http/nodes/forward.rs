@@ -32,9 +32,19 @@ use colloquy_core::{
 /// A request's body as the extractor read it, for forwarding.
 pub struct RawBody(pub Bytes);
 
+/// The dialogue of a request whose path does not name the dialogue.
+pub struct DialogueOfRequest(DialogueId);
+
+impl DialogueOfRequest {
+    /// Notes the dialogue, for a forward to its owner.
+    pub fn set(request: &HttpRequest, dialogue: DialogueId) {
+        request.extensions_mut().insert(Self(dialogue));
+    }
+}
+
 /// Request headers that influence the answer.
 const FORWARDED_HEADERS: &str =
-    "accept content-type idempotency-key if-match if-none-match traceparent tracestate x-request-id";
+    "accept content-type idempotency-key if-match if-none-match traceparent tracestate x-colloquy-session x-request-id";
 /// Answer headers that belong to this connection, or that this node sets.
 const UNRELAYED_HEADERS: &str =
     "connection content-length date keep-alive server trailer transfer-encoding upgrade x-request-id";
@@ -108,8 +118,11 @@ pub async fn forward_if_remote<B: MessageBody>(response: &ServiceResponse<B>, id
     }
 }
 
-/// Parses the id in `/v1/<kind>/<id>…`; a verb may follow the id.
+/// Returns the dialogue that a handler noted, or parses the id in `/v1/<kind>/<id>…`; a verb may follow the id.
 pub fn dialogue_of(request: &HttpRequest) -> Option<DialogueId> {
+    if let Some(DialogueOfRequest(dialogue)) = request.extensions().get() {
+        return Some(*dialogue);
+    }
     let segment = request.path().split('/').nth(3)?;
     segment.split(':').next()?.parse().ok()
 }

@@ -25,7 +25,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 #[cfg(feature = "fuzzing")]
 pub(super) use self::node_auth::decode_forward_token;
 pub(super) use self::{
-    forward::{RawBody, add_owner_header, dialogue_of, forward_if_remote},
+    forward::{DialogueOfRequest, RawBody, add_owner_header, dialogue_of, forward_if_remote},
     node_auth::{FORWARD_TOKEN_HEADER, check_body_hash, forward_token},
     notices::{configure_internal_routes, redeem_any_ticket},
     tunnel::{Tunnel, TunnelEnd, Tunnels},

@@ -61,7 +61,7 @@ impl SocketState {
         if message.greeting {
             self.state
                 .sessions
-                .request_greeting(&who.scope(), id, re.map(Arc::from))
+                .request_greeting(&who.scope(), id, re.map(Arc::from), None)
                 .await?;
         }
         Ok(())

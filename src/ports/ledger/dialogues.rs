@@ -113,6 +113,9 @@ pub struct DialogueOptions {
     /// Settings of a session, in place of those of its NPC, world and tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Box<WorldSettings>>,
+    /// For a session that a chat program opened: the name that the program gives the talk, or an empty text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_key: Option<String>,
 }
 
 impl DialogueOptions {

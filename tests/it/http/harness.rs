@@ -59,6 +59,7 @@ pub struct HttpTestOptions {
     pub limits: LimitSettings,
     pub auth: AuthSettings,
     pub http: HttpSettings,
+    pub chat: http::ChatSettings,
     pub sockets: SocketSettings,
     pub connections: ConnectionLimits,
     pub prices: Vec<ModelPrice>,
@@ -101,6 +102,10 @@ impl Default for HttpTestOptions {
                 max_tickets: 1_000,
                 tenant_cache_s: 10,
             },
+            chat: http::ChatSettings {
+                max_body_bytes: 200_000,
+                ..http::ChatSettings::default()
+            },
             http: HttpSettings {
                 max_connections: 0,
                 head_timeout_ms: 5_000,
@@ -124,7 +129,7 @@ fn dialogue_settings() -> DialogueSettings {
     serde_json::from_value(json!({
         "turn": {"max_line_chars": 2000, "max_queued": 4, "wait_for_memory_ms": 300, "longest_wait_for_memory_ms": 1500, "replies_without_block": 4, "timeout_ms": 120_000, "intent_turns": 3,
             "seal_s": 30, "cut_hold_s": 30, "playback_timeout_s": 60},
-        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "insight_tokens": 200, "lore_tokens": 800, "lore_item_tokens": 250,
+        "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scene_note_tokens": 400, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "insight_tokens": 200, "lore_tokens": 800, "lore_item_tokens": 250,
             "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false, "ask_if_nothing_new": true},
         "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
             "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
@@ -168,7 +173,9 @@ impl HttpTestServer {
                 let shared = state.clone();
                 let connections = ConnectionRegistry::start_watching(options.connections, Arc::new(SystemClock));
                 let server = transport::start_server(listener, 1, &connections, move |app| {
-                    app.app_data(shared.clone()).configure(http::configure);
+                    let chat = Arc::clone(&shared.chat);
+                    app.app_data(shared.clone())
+                        .configure(move |cfg| http::configure(cfg, &chat));
                 })
                 .unwrap();
                 let handle = server.handle();
@@ -331,6 +338,8 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         auth: Arc::new(auth),
         limits: RateLimits::new(options.limits.clone(), options.connections.max_open),
         settings: Arc::new(options.http.clone()),
+        chat: Arc::new(options.chat.clone()),
+        threads: http::ChatThreads::default(),
         metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
         registry,
         readiness,

@@ -5,6 +5,7 @@
 
 mod attacks;
 mod budgets;
+mod chat;
 mod curator;
 mod directives;
 mod docs;

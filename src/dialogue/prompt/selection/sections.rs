@@ -107,6 +107,14 @@ impl PromptSelection {
                 section("corrections", tokens, MAX_CORRECTION_TOKENS, dropped, hash),
             );
         }
+        let scene_notes = &self.standing.scene_notes;
+        if scene_notes.tokens() > 0 || scene_notes.dropped_count() > 0 {
+            let dropped = some(scene_notes.dropped_count(), "notes of the chat program");
+            let hash = hash_of(|hash| scene_notes.add_content(hash));
+            let before_line = sections.len() - 1;
+            let (tokens, budget) = (scene_notes.tokens(), budgets.scene_note_tokens);
+            sections.insert(before_line, section("scene_notes", tokens, budget, dropped, hash));
+        }
         let actions = &self.standing.actions;
         if actions.tokens() > 0 || actions.dropped_count() > 0 {
             let dropped = some(actions.dropped_count(), "lines about actions");

@@ -28,6 +28,7 @@ pub(super) fn settings() -> DialogueSettings {
             summary_tokens: 1_200,
             history_tokens: 6_000,
             overheard_tokens: 600,
+            scene_note_tokens: 400,
             scenario_tokens: 1_000,
             scenario_item_tokens: 400,
             episode_tokens: 300,

@@ -1,0 +1,97 @@
+//! Answers in the form of the OpenAI API.
+
+use serde::Serialize;
+
+use colloquy_memory::turn::Usage;
+
+/// A finished answer (`chat.completion`).
+#[derive(Debug, Serialize)]
+pub struct ChatCompletion<'a> {
+    pub id: &'a str,
+    pub object: &'static str,
+    /// Seconds since 1970.
+    pub created: i64,
+    pub model: &'a str,
+    pub choices: Vec<Choice>,
+    pub usage: CompletionUsage,
+}
+
+/// One of the replies.
+#[derive(Debug, Serialize)]
+pub struct Choice {
+    pub index: u32,
+    pub message: AnswerMessage,
+    pub logprobs: Option<()>,
+    pub finish_reason: FinishReason,
+}
+
+#[derive(Debug, Serialize)]
+pub struct AnswerMessage {
+    pub role: &'static str,
+    pub content: String,
+    pub refusal: Option<()>,
+}
+
+/// Why a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    Stop,
+    Length,
+}
+
+/// The tokens of an answer.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct CompletionUsage {
+    prompt_tokens: u32,
+    completion_tokens: u32,
+    total_tokens: u32,
+    prompt_tokens_details: PromptTokensDetails,
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct PromptTokensDetails {
+    cached_tokens: u32,
+}
+
+impl From<Usage> for CompletionUsage {
+    fn from(usage: Usage) -> Self {
+        Self {
+            prompt_tokens: usage.prompt_tokens,
+            completion_tokens: usage.completion_tokens,
+            total_tokens: usage.prompt_tokens.saturating_add(usage.completion_tokens),
+            prompt_tokens_details: PromptTokensDetails {
+                cached_tokens: usage.cached_tokens,
+            },
+        }
+    }
+}
+
+/// A piece of a streamed answer (`chat.completion.chunk`).
+#[derive(Debug, Serialize)]
+pub struct ChatChunk<'a> {
+    pub id: &'a str,
+    pub object: &'static str,
+    pub created: i64,
+    pub model: &'a str,
+    pub choices: &'a [ChunkChoice<'a>],
+    /// Present only if the request asks for usage: `null` until the last chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Option<CompletionUsage>>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct ChunkChoice<'a> {
+    pub index: u32,
+    pub delta: Delta<'a>,
+    pub logprobs: Option<()>,
+    pub finish_reason: Option<FinishReason>,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub struct Delta<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<&'a str>,
+}

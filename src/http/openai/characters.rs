@@ -1,0 +1,266 @@
+//! Characters that the chat program describes. The NPC of a character and its world are made with the first request; the
+//! description stays with the chat program, which sends it with each request.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
+
+use super::{messages::SortedMessages, settings::ChatModel};
+use crate::{AppState, errors::Problem, extract::Authorized};
+use colloquy_core::ids::{NpcId, PlayerId, WorldId};
+use colloquy_memory::{
+    authored::{Language, Npc, Persona, World, WorldSettings},
+    tiers::TenantTier,
+};
+use colloquy_ports::ledger::authored::PutOutcome;
+
+/// The name of a character whose name the messages do not tell.
+const UNNAMED: &str = "Character";
+/// The longest name that is taken from the messages, in characters.
+const MAX_NAME_CHARS: usize = 60;
+
+/// Returns the world and the NPC of the character in the messages. Both are made if missing.
+///
+/// # Errors
+/// The store's, or a used-up budget for authored content.
+pub async fn find_or_make_character<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    player: &PlayerId,
+    model: Option<&ChatModel>,
+    sorted: &SortedMessages,
+) -> Result<(WorldId, NpcId), Problem> {
+    let world = match model.and_then(|model| model.world.clone()) {
+        Some(world) => world,
+        None => id_from_hash("chats", &[player.as_str()])?,
+    };
+    let found_name = find_character_name(sorted);
+    let name = found_name.clone().unwrap_or_else(|| UNNAMED.to_owned());
+    let npc: NpcId = match slug_of_name(&name) {
+        Some(slug) if found_name.is_some() => slug.parse().map_err(|error| Problem::internal_error(&error))?,
+        _ => id_from_hash("character", &[&name, first_words(sorted)])?,
+    };
+    let upstream = model.and_then(|model| model.upstream.clone());
+    let store = &state.services.ledger.authored;
+    if let Some(known) = store.load_npc(&caller.scope, &world, &npc).await? {
+        if known.model != upstream && model.is_some() && known.persona == Persona::default() {
+            let changed = Npc {
+                model: upstream,
+                ..known
+            };
+            put_npc(state, caller, &changed, Some(changed.version)).await?;
+        }
+        return Ok((world, npc));
+    }
+    let now = state.services.clock.now();
+    let language = language_of(sorted);
+    if store.load_world(&caller.scope, &world).await?.is_none() {
+        let made = World {
+            id: world.clone(),
+            name: format!("Chats of {player}"),
+            premise: String::new(),
+            language,
+            rules: Vec::new(),
+            settings: model.map_or_else(WorldSettings::default, |model| model.settings.clone()),
+            lore_version: 0,
+            tenant: TenantTier::default(),
+            version: 0,
+            updated_at: now,
+        };
+        let edit = caller.new_edit(state, "world.put", &world);
+        // Another request may have made the world meanwhile.
+        let _made_or_known: PutOutcome = store.put_world(&caller.scope, &made, Some(0), &edit).await?;
+    }
+    let made = Npc {
+        world: world.clone(),
+        id: npc.clone(),
+        name,
+        persona: Persona::default(),
+        language,
+        factions: Vec::new(),
+        model: upstream,
+        settings: WorldSettings::default(),
+        has_scenarios: false,
+        has_tells: false,
+        version: 0,
+        updated_at: now,
+    };
+    put_npc(state, caller, &made, Some(0)).await?;
+    Ok((world, npc))
+}
+
+async fn put_npc<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    npc: &Npc,
+    if_version: Option<u32>,
+) -> Result<(), Problem> {
+    let edit = caller.new_edit(state, "npc.put", format!("{}/{}", npc.world, npc.id));
+    let store = &state.services.ledger.authored;
+    // Another request may have written the NPC meanwhile.
+    let _written_or_known: PutOutcome = store.put_npc(&caller.scope, npc, if_version, &edit).await?;
+    state
+        .sessions
+        .forget_authored_everywhere(&caller.scope, &npc.world)
+        .await;
+    Ok(())
+}
+
+/// Returns the character's name, if the messages tell it: the name of its messages, or a phrase of common prompts.
+fn find_character_name(sorted: &SortedMessages) -> Option<String> {
+    // A note at the end says whose line is next in a group.
+    let notes = sorted.notes.iter().rev();
+    let asked = notes.filter_map(|note| between(note, "[Write the next reply only as ", ".]"));
+    let heads = sorted.head.iter().map(|message| message.content.as_str());
+    let written = heads.clone().filter_map(|head| {
+        between(head, "Write ", "'s next reply").or_else(|| between(head, "write ", "'s next reply"))
+    });
+    let is_you = heads.filter_map(|head| {
+        let english = ["You are ", "You're "]
+            .iter()
+            .find_map(|opening| between_any(head, opening, &[",", ".", "\n", " —"]));
+        let korean = || {
+            ["당신은 ", "너는 "]
+                .iter()
+                .find_map(|opening| between_any(head, opening, &["입니다", "이다", "다.", ","]))
+        };
+        english.or_else(korean)
+    });
+    asked.chain(written).chain(is_you).find_map(clean_name)
+}
+
+fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
+    between_any(text, before, &[after])
+}
+
+/// Returns the text between `before` and the first of `ends`.
+fn between_any<'a>(text: &'a str, before: &str, ends: &[&str]) -> Option<&'a str> {
+    let rest = &text[text.find(before)? + before.len()..];
+    let end = ends.iter().filter_map(|end| rest.find(end)).min()?;
+    Some(&rest[..end])
+}
+
+/// A name has few words, on one line, and does not begin with an article ("You are a helpful assistant").
+fn clean_name(found: &str) -> Option<String> {
+    let name = found.trim().trim_matches(['"', '\'', '*', '[', ']', '{', '}']).trim();
+    let first = name.split_whitespace().next()?.to_lowercase();
+    let is_article = ["a", "an", "the", "now", "going", "to", "not", "my", "in"].contains(&first.as_str());
+    let is_short = name.chars().count() <= MAX_NAME_CHARS && name.split_whitespace().count() <= 5;
+    (is_short && !is_article && !name.contains('\n')).then(|| name.to_owned())
+}
+
+/// Returns the first reply of the talk, or the beginning of the head.
+fn first_words(sorted: &SortedMessages) -> &str {
+    let first = sorted.transcript.turns.first();
+    let greeting = first
+        .filter(|turn| turn.player_text.is_empty())
+        .map(|turn| turn.reply_text.as_str());
+    greeting
+        .or_else(|| sorted.head.first().map(|message| message.content.as_str()))
+        .unwrap_or_default()
+}
+
+/// Returns an id from a name of Latin letters. `None`: the name has too few of them.
+fn slug_of_name(name: &str) -> Option<String> {
+    let mut slug = String::new();
+    for character in name.chars() {
+        match character {
+            'a'..='z' | '0'..='9' => slug.push(character),
+            'A'..='Z' => slug.push(character.to_ascii_lowercase()),
+            ' ' | '-' | '_' if !slug.is_empty() && !slug.ends_with('-') => slug.push('-'),
+            ' ' | '-' | '_' | '\'' | '.' => {}
+            // A name in another script has no id of Latin letters.
+            _ => return None,
+        }
+    }
+    let slug = slug.trim_end_matches('-');
+    (slug.len() >= 2).then(|| slug.to_owned())
+}
+
+fn id_from_hash<T: std::str::FromStr>(prefix: &str, parts: &[&str]) -> Result<T, Problem>
+where
+    T::Err: std::fmt::Display,
+{
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut id = format!("{prefix}-");
+    for byte in &hash.finalize()[..8] {
+        // Writing to a text cannot fail.
+        let _ = write!(id, "{byte:02x}");
+    }
+    id.parse().map_err(|error| Problem::internal_error(&error))
+}
+
+/// Korean, if a tenth of the letters are Hangul; else English.
+fn language_of(sorted: &SortedMessages) -> Language {
+    let heads = sorted.head.iter().map(|message| message.content.as_str());
+    let replies = sorted.transcript.turns.iter().map(|turn| turn.reply_text.as_str());
+    let letters = heads
+        .chain(replies)
+        .flat_map(str::chars)
+        .filter(|letter| letter.is_alphabetic());
+    let mut all = 0_usize;
+    let mut hangul = 0_usize;
+    for letter in letters {
+        all += 1;
+        hangul += usize::from(('\u{ac00}'..='\u{d7a3}').contains(&letter));
+    }
+    if hangul * 10 > all { Language::Ko } else { Language::En }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use colloquy_memory::chat_transcript::{Transcript, TranscriptEnd};
+    use colloquy_ports::llm::{ChatMessage, ChatRole};
+
+    fn sorted(head: &str, note: &str) -> SortedMessages {
+        SortedMessages {
+            head: vec![ChatMessage::new(ChatRole::System, head)],
+            transcript: Transcript {
+                turns: Vec::new(),
+                end: TranscriptEnd::Reply,
+            },
+            notes: vec![note.to_owned()],
+            talk: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_are_found_in_common_prompts() {
+        for (head, note, name) in [
+            (
+                "Write Mira's next reply in a fictional chat between Mira and Ann.",
+                "",
+                Some("Mira"),
+            ),
+            (
+                "You are Mira the Herbalist, who sells herbs.",
+                "",
+                Some("Mira the Herbalist"),
+            ),
+            ("You are a helpful assistant.", "", None),
+            ("Rules.", "[Write the next reply only as Tom.]", Some("Tom")),
+            ("당신은 미라입니다. 약초를 팝니다.", "", Some("미라")),
+            ("Nothing.", "", None),
+        ] {
+            assert_eq!(find_character_name(&sorted(head, note)).as_deref(), name, "{head}");
+        }
+    }
+
+    #[test]
+    fn ids_come_from_latin_names_or_a_hash() {
+        assert_eq!(
+            slug_of_name("Mira the Herbalist").as_deref(),
+            Some("mira-the-herbalist")
+        );
+        assert_eq!(slug_of_name("O'Neil Jr.").as_deref(), Some("oneil-jr"));
+        assert_eq!(slug_of_name("미라"), None);
+        let id: Result<NpcId, Problem> = id_from_hash("character", &["미라", ""]);
+        assert!(id.is_ok_and(|id| id.as_str().len() == "character-".len() + 16));
+        assert_eq!(language_of(&sorted("당신은 미라입니다.", "")), Language::Ko);
+    }
+}

@@ -1,0 +1,413 @@
+//! `POST /v1/chat/completions`: the next reply of a talk. The transcript in the request decides which turns stand.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, post, web};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OwnedMutexGuard;
+
+use super::{
+    answer::{AnswerMessage, ChatCompletion, Choice, CompletionUsage, FinishReason},
+    characters::find_or_make_character,
+    messages::{SortedMessages, sort_messages},
+    request::{ChatBody, ChatCompletionRequest},
+    stream::{self, CutOnDrop, StreamedAnswer},
+    targets::{ChatTarget, find_target},
+    threads::{FoundThread, KnownSessions, ThreadKey},
+};
+use crate::{
+    AppState,
+    errors::Problem,
+    extract::{Authorized, InWorld, Talker},
+    nodes::DialogueOfRequest,
+    turns::completed_turn,
+};
+use colloquy_actors::{
+    AcceptedLine, DialogueError, HeardLength, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
+};
+use colloquy_core::{
+    ids::{DialogueId, PlayerId},
+    scope::{Principal, Role},
+};
+use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ReplyEnd};
+use colloquy_memory::{
+    chat_transcript::{TranscriptAlignment, TranscriptRequest, align_transcript},
+    text::to_hexadecimal,
+    turn::{Turn, TurnStatus, Usage},
+};
+use colloquy_ports::ledger::dialogues::Playback;
+
+/// The header that names a talk, or a session by its id.
+const SESSION_HEADER: &str = "x-colloquy-session";
+/// The longest name of a talk, in bytes.
+const MAX_NAME_BYTES: usize = 200;
+/// The longest imported line or reply, in Unicode scalar values.
+const MAX_IMPORTED_CHARS: usize = 16_000;
+/// The latest imported turns whose text is also read for changes of the world's state.
+const TURNS_READ_FOR_STATE: usize = 8;
+
+/// A talk at the point where the NPC speaks: the session has the turns of the transcript.
+pub struct PreparedTalk {
+    pub state: web::Data<AppState>,
+    pub who: Principal,
+    pub session: DialogueId,
+    /// Held until the reply has ended, so that requests of one talk follow each other.
+    pub thread: OwnedMutexGuard<KnownSessions>,
+    request: TranscriptRequest,
+    chat: ChatTemplate,
+}
+
+/// What each line of the request gets from the request.
+struct ChatTemplate {
+    scene_notes: Vec<String>,
+    client: Arc<colloquy_ports::llm::ClientFields>,
+    own_prompt: Option<OwnPrompt>,
+}
+
+/// A reply under way.
+pub struct RunningReply {
+    pub accepted: AcceptedLine,
+    pub chat: Arc<ChatRequest>,
+    /// The text of the reply that the client has already, in Unicode scalar values.
+    pub known_chars: usize,
+}
+
+/// Answers with the next reply of a talk.
+#[post("/completions")]
+pub async fn create_chat_completion(
+    state: web::Data<AppState>,
+    caller: Authorized<InWorld<Talker>>,
+    request: HttpRequest,
+    body: ChatBody,
+) -> Result<HttpResponse, Problem> {
+    let asked = body.0;
+    let target = find_target(&state, &caller.principal, &asked.model)?;
+    let player = player_of(&caller.principal, asked.user.as_deref())?;
+    for _ in 0..asked.choices {
+        caller.count_turn(&state, &player)?;
+    }
+    let sorted = sort_messages(&asked.messages);
+    let (world, npc, is_own) = match &target {
+        ChatTarget::Npc { world, npc } => (world.clone(), npc.clone(), false),
+        ChatTarget::Character(model) => {
+            let made = find_or_make_character(&state, &caller, &player, model.as_deref(), &sorted).await?;
+            (made.0, made.1, true)
+        }
+    };
+    let key = ThreadKey {
+        tenant: caller.principal.tenant.clone(),
+        player,
+        world,
+        npc,
+        name: session_name(&request)?,
+    };
+    let mut thread = state.threads.lock(&key).await;
+    let found = thread
+        .find_session(&state, &caller.principal, &key, &sorted.transcript)
+        .await?;
+    let FoundThread { dialogue, alignment } = match found {
+        Some(found) => found,
+        None => {
+            caller.count_new_session(&state)?;
+            let created = state.sessions.create_session(&caller.scope, new_session(&key)).await?;
+            FoundThread {
+                dialogue: created.dialogue,
+                alignment: align_transcript(&sorted.transcript, &[]),
+            }
+        }
+    };
+    // For the middleware that may forward the request to the node of the session.
+    DialogueOfRequest::set(&request, dialogue.id);
+    let per_line = usize::try_from(state.chat.imported_turns_per_line)
+        .unwrap_or(usize::MAX)
+        .max(1);
+    for _ in 0..alignment.missing.len() / per_line {
+        caller.count_turn(&state, &key.player)?;
+    }
+    let head = dialogue.head_turn;
+    follow_transcript(&state, &caller.principal, dialogue.id, head, &alignment, &mut thread).await?;
+    let client = if is_own {
+        asked.client_fields()
+    } else {
+        asked.sampling_fields()
+    };
+    let talk = PreparedTalk {
+        state,
+        who: caller.principal.clone(),
+        session: dialogue.id,
+        thread,
+        chat: ChatTemplate {
+            scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
+            client: Arc::new(client),
+            own_prompt: is_own.then(|| own_prompt(sorted, &alignment)),
+        },
+        request: alignment.request,
+    };
+    if asked.stream {
+        return stream::stream_answer(talk, &asked).await;
+    }
+    answer_whole(talk, &asked).await
+}
+
+/// The player of a request: that of the token, or else the `user` of the request, or the holder of the token.
+fn player_of(who: &Principal, user: Option<&str>) -> Result<PlayerId, Problem> {
+    if let Some(player) = &who.player {
+        return Ok(player.clone());
+    }
+    let name = user
+        .map(str::trim)
+        .filter(|user| !user.is_empty())
+        .unwrap_or(&who.subject);
+    name.parse().or_else(|_| {
+        // A name with other characters has an id of its own.
+        let hash = to_hexadecimal(&Sha256::digest(name));
+        format!("user-{}", &hash[..24])
+            .parse()
+            .map_err(|error| Problem::internal_error(&error))
+    })
+}
+
+fn session_name(request: &HttpRequest) -> Result<String, Problem> {
+    let Some(value) = request.headers().get(SESSION_HEADER) else {
+        return Ok(String::new());
+    };
+    let name = value.to_str().map(str::trim).unwrap_or_default();
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        let detail = format!("must have 1 to {MAX_NAME_BYTES} printable ASCII characters");
+        return Err(Problem::invalid_field("X-Colloquy-Session", detail));
+    }
+    Ok(name.to_owned())
+}
+
+fn new_session(key: &ThreadKey) -> NewSession {
+    NewSession {
+        world: key.world.clone(),
+        npcs: vec![key.npc.clone()],
+        player: key.player.clone(),
+        witnesses: Vec::new(),
+        factions: Vec::new(),
+        // Nothing is learned from a reply that is asked for anew.
+        playback: Playback::Ack,
+        settings: None,
+        cause: None,
+        chat_key: Some(key.name.clone()),
+    }
+}
+
+/// Returns the system lines of the chat program, those before the talk first.
+fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
+    let head = sorted.head.iter().map(|message| message.content.trim().to_owned());
+    head.chain(sorted.notes.iter().cloned())
+        .filter(|note| !note.is_empty())
+        .collect()
+}
+
+/// Returns the messages of the chat program around the answered line.
+fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPrompt {
+    let turns = sorted.transcript.turns.len();
+    // A reply that goes on is the beginning of the new reply, and no part of the history.
+    let finished = match alignment.request {
+        TranscriptRequest::GoOn => turns.saturating_sub(1),
+        _ => turns,
+    };
+    let mut prompt = OwnPrompt {
+        head: sorted.head,
+        ..OwnPrompt::default()
+    };
+    for (turn, message) in sorted.talk {
+        if turn < finished {
+            let number = alignment
+                .first_number
+                .saturating_add(u32::try_from(turn).unwrap_or(u32::MAX));
+            prompt.history.push((number, message));
+        } else if turn == finished && (finished == turns || message.role == colloquy_ports::llm::ChatRole::User) {
+            prompt.last.push(message);
+        }
+    }
+    prompt
+}
+
+/// Makes the turns of the session those of the transcript: takes turns back, and stores turns that are not known.
+async fn follow_transcript(
+    state: &AppState,
+    who: &Principal,
+    session: DialogueId,
+    head: u32,
+    alignment: &TranscriptAlignment,
+    thread: &mut KnownSessions,
+) -> Result<(), Problem> {
+    for (at, turn) in alignment.missing.iter().enumerate() {
+        let longest = turn.player_text.chars().count().max(turn.reply_text.chars().count());
+        if longest > MAX_IMPORTED_CHARS {
+            let detail = format!(
+                "turn {} of the transcript has more than {MAX_IMPORTED_CHARS} characters",
+                at + 1
+            );
+            return Err(Problem::invalid_field("messages", detail));
+        }
+    }
+    let answers_again = matches!(alignment.request, TranscriptRequest::AnswerAgain(_));
+    let is_moved = alignment.last_standing < head && !answers_again;
+    if is_moved || alignment.heard_chars.is_some() {
+        let command = InterruptCommand {
+            turn: Some(alignment.last_standing),
+            heard: alignment.heard_chars.map(HeardLength::Chars),
+            key: None,
+            if_head: Some(head),
+            who: who.clone(),
+        };
+        state.sessions.rewind_dialogue(&who.scope(), session, command).await?;
+    }
+    let missing = alignment.missing.len();
+    for (at, turn) in alignment.missing.iter().enumerate() {
+        let extract_state = missing - at <= TURNS_READ_FOR_STATE;
+        let line = PlayerLine {
+            text: turn.player_text.clone(),
+            to: None,
+            key: None,
+            on_busy: OnBusy::Queue,
+            re: None,
+            who: None,
+            chat: Some(Arc::new(ChatRequest::with_given_reply(
+                turn.reply_text.clone(),
+                extract_state,
+            ))),
+        };
+        let stored = match state.sessions.say_line(&who.scope(), session, line).await? {
+            AcceptedLine::Repeated(turn) => turn,
+            AcceptedLine::Turn { done } => completed_turn(done.await)?,
+        };
+        thread.record_turn(&stored);
+    }
+    Ok(())
+}
+
+impl PreparedTalk {
+    /// Asks for the reply with number `choice`, the last one first. `re` marks the events of the turn. Each reply takes the
+    /// place of the one before.
+    pub async fn begin_reply(&self, is_first: bool, re: Option<Arc<str>>) -> Result<RunningReply, DialogueError> {
+        let template = &self.chat;
+        let (notes, own_prompt) = (template.scene_notes.clone(), template.own_prompt.clone());
+        let chat = Arc::new(ChatRequest::for_reply(notes, Arc::clone(&template.client), own_prompt));
+        let (sessions, scope) = (&self.state.sessions, self.who.scope());
+        let goes_on = self.goes_on();
+        let (accepted, known_chars) = match &self.request {
+            TranscriptRequest::Answer(text) if is_first => {
+                let line = PlayerLine {
+                    text: text.clone(),
+                    to: None,
+                    key: None,
+                    on_busy: OnBusy::Queue,
+                    re,
+                    who: Some(self.who.clone()),
+                    chat: Some(Arc::clone(&chat)),
+                };
+                (sessions.say_line(&scope, self.session, line).await?, 0)
+            }
+            TranscriptRequest::Greet if is_first => {
+                let greeting = sessions.request_greeting(&scope, self.session, re, Some(Arc::clone(&chat)));
+                (greeting.await?, 0)
+            }
+            _ => {
+                let known_chars = if goes_on { self.last_reply_chars().await? } else { 0 };
+                let command = RegenerateCommand {
+                    key: None,
+                    if_head: None,
+                    re,
+                    who: self.who.clone(),
+                    goes_on,
+                    chat: Some(Arc::clone(&chat)),
+                };
+                (
+                    sessions.replace_last_turn(&scope, self.session, command).await?,
+                    known_chars,
+                )
+            }
+        };
+        Ok(RunningReply {
+            accepted,
+            chat,
+            known_chars,
+        })
+    }
+
+    /// True if the NPC goes on with its last reply.
+    pub fn goes_on(&self) -> bool {
+        self.request == TranscriptRequest::GoOn
+    }
+
+    /// Returns the length of the last reply without white space at its end, in Unicode scalar values.
+    async fn last_reply_chars(&self) -> Result<usize, DialogueError> {
+        let snapshot = self.state.sessions.snapshot(&self.who.scope(), self.session).await?;
+        let last = snapshot
+            .history
+            .last()
+            .map(|turn| turn.reply_text.trim_end().chars().count());
+        last.ok_or(DialogueError::NothingToRegenerate)
+    }
+
+    /// Returns the tokens of a turn, as the caller may see them.
+    pub fn usage_of(&self, turn: &Turn) -> Usage {
+        if self.who.role == Role::Player {
+            turn.usage.for_players()
+        } else {
+            turn.usage
+        }
+    }
+}
+
+/// Why the reply of a turn ended.
+pub fn finish_reason(chat: &ChatRequest, turn: &Turn) -> FinishReason {
+    let at_limit = chat.reply_end() == Some(ReplyEnd::AtLimit);
+    if at_limit || turn.status == TurnStatus::Interrupted {
+        FinishReason::Length
+    } else {
+        FinishReason::Stop
+    }
+}
+
+/// Answers with whole replies. If the client hangs up before the answer, the reply was not heard.
+async fn answer_whole(mut talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
+    let mut choices = Vec::new();
+    let mut usage = Usage::default();
+    let mut last = None;
+    let count = if talk.goes_on() { 1 } else { asked.choices };
+    // The first choice comes last, so that it stands until a later request shows another one.
+    for index in (0..count).rev() {
+        let guard = CutOnDrop::new(&talk, Arc::default());
+        let running = talk.begin_reply(index + 1 == count, None).await?;
+        let turn = match running.accepted {
+            AcceptedLine::Repeated(turn) => turn,
+            AcceptedLine::Turn { done } => completed_turn(done.await)?,
+        };
+        guard.disarm();
+        talk.thread.record_turn(&turn);
+        usage += talk.usage_of(&turn);
+        let content: String = turn.reply_text.chars().skip(running.known_chars).collect();
+        choices.push(Choice {
+            index,
+            message: AnswerMessage {
+                role: "assistant",
+                content,
+                refusal: None,
+            },
+            logprobs: None,
+            finish_reason: finish_reason(&running.chat, &turn),
+        });
+        last = Some(turn);
+    }
+    choices.reverse();
+    let turn = last.ok_or_else(|| Problem::internal_error(&"a request without choices"))?;
+    let id = StreamedAnswer::id_of(turn.id);
+    Ok(HttpResponse::Ok()
+        .insert_header((SESSION_HEADER, talk.session.to_string()))
+        .insert_header(("x-colloquy-turn", turn.number.to_string()))
+        .json(ChatCompletion {
+            id: &id,
+            object: "chat.completion",
+            created: turn.started_at.timestamp(),
+            model: &asked.model,
+            choices,
+            usage: CompletionUsage::from(usage),
+        }))
+}

@@ -1,0 +1,69 @@
+//! The paths of the OpenAI API, for programs that know no other: `/v1/chat/completions` and `/v1/models`.
+//!
+//! A model is an NPC. A request ends in the same sessions, turns and rewinds as the REST resources, with the same tokens,
+//! roles and limits. Requests and answers follow OpenAI's published schema, so these paths are not in this server's own
+//! OpenAPI document.
+//!
+//! - `request`, `messages`: reading a request, and the transcript in its messages;
+//! - `targets`, `settings`: which NPC a model name means;
+//! - `characters`: characters that the chat program describes;
+//! - `threads`: which session a transcript belongs to;
+//! - `completions`, `stream`, `answer`: the turn and its answer;
+//! - `errors`: errors in OpenAI's form.
+
+mod answer;
+mod characters;
+mod completions;
+pub mod errors;
+mod messages;
+mod models;
+mod request;
+mod settings;
+mod stream;
+mod targets;
+mod threads;
+
+use actix_cors::Cors;
+use actix_web::web::{self, ServiceConfig};
+
+pub use self::{settings::ChatSettings, threads::ChatThreads};
+
+/// True for the paths whose errors have OpenAI's form.
+pub fn is_openai_path(path: &str) -> bool {
+    ["/v1/chat/", "/v1/models"]
+        .iter()
+        .any(|prefix| path.starts_with(prefix))
+}
+
+/// Registers the paths. `settings` has the origins of web pages that may call them.
+pub fn configure(cfg: &mut ServiceConfig, settings: &ChatSettings) {
+    cfg.service(
+        web::scope("/v1/chat")
+            .wrap(cross_origin_rules(settings))
+            .service(completions::create_chat_completion)
+            .default_service(web::to(super::unmatched_route)),
+    );
+    cfg.service(
+        web::scope("/v1/models")
+            .wrap(cross_origin_rules(settings))
+            .service(models::list_models)
+            .service(models::get_model)
+            .default_service(web::to(super::unmatched_route)),
+    );
+}
+
+/// Answers the preflight requests of web pages, and names the origins that may read an answer.
+fn cross_origin_rules(settings: &ChatSettings) -> Cors {
+    let rules = Cors::default()
+        .allowed_methods(["GET", "POST"])
+        .allow_any_header()
+        .expose_headers(["x-request-id", "x-colloquy-session", "x-colloquy-turn", "retry-after"])
+        .max_age(3_600);
+    settings
+        .allowed_origins
+        .iter()
+        .fold(rules, |rules, origin| match origin.as_str() {
+            "*" => rules.allow_any_origin(),
+            origin => rules.allowed_origin(origin),
+        })
+}

@@ -1,0 +1,141 @@
+//! The list of models: NPCs, further names, and the name of characters that chat programs describe.
+
+use actix_web::{HttpResponse, get, web};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+
+use super::{
+    settings::PROXY_MODEL,
+    targets::{self, ChatTarget, find_target, no_such_model},
+};
+use crate::{
+    AppState,
+    errors::Problem,
+    extract::{Authorized, InWorld, Path, Talker},
+};
+use colloquy_core::{
+    ids::WorldId,
+    scope::{Principal, Role, TenantScope},
+};
+use colloquy_ports::PageRequest;
+
+/// The most models in a list. A client that needs others names them.
+const MAX_LISTED: usize = 1_000;
+
+#[derive(Debug, Serialize)]
+struct ModelView {
+    id: String,
+    object: &'static str,
+    /// Seconds since 1970: when the NPC was last edited.
+    created: i64,
+    owned_by: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ModelList {
+    object: &'static str,
+    data: Vec<ModelView>,
+}
+
+impl ModelView {
+    fn new(id: String, at: Option<DateTime<Utc>>, who: &Principal) -> Self {
+        Self {
+            id,
+            object: "model",
+            created: at.map_or(0, |at| at.timestamp()),
+            owned_by: who.tenant.to_string(),
+        }
+    }
+}
+
+/// Lists the models that the caller may name.
+#[get("")]
+pub async fn list_models(
+    state: web::Data<AppState>,
+    caller: Authorized<InWorld<Talker>>,
+) -> Result<HttpResponse, Problem> {
+    let who = &caller.principal;
+    let mut data: Vec<ModelView> = Vec::new();
+    for model in targets::named_models(&state, who) {
+        if find_target(&state, who, &model.name).is_ok() {
+            data.push(ModelView::new(model.name.clone(), None, who));
+        }
+    }
+    if who.role != Role::Player || state.chat.players_list_models {
+        for world in reachable_worlds(&state, who).await? {
+            list_npcs(&state, who, &world, &mut data).await?;
+        }
+    }
+    if find_target(&state, who, PROXY_MODEL).is_ok() {
+        data.push(ModelView::new(PROXY_MODEL.to_owned(), None, who));
+    }
+    Ok(HttpResponse::Ok().json(ModelList { object: "list", data }))
+}
+
+/// Returns a model.
+#[get("/{model:.+}")]
+pub async fn get_model(
+    state: web::Data<AppState>,
+    caller: Authorized<InWorld<Talker>>,
+    path: Path<String>,
+) -> Result<HttpResponse, Problem> {
+    let (who, name) = (&caller.principal, path.0);
+    let at = match find_target(&state, who, &name)? {
+        ChatTarget::Character(_) => None,
+        ChatTarget::Npc { world, npc } => {
+            let found = state
+                .services
+                .ledger
+                .authored
+                .load_npc(&caller.scope, &world, &npc)
+                .await?;
+            Some(found.ok_or_else(|| no_such_model(&name))?.updated_at)
+        }
+    };
+    Ok(HttpResponse::Ok().json(ModelView::new(name, at, who)))
+}
+
+async fn reachable_worlds(state: &AppState, who: &Principal) -> Result<Vec<WorldId>, Problem> {
+    if let Some(world) = &who.world {
+        return Ok(vec![world.clone()]);
+    }
+    let scope: TenantScope = who.scope();
+    let mut worlds = Vec::new();
+    let mut page = PageRequest {
+        limit: 200,
+        after: None,
+    };
+    loop {
+        let found = state.services.ledger.authored.list_worlds(&scope, &page).await?;
+        worlds.extend(found.items.into_iter().map(|world| world.id));
+        match found.next {
+            Some(next) if worlds.len() < MAX_LISTED => page.after = Some(next),
+            _ => return Ok(worlds),
+        }
+    }
+}
+
+/// Adds the NPCs of a world, up to the most models of a list.
+async fn list_npcs(
+    state: &AppState,
+    who: &Principal,
+    world: &WorldId,
+    data: &mut Vec<ModelView>,
+) -> Result<(), Problem> {
+    let scope = who.scope();
+    let mut page = PageRequest {
+        limit: 200,
+        after: None,
+    };
+    while data.len() < MAX_LISTED {
+        let found = state.services.ledger.authored.list_npcs(&scope, world, &page).await?;
+        let room = MAX_LISTED - data.len();
+        let npcs = found.items.into_iter().take(room);
+        data.extend(npcs.map(|npc| ModelView::new(format!("{world}/{}", npc.id), Some(npc.updated_at), who)));
+        match found.next {
+            Some(next) => page.after = Some(next),
+            None => break,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,276 @@
+//! The body of `POST /v1/chat/completions`. Unknown fields are kept: they may be for the reply model.
+
+use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::{future::Future, pin::Pin};
+
+use crate::{
+    AppState,
+    errors::{Code, FieldError, Problem},
+    extract,
+};
+use colloquy_ports::llm::ClientFields;
+
+/// Fields that the server sets in its own requests to the reply model, or that concern this server alone.
+const SERVER_FIELDS: [&str; 12] = [
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "n",
+    "user",
+    "max_tokens",
+    "max_completion_tokens",
+    "metadata",
+    "store",
+    "prompt_cache_key",
+    "safety_identifier",
+];
+/// Fields that requests for authored NPCs pass on to the reply model.
+const SAMPLING_FIELDS: [&str; 7] = [
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+];
+
+/// The role of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum InputRole {
+    #[serde(alias = "developer")]
+    System,
+    User,
+    Assistant,
+    #[serde(alias = "function")]
+    Tool,
+}
+
+/// A message of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InputMessage {
+    pub role: InputRole,
+    /// The text of the message, without pictures and calls of tools.
+    pub text: String,
+    /// The name of the speaker, if the chat program sends names.
+    pub name: Option<String>,
+    /// The message as it came, if `role` and `text` are not all of it.
+    pub as_sent: Option<Map<String, Value>>,
+}
+
+/// A request for a reply.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ChatCompletionRequest {
+    pub model: String,
+    pub messages: Vec<InputMessage>,
+    pub stream: bool,
+    pub include_usage: bool,
+    /// The number of replies.
+    pub choices: u32,
+    /// The player, for tokens without a player.
+    pub user: Option<String>,
+    max_output_tokens: Option<u32>,
+    fields: Map<String, Value>,
+}
+
+impl ChatCompletionRequest {
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// Every field that cannot be read, by its name.
+    pub fn parse(raw: &[u8], max_choices: u32) -> Result<Self, Problem> {
+        let fields: Value = serde_json::from_slice(raw)
+            .map_err(|error| Problem::new(Code::MalformedJson, format!("the body is not JSON: {error}")))?;
+        let Value::Object(fields) = fields else {
+            return Err(Problem::invalid_field("body", "must be an object"));
+        };
+        let mut faults = FieldFaults::default();
+        let model = match fields.get("model").and_then(Value::as_str) {
+            Some(model) if !model.trim().is_empty() => model.to_owned(),
+            _ => faults.add("model", "is missing"),
+        };
+        let messages = match fields.get("messages").and_then(Value::as_array) {
+            Some(messages) if !messages.is_empty() => {
+                let messages = messages.iter().enumerate();
+                messages
+                    .filter_map(|(at, value)| read_message(at, value, &mut faults))
+                    .collect()
+            }
+            _ => faults.add("messages", "must be a list with at least one message"),
+        };
+        let choices = match fields.get("n") {
+            None | Some(Value::Null) => 1,
+            Some(n) => match n.as_u64().and_then(|n| u32::try_from(n).ok()) {
+                Some(n) if (1..=max_choices).contains(&n) => n,
+                _ => faults.add("n", &format!("must be a number from 1 to {max_choices}")),
+            },
+        };
+        let stream = faults.read_flag(&fields, "stream");
+        let options = fields.get("stream_options").and_then(Value::as_object);
+        let include_usage = options.is_some_and(|options| options.get("include_usage") == Some(&Value::Bool(true)));
+        let caps = ["max_completion_tokens", "max_tokens"];
+        let max_output_tokens = caps.iter().find_map(|name| fields.get(*name)?.as_u64());
+        if !faults.0.is_empty() {
+            return Err(Problem::invalid_fields(faults.0));
+        }
+        Ok(Self {
+            model,
+            messages,
+            stream,
+            include_usage,
+            choices,
+            user: fields.get("user").and_then(Value::as_str).map(str::to_owned),
+            // Some programs send 0 for "no limit".
+            max_output_tokens: max_output_tokens
+                .filter(|cap| *cap > 0)
+                .map(|cap| u32::try_from(cap).unwrap_or(u32::MAX)),
+            fields,
+        })
+    }
+
+    /// Returns the fields for the model of a character that the chat program describes: all that the server does not set.
+    pub fn client_fields(&self) -> ClientFields {
+        let fields = self
+            .fields
+            .iter()
+            .filter(|(name, _)| !SERVER_FIELDS.contains(&name.as_str()));
+        ClientFields {
+            fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            max_output_tokens: self.max_output_tokens,
+        }
+    }
+
+    /// Returns the fields for the reply model of an authored NPC.
+    pub fn sampling_fields(&self) -> ClientFields {
+        let fields = self
+            .fields
+            .iter()
+            .filter(|(name, value)| SAMPLING_FIELDS.contains(&name.as_str()) && !value.is_null());
+        ClientFields {
+            fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            max_output_tokens: self.max_output_tokens,
+        }
+    }
+}
+
+#[derive(Default)]
+struct FieldFaults(Vec<FieldError>);
+
+impl FieldFaults {
+    fn add<T: Default>(&mut self, param: &str, detail: &str) -> T {
+        self.0.push(FieldError {
+            param: param.to_owned(),
+            detail: detail.to_owned(),
+        });
+        T::default()
+    }
+
+    fn read_flag(&mut self, fields: &Map<String, Value>, name: &str) -> bool {
+        match fields.get(name) {
+            None | Some(Value::Null) => false,
+            Some(Value::Bool(flag)) => *flag,
+            Some(_) => self.add(name, "must be true or false"),
+        }
+    }
+}
+
+fn read_message(at: usize, value: &Value, faults: &mut FieldFaults) -> Option<InputMessage> {
+    let param = |field: &str| format!("messages[{at}].{field}");
+    let Some(fields) = value.as_object() else {
+        return faults.add(&format!("messages[{at}]"), "must be an object");
+    };
+    let role = fields.get("role").cloned().unwrap_or_default();
+    let Ok(role) = InputRole::deserialize(role) else {
+        return faults.add(&param("role"), "must be system, developer, user, assistant or tool");
+    };
+    let text = match fields.get("content") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Array(parts)) => join_text_parts(parts),
+        Some(_) => return faults.add(&param("content"), "must be a text or a list of parts"),
+    };
+    let is_plain = fields.keys().all(|name| name == "role" || name == "content")
+        && !fields.get("content").is_some_and(Value::is_array)
+        && role != InputRole::Tool;
+    Some(InputMessage {
+        role,
+        text,
+        name: fields.get("name").and_then(Value::as_str).map(str::to_owned),
+        as_sent: (!is_plain).then(|| fields.clone()),
+    })
+}
+
+fn join_text_parts(parts: &[Value]) -> String {
+    let texts = parts.iter().filter_map(|part| part.get("text")?.as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// The body of a request, within the size limit of chat programs.
+pub struct ChatBody(pub ChatCompletionRequest);
+
+impl FromRequest for ChatBody {
+    type Error = Problem;
+    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let request = request.clone();
+        let payload = payload.take();
+        Box::pin(async move {
+            let missing = || Problem::internal_error(&"the application was built without its state");
+            let state = request.app_data::<web::Data<AppState>>().ok_or_else(missing)?;
+            let raw = extract::json_body(&request, payload, state.chat.max_body_bytes).await?;
+            ChatCompletionRequest::parse(&raw, state.chat.max_choices).map(Self)
+        })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(body: &Value) -> Result<ChatCompletionRequest, Problem> {
+        ChatCompletionRequest::parse(body.to_string().as_bytes(), 4)
+    }
+
+    #[test]
+    fn every_faulty_field_is_named() {
+        let problem = parse(&json!({"messages": [{"role": "narrator"}, 7], "n": 9, "stream": "yes"})).unwrap_err();
+        let named: Vec<_> = problem.errors.iter().map(|error| error.param.as_str()).collect();
+        assert_eq!(named, ["model", "messages[0].role", "messages[1]", "n", "stream"]);
+    }
+
+    #[test]
+    fn pictures_stay_in_the_message_and_out_of_the_text() {
+        let parts = json!([{"type": "text", "text": "Look"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]);
+        let body =
+            json!({"model": "m", "messages": [{"role": "user", "content": parts}, {"role": "user", "content": "Hi"}]});
+        let request = parse(&body).unwrap();
+        assert_eq!(request.messages[0].text, "Look");
+        assert_eq!(request.messages[0].as_sent.as_ref().unwrap()["content"], parts);
+        assert_eq!(request.messages[1].as_sent, None);
+    }
+
+    #[test]
+    fn unknown_fields_go_to_the_model_of_own_characters_only() {
+        let body = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0.3,
+            "min_p": 0.1, "max_tokens": 50, "user": "ann", "stop": null});
+        let request = parse(&body).unwrap();
+        let all = request.client_fields();
+        assert_eq!(
+            Value::Object(all.fields),
+            json!({"temperature": 0.3, "min_p": 0.1, "stop": null})
+        );
+        assert_eq!(all.max_output_tokens, Some(50));
+        assert_eq!(
+            Value::Object(request.sampling_fields().fields),
+            json!({"temperature": 0.3})
+        );
+    }
+}

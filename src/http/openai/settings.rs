@@ -1,0 +1,90 @@
+//! Settings of the paths of the OpenAI API. Defaults are in `config/default.toml`, section `[chat]`.
+
+use serde::Deserialize;
+
+use colloquy_core::ids::{NpcId, TenantId, WorldId};
+use colloquy_memory::authored::WorldSettings;
+
+/// The model name of characters that the chat program describes.
+pub const PROXY_MODEL: &str = "colloquy/proxy";
+
+/// Limits and model names of chat programs.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatSettings {
+    /// Largest request body, in bytes; default 8,388,608.
+    pub max_body_bytes: usize,
+    /// Milliseconds without a word of the model after which an open stream gets a comment line; default 10,000.
+    pub heartbeat_ms: u64,
+    /// Largest `n` of a request; default 4.
+    pub max_choices: u32,
+    /// Turns of an imported transcript that count as one line of the player; default 20.
+    pub imported_turns_per_line: u32,
+    /// True if tokens of players may use characters that the chat program describes; default false.
+    pub players_use_proxy: bool,
+    /// True if tokens of players see the NPCs of their worlds in the list of models; default true.
+    pub players_list_models: bool,
+    /// Origins of web pages that may call these paths, or `*`; default none.
+    pub allowed_origins: Vec<String>,
+    /// Further model names.
+    pub models: Vec<ChatModel>,
+}
+
+/// A further model name.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChatModel {
+    /// The name in requests.
+    pub name: String,
+    /// The tenant that has the name; unset: every tenant.
+    #[serde(default)]
+    pub tenant: Option<TenantId>,
+    /// The world of the NPC. With `proxy`, the world of all characters; unset: a world for each player.
+    #[serde(default)]
+    pub world: Option<WorldId>,
+    /// The NPC that answers.
+    #[serde(default)]
+    pub npc: Option<NpcId>,
+    /// True for characters that the chat program describes.
+    #[serde(default)]
+    pub proxy: bool,
+    /// With `proxy`: the model that answers; unset: the reply model of the server.
+    #[serde(default)]
+    pub upstream: Option<String>,
+    /// With `proxy`: the settings of worlds that are made.
+    #[serde(default)]
+    pub settings: WorldSettings,
+}
+
+impl Default for ChatSettings {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 8_388_608,
+            heartbeat_ms: 10_000,
+            max_choices: 4,
+            imported_turns_per_line: 20,
+            players_use_proxy: false,
+            players_list_models: true,
+            allowed_origins: Vec::new(),
+            models: Vec::new(),
+        }
+    }
+}
+
+impl ChatModel {
+    /// Returns what is wrong with the model name, if anything.
+    #[must_use]
+    pub fn find_fault(&self) -> Option<&'static str> {
+        let is_npc = self.npc.is_some() && self.world.is_some() && !self.proxy;
+        let is_proxy = self.proxy && self.npc.is_none();
+        if self.name.trim().is_empty() {
+            Some("`name` is empty")
+        } else if !is_npc && !is_proxy {
+            Some("needs either `world` and `npc`, or `proxy = true`")
+        } else if is_npc && (self.upstream.is_some() || self.settings != WorldSettings::default()) {
+            Some("`upstream` and `settings` are for `proxy = true`")
+        } else {
+            None
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! A streamed answer. A client that hangs up has heard what was sent by then: the reply ends there.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use actix_web::{HttpResponse, http::header, web};
+use bytes::Bytes;
+use futures_util::stream;
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::{
+    answer::{ChatChunk, ChunkChoice, CompletionUsage, Delta},
+    completions::{PreparedTalk, RunningReply, finish_reason},
+    errors::ErrorBody,
+    request::ChatCompletionRequest,
+};
+use crate::{
+    AppState,
+    errors::{Code, Problem},
+    sse::{ListenerGuard, SseListener, SseStream},
+    turns::completed_turn,
+};
+use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, PublishedEvent};
+use colloquy_core::{
+    ids::{DialogueId, TurnId},
+    scope::{Principal, Role},
+};
+use colloquy_dialogue::events::EventBody;
+use colloquy_memory::turn::{Turn, Usage};
+
+/// A comment, which clients skip.
+const HEARTBEAT: Bytes = Bytes::from_static(b": waiting for the model\n\n");
+const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
+/// Pieces that wait for a slow client.
+const QUEUED_PIECES: usize = 16;
+
+/// A piece of the answer, with the length of the reply up to its end, in Unicode scalar values.
+struct Piece {
+    bytes: Bytes,
+    reply_chars: usize,
+}
+
+/// Cuts the running reply on drop, at the text that was sent.
+pub struct CutOnDrop {
+    state: web::Data<AppState>,
+    who: Principal,
+    session: DialogueId,
+    sent_chars: Arc<AtomicUsize>,
+    armed: bool,
+}
+
+impl CutOnDrop {
+    pub fn new(talk: &PreparedTalk, sent_chars: Arc<AtomicUsize>) -> Self {
+        Self {
+            state: talk.state.clone(),
+            who: talk.who.clone(),
+            session: talk.session,
+            sent_chars,
+            armed: true,
+        }
+    }
+
+    /// The reply was sent whole.
+    pub fn disarm(mut self) {
+        self.armed = false;
+    }
+
+    fn command(&self, turn: Option<u32>) -> InterruptCommand {
+        InterruptCommand {
+            turn,
+            heard: Some(HeardLength::Chars(self.sent_chars.load(Ordering::Acquire))),
+            key: None,
+            if_head: None,
+            who: self.who.clone(),
+        }
+    }
+
+    /// Cuts the reply of `turn` at the text that was sent.
+    async fn cut_now(mut self, turn: Option<u32>) {
+        self.armed = false;
+        let command = self.command(turn);
+        let scope = self.who.scope();
+        let cut = self.state.sessions.interrupt_dialogue(&scope, self.session, command);
+        if let Err(error) = cut.await {
+            // The next request shows what the client has heard.
+            tracing::debug!(session = %self.session, %error, "a reply that nobody waits for was not cut");
+        }
+    }
+}
+
+impl Drop for CutOnDrop {
+    fn drop(&mut self) {
+        if self.armed {
+            let (state, scope, session) = (self.state.clone(), self.who.scope(), self.session);
+            let command = self.command(None);
+            actix_web::rt::spawn(async move {
+                if let Err(error) = state.sessions.interrupt_dialogue(&scope, session, command).await {
+                    tracing::debug!(%session, %error, "a reply that nobody waits for was not cut");
+                }
+            });
+        }
+    }
+}
+
+/// Answers with a stream of chunks.
+///
+/// # Errors
+/// As of a line, if the line is not accepted. Later errors are part of the stream.
+pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
+    let (feed, events) = mpsc::channel(talk.state.settings.sse_queue);
+    let listener = SseListener::new(feed, talk.who.role == Role::Player);
+    let scope = talk.who.scope();
+    let attached = talk
+        .state
+        .sessions
+        .attach_listener(&scope, talk.session, Arc::new(listener), None)
+        .await?;
+    let attachment = ListenerGuard::new(&talk.state, scope, talk.session, attached.listener);
+    let mark = new_mark();
+    let count = if talk.goes_on() { 1 } else { asked.choices };
+    let running = talk.begin_reply(true, Some(mark.clone())).await?;
+
+    let (out, mut pieces) = mpsc::channel::<Piece>(QUEUED_PIECES);
+    let sent_chars = Arc::new(AtomicUsize::new(0));
+    let sent = Arc::clone(&sent_chars);
+    let body = stream::poll_fn(move |cx| {
+        pieces.poll_recv(cx).map(|piece| {
+            let piece = piece?;
+            sent.store(piece.reply_chars, Ordering::Release);
+            Some(Ok::<_, Problem>(piece.bytes))
+        })
+    });
+    let session = talk.session;
+    let mut answer = StreamedAnswer {
+        id: format!("chatcmpl-{}", &mark[4..]),
+        created: talk.state.services.clock.now().timestamp(),
+        model: asked.model.clone(),
+        with_usage: asked.include_usage,
+        out,
+        events,
+        sent_chars,
+        talk,
+    };
+    actix_web::rt::spawn(async move {
+        let (caller, mut shut) = SseStream::with_shutdown(answer.talk.who.clone());
+        let place = answer.talk.state.streams.add_stream(&answer.talk.state.auth, &caller);
+        let ended = answer.send_choices(count, running, mark, &mut shut).await;
+        if let Err(problem) = ended {
+            answer.send_error(&problem).await;
+        }
+        drop((attachment, place, caller));
+    });
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        // Buffering proxies would hold the pieces back.
+        .insert_header(("x-accel-buffering", "no"))
+        .insert_header(("x-colloquy-session", session.to_string()))
+        .content_type("text/event-stream")
+        .streaming(body))
+}
+
+/// A mark for the events of one turn.
+fn new_mark() -> Arc<str> {
+    format!("cht_{:032x}", rand::random::<u128>()).into()
+}
+
+/// An answer while it is sent.
+pub struct StreamedAnswer {
+    id: String,
+    created: i64,
+    model: String,
+    with_usage: bool,
+    out: mpsc::Sender<Piece>,
+    events: mpsc::Receiver<Arc<PublishedEvent>>,
+    sent_chars: Arc<AtomicUsize>,
+    talk: PreparedTalk,
+}
+
+/// The client hung up.
+struct HungUp;
+
+impl StreamedAnswer {
+    /// The id of an answer that is one turn.
+    pub fn id_of(turn: TurnId) -> String {
+        let turn = turn.to_string();
+        format!("chatcmpl-{}", turn.rsplit('_').next().unwrap_or_default())
+    }
+
+    /// Sends all replies, the first one last: that one stands until a later request shows another one.
+    async fn send_choices(
+        &mut self,
+        count: u32,
+        running: RunningReply,
+        mark: Arc<str>,
+        shut: &mut mpsc::Receiver<Problem>,
+    ) -> Result<(), Problem> {
+        let mut next = Some((running, mark));
+        let mut usage = Usage::default();
+        for index in (0..count).rev() {
+            let (running, mark) = match next.take() {
+                Some(first) => first,
+                None => {
+                    let mark = new_mark();
+                    (self.talk.begin_reply(false, Some(mark.clone())).await?, mark)
+                }
+            };
+            let Some(turn) = self.send_reply(index, running, &mark, shut).await? else {
+                return Ok(());
+            };
+            usage += self.talk.usage_of(&turn);
+            self.talk.thread.record_turn(&turn);
+        }
+        if self.with_usage {
+            let usage = Some(CompletionUsage::from(usage));
+            let chunk = self.chunk(&[], Some(usage));
+            let _ = self.send(to_frame(&chunk), 0).await;
+        }
+        let _ = self.send(DONE, 0).await;
+        Ok(())
+    }
+
+    /// Sends one reply. `None`: the client hung up, and the reply was cut.
+    async fn send_reply(
+        &mut self,
+        index: u32,
+        running: RunningReply,
+        mark: &str,
+        shut: &mut mpsc::Receiver<Problem>,
+    ) -> Result<Option<Arc<Turn>>, Problem> {
+        self.sent_chars.store(0, Ordering::Release);
+        let guard = CutOnDrop::new(&self.talk, Arc::clone(&self.sent_chars));
+        let role = Delta {
+            role: Some("assistant"),
+            content: Some(""),
+        };
+        if self.send_delta(index, role, 0).await.is_err() {
+            guard.cut_now(None).await;
+            return Ok(None);
+        }
+        let (mut done, repeated) = match running.accepted {
+            AcceptedLine::Turn { done } => (Some(done), None),
+            AcceptedLine::Repeated(turn) => (None, Some(turn)),
+        };
+        let heartbeat = Duration::from_millis(self.talk.state.chat.heartbeat_ms);
+        let mut number = None;
+        let mut committed = repeated;
+        let mut shown_chars = running.known_chars;
+        while committed.is_none() {
+            let event = tokio::select! {
+                biased;
+                Some(why) = shut.recv() => return Err(why),
+                () = self.out.closed() => {
+                    guard.cut_now(number).await;
+                    return Ok(None);
+                }
+                event = self.events.recv() => event,
+                // Events come first, so all text was sent when the turn has ended.
+                ended = wait_for_turn(&mut done) => {
+                    committed = Some(ended?);
+                    continue;
+                }
+                () = tokio::time::sleep(heartbeat) => {
+                    let _ = self.send(HEARTBEAT, shown_chars).await;
+                    continue;
+                }
+            };
+            let Some(event) = event else {
+                return Err(Problem::new(Code::SlowConsumer, "the client does not keep up"));
+            };
+            match &event.body {
+                EventBody::TurnStarted { turn } if event.re.as_deref() == Some(mark) => number = Some(*turn),
+                EventBody::ReplyDelta { turn, offset, text, .. } if number == Some(*turn) => {
+                    let skipped = shown_chars.saturating_sub(*offset);
+                    let new: String = text.chars().skip(skipped).collect();
+                    shown_chars = shown_chars.max(offset + text.chars().count());
+                    let delta = Delta {
+                        content: Some(&new),
+                        ..Delta::default()
+                    };
+                    if !new.is_empty() && self.send_delta(index, delta, shown_chars).await.is_err() {
+                        guard.cut_now(number).await;
+                        return Ok(None);
+                    }
+                }
+                _ => {}
+            }
+        }
+        guard.disarm();
+        let Some(turn) = committed else { return Ok(None) };
+        // A repeated line has no events, and a slow event may be behind the commit.
+        let rest: String = turn.reply_text.chars().skip(shown_chars).collect();
+        if !rest.is_empty() {
+            let delta = Delta {
+                content: Some(&rest),
+                ..Delta::default()
+            };
+            let _ = self.send_delta(index, delta, usize::MAX).await;
+        }
+        let end = ChunkChoice {
+            index,
+            delta: Delta::default(),
+            logprobs: None,
+            finish_reason: Some(finish_reason(&running.chat, &turn)),
+        };
+        let chunk = self.chunk(std::slice::from_ref(&end), self.with_usage.then_some(None));
+        let _ = self.send(to_frame(&chunk), usize::MAX).await;
+        Ok(Some(turn))
+    }
+
+    fn chunk<'a>(&'a self, choices: &'a [ChunkChoice<'a>], usage: Option<Option<CompletionUsage>>) -> ChatChunk<'a> {
+        ChatChunk {
+            id: &self.id,
+            object: "chat.completion.chunk",
+            created: self.created,
+            model: &self.model,
+            choices,
+            usage,
+        }
+    }
+
+    async fn send_delta(&self, index: u32, delta: Delta<'_>, reply_chars: usize) -> Result<(), HungUp> {
+        let choice = ChunkChoice {
+            index,
+            delta,
+            logprobs: None,
+            finish_reason: None,
+        };
+        let chunk = self.chunk(std::slice::from_ref(&choice), self.with_usage.then_some(None));
+        self.send(to_frame(&chunk), reply_chars).await
+    }
+
+    async fn send(&self, bytes: Bytes, reply_chars: usize) -> Result<(), HungUp> {
+        self.out.send(Piece { bytes, reply_chars }).await.map_err(|_| HungUp)
+    }
+
+    async fn send_error(&self, problem: &Problem) {
+        let _ = self.send(to_frame(&ErrorBody::from(problem)), 0).await;
+    }
+}
+
+/// Awaits the outcome of a turn.
+async fn wait_for_turn(
+    done: &mut Option<tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<colloquy_dialogue::turn::TurnError>>>>,
+) -> Result<Arc<Turn>, Problem> {
+    match done {
+        Some(received) => completed_turn(received.await),
+        None => std::future::pending().await,
+    }
+}
+
+fn to_frame(value: &impl Serialize) -> Bytes {
+    // The values have only texts and numbers, so serialization cannot fail. JSON has no raw line breaks.
+    let json = serde_json::to_string(value).unwrap_or_default();
+    Bytes::from(format!("data: {json}\n\n"))
+}

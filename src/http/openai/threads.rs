@@ -1,0 +1,259 @@
+//! Which session a transcript belongs to. Chat programs send no id of a talk, so the session is found by its lines.
+
+use std::{sync::Arc, time::Duration};
+
+use chrono::{DateTime, Utc};
+use moka::sync::Cache;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::{AppState, errors::Problem, sessions};
+use colloquy_core::{
+    ids::{DialogueId, DialogueKind, NpcId, PlayerId, TenantId, WorldId},
+    scope::Principal,
+};
+use colloquy_memory::{
+    chat_transcript::{
+        StoredTurn, Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest, align_transcript,
+    },
+    turn::Turn,
+};
+use colloquy_ports::{
+    PageRequest,
+    ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
+};
+
+/// The number of talks whose lines the node keeps: about 30 bytes for a line.
+const MAX_KEPT_THREADS: u64 = 5_000;
+/// How long the lines of a talk are kept after its last request.
+const KEPT_FOR: Duration = Duration::from_secs(900);
+/// The latest sessions among which a transcript is looked for.
+const MAX_COMPARED_SESSIONS: u32 = 20;
+/// The latest turns of a session that are compared.
+const MAX_COMPARED_TURNS: u32 = 4_000;
+/// The latest turns of which the text is kept, for replies that a program shows in part.
+const TURNS_WITH_TEXT: usize = 4;
+
+/// Who talks with whom, and the name that the request gives the talk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ThreadKey {
+    pub tenant: TenantId,
+    pub player: PlayerId,
+    pub world: WorldId,
+    pub npc: NpcId,
+    /// `X-Colloquy-Session`; empty: the request names no talk.
+    pub name: String,
+}
+
+/// The talks of chat programs on this node. A copy: everything is in the ledger too.
+#[derive(Clone)]
+pub struct ChatThreads(Cache<ThreadKey, Arc<Mutex<KnownSessions>>>);
+
+impl Default for ChatThreads {
+    fn default() -> Self {
+        Self(
+            Cache::builder()
+                .max_capacity(MAX_KEPT_THREADS)
+                .time_to_idle(KEPT_FOR)
+                .build(),
+        )
+    }
+}
+
+impl ChatThreads {
+    /// Waits until no other request of the talk is being answered.
+    pub async fn lock(&self, key: &ThreadKey) -> OwnedMutexGuard<KnownSessions> {
+        let thread = self.0.get_with_by_ref(key, Arc::default);
+        thread.lock_owned().await
+    }
+}
+
+/// The sessions of a talk, as this node has seen them last.
+#[derive(Debug, Default)]
+pub struct KnownSessions(Vec<KnownSession>);
+
+#[derive(Debug)]
+struct KnownSession {
+    id: DialogueId,
+    head_turn: u32,
+    updated_at: DateTime<Utc>,
+    turns: Vec<StoredTurn>,
+}
+
+impl KnownSession {
+    fn is_current(&self, dialogue: &Dialogue) -> bool {
+        self.head_turn == dialogue.head_turn
+            && self.updated_at.timestamp_micros() == dialogue.updated_at.timestamp_micros()
+    }
+}
+
+/// The session of a transcript, and how its turns become those of the transcript.
+#[derive(Debug)]
+pub struct FoundThread {
+    pub dialogue: Dialogue,
+    pub alignment: TranscriptAlignment,
+}
+
+impl KnownSessions {
+    /// Finds the session that has most turns in common with the transcript. `None`: the transcript is a talk of its own.
+    ///
+    /// # Errors
+    /// The store's. 404 if the request names a session that the caller does not reach, or that has another NPC.
+    pub async fn find_session(
+        &mut self,
+        state: &AppState,
+        who: &Principal,
+        key: &ThreadKey,
+        transcript: &Transcript,
+    ) -> Result<Option<FoundThread>, Problem> {
+        if let Ok(id) = key.name.parse::<DialogueId>() {
+            let dialogue = sessions::reachable_open_session(state, who, id).await?;
+            if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) {
+                return Err(Problem::not_found("session of this model"));
+            }
+            let turns = self.read_turns(state, who, &dialogue).await?;
+            if transcript.turns.is_empty() && transcript.end == TranscriptEnd::Reply && !turns.is_empty() {
+                return Err(Problem::invalid_field(
+                    "messages",
+                    "have no line for the session that the request names",
+                ));
+            }
+            let alignment = align_transcript(transcript, turns);
+            return Ok(Some(continue_lone_line(dialogue, alignment, transcript)));
+        }
+        // Most requests go on with the session of the request before.
+        if let Some(last) = self.0.last().map(|known| known.id)
+            && let Some(dialogue) = state
+                .services
+                .ledger
+                .dialogues
+                .load_dialogue(&who.scope(), last)
+                .await?
+            && dialogue.status == DialogueStatus::Open
+        {
+            let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
+            if alignment.shared_turns > 0 && alignment.missing.is_empty() {
+                return Ok(Some(FoundThread { dialogue, alignment }));
+            }
+        }
+        let filter = DialogueFilter {
+            kind: Some(DialogueKind::Session),
+            world: Some(key.world.clone()),
+            npc: Some(key.npc.clone()),
+            player: Some(key.player.clone()),
+            status: Some(DialogueStatus::Open),
+            ..DialogueFilter::default()
+        };
+        let page = PageRequest {
+            limit: MAX_COMPARED_SESSIONS,
+            after: None,
+        };
+        let found = state
+            .services
+            .ledger
+            .dialogues
+            .list_dialogues(&who.scope(), &filter, &page)
+            .await?;
+        let of_talk = |dialogue: &Dialogue| {
+            dialogue.npcs.len() == 1 && dialogue.options.chat_key.as_deref() == Some(key.name.as_str())
+        };
+        let mut best: Option<FoundThread> = None;
+        let mut newest = None;
+        for dialogue in found.items.into_iter().filter(of_talk) {
+            let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
+            let better = best.as_ref().map_or(0, |best| best.alignment.shared_turns);
+            if newest.is_none() && !key.name.is_empty() {
+                newest = Some((dialogue.clone(), alignment.clone()));
+            }
+            if alignment.shared_turns > better {
+                best = Some(FoundThread { dialogue, alignment });
+            }
+        }
+        // A program that names the talk may send its last line alone.
+        let lone = newest.filter(|_| transcript.turns.is_empty() && matches!(transcript.end, TranscriptEnd::Line(_)));
+        Ok(best.or_else(|| lone.map(|(dialogue, alignment)| continue_lone_line(dialogue, alignment, transcript))))
+    }
+
+    /// Returns the turns of a session, read again if the session has changed. The session becomes the last one.
+    async fn read_turns(
+        &mut self,
+        state: &AppState,
+        who: &Principal,
+        dialogue: &Dialogue,
+    ) -> Result<&[StoredTurn], Problem> {
+        let known = self
+            .0
+            .iter()
+            .position(|known| known.id == dialogue.id)
+            .map(|at| self.0.remove(at));
+        let current = match known.filter(|known| known.is_current(dialogue)) {
+            Some(known) => known,
+            None => {
+                let from = dialogue.head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
+                let dialogues = &state.services.ledger.dialogues;
+                let turns = dialogues
+                    .load_turns(&who.scope(), dialogue.id, from, dialogue.head_turn)
+                    .await?;
+                let mut known = KnownSession {
+                    id: dialogue.id,
+                    head_turn: dialogue.head_turn,
+                    updated_at: dialogue.updated_at,
+                    turns: Vec::with_capacity(turns.len()),
+                };
+                turns.iter().for_each(|turn| known.append(turn));
+                known
+            }
+        };
+        if self.0.len() >= MAX_COMPARED_SESSIONS as usize {
+            self.0.remove(0);
+        }
+        self.0.push(current);
+        Ok(self.0.last().map_or(&[], |known| &known.turns))
+    }
+
+    /// Records a turn that was just committed.
+    pub fn record_turn(&mut self, turn: &Turn) {
+        let at = self.0.iter().position(|known| known.id == turn.dialogue);
+        let mut known = at.map_or_else(
+            || KnownSession {
+                id: turn.dialogue,
+                head_turn: 0,
+                updated_at: turn.committed_at,
+                turns: Vec::new(),
+            },
+            |at| self.0.remove(at),
+        );
+        known.turns.retain(|stored| stored.number < turn.number);
+        known.append(turn);
+        known.head_turn = turn.number;
+        known.updated_at = turn.committed_at;
+        self.0.push(known);
+    }
+}
+
+impl KnownSession {
+    fn append(&mut self, turn: &Turn) {
+        self.turns
+            .push(StoredTurn::new(turn.number, &turn.player_text, &turn.reply_text));
+        if let Some(older) = self.turns.len().checked_sub(TURNS_WITH_TEXT + 1) {
+            self.turns[older].forget_text();
+        }
+    }
+}
+
+/// A line without earlier turns follows the last turn of a session that the request names.
+fn continue_lone_line(dialogue: Dialogue, alignment: TranscriptAlignment, transcript: &Transcript) -> FoundThread {
+    let alignment = match &transcript.end {
+        TranscriptEnd::Line(line) if transcript.turns.is_empty() && alignment.shared_turns == 0 => {
+            TranscriptAlignment {
+                last_standing: dialogue.head_turn,
+                heard_chars: None,
+                missing: Vec::new(),
+                request: TranscriptRequest::Answer(line.clone()),
+                shared_turns: 0,
+                first_number: dialogue.head_turn + 1,
+            }
+        }
+        _ => alignment,
+    };
+    FoundThread { dialogue, alignment }
+}

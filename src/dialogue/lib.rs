@@ -7,6 +7,7 @@ extern crate colloquy_core;
 
 mod acquaintance;
 pub mod actions;
+pub mod aside;
 pub mod curate;
 mod episodes;
 pub mod events;

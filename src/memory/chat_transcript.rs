@@ -6,6 +6,10 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+/// The most turns that a transcript takes back with little in common with them. Many talks begin with the same greeting and
+/// the same line.
+const MAX_TAKEN_BACK: u32 = 4;
+
 /// A player's line and the NPC's reply, as a chat program shows them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TranscriptTurn {
@@ -17,9 +21,9 @@ pub struct TranscriptTurn {
 /// The end of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TranscriptEnd {
-    /// The player's line that has no reply yet.
+    /// The player's line that has no reply yet. Empty: the NPC speaks without a line of the player.
     Line(String),
-    /// The transcript ends with a reply.
+    /// The last reply is to go on.
     Reply,
 }
 
@@ -101,14 +105,12 @@ struct ComparedTurn {
 /// What a request asks for, once the stored turns are as the transcript shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TranscriptRequest {
-    /// The NPC answers a line.
+    /// The NPC answers a line; an empty line: the NPC speaks without a line.
     Answer(String),
     /// The last stored turn is said again: the transcript has its line, and not its reply.
     AnswerAgain(String),
     /// The NPC goes on with its last reply.
     GoOn,
-    /// The NPC speaks first.
-    Greet,
 }
 
 /// How the stored turns become those of the transcript.
@@ -129,6 +131,13 @@ pub struct TranscriptAlignment {
 }
 
 impl TranscriptAlignment {
+    /// True if the transcript may be the beginning of another talk than that of a session with `head` turns: it has little in
+    /// common with the session, and would take much of it back.
+    #[must_use]
+    pub fn may_be_another_talk(&self, head: u32) -> bool {
+        self.first_number == 1 && self.shared_turns <= 2 && head.saturating_sub(self.last_standing) > MAX_TAKEN_BACK
+    }
+
     /// True if no stored turn is taken back or shortened, and no turn of the transcript is missing.
     #[must_use]
     pub fn is_continuation_of(&self, head: u32) -> bool {
@@ -166,6 +175,11 @@ pub fn align_transcript(transcript: &Transcript, stored: &[StoredTurn]) -> Trans
             shown += 1;
         }
     }
+    // The last stored turn with another reply: the program shows an alternative, or its user has edited the reply.
+    let is_other_reply = heard_chars.is_none()
+        && run == 0
+        && standing + 1 == stored.len()
+        && matches!((stored.get(standing), compared.first()), (Some(last), Some(print)) if !print.player.is_empty() && last.player == print.player);
     let missing = transcript.turns[shown..].to_vec();
     let next_line_is = |print: TextPrint| stored.get(standing).is_some_and(|next| next.player == print);
     let answered = line
@@ -183,13 +197,15 @@ pub fn align_transcript(transcript: &Transcript, stored: &[StoredTurn]) -> Trans
             TranscriptRequest::AnswerAgain(line.clone())
         }
         (TranscriptEnd::Line(line), _) => TranscriptRequest::Answer(line.clone()),
-        (TranscriptEnd::Reply, _) if transcript.turns.is_empty() => TranscriptRequest::Greet,
+        (TranscriptEnd::Reply, _) if transcript.turns.is_empty() => TranscriptRequest::Answer(String::new()),
         (TranscriptEnd::Reply, _) => TranscriptRequest::GoOn,
     };
     TranscriptAlignment {
         last_standing,
         heard_chars,
-        shared_turns: start.shared + usize::from(heard_chars.is_some()) + usize::from(answered.is_some()),
+        shared_turns: start.shared
+            + usize::from(heard_chars.is_some() || is_other_reply)
+            + usize::from(answered.is_some()),
         first_number: before(begin).saturating_add(1).min(last_standing.saturating_add(1)),
         missing,
         request,
@@ -374,7 +390,7 @@ mod tests {
         let aligned = align(&TALK, "", &TALK);
         assert!(aligned.is_continuation_of(4));
         assert_eq!(aligned.request, TranscriptRequest::GoOn);
-        assert_eq!(align(&[], "", &[]).request, TranscriptRequest::Greet);
+        assert_eq!(align(&[], "", &[]).request, TranscriptRequest::Answer(String::new()));
     }
 
     #[test]
@@ -387,6 +403,25 @@ mod tests {
         let lone = align(&[], "Hi", &TALK);
         assert_eq!((lone.shared_turns, lone.last_standing), (0, 0));
         assert_eq!(lone.request, TranscriptRequest::Answer("Hi".into()));
+    }
+
+    #[test]
+    fn beginning_of_another_talk_takes_no_long_session_back() {
+        let long: Vec<(&str, &str)> = [TALK.to_vec(), vec![("A", "B"), ("C", "D"), ("E", "F")]].concat();
+        let another = align(&[TALK[0]], "Hi", &long);
+        assert!(another.may_be_another_talk(7));
+        assert!(!align(&[TALK[0]], "Hi", &TALK).may_be_another_talk(4), "a short talk");
+        assert!(
+            !align(&long[..3], "So?", &long).may_be_another_talk(7),
+            "three turns are shared"
+        );
+    }
+
+    #[test]
+    fn other_reply_of_the_only_turn_is_an_alternative() {
+        let aligned = align(&[("Hi", "Good day.")], "So?", &TALK[1..2]);
+        assert_eq!((aligned.last_standing, aligned.shared_turns), (0, 1));
+        assert_eq!(aligned.missing, [turn("Hi", "Good day.")]);
     }
 
     #[test]

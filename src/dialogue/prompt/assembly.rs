@@ -316,7 +316,7 @@ fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<A
     }
     let language = material.npc.language;
     let line = if material.line.is_empty() {
-        templates.render_greeting(language, material.knows_player())?
+        templates.render_greeting(language, material.knows_player(), !material.history.is_empty())?
     } else {
         templates.render_line(language, material.line)?
     };

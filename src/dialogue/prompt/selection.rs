@@ -402,6 +402,7 @@ impl PromptSelection {
             messages.extend(own.last_after(&now));
             return Ok(messages);
         }
+        messages.extend(material.own_prompt.iter().flat_map(|own| own.last.iter().cloned()));
         let last = if now.is_empty() {
             line.to_owned()
         } else {

@@ -216,9 +216,14 @@ impl Templates {
     }
 
     /// Renders the request to speak first, to a player who came up silently. `is_known`: the NPC has met the player, or
-    /// knows the player's name.
-    pub(crate) fn render_greeting(&self, language: Language, is_known: bool) -> Result<Arc<str>, TemplateError> {
-        let text = self.render(language, Template::ReplyGreeting, context! { is_known })?;
+    /// knows the player's name. `is_silent`: they are talking, and the player says nothing.
+    pub(crate) fn render_greeting(
+        &self,
+        language: Language,
+        is_known: bool,
+        is_silent: bool,
+    ) -> Result<Arc<str>, TemplateError> {
+        let text = self.render(language, Template::ReplyGreeting, context! { is_known, is_silent })?;
         Ok(text.into())
     }
 
@@ -350,7 +355,7 @@ impl Templates {
                 world_state => list(),
                 corrections => each(context! { present => "x", outdated => "x" }), duties => entries(),
                 ended => entries(),
-                unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), parameters => each(context! {
+                unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), is_silent => texts.is_empty(), parameters => each(context! {
                     name => "x", optional => true, type => "text", values => list(), min => "0", max => "1", description => "x",
                 }),
                 direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,

@@ -5,9 +5,13 @@ use std::fmt::Write as _;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{messages::SortedMessages, settings::ChatModel};
+use super::{
+    messages::{SortedMessages, named_speaker},
+    request::{InputMessage, InputRole},
+    settings::ChatModel,
+};
 use crate::{AppState, errors::Problem, extract::Authorized};
-use colloquy_core::ids::{NpcId, PlayerId, WorldId};
+use colloquy_core::ids::{NpcId, PlayerId};
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     tiers::TenantTier,
@@ -19,7 +23,7 @@ const UNNAMED: &str = "Character";
 /// The longest name that is taken from the messages, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
-/// Returns the world and the NPC of the character in the messages. Both are made if missing.
+/// Returns the NPC of the character in the messages. The NPC and its world are made if missing.
 ///
 /// # Errors
 /// The store's, or a used-up budget for authored content.
@@ -28,14 +32,13 @@ pub async fn find_or_make_character<A>(
     caller: &Authorized<A>,
     player: &PlayerId,
     model: Option<&ChatModel>,
-    sorted: &SortedMessages,
-) -> Result<(WorldId, NpcId), Problem> {
+    (found_name, sorted): (Option<&str>, &SortedMessages),
+) -> Result<Npc, Problem> {
     let world = match model.and_then(|model| model.world.clone()) {
         Some(world) => world,
         None => id_from_hash("chats", &[player.as_str()])?,
     };
-    let found_name = find_character_name(sorted);
-    let name = found_name.clone().unwrap_or_else(|| UNNAMED.to_owned());
+    let name = found_name.unwrap_or(UNNAMED).to_owned();
     let npc: NpcId = match slug_of_name(&name) {
         Some(slug) if found_name.is_some() => slug.parse().map_err(|error| Problem::internal_error(&error))?,
         _ => id_from_hash("character", &[&name, first_words(sorted)])?,
@@ -43,14 +46,15 @@ pub async fn find_or_make_character<A>(
     let upstream = model.and_then(|model| model.upstream.clone());
     let store = &state.services.ledger.authored;
     if let Some(known) = store.load_npc(&caller.scope, &world, &npc).await? {
-        if known.model != upstream && model.is_some() && known.persona == Persona::default() {
-            let changed = Npc {
-                model: upstream,
-                ..known
-            };
-            put_npc(state, caller, &changed, Some(changed.version)).await?;
+        if known.model == upstream || model.is_none() || known.persona != Persona::default() {
+            return Ok(known);
         }
-        return Ok((world, npc));
+        let changed = Npc {
+            model: upstream,
+            ..known
+        };
+        put_npc(state, caller, &changed, Some(changed.version)).await?;
+        return Ok(changed);
     }
     let now = state.services.clock.now();
     let language = language_of(sorted);
@@ -86,7 +90,7 @@ pub async fn find_or_make_character<A>(
         updated_at: now,
     };
     put_npc(state, caller, &made, Some(0)).await?;
-    Ok((world, npc))
+    Ok(made)
 }
 
 async fn put_npc<A>(
@@ -106,23 +110,26 @@ async fn put_npc<A>(
     Ok(())
 }
 
-/// Returns the character's name, if the messages tell it: the name of its messages, or a phrase of common prompts.
-fn find_character_name(sorted: &SortedMessages) -> Option<String> {
-    // A note at the end says whose line is next in a group.
-    let notes = sorted.notes.iter().rev();
-    let asked = notes.filter_map(|note| between(note, "[Write the next reply only as ", ".]"));
-    let heads = sorted.head.iter().map(|message| message.content.as_str());
+/// Returns the character's name, if the messages tell it: the next speaker of a group, or a phrase of common prompts.
+pub fn find_character_name(messages: &[InputMessage]) -> Option<String> {
+    let heads = messages
+        .iter()
+        .filter(|message| message.role == InputRole::System)
+        .map(|message| message.text.as_str());
+    let asked = named_speaker(messages).into_iter();
     let written = heads.clone().filter_map(|head| {
         between(head, "Write ", "'s next reply").or_else(|| between(head, "write ", "'s next reply"))
     });
     let is_you = heads.filter_map(|head| {
-        let english = ["You are ", "You're "]
-            .iter()
-            .find_map(|opening| between_any(head, opening, &[",", ".", "\n", " —"]));
+        let english = ["You are ", "You're "].iter();
+        let english = english
+            .filter_map(|opening| between_any(head, opening, &[",", ".", "\n", " \u{2014}"]))
+            .next();
         let korean = || {
-            ["당신은 ", "너는 "]
-                .iter()
-                .find_map(|opening| between_any(head, opening, &["입니다", "이다", "다.", ","]))
+            let openings = ["당신은 ", "너는 "].iter();
+            openings
+                .filter_map(|opening| between_any(head, opening, &["입니다", "이다", "다.", ","]))
+                .next()
         };
         english.or_else(korean)
     });
@@ -214,19 +221,16 @@ fn language_of(sorted: &SortedMessages) -> Language {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use colloquy_memory::chat_transcript::{Transcript, TranscriptEnd};
-    use colloquy_ports::llm::{ChatMessage, ChatRole};
+    use crate::openai::messages::sort_messages;
 
-    fn sorted(head: &str, note: &str) -> SortedMessages {
-        SortedMessages {
-            head: vec![ChatMessage::new(ChatRole::System, head)],
-            transcript: Transcript {
-                turns: Vec::new(),
-                end: TranscriptEnd::Reply,
-            },
-            notes: vec![note.to_owned()],
-            talk: Vec::new(),
-        }
+    fn messages(head: &str, note: &str) -> Vec<InputMessage> {
+        let system = |text: &str| InputMessage {
+            role: InputRole::System,
+            text: text.to_owned(),
+            name: None,
+            as_sent: None,
+        };
+        vec![system(head), system(note)]
     }
 
     #[test]
@@ -247,7 +251,7 @@ mod tests {
             ("당신은 미라입니다. 약초를 팝니다.", "", Some("미라")),
             ("Nothing.", "", None),
         ] {
-            assert_eq!(find_character_name(&sorted(head, note)).as_deref(), name, "{head}");
+            assert_eq!(find_character_name(&messages(head, note)).as_deref(), name, "{head}");
         }
     }
 
@@ -261,6 +265,7 @@ mod tests {
         assert_eq!(slug_of_name("미라"), None);
         let id: Result<NpcId, Problem> = id_from_hash("character", &["미라", ""]);
         assert!(id.is_ok_and(|id| id.as_str().len() == "character-".len() + 16));
-        assert_eq!(language_of(&sorted("당신은 미라입니다.", "")), Language::Ko);
+        let korean = sort_messages(&messages("당신은 미라입니다.", ""), None);
+        assert_eq!(language_of(&korean), Language::Ko);
     }
 }

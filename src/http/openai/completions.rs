@@ -8,11 +8,12 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::{
     answer::{AnswerMessage, ChatCompletion, Choice, CompletionUsage, FinishReason},
-    characters::find_or_make_character,
-    messages::{SortedMessages, sort_messages},
+    aside,
+    characters::{find_character_name, find_or_make_character},
+    messages::{SortedMessages, named_speaker, sort_messages},
     request::{ChatBody, ChatCompletionRequest},
     stream::{self, CutOnDrop, StreamedAnswer},
-    targets::{ChatTarget, find_target},
+    targets::{ChatTarget, find_target, no_such_model},
     threads::{FoundThread, KnownSessions, ThreadKey},
 };
 use crate::{
@@ -26,11 +27,12 @@ use colloquy_actors::{
     AcceptedLine, DialogueError, HeardLength, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
 };
 use colloquy_core::{
-    ids::{DialogueId, PlayerId},
+    ids::{DialogueId, NpcId, PlayerId, WorldId},
     scope::{Principal, Role},
 };
 use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ReplyEnd};
 use colloquy_memory::{
+    authored::Npc,
     chat_transcript::{TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
     turn::{Turn, TurnStatus, Usage},
@@ -86,27 +88,44 @@ pub async fn create_chat_completion(
     for _ in 0..asked.choices {
         caller.count_turn(&state, &player)?;
     }
-    let sorted = sort_messages(&asked.messages);
-    let (world, npc, is_own) = match &target {
-        ChatTarget::Npc { world, npc } => (world.clone(), npc.clone(), false),
+    let name = find_character_name(&asked.messages);
+    let (npc, sorted, is_own) = match &target {
+        ChatTarget::Npc { world, npc } => {
+            let npc = find_speaker(&state, &caller, (world, npc), named_speaker(&asked.messages)).await?;
+            let sorted = sort_messages(&asked.messages, Some(&npc.name));
+            (npc, sorted, false)
+        }
         ChatTarget::Character(model) => {
-            let made = find_or_make_character(&state, &caller, &player, model.as_deref(), &sorted).await?;
-            (made.0, made.1, true)
+            let sorted = sort_messages(&asked.messages, name.as_deref());
+            let found = (name.as_deref(), &sorted);
+            let npc = find_or_make_character(&state, &caller, &player, model.as_deref(), found).await?;
+            (npc, sorted, true)
         }
     };
     let key = ThreadKey {
         tenant: caller.principal.tenant.clone(),
         player,
-        world,
-        npc,
+        world: npc.world.clone(),
+        npc: npc.id.clone(),
         name: session_name(&request)?,
     };
     let mut thread = state.threads.lock(&key).await;
+    let is_aside = if is_own && name.is_none() {
+        !asked.stream && sorted.transcript.turns.is_empty()
+    } else {
+        thread.is_aside(&sorted)
+    };
+    if is_aside {
+        return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
+    }
     let found = thread
         .find_session(&state, &caller.principal, &key, &sorted.transcript)
         .await?;
     let FoundThread { dialogue, alignment } = match found {
         Some(found) => found,
+        None if thread.is_aside_of_other_talks(&sorted, asked.stream) => {
+            return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
+        }
         None => {
             caller.count_new_session(&state)?;
             let created = state.sessions.create_session(&caller.scope, new_session(&key)).await?;
@@ -124,6 +143,7 @@ pub async fn create_chat_completion(
     for _ in 0..alignment.missing.len() / per_line {
         caller.count_turn(&state, &key.player)?;
     }
+    thread.note_request(&sorted, asked.stream);
     let head = dialogue.head_turn;
     follow_transcript(&state, &caller.principal, dialogue.id, head, &alignment, &mut thread).await?;
     let client = if is_own {
@@ -147,6 +167,29 @@ pub async fn create_chat_completion(
         return stream::stream_answer(talk, &asked).await;
     }
     answer_whole(talk, &asked).await
+}
+
+/// Returns the NPC of a model. In a group, the member of the world that shall speak.
+async fn find_speaker<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    (world, npc): (&WorldId, &NpcId),
+    named: Option<&str>,
+) -> Result<Npc, Problem> {
+    let authored = &state.services.ledger.authored;
+    let found = authored.load_npc(&caller.scope, world, npc).await?;
+    let npc = found.ok_or_else(|| no_such_model(&format!("{world}/{npc}")))?;
+    let Some(named) = named.filter(|name| *name != npc.name) else {
+        return Ok(npc);
+    };
+    let members = authored
+        .find_npc_names(&caller.scope, world, &[named.to_owned()])
+        .await?;
+    let member = match members.first() {
+        Some(member) => authored.load_npc(&caller.scope, world, &member.id).await?,
+        None => None,
+    };
+    Ok(member.unwrap_or(npc))
 }
 
 /// The player of a request: that of the token, or else the `user` of the request, or the holder of the token.
@@ -256,7 +299,12 @@ async fn follow_transcript(
             if_head: Some(head),
             who: who.clone(),
         };
-        state.sessions.rewind_dialogue(&who.scope(), session, command).await?;
+        let sessions = &state.sessions;
+        if alignment.heard_chars.is_some() {
+            sessions.interrupt_dialogue(&who.scope(), session, command).await?;
+        } else {
+            sessions.rewind_dialogue(&who.scope(), session, command).await?;
+        }
     }
     let missing = alignment.missing.len();
     for (at, turn) in alignment.missing.iter().enumerate() {
@@ -292,6 +340,10 @@ impl PreparedTalk {
         let (sessions, scope) = (&self.state.sessions, self.who.scope());
         let goes_on = self.goes_on();
         let (accepted, known_chars) = match &self.request {
+            TranscriptRequest::Answer(text) if is_first && text.is_empty() => {
+                let greeting = sessions.request_greeting(&scope, self.session, re, Some(Arc::clone(&chat)));
+                (greeting.await?, 0)
+            }
             TranscriptRequest::Answer(text) if is_first => {
                 let line = PlayerLine {
                     text: text.clone(),
@@ -303,10 +355,6 @@ impl PreparedTalk {
                     chat: Some(Arc::clone(&chat)),
                 };
                 (sessions.say_line(&scope, self.session, line).await?, 0)
-            }
-            TranscriptRequest::Greet if is_first => {
-                let greeting = sessions.request_greeting(&scope, self.session, re, Some(Arc::clone(&chat)));
-                (greeting.await?, 0)
             }
             _ => {
                 let known_chars = if goes_on { self.last_reply_chars().await? } else { 0 };

@@ -1,4 +1,7 @@
-//! The messages of a request as a transcript: the head, the turns of the talk, and the notes around them.
+//! The messages of a request as a transcript: the head, the turns of the talk, and what the request asks for.
+//!
+//! Programs differ in how they ask, and say so only by the shape of the messages. A wrong guess heals with the next request,
+//! whose transcript shows what its user sees.
 
 use super::request::{InputMessage, InputRole};
 use colloquy_memory::chat_transcript::{Transcript, TranscriptEnd, TranscriptTurn};
@@ -12,6 +15,8 @@ pub struct SortedMessages {
     pub transcript: Transcript,
     /// Texts of the system messages within and after the talk.
     pub notes: Vec<String>,
+    /// The system messages after the last spoken message, if that is a reply. They may ask for something beside the talk.
+    pub trailing: Vec<String>,
     /// The messages of the talk, each with the position of its turn in the transcript. Messages at the position after the
     /// last turn belong to the answered line.
     pub talk: Vec<(usize, ChatMessage)>,
@@ -19,52 +24,230 @@ pub struct SortedMessages {
 
 /// Names of speakers in the examples of chat programs, which are no part of the talk.
 const EXAMPLE_NAMES: [&str; 2] = ["example_user", "example_assistant"];
+/// A line that a program sends for a user who says nothing. Text after it is the end of the last reply.
+const SILENT_LINE: &str = "*says nothing*";
+/// The end of a system message that asks for more of the last reply.
+const GO_ON_MARK: &str = "[Continue the last response]";
+/// What a program shows for a reply without a word.
+const EMPTY_REPLIES: [&str; 2] = ["...", "…"];
+/// The beginning of a note that names the next speaker of a group, up to the name.
+const SPEAKER_MARK: &str = "[Write the next reply only as ";
+/// The longest name before a line, in bytes.
+const MAX_NAME_BYTES: usize = 60;
 
-/// Sorts the messages.
-pub fn sort_messages(messages: &[InputMessage]) -> SortedMessages {
+/// Returns the member of a group that shall speak, if the messages name one.
+pub fn named_speaker(messages: &[InputMessage]) -> Option<&str> {
+    let notes = messages
+        .iter()
+        .rev()
+        .filter(|message| message.role == InputRole::System);
+    notes.filter_map(|note| speaker_in(&note.text)).next()
+}
+
+/// True if the text names the next speaker of a group.
+pub fn names_speaker(text: &str) -> bool {
+    speaker_in(text).is_some()
+}
+
+fn speaker_in(text: &str) -> Option<&str> {
+    let rest = &text[text.find(SPEAKER_MARK)? + SPEAKER_MARK.len()..];
+    let name = rest[..rest.find(']')?].trim_end_matches('.').trim();
+    (!name.is_empty() && name.len() <= MAX_NAME_BYTES).then_some(name)
+}
+
+/// Sorts the messages for the character `speaker`. Lines of other members of a group are what the speaker hears.
+pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> SortedMessages {
     let speaks = |message: &InputMessage| matches!(message.role, InputRole::User | InputRole::Assistant);
-    let first = messages.iter().position(speaks).unwrap_or(messages.len());
-    let mut turns: Vec<TranscriptTurn> = Vec::new();
-    let mut line = String::new();
-    let mut has_line = false;
+    let is_talk = |message: &InputMessage| speaks(message) && !is_example(message);
+    let first = messages.iter().position(is_talk).unwrap_or(messages.len());
+    let names = NamesInLines::find(&messages[first..], speaker);
+    let mut builder = TranscriptBuilder::default();
     let mut notes = Vec::new();
+    let mut trailing: Vec<String> = Vec::new();
     let mut talk = Vec::new();
-    for message in &messages[first..] {
-        let text = message.text.trim();
-        let turn = turns.len();
-        match message.role {
-            InputRole::User => {
-                if has_line && !text.is_empty() {
-                    line.push_str("\n\n");
-                }
-                line.push_str(text);
-                has_line |= !text.is_empty();
+    let mut is_prefill = false;
+    for message in messages[first..].iter().filter(|message| !is_example(message)) {
+        let turn = builder.turns.len();
+        let text = names.without_name(message);
+        let spoken = match message.role {
+            InputRole::User => builder.add_line(&unwrap_speech(text)),
+            InputRole::Assistant if EMPTY_REPLIES.contains(&text) => {
+                // The user stopped the reply before its first word.
+                continue;
             }
-            InputRole::Assistant if !text.is_empty() => {
-                turns.push(TranscriptTurn {
-                    player_text: std::mem::take(&mut line),
-                    reply_text: text.to_owned(),
-                });
-                has_line = false;
+            InputRole::Assistant if names.is_of_another(message) => builder.add_line(message.text.trim()),
+            InputRole::Assistant => builder.add_reply(text),
+            InputRole::System if !text.is_empty() => {
+                notes.push(text.to_owned());
+                trailing.push(text.to_owned());
+                false
             }
-            InputRole::System if !is_example(message) && !text.is_empty() => notes.push(text.to_owned()),
-            InputRole::System | InputRole::Assistant | InputRole::Tool => {}
+            InputRole::System | InputRole::Tool => false,
+        };
+        if spoken {
+            is_prefill = !trailing.is_empty() && message.role == InputRole::Assistant;
+            trailing.clear();
         }
         talk.push((turn, to_chat_message(message)));
     }
+    let end = builder.end_with(&trailing, is_prefill);
+    let ends_with_reply = builder.line.is_none() && !builder.turns.is_empty();
     SortedMessages {
         head: messages[..first].iter().map(to_chat_message).collect(),
         transcript: Transcript {
-            turns,
-            end: if has_line {
-                TranscriptEnd::Line(line)
-            } else {
-                TranscriptEnd::Reply
-            },
+            turns: builder.turns,
+            end,
         },
         notes,
+        trailing: if ends_with_reply { trailing } else { Vec::new() },
         talk,
     }
+}
+
+#[derive(Default)]
+struct TranscriptBuilder {
+    turns: Vec<TranscriptTurn>,
+    /// The lines since the last reply; `None`: none.
+    line: Option<String>,
+}
+
+impl TranscriptBuilder {
+    /// Adds words of the player, or of somebody else whom the NPC hears. True if there were words.
+    fn add_line(&mut self, text: &str) -> bool {
+        if let Some(rest) = text.strip_prefix(SILENT_LINE)
+            && let Some(last) = self
+                .turns
+                .last_mut()
+                .filter(|_| self.line.is_none() && !rest.trim().is_empty())
+        {
+            last.reply_text.push(' ');
+            last.reply_text.push_str(rest.trim());
+            return true;
+        }
+        if text.is_empty() {
+            return false;
+        }
+        match &mut self.line {
+            Some(line) => {
+                line.push_str("\n\n");
+                line.push_str(text);
+            }
+            None => self.line = Some(text.to_owned()),
+        }
+        true
+    }
+
+    fn add_reply(&mut self, text: &str) -> bool {
+        if !text.is_empty() {
+            self.turns.push(TranscriptTurn {
+                player_text: self.line.take().unwrap_or_default(),
+                reply_text: text.to_owned(),
+            });
+        }
+        !text.is_empty()
+    }
+
+    /// Returns what the request asks for, by the system messages after the last spoken one.
+    fn end_with(&mut self, trailing: &[String], is_prefill: bool) -> TranscriptEnd {
+        let asks_to_go_on = trailing.iter().any(|text| text.trim_end().ends_with(GO_ON_MARK));
+        if asks_to_go_on && self.line.as_deref().is_none_or(|line| line == SILENT_LINE) {
+            self.line = None;
+            return TranscriptEnd::Reply;
+        }
+        if let Some(line) = &self.line {
+            return TranscriptEnd::Line(line.clone());
+        }
+        let Some(last) = self.turns.last() else {
+            return TranscriptEnd::Line(String::new());
+        };
+        let reply: Vec<&str> = last.reply_text.split_whitespace().collect();
+        let reply = reply.join(" ");
+        let quotes = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ").contains(&reply);
+        if trailing.is_empty() || is_prefill || trailing.iter().any(quotes) {
+            TranscriptEnd::Reply
+        } else {
+            TranscriptEnd::Line(String::new())
+        }
+    }
+}
+
+/// Whether lines begin with the names of their speakers.
+struct NamesInLines<'a> {
+    /// The character's name; `None`: lines have no names.
+    speaker: Option<&'a str>,
+    /// The name before each line of the user.
+    user: Option<&'a str>,
+}
+
+impl<'a> NamesInLines<'a> {
+    fn find(messages: &'a [InputMessage], speaker: Option<&'a str>) -> Self {
+        let replies = messages
+            .iter()
+            .filter(|message| message.role == InputRole::Assistant && !is_example(message));
+        let mut names = replies.map(|message| split_name(&message.text).map(|(name, _)| name));
+        // A group, or a program that adds names: each reply has a name, and the speaker's is one of them or asked for.
+        let is_group = messages
+            .iter()
+            .any(|message| message.role == InputRole::System && speaker_in(&message.text).is_some());
+        let all_named = names.clone().count() > 0 && names.clone().all(|name| name.is_some());
+        let has_speaker = names.any(|name| name.is_some() && name == speaker);
+        if !all_named || !(is_group || has_speaker) {
+            return Self {
+                speaker: None,
+                user: None,
+            };
+        }
+        let mut users = messages
+            .iter()
+            .filter(|message| message.role == InputRole::User && !message.text.trim().is_empty());
+        let first = users
+            .clone()
+            .next()
+            .and_then(|message| split_name(&message.text).map(|(name, _)| name));
+        let same = first
+            .filter(|first| users.all(|message| split_name(&message.text).is_some_and(|(name, _)| name == *first)));
+        Self { speaker, user: same }
+    }
+
+    fn without_name<'m>(&self, message: &'m InputMessage) -> &'m str {
+        let text = message.text.trim();
+        let wanted = match message.role {
+            InputRole::Assistant => self.speaker,
+            InputRole::User => self.user,
+            InputRole::System | InputRole::Tool => None,
+        };
+        match (split_name(text), wanted) {
+            (Some((name, rest)), Some(wanted)) if name == wanted => rest,
+            _ => text,
+        }
+    }
+
+    fn is_of_another(&self, message: &InputMessage) -> bool {
+        let name = split_name(&message.text).map(|(name, _)| name);
+        self.speaker.is_some() && name.is_some() && name != self.speaker
+    }
+}
+
+/// Splits "Mira: Good day." into name and words.
+fn split_name(text: &str) -> Option<(&str, &str)> {
+    let (name, words) = text.trim_start().split_once(':')?;
+    let is_name = |letter: char| letter.is_alphanumeric() || " '-.".contains(letter);
+    let is_short = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_name);
+    is_short.then(|| (name, words.trim_start()))
+}
+
+/// Takes the words out of `<Mira's Message>…</Mira's Message>`, in which programs put lines of other members of a group.
+fn unwrap_speech(text: &str) -> String {
+    let unwrapped = || {
+        let (mark, rest) = text.strip_prefix('<')?.split_once("'s Message>")?;
+        let words = rest.strip_suffix(&format!("</{mark}'s Message>"))?.trim();
+        Some(if mark.starts_with("Unknown") {
+            words.to_owned()
+        } else {
+            format!("{mark}: {words}")
+        })
+    };
+    unwrapped().unwrap_or_else(|| text.to_owned())
 }
 
 fn is_example(message: &InputMessage) -> bool {
@@ -74,7 +257,8 @@ fn is_example(message: &InputMessage) -> bool {
         .is_some_and(|name| EXAMPLE_NAMES.contains(&name))
 }
 
-fn to_chat_message(message: &InputMessage) -> ChatMessage {
+/// Converts a message to the form of the model port.
+pub fn to_chat_message(message: &InputMessage) -> ChatMessage {
     let role = match message.role {
         InputRole::System => ChatRole::System,
         InputRole::User => ChatRole::User,
@@ -89,6 +273,7 @@ fn to_chat_message(message: &InputMessage) -> ChatMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use InputRole::{Assistant, System, User};
 
     fn message(role: InputRole, text: &str) -> InputMessage {
         InputMessage {
@@ -99,39 +284,136 @@ mod tests {
         }
     }
 
+    fn sort(messages: &[(InputRole, &str)], speaker: Option<&str>) -> SortedMessages {
+        let messages: Vec<_> = messages.iter().map(|(role, text)| message(*role, text)).collect();
+        sort_messages(&messages, speaker)
+    }
+
+    fn texts(sorted: &SortedMessages) -> Vec<(&str, &str)> {
+        let turns = sorted.transcript.turns.iter();
+        turns
+            .map(|turn| (turn.player_text.as_str(), turn.reply_text.as_str()))
+            .collect()
+    }
+
     #[test]
     fn talk_begins_with_the_first_spoken_message() {
-        use InputRole::{Assistant, System, User};
         let example = InputMessage {
             name: Some("example_user".to_owned()),
-            ..message(System, "Buy herbs?")
+            ..message(User, "Buy herbs?")
         };
-        let sorted = sort_messages(&[
-            message(System, "You are Mira."),
-            example,
-            message(Assistant, "Welcome."),
-            message(User, "Hi"),
-            message(User, "Anybody here?"),
-            message(Assistant, "Yes."),
-            message(System, "It rains."),
-            message(User, " Good. "),
-        ]);
+        let sorted = sort_messages(
+            &[
+                message(System, "You are Mira."),
+                example,
+                message(Assistant, "Welcome."),
+                message(User, "Hi"),
+                message(User, "Anybody here?"),
+                message(Assistant, "Yes."),
+                message(System, "It rains."),
+                message(User, " Good. "),
+            ],
+            None,
+        );
         assert_eq!(sorted.head.len(), 2);
-        let turns = sorted.transcript.turns.iter();
-        let turns: Vec<_> = turns
-            .map(|turn| (turn.player_text.as_str(), turn.reply_text.as_str()))
-            .collect();
-        assert_eq!(turns, [("", "Welcome."), ("Hi\n\nAnybody here?", "Yes.")]);
+        assert_eq!(texts(&sorted), [("", "Welcome."), ("Hi\n\nAnybody here?", "Yes.")]);
         assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Good.".to_owned()));
-        assert_eq!(sorted.notes, ["It rains."]);
+        assert_eq!((sorted.notes, sorted.trailing.len()), (vec!["It rains.".to_owned()], 0));
         let of_turns: Vec<_> = sorted.talk.iter().map(|(turn, _)| *turn).collect();
         assert_eq!(of_turns, [0, 1, 1, 1, 2, 2]);
     }
 
     #[test]
     fn lone_system_message_asks_the_npc_to_speak_first() {
-        let sorted = sort_messages(&[message(InputRole::System, "Be kind.")]);
+        let sorted = sort(&[(System, "Be kind.")], None);
         assert_eq!((sorted.head.len(), sorted.transcript.turns.len()), (1, 0));
-        assert_eq!(sorted.transcript.end, TranscriptEnd::Reply);
+        assert_eq!(sorted.transcript.end, TranscriptEnd::Line(String::new()));
+    }
+
+    #[test]
+    fn last_reply_goes_on_by_itself_by_a_quote_or_by_a_mark() {
+        for trailing in [
+            vec![],
+            vec![(System, "Keep it short."), (System, "Go on after: Well,  yes.")],
+            vec![(User, "*says nothing*"), (System, "Lore. [Continue the last response]")],
+        ] {
+            let talk = [&[(User, "Hi"), (Assistant, "Well, yes.")][..], &trailing].concat();
+            let sorted = sort(&talk, None);
+            assert_eq!(sorted.transcript.end, TranscriptEnd::Reply, "{trailing:?}");
+            assert_eq!(texts(&sorted), [("Hi", "Well, yes.")]);
+        }
+        let prefilled = sort(&[(User, "Hi"), (System, "Note."), (Assistant, "Well,")], None);
+        assert_eq!(prefilled.transcript.end, TranscriptEnd::Reply);
+        let later = sort(
+            &[
+                (User, "Hi"),
+                (Assistant, "Well,"),
+                (User, "*says nothing*yes."),
+                (User, "So?"),
+            ],
+            None,
+        );
+        assert_eq!(texts(&later), [("Hi", "Well, yes.")]);
+    }
+
+    #[test]
+    fn reply_with_other_system_messages_after_it_may_be_an_aside() {
+        let sorted = sort(
+            &[(User, "Hi"), (Assistant, "Yes."), (System, "Summarize the talk.")],
+            None,
+        );
+        assert_eq!(sorted.transcript.end, TranscriptEnd::Line(String::new()));
+        assert_eq!(sorted.trailing, ["Summarize the talk."]);
+    }
+
+    #[test]
+    fn group_member_hears_the_others() {
+        let nudge = "[Write the next reply only as Bran.]";
+        let talk = [(User, "Hi all"), (Assistant, "Mira: Good day."), (System, nudge)];
+        let messages: Vec<_> = talk.iter().map(|(role, text)| message(*role, text)).collect();
+        assert_eq!(named_speaker(&messages), Some("Bran"));
+        let sorted = sort(&talk, Some("Bran"));
+        assert_eq!(
+            sorted.transcript.end,
+            TranscriptEnd::Line("Hi all\n\nMira: Good day.".to_owned())
+        );
+        let again = [
+            &talk[..2],
+            &[(Assistant, "Bran: Hm."), (User, "Well?"), (System, nudge)],
+        ]
+        .concat();
+        assert_eq!(
+            texts(&sort(&again, Some("Bran"))),
+            [("Hi all\n\nMira: Good day.", "Hm.")]
+        );
+        let wrapped = sort(
+            &[(User, "<Mira's Message>\nGood day.\n</Mira's Message>")],
+            Some("Bran"),
+        );
+        assert_eq!(
+            wrapped.transcript.end,
+            TranscriptEnd::Line("Mira: Good day.".to_owned())
+        );
+    }
+
+    #[test]
+    fn names_before_lines_are_no_part_of_them() {
+        let talk = [
+            (Assistant, "Mira: Herbs?"),
+            (User, "Ann: Yes."),
+            (Assistant, "Mira: Here."),
+            (User, "Ann: Thanks."),
+        ];
+        let sorted = sort(&talk, Some("Mira"));
+        assert_eq!(texts(&sorted), [("", "Herbs?"), ("Yes.", "Here.")]);
+        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Thanks.".to_owned()));
+        let unnamed = sort(&[(Assistant, "Note: closed."), (User, "Oh.")], Some("Mira"));
+        assert_eq!(texts(&unnamed), [("", "Note: closed.")]);
+    }
+
+    #[test]
+    fn reply_without_a_word_is_no_reply() {
+        let sorted = sort(&[(User, "Hi"), (Assistant, "..."), (User, "Hello?")], None);
+        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Hi\n\nHello?".to_owned()));
     }
 }

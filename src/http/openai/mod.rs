@@ -8,10 +8,11 @@
 //! - `targets`, `settings`: which NPC a model name means;
 //! - `characters`: characters that the chat program describes;
 //! - `threads`: which session a transcript belongs to;
-//! - `completions`, `stream`, `answer`: the turn and its answer;
+//! - `completions`, `stream`, `answer`: the turn and its answer; `aside`: an answer that is no turn;
 //! - `errors`: errors in OpenAI's form.
 
 mod answer;
+mod aside;
 mod characters;
 mod completions;
 pub mod errors;

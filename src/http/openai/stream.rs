@@ -36,7 +36,7 @@ use colloquy_memory::turn::{Turn, Usage};
 
 /// A comment, which clients skip.
 const HEARTBEAT: Bytes = Bytes::from_static(b": waiting for the model\n\n");
-const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
+pub const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
 /// Pieces that wait for a slow client.
 const QUEUED_PIECES: usize = 16;
 
@@ -354,7 +354,7 @@ async fn wait_for_turn(
     }
 }
 
-fn to_frame(value: &impl Serialize) -> Bytes {
+pub fn to_frame(value: &impl Serialize) -> Bytes {
     // The values have only texts and numbers, so serialization cannot fail. JSON has no raw line breaks.
     let json = serde_json::to_string(value).unwrap_or_default();
     Bytes::from(format!("data: {json}\n\n"))

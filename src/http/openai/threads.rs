@@ -1,11 +1,12 @@
 //! Which session a transcript belongs to. Chat programs send no id of a talk, so the session is found by its lines.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::messages::{SortedMessages, names_speaker};
 use crate::{AppState, errors::Problem, sessions};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TenantId, WorldId},
@@ -69,7 +70,20 @@ impl ChatThreads {
 
 /// The sessions of a talk, as this node has seen them last.
 #[derive(Debug, Default)]
-pub struct KnownSessions(Vec<KnownSession>);
+pub struct KnownSessions {
+    /// The last used session comes last.
+    sessions: Vec<KnownSession>,
+    /// The last request for a turn; `None`: there was none on this node.
+    last_request: Option<LastRequest>,
+}
+
+/// The marks of a request for a turn, with which later requests are compared.
+#[derive(Debug)]
+struct LastRequest {
+    /// The system messages within and after the talk.
+    notes: HashSet<String>,
+    was_streamed: bool,
+}
 
 #[derive(Debug)]
 struct KnownSession {
@@ -94,6 +108,33 @@ pub struct FoundThread {
 }
 
 impl KnownSessions {
+    /// True if the request asks for something beside the talk: a system message after the last reply that no request for a
+    /// turn had.
+    pub fn is_aside(&self, sorted: &SortedMessages) -> bool {
+        let known = self.last_request.as_ref().map(|last| &last.notes);
+        let is_known = |text: &String| known.is_some_and(|notes| notes.contains(text));
+        sorted.transcript.end != TranscriptEnd::Reply
+            && sorted
+                .trailing
+                .iter()
+                .any(|text| !is_known(text) && !names_speaker(text))
+    }
+
+    /// True if the request, whose transcript belongs to no session, asks for something beside other talks: a single line
+    /// without a stream, where turns are streamed.
+    pub fn is_aside_of_other_talks(&self, sorted: &SortedMessages, is_streamed: bool) -> bool {
+        let turns_are_streamed = self.last_request.as_ref().is_some_and(|last| last.was_streamed);
+        turns_are_streamed && !is_streamed && sorted.transcript.turns.is_empty()
+    }
+
+    /// Notes the marks of a request for a turn.
+    pub fn note_request(&mut self, sorted: &SortedMessages, is_streamed: bool) {
+        self.last_request = Some(LastRequest {
+            notes: sorted.notes.iter().cloned().collect(),
+            was_streamed: is_streamed,
+        });
+    }
+
     /// Finds the session that has most turns in common with the transcript. `None`: the transcript is a talk of its own.
     ///
     /// # Errors
@@ -111,7 +152,8 @@ impl KnownSessions {
                 return Err(Problem::not_found("session of this model"));
             }
             let turns = self.read_turns(state, who, &dialogue).await?;
-            if transcript.turns.is_empty() && transcript.end == TranscriptEnd::Reply && !turns.is_empty() {
+            if transcript.turns.is_empty() && transcript.end == TranscriptEnd::Line(String::new()) && !turns.is_empty()
+            {
                 return Err(Problem::invalid_field(
                     "messages",
                     "have no line for the session that the request names",
@@ -121,7 +163,7 @@ impl KnownSessions {
             return Ok(Some(continue_lone_line(dialogue, alignment, transcript)));
         }
         // Most requests go on with the session of the request before.
-        if let Some(last) = self.0.last().map(|known| known.id)
+        if let Some(last) = self.sessions.last().map(|known| known.id)
             && let Some(dialogue) = state
                 .services
                 .ledger
@@ -131,7 +173,8 @@ impl KnownSessions {
             && dialogue.status == DialogueStatus::Open
         {
             let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
-            if alignment.shared_turns > 0 && alignment.missing.is_empty() {
+            let is_its_talk = !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn);
+            if alignment.shared_turns > 0 && alignment.missing.is_empty() && is_its_talk {
                 return Ok(Some(FoundThread { dialogue, alignment }));
             }
         }
@@ -164,12 +207,14 @@ impl KnownSessions {
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));
             }
-            if alignment.shared_turns > better {
+            let is_its_talk = !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn);
+            if alignment.shared_turns > better && is_its_talk {
                 best = Some(FoundThread { dialogue, alignment });
             }
         }
         // A program that names the talk may send its last line alone.
-        let lone = newest.filter(|_| transcript.turns.is_empty() && matches!(transcript.end, TranscriptEnd::Line(_)));
+        let has_line = matches!(&transcript.end, TranscriptEnd::Line(line) if !line.is_empty());
+        let lone = newest.filter(|_| transcript.turns.is_empty() && has_line);
         Ok(best.or_else(|| lone.map(|(dialogue, alignment)| continue_lone_line(dialogue, alignment, transcript))))
     }
 
@@ -181,10 +226,10 @@ impl KnownSessions {
         dialogue: &Dialogue,
     ) -> Result<&[StoredTurn], Problem> {
         let known = self
-            .0
+            .sessions
             .iter()
             .position(|known| known.id == dialogue.id)
-            .map(|at| self.0.remove(at));
+            .map(|at| self.sessions.remove(at));
         let current = match known.filter(|known| known.is_current(dialogue)) {
             Some(known) => known,
             None => {
@@ -203,16 +248,16 @@ impl KnownSessions {
                 known
             }
         };
-        if self.0.len() >= MAX_COMPARED_SESSIONS as usize {
-            self.0.remove(0);
+        if self.sessions.len() >= MAX_COMPARED_SESSIONS as usize {
+            self.sessions.remove(0);
         }
-        self.0.push(current);
-        Ok(self.0.last().map_or(&[], |known| &known.turns))
+        self.sessions.push(current);
+        Ok(self.sessions.last().map_or(&[], |known| &known.turns))
     }
 
     /// Records a turn that was just committed.
     pub fn record_turn(&mut self, turn: &Turn) {
-        let at = self.0.iter().position(|known| known.id == turn.dialogue);
+        let at = self.sessions.iter().position(|known| known.id == turn.dialogue);
         let mut known = at.map_or_else(
             || KnownSession {
                 id: turn.dialogue,
@@ -220,13 +265,13 @@ impl KnownSessions {
                 updated_at: turn.committed_at,
                 turns: Vec::new(),
             },
-            |at| self.0.remove(at),
+            |at| self.sessions.remove(at),
         );
         known.turns.retain(|stored| stored.number < turn.number);
         known.append(turn);
         known.head_turn = turn.number;
         known.updated_at = turn.committed_at;
-        self.0.push(known);
+        self.sessions.push(known);
     }
 }
 

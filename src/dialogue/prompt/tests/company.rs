@@ -114,9 +114,19 @@ fn witness_hears_and_may_not_know() {
 
 #[test]
 fn greeting_is_for_a_stranger_until_there_was_a_meeting_or_a_name() {
-    for (language, stranger, known) in [
-        (Language::En, "You have never met this player", "You know this player"),
-        (Language::Ko, "처음 보는 사람이다", "아는 사람이다"),
+    for (language, stranger, known, silent) in [
+        (
+            Language::En,
+            "You have never met this player",
+            "You know this player",
+            "says nothing and waits",
+        ),
+        (
+            Language::Ko,
+            "처음 보는 사람이다",
+            "아는 사람이다",
+            "아무 말 없이 기다린다",
+        ),
     ] {
         let line = |case: &PromptCase| {
             let prompt = case.assemble(&settings()).unwrap();
@@ -132,7 +142,10 @@ fn greeting_is_for_a_stranger_until_there_was_a_meeting_or_a_name() {
         assert!(line(&case).contains(known) && !line(&case).contains(stranger));
         let mut again = PromptCase::of(language, "");
         again.history = vec![turn(1, "Hello!", "Good day.")];
-        assert!(line(&again).contains(known), "they have talked in this session");
+        assert!(
+            line(&again).contains(silent) && !line(&again).contains(stranger),
+            "they are talking"
+        );
     }
 }
 

@@ -1,0 +1,111 @@
+//! The answer to a request beside the talk: the messages go to the model as they came, and nothing is stored.
+
+use std::sync::Arc;
+
+use actix_web::{HttpResponse, http::header};
+use bytes::Bytes;
+
+use super::{
+    answer::{AnswerMessage, ChatChunk, ChatCompletion, Choice, ChunkChoice, CompletionUsage, Delta, FinishReason},
+    messages::to_chat_message,
+    request::ChatCompletionRequest,
+    stream::{DONE, to_frame},
+};
+use crate::{AppState, errors::Problem};
+use colloquy_core::{
+    ids::PlayerId,
+    scope::{Principal, Role},
+};
+use colloquy_dialogue::aside::{AsideRequest, answer_aside};
+use colloquy_memory::authored::Npc;
+
+/// Answers without a turn. A stream has the whole answer in one chunk.
+///
+/// # Errors
+/// The model failed, or a budget is used up.
+pub async fn answer(
+    state: &AppState,
+    who: &Principal,
+    npc: &Npc,
+    player: PlayerId,
+    asked: &ChatCompletionRequest,
+    is_own: bool,
+) -> Result<HttpResponse, Problem> {
+    let client = if is_own {
+        asked.client_fields()
+    } else {
+        asked.sampling_fields()
+    };
+    let request = AsideRequest {
+        messages: asked.messages.iter().map(to_chat_message).collect(),
+        client: Arc::new(client),
+        player,
+    };
+    let answer = answer_aside(&state.services, &who.scope(), npc, request).await;
+    let answer = answer.map_err(|error| Problem::from(&error))?;
+    let usage = if who.role == Role::Player {
+        answer.usage.for_players()
+    } else {
+        answer.usage
+    };
+    let usage = CompletionUsage::from(usage);
+    let finish_reason = if answer.at_cap {
+        FinishReason::Length
+    } else {
+        FinishReason::Stop
+    };
+    let id = format!("chatcmpl-{:032x}", rand::random::<u128>());
+    let created = state.services.clock.now().timestamp();
+    if !asked.stream {
+        return Ok(HttpResponse::Ok().json(ChatCompletion {
+            id: &id,
+            object: "chat.completion",
+            created,
+            model: &asked.model,
+            choices: vec![Choice {
+                index: 0,
+                message: AnswerMessage {
+                    role: "assistant",
+                    content: answer.text,
+                    refusal: None,
+                },
+                logprobs: None,
+                finish_reason,
+            }],
+            usage,
+        }));
+    }
+    let chunk = |choices: &[ChunkChoice<'_>], usage| {
+        to_frame(&ChatChunk {
+            id: &id,
+            object: "chat.completion.chunk",
+            created,
+            model: &asked.model,
+            choices,
+            usage,
+        })
+    };
+    let choice = |delta, finish_reason| ChunkChoice {
+        index: 0,
+        delta,
+        logprobs: None,
+        finish_reason,
+    };
+    let words = Delta {
+        role: Some("assistant"),
+        content: Some(&answer.text),
+    };
+    let without_usage = asked.include_usage.then_some(None);
+    let mut frames: Vec<Bytes> = vec![
+        chunk(&[choice(words, None)], without_usage),
+        chunk(&[choice(Delta::default(), Some(finish_reason))], without_usage),
+    ];
+    if asked.include_usage {
+        frames.push(chunk(&[], Some(Some(usage))));
+    }
+    frames.push(DONE);
+    Ok(HttpResponse::Ok()
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        .content_type("text/event-stream")
+        .body(frames.concat()))
+}

@@ -4,7 +4,9 @@ use std::{collections::HashMap, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 
-use crate::config::{Config, EmbedderSection, InputTypeName, LlmSection, TaskSection};
+use crate::config::{
+    Config, EmbedderSection, InputTypeName, LlmEndpoint, LlmSection, TaskSection, presets::TokenizerName,
+};
 use colloquy_dialogue::models::{CallCapacity, ModelLimits, ModelMetrics, ModelRouter, Route, RouteTable};
 use colloquy_memory::tokens::TokenCounter;
 use colloquy_models::{
@@ -26,6 +28,9 @@ const EMBEDDER_PATIENCE: Duration = Duration::from_mins(1);
 /// The name of the scripted model in a chain.
 const SCRIPTED_MODEL: &str = "scripted";
 
+/// Stands for all models in the list of the models of NPCs.
+const ANY_MODEL: &str = "*";
+
 /// Builds the routes of every task. `embedder` is the name of the embedder's model.
 pub(super) fn build_models(
     config: &Config,
@@ -40,6 +45,7 @@ pub(super) fn build_models(
         scripted: scripted.clone(),
         by_name: HashMap::new(),
         capacities: HashMap::new(),
+        counters: HashMap::new(),
     };
     let mut table = RouteTable::with_single_model(&scripted);
     for (task, (_, section)) in Task::ALL.into_iter().zip(config.llm.tasks.named_tasks()) {
@@ -57,12 +63,17 @@ pub(super) fn build_models(
     if telemetry.hash_tenants {
         meters = meters.with_hashed_tenants();
     }
+    if let Some(counter) = named_counter(config.llm.tokenizer) {
+        for name in config.llm.npc_models.iter().filter(|name| *name != ANY_MODEL) {
+            made.counters.insert(name.clone(), counter);
+        }
+    }
     let models = ModelRouter::with_metrics(table, model_limits(config), meters, clock)
         .with_budgets(config.budgets)
         .with_models_of_npcs(&config.llm.npc_models);
     Ok(match &config.llm.tokenizer_file {
         Some(path) => models.with_fallback_counter(load_vocabulary(path)?),
-        None => models,
+        None => models.with_counters(made.counters),
     })
 }
 
@@ -73,6 +84,15 @@ pub(super) fn build_models(
 pub(super) fn load_vocabulary(path: &Path) -> anyhow::Result<TokenCounter> {
     let json = std::fs::read(path).with_context(|| format!("llm.tokenizer_file: {} cannot be read", path.display()))?;
     TokenCounter::from_file(&json).with_context(|| format!("llm.tokenizer_file: {} cannot be used", path.display()))
+}
+
+/// Returns the counter of a vocabulary; `None` for an estimate.
+const fn named_counter(tokenizer: TokenizerName) -> Option<TokenCounter> {
+    match tokenizer {
+        TokenizerName::Estimate => None,
+        TokenizerName::O200k => Some(TokenCounter::O200k),
+        TokenizerName::Cl100k => Some(TokenCounter::Cl100k),
+    }
 }
 
 fn model_limits(config: &Config) -> ModelLimits {
@@ -100,6 +120,8 @@ struct ModelBuilder<'a> {
     by_name: HashMap<String, Arc<dyn Llm>>,
     /// The capacity by endpoint; `None` is `llm.base_url`.
     capacities: HashMap<Option<String>, CallCapacity>,
+    /// The counters of models whose endpoint names a vocabulary, by the model's name.
+    counters: HashMap<String, TokenCounter>,
 }
 
 impl ModelBuilder<'_> {
@@ -119,14 +141,11 @@ impl ModelBuilder<'_> {
         if name == SCRIPTED_MODEL {
             return None;
         }
-        let (endpoint, width) = match self.section.endpoint_of(name).0 {
-            Some((endpoint, section)) => (Some(endpoint.to_owned()), section.concurrency),
-            None => (None, self.section.concurrency),
-        };
+        let resolved = self.section.resolve_model(name);
         let capacity = self
             .capacities
-            .entry(endpoint)
-            .or_insert_with(|| CallCapacity::with_places(width));
+            .entry(resolved.name.map(str::to_owned))
+            .or_insert_with(|| CallCapacity::with_places(resolved.settings.concurrency));
         Some(capacity.clone())
     }
 
@@ -137,33 +156,36 @@ impl ModelBuilder<'_> {
         if let Some(llm) = self.by_name.get(name) {
             return Ok(llm.clone());
         }
-        let section = self.section;
-        let options = match section.endpoint_of(name) {
-            (Some((_, endpoint)), model) => OpenAiLlmOptions {
-                endpoint: Endpoint {
-                    base_url: endpoint.base_url.clone(),
-                    api_key: endpoint.api_key.clone(),
-                },
-                model: model.to_owned(),
-                supports_json_schema: endpoint.supports_json_schema,
-                explicit_cache_marks: endpoint.explicit_cache_marks,
-                max_completion_tokens: endpoint.max_completion_tokens,
-            },
-            (None, model) => OpenAiLlmOptions {
-                endpoint: Endpoint {
-                    base_url: section.base_url.clone().unwrap_or_default(),
-                    api_key: section.api_key.clone(),
-                },
-                model: model.to_owned(),
-                supports_json_schema: section.supports_json_schema,
-                explicit_cache_marks: section.explicit_cache_marks,
-                max_completion_tokens: section.max_completion_tokens,
-            },
-        };
+        let resolved = self.section.resolve_model(name);
+        if let Some(counter) = named_counter(resolved.settings.tokenizer) {
+            self.counters.insert(resolved.model.to_owned(), counter);
+        }
+        let options = llm_options(&resolved);
         let llm: Arc<dyn Llm> =
             Arc::new(OpenAiLlm::new(self.http, options).with_context(|| format!("the model `{name}`"))?);
         self.by_name.insert(name.to_owned(), llm.clone());
         Ok(llm)
+    }
+}
+
+/// Returns the options of a model at its endpoint.
+fn llm_options(resolved: &LlmEndpoint<'_>) -> OpenAiLlmOptions {
+    let endpoint = &resolved.settings;
+    OpenAiLlmOptions {
+        endpoint: Endpoint {
+            base_url: endpoint.base_url.clone(),
+            api_key: endpoint.api_key.clone(),
+        },
+        model: resolved.model.to_owned(),
+        supports_json_schema: endpoint.supports_json_schema,
+        supports_json_object: endpoint.supports_json_object,
+        explicit_cache_marks: endpoint.explicit_cache_marks,
+        max_completion_tokens: endpoint.max_completion_tokens,
+        stream_usage: endpoint.stream_usage,
+        send_temperature: endpoint.send_temperature,
+        reasoning_prefilled: endpoint.reasoning_prefilled,
+        stop: endpoint.stop.clone(),
+        extra_body: endpoint.extra_fields(),
     }
 }
 

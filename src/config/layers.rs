@@ -8,7 +8,7 @@ use figment::{
     value::{Dict, Empty, Map, Num, Tag, Value},
 };
 
-use super::{ConfigFault, ConfigSources, DEFAULTS, ENV_PREFIX};
+use super::{ConfigFault, ConfigSources, DEFAULTS, ENV_PREFIX, presets::Preset};
 
 /// The type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(super) enum SettingKind {
     Integer,
     Number,
     List,
+    /// A table with keys of any name.
+    Table,
 }
 
 impl SettingKind {
@@ -28,7 +30,8 @@ impl SettingKind {
             Value::Num(_, Num::F32(_) | Num::F64(_)) => Self::Number,
             Value::Num(..) => Self::Integer,
             Value::Array(..) => Self::List,
-            Value::Empty(..) | Value::Dict(..) => return None,
+            Value::Dict(..) => Self::Table,
+            Value::Empty(..) => return None,
         })
     }
     /// True if a value of type `given` is valid here.
@@ -42,6 +45,7 @@ impl SettingKind {
             Self::Integer => "a whole number",
             Self::Number => "a number",
             Self::List => "a list",
+            Self::Table => "a table, or JSON text of an object in the environment",
         }
     }
 }
@@ -54,11 +58,21 @@ const KEYS_WITHOUT_DEFAULT: &[(&str, SettingKind)] = &[
     ("auth.issuers.*.public_key_kid", SettingKind::Text),
     ("auth.issuers.*.tenants", SettingKind::List),
     ("auth.issuers.*.roles", SettingKind::List),
+    ("llm.extra_body", SettingKind::Table),
+    ("llm.endpoints.*.preset", SettingKind::Text),
     ("llm.endpoints.*.base_url", SettingKind::Text),
     ("llm.endpoints.*.api_key", SettingKind::Text),
     ("llm.endpoints.*.supports_json_schema", SettingKind::Switch),
+    ("llm.endpoints.*.supports_json_object", SettingKind::Switch),
     ("llm.endpoints.*.explicit_cache_marks", SettingKind::Switch),
     ("llm.endpoints.*.max_completion_tokens", SettingKind::Switch),
+    ("llm.endpoints.*.stream_usage", SettingKind::Switch),
+    ("llm.endpoints.*.send_temperature", SettingKind::Switch),
+    ("llm.endpoints.*.tokenizer", SettingKind::Text),
+    ("llm.endpoints.*.reasoning", SettingKind::Text),
+    ("llm.endpoints.*.reasoning_prefilled", SettingKind::Switch),
+    ("llm.endpoints.*.stop", SettingKind::List),
+    ("llm.endpoints.*.extra_body", SettingKind::Table),
     ("llm.endpoints.*.concurrency", SettingKind::Integer),
     ("embedder.calibration.floor", SettingKind::Number),
     ("embedder.calibration.ceiling", SettingKind::Number),
@@ -127,7 +141,17 @@ fn kind_of(known: &BTreeMap<String, SettingKind>, key: &str) -> Option<SettingKi
     })
 }
 
-fn matches_pattern(pattern: &str, key: &str) -> bool {
+/// True if the setting `key` is a table with keys of any name, which is a single value here.
+fn is_table(key: &str) -> bool {
+    kind_of(&BTreeMap::new(), key) == Some(SettingKind::Table)
+}
+
+/// True if `key` is a part of such a table.
+fn is_in_table(key: &str) -> bool {
+    key.match_indices('.').any(|(at, _)| is_table(&key[..at]))
+}
+
+pub(super) fn matches_pattern(pattern: &str, key: &str) -> bool {
     let (mut parts, mut given) = (pattern.split('.'), key.split('.'));
     loop {
         match (parts.next(), given.next()) {
@@ -153,15 +177,26 @@ pub(super) fn merge_layers(sources: &ConfigSources) -> Result<MergedConfig, Conf
         }
     });
 
-    let mut figment = defaults;
-    if let Some(path) = &sources.file {
-        figment = figment.merge(read_toml_file(path)?);
-    } else if let Some(path) = sources.optional_file.as_ref().filter(|path| path.exists()) {
-        figment = figment.merge(Toml::file_exact(path));
-    }
-    figment = figment.merge(EnvLayer::new(&sources.env, &known));
-    if let Some(path) = &sources.override_file {
-        figment = figment.merge(read_toml_file(path)?);
+    let merge_explicit = |mut figment: Figment| -> Result<Figment, ConfigFault> {
+        if let Some(path) = &sources.file {
+            figment = figment.merge(read_toml_file(path)?);
+        } else if let Some(path) = sources.optional_file.as_ref().filter(|path| path.exists()) {
+            figment = figment.merge(Toml::file_exact(path));
+        }
+        figment = figment.merge(EnvLayer::new(&sources.env, &known));
+        if let Some(path) = &sources.override_file {
+            figment = figment.merge(read_toml_file(path)?);
+        }
+        Ok(figment)
+    };
+    let mut figment = merge_explicit(defaults.clone())?;
+    let tree = figment.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
+    let presets = PresetLayer::of_settings(&tree);
+    if !presets.0.is_empty() {
+        figment = merge_explicit(defaults.merge(presets.clone()))?;
+        // An explicit empty text means "not set", so the preset's text counts.
+        let tree = figment.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
+        figment = figment.merge(presets.with_texts_unset_in(&tree));
     }
 
     let tree = figment.extract::<Dict>().map_err(|e| unreadable_fault(&e))?;
@@ -219,6 +254,7 @@ pub(super) fn source_of(metadata: &Metadata) -> String {
     match metadata.source.as_ref().and_then(|s| s.file_path()) {
         Some(path) => path.display().to_string(),
         None if metadata.name == EnvLayer::NAME => EnvLayer::NAME.to_owned(),
+        None if metadata.name == PresetLayer::NAME => PresetLayer::NAME.to_owned(),
         None => "the defaults".to_owned(),
     }
 }
@@ -231,7 +267,7 @@ fn flatten_tree(prefix: &str, tree: &Dict, visit: &mut impl FnMut(String, &Value
             format!("{prefix}.{name}")
         };
         match value {
-            Value::Dict(_, inner) => flatten_tree(&key, inner, visit),
+            Value::Dict(_, inner) if !is_table(&key) => flatten_tree(&key, inner, visit),
             _ => visit(key, value),
         }
     }
@@ -251,7 +287,12 @@ impl EnvLayer {
                 continue;
             };
             let key = path.to_lowercase().replace("__", ".");
-            let value = parse_as_kind(kind_of(known, &key), text);
+            let kind = if is_in_table(&key) {
+                Some(SettingKind::Table)
+            } else {
+                kind_of(known, &key)
+            };
+            let value = parse_as_kind(kind, text);
             insert_at_key(&mut root, &key, value);
         }
         Self(root)
@@ -281,6 +322,11 @@ fn parse_as_kind(kind: Option<SettingKind>, text: &str) -> Value {
                 .collect();
             Value::from(items)
         }
+        // A part of a table may have any type, and a text needs no quotation marks.
+        Some(SettingKind::Table) => serde_json::from_str::<serde_json::Value>(trimmed)
+            .ok()
+            .and_then(|json| Value::serialize(json).ok())
+            .unwrap_or_else(|| Value::from(text)),
         Some(SettingKind::Text) | None => Value::from(text),
     }
 }
@@ -299,6 +345,66 @@ fn insert_at_key(tree: &mut Dict, key: &str, value: Value) {
                 insert_at_key(inner, rest, value);
             }
         }
+    }
+}
+
+/// The layer of presets, above the defaults and below everything else.
+#[derive(Clone)]
+struct PresetLayer(Dict);
+
+impl PresetLayer {
+    const NAME: &'static str = "the preset";
+
+    /// Returns the settings of all presets that the merged settings name. An unknown preset sets nothing.
+    fn of_settings(tree: &Dict) -> Self {
+        let mut settings = Dict::new();
+        let mut add = |section: &str, value: Option<&Value>| {
+            if let Some(preset) = value.and_then(Value::as_str).and_then(|name| Preset::find(name.trim())) {
+                insert_at_key(&mut settings, section, Value::from(preset.settings()));
+            }
+        };
+        let llm = dict_at(tree, "llm");
+        let endpoints = llm.and_then(|llm| dict_at(llm, "endpoints"));
+        add("llm", llm.and_then(|llm| llm.get("preset")));
+        for name in endpoints.into_iter().flat_map(Dict::keys) {
+            let endpoint = endpoints.and_then(|endpoints| dict_at(endpoints, name));
+            let preset = endpoint.and_then(|endpoint| endpoint.get("preset"));
+            add(&format!("llm.endpoints.{name}"), preset);
+        }
+        Self(settings)
+    }
+
+    /// Returns the texts of this layer for which the merged settings have an empty text.
+    fn with_texts_unset_in(&self, merged: &Dict) -> Self {
+        let mut is_unset = BTreeSet::new();
+        flatten_tree("", merged, &mut |key, value| {
+            if value.as_str().is_some_and(|text| text.trim().is_empty()) {
+                is_unset.insert(key);
+            }
+        });
+        let mut settings = Dict::new();
+        flatten_tree("", &self.0, &mut |key, value| {
+            if is_unset.contains(&key) {
+                insert_at_key(&mut settings, &key, value.clone());
+            }
+        });
+        Self(settings)
+    }
+}
+
+fn dict_at<'a>(tree: &'a Dict, key: &str) -> Option<&'a Dict> {
+    match tree.get(key)? {
+        Value::Dict(_, inner) => Some(inner),
+        _ => None,
+    }
+}
+
+impl Provider for PresetLayer {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(Self::NAME)
+    }
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Ok(Profile::Default.collect(self.0.clone()))
     }
 }
 

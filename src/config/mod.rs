@@ -6,6 +6,7 @@
 //! never printed.
 
 mod layers;
+pub mod presets;
 mod ranges;
 mod rules;
 mod sections;
@@ -14,8 +15,8 @@ use std::{fmt, path::PathBuf};
 
 pub use sections::{
     BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName, LedgerSection,
-    ListenAddress, LlmSection, NodeSection, RetrySection, ServerSection, Synchronous, TaskSection, TasksSection,
-    TelemetrySection, VectorsSection,
+    ListenAddress, LlmEndpoint, LlmSection, NodeSection, RetrySection, ServerSection, Synchronous, TaskSection,
+    TasksSection, TelemetrySection, VectorsSection,
 };
 
 /// The documented defaults, compiled in.
@@ -138,5 +139,7 @@ impl Config {
     }
 }
 
+#[cfg(test)]
+mod preset_tests;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,35 @@
 //! Rules for a valid configuration: ranges of numbers, choices of enumerations, and consistency between settings.
 
 mod auth;
-
-use std::collections::BTreeSet;
+mod models;
 
 use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
-use super::{Config, ConfigFault, ListenAddress, layers::MergedConfig, ranges::RANGES};
+use super::{
+    Config, ConfigFault, ListenAddress,
+    layers::{MergedConfig, matches_pattern},
+    presets::{PRESET_NAMES, ReasoningLevel, TokenizerName},
+    ranges::RANGES,
+};
 use colloquy_telemetry::CAN_EXPORT;
 
+/// The choices of texts. `*` stands for any name.
 const SETTING_CHOICES: &[(&str, &[&str])] = &[
     ("recall.preset", &["", "four_factor", "rag"]),
     ("ledger.synchronous", &["normal", "full"]),
     ("embedder.input_type", &["none", "field", "prefix"]),
     ("telemetry.format", &["text", "json"]),
+    ("llm.tokenizer", &TokenizerName::NAMES),
+    ("llm.endpoints.*.tokenizer", &TokenizerName::NAMES),
+];
+/// The same for texts that may be empty.
+const OPTIONAL_CHOICES: &[(&str, &[&str])] = &[
+    ("llm.preset", &PRESET_NAMES),
+    ("llm.endpoints.*.preset", &PRESET_NAMES),
+    ("llm.reasoning", &ReasoningLevel::NAMES),
+    ("llm.endpoints.*.reasoning", &ReasoningLevel::NAMES),
 ];
 
 /// Returns the range of the numeric setting `key`.
@@ -57,10 +71,16 @@ pub(super) fn check_keys(merged: &MergedConfig) -> Vec<ConfigFault> {
         {
             fault(format!("must be from {low} to {high}, not {number}"));
         }
-        if let Some((_, choices)) = SETTING_CHOICES.iter().find(|(key, _)| *key == leaf.key)
-            && !leaf.value.as_str().is_some_and(|text| choices.contains(&text))
-        {
+        let text = leaf.value.as_str().unwrap_or_default();
+        let is_optional = |choices: &[&str]| text.trim().is_empty() || choices.contains(&text.trim());
+        let choices_in = |all: &'static [(&'static str, &'static [&'static str])]| {
+            let found = all.iter().find(|(key, _)| matches_pattern(key, &leaf.key));
+            found.map(|(_, choices)| *choices)
+        };
+        if let Some(choices) = choices_in(SETTING_CHOICES).filter(|choices| !choices.contains(&text)) {
             fault(format!("must be one of: {}", choices.join(", ")));
+        } else if let Some(choices) = choices_in(OPTIONAL_CHOICES).filter(|choices| !is_optional(choices)) {
+            fault(format!("`{text}` is unknown; there are: {}", choices.join(", ")));
         }
     }
     faults
@@ -128,7 +148,7 @@ pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) 
     check_built(config, StoresBuilt::IN_THIS_BUILD, &mut fault);
     check_node(config, &mut fault);
     auth::check_auth(config, &mut fault);
-    check_models(config, &mut fault);
+    models::check_models(config, &mut fault);
     check_numbers(config, &mut fault);
     check_traces(config, &mut fault);
 }
@@ -301,117 +321,6 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
 
 /// The shortest HS256 key, in bytes. RFC 7518 §3.2: the key has at least as many bits as the hash.
 const MIN_SECRET_BYTES: usize = 32;
-
-/// Returns the distinct models that may be called but have no price.
-fn unpriced_models(config: &Config) -> BTreeSet<&str> {
-    let llm = &config.llm;
-    let routes = llm
-        .tasks
-        .named_tasks()
-        .into_iter()
-        .flat_map(|(_, task)| task.model.iter().chain(&task.fallback));
-    let called = routes
-        .chain(&llm.model)
-        .chain(&llm.npc_models)
-        .chain(&config.embedder.model);
-    let names = called
-        .filter(|name| *name != "scripted")
-        .map(|name| llm.endpoint_of(name).1);
-    names
-        .filter(|name| llm.prices.iter().all(|price| price.model != *name))
-        .collect()
-}
-
-fn check_models(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    let llm = &config.llm;
-    let not_http = "must be a URL that starts with http:// or https://";
-    if llm.base_url.as_ref().is_some_and(|url| !is_http(url)) {
-        fault("llm.base_url", not_http.into());
-    }
-    match (&llm.base_url, &llm.model) {
-        (Some(_), None) if llm.tasks.named_tasks().iter().any(|(_, task)| task.model.is_none()) => fault(
-            "llm.model",
-            "must be set when llm.base_url is, unless every llm.tasks.* names a model".into(),
-        ),
-        (None, Some(_)) => fault("llm.base_url", "must be set when llm.model is".into()),
-        (None, None) if llm.api_key.is_some() => fault(
-            "llm.base_url",
-            "must be set when llm.api_key is, for example https://api.openai.com/v1".into(),
-        ),
-        _ => {}
-    }
-    for (name, endpoint) in &llm.endpoints {
-        let key = format!("llm.endpoints.{name}");
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
-            fault(&key, "an endpoint's name has only letters, digits, _ and -".into());
-        }
-        if !is_http(&endpoint.base_url) {
-            fault(&format!("{key}.base_url"), not_http.into());
-        }
-    }
-    for (name, task) in llm.tasks.named_tasks() {
-        let chain = task.model.iter().chain(&task.fallback);
-        for model in chain {
-            if llm.base_url.is_none() && model != "scripted" && llm.endpoint_of(model).0.is_none() {
-                fault(
-                    &format!("llm.tasks.{name}"),
-                    format!("`{model}` needs llm.base_url, or an endpoint in front: \"endpoint:model\""),
-                );
-            }
-        }
-    }
-    for model in &llm.npc_models {
-        if llm.endpoint_of(model).0.is_some() {
-            fault(
-                "llm.npc_models",
-                format!("`{model}` must be without an endpoint: NPCs are answered by that of llm.tasks.reply"),
-            );
-        }
-    }
-    if config.budgets.cost_per_day > 0.0 {
-        for model in unpriced_models(config) {
-            fault(
-                "budgets.cost_per_day",
-                format!("needs a price of `{model}` in llm.prices"),
-            );
-        }
-    }
-    let embedder = &config.embedder;
-    if embedder.base_url.as_ref().is_some_and(|url| !is_http(url)) {
-        fault("embedder.base_url", not_http.into());
-    }
-    match (&embedder.base_url, &embedder.model) {
-        (Some(_), None) => fault("embedder.model", "must be set when embedder.base_url is".into()),
-        (None, Some(_)) => fault("embedder.base_url", "must be set when embedder.model is".into()),
-        _ => {}
-    }
-    if let Some(c) = &embedder.calibration {
-        if c.floor >= c.ceiling {
-            fault(
-                "embedder.calibration.floor",
-                "must be below embedder.calibration.ceiling".into(),
-            );
-        }
-        if c.answer.is_some_and(|answer| answer <= c.floor) {
-            fault(
-                "embedder.calibration.answer",
-                "must be above embedder.calibration.floor".into(),
-            );
-        }
-        if c.related >= c.same {
-            fault(
-                "embedder.calibration.related",
-                "must be below embedder.calibration.same".into(),
-            );
-        }
-    }
-    if llm.retry.backoff_min_ms > llm.retry.backoff_max_ms {
-        fault(
-            "llm.retry.backoff_min_ms",
-            "must not be above llm.retry.backoff_max_ms".into(),
-        );
-    }
-}
 
 fn is_http(url: &str) -> bool {
     url.strip_prefix("http://")

@@ -8,7 +8,10 @@ use std::{
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::IntoDeserializer as _};
+use serde_json::{Map, Value};
+
+use super::presets::{Preset, ReasoningLevel, TokenizerName};
 
 use colloquy_actors::ActorSettings;
 use colloquy_core::ids::TenantId;
@@ -226,13 +229,28 @@ impl VectorsSection {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field that endpoints accept or refuse"
+)]
 pub struct LlmSection {
+    /// The name of a [`Preset`], whose settings are already among the others.
+    pub preset: Option<String>,
     pub base_url: Option<String>,
     pub api_key: Option<SecretString>,
     pub model: Option<String>,
     pub supports_json_schema: bool,
+    pub supports_json_object: bool,
     pub explicit_cache_marks: bool,
     pub max_completion_tokens: bool,
+    pub stream_usage: bool,
+    pub send_temperature: bool,
+    pub tokenizer: TokenizerName,
+    pub reasoning: Option<ReasoningLevel>,
+    pub reasoning_prefilled: bool,
+    pub stop: Vec<String>,
+    #[serde(default)]
+    pub extra_body: Map<String, Value>,
     pub concurrency: usize,
     pub tenant_concurrency: usize,
     pub prices: Vec<ModelPrice>,
@@ -256,6 +274,64 @@ impl LlmSection {
             .map_or((None, model), |((name, endpoint), rest)| {
                 (Some((name.as_str(), endpoint)), rest)
             })
+    }
+
+    /// Returns the endpoint of [`Self::base_url`] in the form of a further endpoint.
+    #[must_use]
+    pub fn main_endpoint(&self) -> EndpointSection {
+        EndpointSection {
+            preset: self.preset.clone(),
+            base_url: self.base_url.clone().unwrap_or_default(),
+            api_key: self.api_key.clone(),
+            supports_json_schema: self.supports_json_schema,
+            supports_json_object: self.supports_json_object,
+            explicit_cache_marks: self.explicit_cache_marks,
+            max_completion_tokens: self.max_completion_tokens,
+            stream_usage: self.stream_usage,
+            send_temperature: self.send_temperature,
+            tokenizer: self.tokenizer,
+            reasoning: self.reasoning,
+            reasoning_prefilled: self.reasoning_prefilled,
+            stop: self.stop.clone(),
+            extra_body: self.extra_body.clone(),
+            concurrency: self.concurrency,
+        }
+    }
+
+    /// Returns the endpoint of a model of a route, and the model's name there.
+    #[must_use]
+    pub fn resolve_model<'a>(&self, model: &'a str) -> LlmEndpoint<'a> {
+        let (named, name) = match model.split_once(':') {
+            Some((endpoint, rest)) if self.endpoints.contains_key(endpoint) => (Some(endpoint), rest),
+            _ => (None, model),
+        };
+        let settings = named.and_then(|named| self.endpoints.get(named)).cloned();
+        LlmEndpoint {
+            name: named,
+            settings: settings.unwrap_or_else(|| self.main_endpoint()),
+            model: name,
+        }
+    }
+}
+
+/// The endpoint of a model.
+#[derive(Debug, Clone)]
+pub struct LlmEndpoint<'a> {
+    /// The name in `llm.endpoints`; `None`: `llm.base_url`.
+    pub name: Option<&'a str>,
+    pub settings: EndpointSection,
+    /// The model's name at the endpoint.
+    pub model: &'a str,
+}
+
+impl LlmEndpoint<'_> {
+    /// The section of the endpoint's settings: `llm` or `llm.endpoints.NAME`.
+    #[must_use]
+    pub fn section(&self) -> String {
+        match self.name {
+            Some(name) => format!("llm.endpoints.{name}"),
+            None => "llm".to_owned(),
+        }
     }
 }
 
@@ -296,18 +372,59 @@ pub struct TaskSection {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field that endpoints accept or refuse"
+)]
 pub struct EndpointSection {
+    /// The name of a [`Preset`], whose settings are already among the others.
+    #[serde(default, deserialize_with = "if_set")]
+    pub preset: Option<String>,
     pub base_url: String,
     #[serde(default, deserialize_with = "secret_if_set")]
     pub api_key: Option<SecretString>,
     #[serde(default = "default_true")]
     pub supports_json_schema: bool,
     #[serde(default)]
+    pub supports_json_object: bool,
+    #[serde(default)]
     pub explicit_cache_marks: bool,
     #[serde(default)]
     pub max_completion_tokens: bool,
+    #[serde(default = "default_true")]
+    pub stream_usage: bool,
+    #[serde(default = "default_true")]
+    pub send_temperature: bool,
+    #[serde(default = "default_tokenizer")]
+    pub tokenizer: TokenizerName,
+    #[serde(default, deserialize_with = "if_set")]
+    pub reasoning: Option<ReasoningLevel>,
+    #[serde(default)]
+    pub reasoning_prefilled: bool,
+    #[serde(default)]
+    pub stop: Vec<String>,
+    #[serde(default)]
+    pub extra_body: Map<String, Value>,
     #[serde(default = "default_concurrency")]
     pub concurrency: usize,
+}
+
+impl EndpointSection {
+    /// Returns the preset, if one is named.
+    #[must_use]
+    pub fn known_preset(&self) -> Option<&'static Preset> {
+        Preset::find(self.preset.as_deref()?)
+    }
+
+    /// Returns the fields that each request has besides those of its own: the preset's fields for `reasoning`, and
+    /// `extra_body` over them.
+    #[must_use]
+    pub fn extra_fields(&self) -> Map<String, Value> {
+        let preset = self.known_preset();
+        let mut fields = preset.map_or_else(Map::new, |preset| preset.reasoning_field.fields(self.reasoning));
+        fields.extend(self.extra_body.clone());
+        fields
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -393,6 +510,10 @@ const fn default_true() -> bool {
     true
 }
 
+const fn default_tokenizer() -> TokenizerName {
+    TokenizerName::Estimate
+}
+
 /// The same default as `llm.concurrency`.
 const fn default_concurrency() -> usize {
     256
@@ -402,4 +523,13 @@ const fn default_concurrency() -> usize {
 fn secret_if_set<'de, D: Deserializer<'de>>(d: D) -> Result<Option<SecretString>, D::Error> {
     let text = String::deserialize(d)?;
     Ok((!text.trim().is_empty()).then(|| text.trim().into()))
+}
+
+/// The same for other values that a text names.
+fn if_set<'de, D: Deserializer<'de>, T: Deserialize<'de>>(d: D) -> Result<Option<T>, D::Error> {
+    let text = String::deserialize(d)?;
+    match text.trim() {
+        "" => Ok(None),
+        text => T::deserialize(text.to_owned().into_deserializer()).map(Some),
+    }
 }

@@ -16,7 +16,7 @@ mod usage;
 mod tests;
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -121,7 +121,9 @@ pub struct ModelRouter {
     /// Models that NPCs may name, besides the model of the reply route.
     of_npcs: HashSet<String>,
     clock: Arc<dyn Clock>,
-    /// Token counter for models whose vocabulary is not bundled.
+    /// Token counters of models whose vocabulary is not bundled under their name.
+    counters: HashMap<String, TokenCounter>,
+    /// Token counter for all other models whose vocabulary is not bundled.
     unknown: TokenCounter,
 }
 
@@ -157,8 +159,15 @@ impl ModelRouter {
             routes,
             limits,
             clock,
+            counters: HashMap::new(),
             unknown: TokenCounter::Estimated,
         }
+    }
+    /// Uses these counters in place of an estimate, by the model's name.
+    #[must_use]
+    pub fn with_counters(mut self, counters: HashMap<String, TokenCounter>) -> Self {
+        self.counters = counters;
+        self
     }
     /// Uses `counter` in place of an estimate for models whose vocabulary is not bundled.
     #[must_use]
@@ -364,7 +373,8 @@ impl ModelRouter {
         first.model.as_deref().unwrap_or_else(|| first.llm.model())
     }
     pub fn counter_for_model(&self, name: &str) -> TokenCounter {
-        TokenCounter::for_model(name).or_if_estimated(self.unknown)
+        let named = self.counters.get(name).copied().unwrap_or(self.unknown);
+        TokenCounter::for_model(name).or_if_estimated(named)
     }
     /// Returns the token counter of the first model for `task`.
     pub fn counter_for_task(&self, task: Task) -> TokenCounter {

@@ -7,7 +7,7 @@ use regex::Regex;
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::options::MockOptions;
+use super::options::{FaultKind, MockOptions};
 use colloquy_ports::llm::Task;
 
 const REPLY: &str = "The road is long, friend, and the lanterns are lit early tonight. ";
@@ -44,13 +44,15 @@ struct MockStreamOptions {
 #[derive(Deserialize)]
 struct MockResponseFormat<'a> {
     #[serde(default, borrow)]
-    json_schema: Option<SchemaName<'a>>,
+    json_schema: Option<NamedSchema<'a>>,
 }
 
 #[derive(Deserialize)]
-struct SchemaName<'a> {
+struct NamedSchema<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
+    #[serde(default)]
+    schema: serde_json::Value,
 }
 
 impl MockChatRequest<'_> {
@@ -63,6 +65,30 @@ impl MockChatRequest<'_> {
     fn schema_name(&self) -> Option<&str> {
         let schema = self.response_format.as_ref()?.json_schema.as_ref()?;
         Some(&schema.name)
+    }
+    /// True if the request has a field that an endpoint with this fault refuses.
+    pub(super) fn is_refused_by(&self, fault: FaultKind) -> bool {
+        match fault {
+            FaultKind::NoSchema => self.schema_name().is_some(),
+            FaultKind::NoFormat => self.response_format.is_some(),
+            FaultKind::NoStreamOptions => self.stream_options.is_some(),
+            _ => false,
+        }
+    }
+    /// Returns the smallest answer that fits the schema of the request, for schemas without an answer of their own.
+    fn fitting_answer(&self) -> Option<String> {
+        const KNOWN: [&str; 8] = [
+            "facts",
+            "state",
+            "verdicts",
+            "summary",
+            "intent",
+            NEXT_SPEAKER,
+            "curation",
+            "consolidation",
+        ];
+        let schema = self.response_format.as_ref()?.json_schema.as_ref()?;
+        (!KNOWN.contains(&&*schema.name)).then(|| smallest_instance(&schema.schema).to_string())
     }
 
     /// Returns the task: by its header, else by the schema's name, else by the prompt's request.
@@ -170,10 +196,71 @@ fn sse_event(value: &serde_json::Value) -> Bytes {
 
 /// Returns the event of one piece of text.
 pub(super) fn delta_event(text: &str) -> Bytes {
+    field_event("content", text)
+}
+
+fn field_event(field: &str, text: &str) -> Bytes {
     sse_event(&json!({
         "id": "mock", "object": "chat.completion.chunk", "created": 0, "model": MODEL,
-        "choices": [{"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": null}],
+        "choices": [{"index": 0, "delta": {"role": "assistant", field: text}, "finish_reason": null}],
     }))
+}
+
+/// The thought of faults with a thought. No word of it is in an answer.
+pub(super) const THOUGHT: &str = "Secretly pondering.";
+
+/// Returns an answer with the thought of the fault.
+pub(super) fn with_thought(fault: FaultKind, answer: &str) -> String {
+    match fault {
+        FaultKind::Think => format!("<think>\n{THOUGHT}\n</think>\n\n{answer}"),
+        FaultKind::ThinkUnclosed => format!("<think>\n{THOUGHT}"),
+        FaultKind::ThinkClosing => format!("{THOUGHT}\n</think>\n\n{answer}"),
+        _ => answer.to_owned(),
+    }
+}
+
+/// Changes the events of a reply as the fault demands. The last event is the end mark.
+pub(super) fn modify_events(fault: FaultKind, script: &ReplyScript) -> Option<Vec<Bytes>> {
+    let end = script.events.last().cloned()?;
+    Some(match fault {
+        FaultKind::OnePiece => vec![delta_event(&script.reply), end],
+        FaultKind::Think | FaultKind::ThinkUnclosed | FaultKind::ThinkClosing => {
+            let whole: Vec<char> = with_thought(fault, &script.reply).chars().collect();
+            // Pieces so short that the tags are split.
+            let pieces = whole.chunks(3).map(|piece| piece.iter().collect::<String>());
+            pieces.map(|piece| delta_event(&piece)).chain([end]).collect()
+        }
+        FaultKind::Reasoning => {
+            let fields = ["reasoning_content", "reasoning"];
+            let thoughts = fields.map(|field| field_event(field, THOUGHT));
+            thoughts.into_iter().chain(script.events.iter().cloned()).collect()
+        }
+        _ => return None,
+    })
+}
+
+/// Returns the smallest value that fits a schema: the first listed value, the least number, required properties alone.
+fn smallest_instance(schema: &serde_json::Value) -> serde_json::Value {
+    if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
+        return first.clone();
+    }
+    let kind = schema["type"].as_str().or_else(|| schema["type"][0].as_str());
+    match kind {
+        Some("string") => json!("text"),
+        Some("integer" | "number") => match &schema["minimum"] {
+            serde_json::Value::Null => json!(0),
+            least => least.clone(),
+        },
+        Some("boolean") => json!(false),
+        Some("array") => json!([]),
+        Some("object") => {
+            let required = schema["required"].as_array().into_iter().flatten();
+            let names = required.filter_map(serde_json::Value::as_str);
+            let property = |name: &str| (name.to_owned(), smallest_instance(&schema["properties"][name]));
+            serde_json::Value::Object(names.map(property).collect())
+        }
+        _ => serde_json::Value::Null,
+    }
 }
 
 /// Returns the last events of a stream.
@@ -207,6 +294,9 @@ pub(super) fn answer_text<'a>(
     settings: &'a MockOptions,
     script: &'a ReplyScript,
 ) -> Cow<'a, str> {
+    if let Some(fitting) = request.fitting_answer() {
+        return fitting.into();
+    }
     match task {
         Task::Reply => script.reply.as_str().into(),
         Task::Intent if request.schema_name() == Some(NEXT_SPEAKER) => {

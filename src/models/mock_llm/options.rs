@@ -60,8 +60,9 @@ pub struct MockOptions {
     #[arg(long, default_value_t = 1_000)]
     pub retry_after_ms: u64,
     /// `[TASK=]KIND[:RATE]`, repeatable. KIND: none, 500, 429, slow, broken-stream, no-end-mark, invalid-json,
-    /// invalid-body, refuse, echo, echo-body, hang, stall, hold. TASK: reply, intent, extraction, judge, summary,
-    /// curation, embedding (default: all). RATE: the share of calls (default: 1).
+    /// invalid-body, refuse, echo, echo-body, hang, stall, hold, one-piece, think, think-unclosed, think-closing,
+    /// reasoning, no-schema, no-format, ignore-schema, no-stream-options. TASK: reply, intent, extraction, judge,
+    /// summary, curation, embedding (default: all). RATE: the share of calls (default: 1).
     #[arg(long = "fault")]
     pub faults: Vec<MockFault>,
 }
@@ -179,10 +180,28 @@ pub enum FaultKind {
     Stall,
     /// The usual answer, delayed until `POST /control` removes the fault.
     Hold,
+    /// A stream of a single piece.
+    OnePiece,
+    /// A thought in tags before the answer.
+    Think,
+    /// A thought whose closing tag and answer never come.
+    ThinkUnclosed,
+    /// A thought with a closing tag alone, as templates make it that open the thought in the prompt.
+    ThinkClosing,
+    /// A thought in fields of its own before the answer.
+    Reasoning,
+    /// Status 400 for a request with a JSON schema.
+    NoSchema,
+    /// Status 400 for a request with any `response_format`.
+    NoFormat,
+    /// An answer in prose, whatever format is asked for.
+    IgnoreSchema,
+    /// Status 422 for a request with `stream_options`.
+    NoStreamOptions,
 }
 
 impl FaultKind {
-    const NAMES: [(&'static str, Self); 14] = [
+    const NAMES: [(&'static str, Self); 23] = [
         ("none", Self::None),
         ("500", Self::ServerError),
         ("429", Self::RateLimited),
@@ -197,6 +216,15 @@ impl FaultKind {
         ("hang", Self::Hang),
         ("stall", Self::Stall),
         ("hold", Self::Hold),
+        ("one-piece", Self::OnePiece),
+        ("think", Self::Think),
+        ("think-unclosed", Self::ThinkUnclosed),
+        ("think-closing", Self::ThinkClosing),
+        ("reasoning", Self::Reasoning),
+        ("no-schema", Self::NoSchema),
+        ("no-format", Self::NoFormat),
+        ("ignore-schema", Self::IgnoreSchema),
+        ("no-stream-options", Self::NoStreamOptions),
     ];
 }
 

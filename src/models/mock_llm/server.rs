@@ -244,6 +244,13 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
     if let Some(failed) = common_fault(fault, CallKind::Chat(task), &settings, &body, &mut witness).await {
         return failed;
     }
+    if request.is_refused_by(fault) {
+        witness.mark_done();
+        return error_response(
+            StatusCode::BAD_REQUEST,
+            "the mock does not know a field, as it was told to",
+        );
+    }
     let prompt_tokens = body.len() / 4;
     let json_task = !matches!(task, Task::Reply | Task::Intent);
     let fault = match fault {
@@ -252,6 +259,7 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
     };
     let text = match fault {
         FaultKind::InvalidJson => r#"{"facts": [{"subject": "#.into(),
+        FaultKind::IgnoreSchema => "Well, let me see.".into(),
         _ => answers::answer_text(task, &request, number, &settings, &script),
     };
     if request.stream {
@@ -259,7 +267,11 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
             .wants_usage()
             .then_some((prompt_tokens, script.events.len() - 1));
         let (events, whole) = if task == Task::Reply {
-            (script.events.clone(), script.whole.clone())
+            let events = answers::modify_events(fault, &script);
+            match events {
+                Some(events) => (events.clone(), events.concat().into()),
+                None => (script.events.clone(), script.whole.clone()),
+            }
         } else {
             let end = script.events.last().cloned().unwrap_or_default();
             let events = vec![answers::delta_event(&text), end];
@@ -270,11 +282,14 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
         return streamed_body(fault, events, &whole, usage, pace, witness);
     }
     let completion_tokens = text.len().div_ceil(4);
+    let mut message = json!({"role": "assistant", "content": answers::with_thought(fault, &text)});
+    if fault == FaultKind::Reasoning {
+        message["reasoning_content"] = json!(answers::THOUGHT);
+    }
     let answer = format!(
         "{{\"id\":\"mock\",\"object\":\"chat.completion\",\"created\":0,\"model\":\"{}\",\"choices\":[{{\"index\":0,\
-         \"message\":{{\"role\":\"assistant\",\"content\":{}}},\"finish_reason\":\"stop\"}}],\"usage\":{}}}",
+         \"message\":{message},\"finish_reason\":\"stop\"}}],\"usage\":{}}}",
         answers::MODEL,
-        json!(text),
         answers::usage_json(prompt_tokens, completion_tokens)
     );
     whole_body(fault, answer, witness)

@@ -1,6 +1,6 @@
 //! The language model of an OpenAI-compatible endpoint.
 
-use std::time::Duration;
+use std::{borrow::Cow, collections::VecDeque, sync::Arc, time::Duration};
 
 use async_openai::{Client, config::OpenAIConfig, traits::RequestOptionsBuilder, types::stream::StreamResponse};
 use async_trait::async_trait;
@@ -8,15 +8,18 @@ use futures_util::{
     StreamExt,
     stream::{self, BoxStream},
 };
+use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderValue};
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use super::{
     http::{Answers, Endpoint, HttpClient, InvalidEndpoint, answer_error, classify_error},
-    wire::{ChatChunk, ChatRequest, ChatResponse, Messages, ResponseFormat, StreamOptions},
+    thoughts::{PrefilledModels, ThoughtCutter, cut_thoughts},
+    wire::{AnswerContent, ChatChunk, ChatRequest, ChatResponse, Messages, ResponseFormat, StreamOptions},
 };
 use colloquy_memory::turn::Usage;
-use colloquy_ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
+use colloquy_ports::llm::{Chunk, Completion, JsonSchema, Llm, LlmError, LlmRequest, Task};
 
 /// How long a finished stream may take to report its usage and close.
 const USAGE_GRACE: Duration = Duration::from_secs(1);
@@ -27,6 +30,10 @@ const TASK_HEADER: &str = "x-colloquy-task";
 
 /// The options of one endpoint's chat API.
 #[derive(Debug, Clone)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field that endpoints accept or refuse"
+)]
 pub struct OpenAiLlmOptions {
     pub endpoint: Endpoint,
     /// The model for requests without a model.
@@ -34,12 +41,38 @@ pub struct OpenAiLlmOptions {
     /// Sends JSON schemas as `response_format`. Off for servers that reject the field; the prompts ask for JSON in
     /// words too.
     pub supports_json_schema: bool,
+    /// Asks for any JSON object, where a JSON schema is not supported.
+    pub supports_json_object: bool,
     /// Sends `cache_control` marks after messages with a cache breakpoint.
     pub explicit_cache_marks: bool,
     /// Sends the output cap as `max_completion_tokens`, which reasoning models require, instead of `max_tokens`, which
     /// all other models understand.
     pub max_completion_tokens: bool,
+    /// Asks streams for their usage (`stream_options`).
+    pub stream_usage: bool,
+    /// Sends the temperature. Some reasoning models refuse the field.
+    pub send_temperature: bool,
+    /// The chat template opens a thought in the prompt, so an answer begins with a thought that only a tag closes.
+    pub reasoning_prefilled: bool,
+    /// Texts at which a reply ends.
+    pub stop: Vec<String>,
+    /// Further fields of each request. They replace none of the fields that the options or the request set.
+    pub extra_body: Map<String, Value>,
 }
+
+/// The fields that a request has of its own. They cannot be part of `extra_body`.
+pub const RESERVED_FIELDS: [&str; 10] = [
+    "model",
+    "messages",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "stop",
+    "stream",
+    "stream_options",
+    "response_format",
+    "n",
+];
 
 impl OpenAiLlmOptions {
     /// Returns options for `model` at `endpoint`, with JSON schemas and without cache marks.
@@ -49,10 +82,25 @@ impl OpenAiLlmOptions {
             endpoint,
             model: model.into(),
             supports_json_schema: true,
+            supports_json_object: false,
             explicit_cache_marks: false,
             max_completion_tokens: false,
+            stream_usage: true,
+            send_temperature: true,
+            reasoning_prefilled: false,
+            stop: Vec::new(),
+            extra_body: Map::new(),
         }
     }
+}
+
+/// What the answers of an endpoint have shown of the model's thoughts since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ObservedThoughts {
+    /// An answer had a thought, in its text or beside the text.
+    pub any: bool,
+    /// An answer had the closing tag of a thought without the opening tag.
+    pub prefilled: bool,
 }
 
 /// A chat model behind an OpenAI-compatible endpoint.
@@ -60,6 +108,27 @@ pub struct OpenAiLlm {
     client: Client<OpenAIConfig>,
     streaming: Client<OpenAIConfig>,
     options: OpenAiLlmOptions,
+    thoughts: Arc<Thoughts>,
+}
+
+/// What is known of the models' thoughts.
+#[derive(Debug)]
+struct Thoughts {
+    prefilled: PrefilledModels,
+    observed: Mutex<ObservedThoughts>,
+}
+
+impl Thoughts {
+    fn on_thought(&self) {
+        self.observed.lock().any = true;
+    }
+    fn on_lone_closing_tag(&self, model: &str) {
+        *self.observed.lock() = ObservedThoughts {
+            any: true,
+            prefilled: true,
+        };
+        self.prefilled.learn(model);
+    }
 }
 
 impl OpenAiLlm {
@@ -74,8 +143,42 @@ impl OpenAiLlm {
         Ok(Self {
             client: options.endpoint.build_client(http, Answers::Whole)?,
             streaming: options.endpoint.build_client(http, Answers::Streamed)?,
+            thoughts: Arc::new(Thoughts {
+                prefilled: PrefilledModels::new(options.reasoning_prefilled),
+                observed: Mutex::default(),
+            }),
             options,
         })
+    }
+
+    /// Returns what the answers so far have shown of the model's thoughts.
+    #[must_use]
+    pub fn observed_thoughts(&self) -> ObservedThoughts {
+        *self.thoughts.observed.lock()
+    }
+
+    fn model_of<'a>(&'a self, request: &'a LlmRequest) -> &'a str {
+        request.model.as_deref().unwrap_or(&self.options.model)
+    }
+
+    fn response_format<'a>(&self, schema: &'a JsonSchema) -> Option<ResponseFormat<'a>> {
+        if self.options.supports_json_schema {
+            return Some(ResponseFormat::from_schema(schema));
+        }
+        self.options.supports_json_object.then(ResponseFormat::object)
+    }
+
+    /// Returns the fields of a client, and those of the configuration, which count more.
+    fn further_fields<'a>(&'a self, client: Option<&'a Map<String, Value>>) -> Cow<'a, Map<String, Value>> {
+        match client.filter(|fields| !fields.is_empty()) {
+            None => Cow::Borrowed(&self.options.extra_body),
+            Some(client) if self.options.extra_body.is_empty() => Cow::Borrowed(client),
+            Some(client) => {
+                let mut both = client.clone();
+                both.extend(self.options.extra_body.clone());
+                Cow::Owned(both)
+            }
+        }
     }
 
     fn chat_request_body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
@@ -88,23 +191,29 @@ impl OpenAiLlm {
             (cap, None)
         };
         ChatRequest {
-            model: request.model.as_deref().unwrap_or(&self.options.model),
+            model: self.model_of(request),
             messages: Messages {
                 messages: &request.messages,
                 cache_marks: self.options.explicit_cache_marks,
             },
             max_tokens,
             max_completion_tokens,
-            temperature: (!client_sets("temperature")).then_some(request.temperature),
+            temperature: (self.options.send_temperature && !client_sets("temperature")).then_some(request.temperature),
+            // The texts may be part of JSON.
+            stop: if request.task == Task::Reply && !client_sets("stop") {
+                &self.options.stop
+            } else {
+                &[]
+            },
             // With custom types, async-openai does not set this field.
             stream,
-            stream_options: stream.then_some(StreamOptions { include_usage: true }),
+            stream_options: (stream && self.options.stream_usage).then_some(StreamOptions { include_usage: true }),
             response_format: request
                 .json_schema
                 .as_ref()
-                .filter(|_| self.options.supports_json_schema && !client_sets("response_format"))
-                .map(ResponseFormat::from_schema),
-            client_fields,
+                .filter(|_| !client_sets("response_format"))
+                .and_then(|schema| self.response_format(schema)),
+            further: self.further_fields(client_fields),
         }
     }
 }
@@ -135,18 +244,37 @@ impl Llm for OpenAiLlm {
             .ok_or_else(|| LlmError::Broken("no choice in the answer".into()))?;
         let at_cap = choice.finish_reason.as_deref() == Some(AT_CAP);
         let answer = choice.message;
-        match (answer.content, answer.refusal) {
-            (None, Some(_)) => Err(declined_error()),
-            (content, _) => Ok(Completion {
-                at_cap,
-                text: content.unwrap_or_default(),
-                usage: response.usage.map(Usage::from).unwrap_or_default(),
-                model: response
-                    .model
-                    .or_else(|| request.model.clone())
-                    .unwrap_or_else(|| self.options.model.clone()),
-            }),
+        let has_thought_beside = answer.has_thought();
+        let Some(content) = answer.content else {
+            return Err(match answer.refusal {
+                Some(_) => declined_error(),
+                None if has_thought_beside => only_thought_error(),
+                None => LlmError::Broken("the answer is empty".into()),
+            });
+        };
+        let spoken = cut_thoughts(&content.into_text());
+        let has_thought = has_thought_beside || spoken.has_thought;
+        if has_thought {
+            self.thoughts.on_thought();
         }
+        let model = self.model_of(request);
+        if spoken.has_lone_closing_tag {
+            self.thoughts.on_lone_closing_tag(model);
+        }
+        // An answer that ended at its cap may lack the closing tag. JSON is no thought.
+        let is_unclosed = at_cap
+            && !has_thought
+            && self.thoughts.prefilled.contains(model)
+            && !spoken.text.trim_start().starts_with(['{', '[', '`']);
+        if is_unclosed || (has_thought && spoken.text.trim().is_empty()) {
+            return Err(only_thought_error());
+        }
+        Ok(Completion {
+            at_cap,
+            text: spoken.text,
+            usage: response.usage.map(Usage::from).unwrap_or_default(),
+            model: response.model.unwrap_or_else(|| model.to_owned()),
+        })
     }
 
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
@@ -156,11 +284,16 @@ impl Llm for OpenAiLlm {
             .await
             .map_err(|_| LlmError::Timeout)?
             .map_err(classify_error)?;
+        let model = self.model_of(request);
         let reader = ChunkReader {
             events,
             idle: request.timeout,
-            finished: false,
-            at_cap: false,
+            cutter: Some(ThoughtCutter::new(self.thoughts.prefilled.contains(model))),
+            thoughts: self.thoughts.clone(),
+            model: model.to_owned(),
+            has_thought: false,
+            has_text: false,
+            pending: VecDeque::new(),
             usage: None,
         };
         Ok(stream::unfold(Some(reader), |reader| async move {
@@ -185,25 +318,44 @@ fn declined_error() -> LlmError {
     LlmError::Refused("the model declined to answer".into())
 }
 
+/// The answer has no text beside its thought. The remedies are in the operator's hands, so the error names them.
+fn only_thought_error() -> LlmError {
+    LlmError::Broken(
+        "the model thought and gave no answer: turn its reasoning off (llm.reasoning), or give the task more \
+         max_output_tokens"
+            .into(),
+    )
+}
+
 /// Turns an endpoint's events into chunks, and separates a proper end from a break.
 struct ChunkReader {
     /// Ends at `[DONE]` or with the connection, and async-openai shows no difference. The reliable end mark is
     /// therefore a choice's `finish_reason`, which every such endpoint sends.
     events: StreamResponse<ChatChunk>,
     idle: Duration,
-    finished: bool,
-    /// True if the end mark reported the output cap and the chunk for it is not sent yet.
-    at_cap: bool,
+    /// `None` after the end mark.
+    cutter: Option<ThoughtCutter>,
+    thoughts: Arc<Thoughts>,
+    /// The model that answers.
+    model: String,
+    /// True if the endpoint sent a thought, in its text or beside the text.
+    has_thought: bool,
+    /// True if text was returned.
+    has_text: bool,
+    /// Chunks that are read and not yet returned.
+    pending: VecDeque<Result<Chunk, LlmError>>,
     usage: Option<Usage>,
 }
 
 impl ChunkReader {
     async fn next_chunk(&mut self) -> Option<Result<Chunk, LlmError>> {
         loop {
-            if std::mem::take(&mut self.at_cap) {
-                return Some(Ok(Chunk::AtCap));
+            if let Some(chunk) = self.pending.pop_front() {
+                self.has_text |= matches!(chunk, Ok(Chunk::Text(_)));
+                return Some(chunk);
             }
-            let wait = if self.finished {
+            let finished = self.cutter.is_none();
+            let wait = if finished {
                 self.idle.min(USAGE_GRACE)
             } else {
                 self.idle
@@ -211,31 +363,75 @@ impl ChunkReader {
             let event = match timeout(wait, self.events.next()).await {
                 Ok(Some(Ok(event))) => event,
                 // The text is complete, so a later failure does not affect it.
-                _ if self.finished => return self.usage.take().map(|usage| Ok(Chunk::Usage(usage))),
+                _ if finished => return self.usage.take().map(|usage| Ok(Chunk::Usage(usage))),
                 Ok(Some(Err(error))) => return Some(Err(classify_error(error))),
                 Ok(None) => return Some(Err(LlmError::Broken("the stream ended without its end mark".into()))),
                 Err(_) => return Some(Err(LlmError::Timeout)),
             };
-            if let Some(error) = event.error {
-                return Some(Err(answer_error(&error)));
-            }
-            // Some endpoints repeat the usage with every event. The last usage counts.
-            if let Some(usage) = event.usage {
-                self.usage = Some(usage.into());
-            }
-            let Some(choice) = event.choices.into_iter().next() else {
-                continue;
-            };
-            self.finished |= choice.finish_reason.is_some();
-            self.at_cap |= choice.finish_reason.as_deref() == Some(AT_CAP);
-            if let Some(delta) = choice.delta {
-                if let Some(text) = delta.content.filter(|text| !text.is_empty()) {
-                    return Some(Ok(Chunk::Text(text)));
+            self.read_event(event);
+        }
+    }
+
+    fn read_event(&mut self, event: ChatChunk) {
+        if let Some(error) = event.error {
+            self.pending.push_back(Err(answer_error(&error)));
+            return;
+        }
+        // Some endpoints repeat the usage with every event. The last usage counts.
+        if let Some(usage) = event.usage {
+            self.usage = Some(usage.into());
+        }
+        let Some(choice) = event.choices.into_iter().next() else {
+            return;
+        };
+        if let Some(delta) = choice.delta {
+            self.has_thought |= delta.has_thought();
+            match delta.content.map(AnswerContent::into_text) {
+                Some(text) if !text.is_empty() => self.read_text(&text),
+                _ if delta.refusal.as_ref().is_some_and(|text| !text.is_empty()) => {
+                    self.pending.push_back(Err(declined_error()));
                 }
-                if delta.refusal.is_some_and(|text| !text.is_empty()) {
-                    return Some(Err(declined_error()));
-                }
+                _ => {}
             }
+        }
+        if let Some(reason) = choice.finish_reason {
+            self.finish_text(reason == AT_CAP);
+        }
+    }
+
+    fn read_text(&mut self, text: &str) {
+        let Some(cutter) = &mut self.cutter else { return };
+        match cutter.push(text) {
+            Ok(shown) if shown.is_empty() => {}
+            Ok(shown) => self.pending.push_back(Ok(Chunk::Text(shown))),
+            Err(_) => {
+                self.thoughts.on_lone_closing_tag(&self.model);
+                self.pending.push_back(Err(LlmError::Broken(
+                    "the text so far was the model's thought, which its next replies withhold".into(),
+                )));
+            }
+        }
+    }
+
+    /// Ends the text at the end mark.
+    fn finish_text(&mut self, at_cap: bool) {
+        let Some(cutter) = self.cutter.take() else { return };
+        let ended = cutter.finish(at_cap);
+        self.has_thought |= ended.has_thought;
+        if ended.without_closing_tag {
+            self.thoughts.prefilled.forget(&self.model);
+        }
+        if self.has_thought {
+            self.thoughts.on_thought();
+        }
+        let is_pending = !self.pending.is_empty();
+        if !ended.tail.is_empty() {
+            self.pending.push_back(Ok(Chunk::Text(ended.tail)));
+        } else if self.has_thought && !self.has_text && !is_pending {
+            self.pending.push_back(Err(only_thought_error()));
+        }
+        if at_cap {
+            self.pending.push_back(Ok(Chunk::AtCap));
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize, Serializer, ser::SerializeSeq};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeSeq};
+use serde_json::{Map, Value};
 
 use colloquy_memory::turn::Usage;
 use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema};
@@ -17,14 +18,16 @@ pub(super) struct ChatRequest<'a> {
     pub max_completion_tokens: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    pub stop: &'a [String],
     pub stream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream_options: Option<StreamOptions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub response_format: Option<ResponseFormat<'a>>,
-    /// Fields that a client sent. None is a field above.
+    /// Further fields, of the configuration or of a client. None of them is a field above.
     #[serde(flatten)]
-    pub client_fields: Option<&'a serde_json::Map<String, serde_json::Value>>,
+    pub further: Cow<'a, Map<String, Value>>,
 }
 
 #[derive(Serialize)]
@@ -35,25 +38,33 @@ pub(super) struct StreamOptions {
 #[derive(Serialize)]
 pub(super) struct ResponseFormat<'a> {
     r#type: &'static str,
-    json_schema: NamedSchema<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    json_schema: Option<NamedSchema<'a>>,
 }
 
 #[derive(Serialize)]
 struct NamedSchema<'a> {
     name: &'a str,
     strict: bool,
-    schema: &'a serde_json::Value,
+    schema: &'a Value,
 }
 
 impl<'a> ResponseFormat<'a> {
     pub(super) fn from_schema(schema: &'a JsonSchema) -> Self {
         Self {
             r#type: "json_schema",
-            json_schema: NamedSchema {
+            json_schema: Some(NamedSchema {
                 name: schema.name,
                 strict: true,
                 schema: &schema.schema,
-            },
+            }),
+        }
+    }
+    /// Any JSON object.
+    pub(super) const fn object() -> Self {
+        Self {
+            r#type: "json_object",
+            json_schema: None,
         }
     }
 }
@@ -139,7 +150,7 @@ pub(super) struct ChatResponse {
     pub choices: Vec<Choice>,
     pub usage: Option<WireUsage>,
     /// Some endpoints answer 200 with an error in this field.
-    pub error: Option<serde_json::Value>,
+    pub error: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -150,9 +161,68 @@ pub(super) struct Choice {
 
 #[derive(Deserialize)]
 pub(super) struct AssistantMessage {
-    pub content: Option<String>,
+    pub content: Option<AnswerContent>,
     /// The model's refusal, in its own words.
     pub refusal: Option<String>,
+    /// True if the endpoint sends a thought apart from the answer. The text of the thought is not read.
+    #[serde(default, deserialize_with = "is_filled")]
+    reasoning_content: bool,
+    #[serde(default, deserialize_with = "is_filled")]
+    reasoning: bool,
+}
+
+impl AssistantMessage {
+    /// True if the endpoint sends a thought beside the answer or as a part of the answer.
+    pub(super) fn has_thought(&self) -> bool {
+        let is_part = || self.content.as_ref().is_some_and(AnswerContent::has_thought);
+        self.reasoning_content || self.reasoning || is_part()
+    }
+}
+
+/// The text of an answer. Some endpoints send parts, in which thoughts have a type of their own.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum AnswerContent {
+    Text(String),
+    Parts(Vec<AnswerPart>),
+}
+
+#[derive(Deserialize)]
+pub(super) struct AnswerPart {
+    #[serde(default)]
+    r#type: String,
+    /// The text of a part of the type `text`. Parts of other types may have another shape.
+    #[serde(default)]
+    text: Value,
+}
+
+impl AnswerContent {
+    /// Returns the text without the parts that are no text.
+    pub(super) fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Parts(parts) => {
+                let texts = parts.iter().filter(|part| part.r#type == "text");
+                texts.filter_map(|part| part.text.as_str()).collect()
+            }
+        }
+    }
+    fn has_thought(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Parts(parts) => parts.iter().any(|part| part.r#type == "thinking"),
+        }
+    }
+}
+
+/// True for a text, list or object that is not empty.
+fn is_filled<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
+    Ok(match Value::deserialize(d)? {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        _ => false,
+    })
 }
 
 #[derive(Deserialize)]
@@ -160,7 +230,7 @@ pub(super) struct ChatChunk {
     #[serde(default)]
     pub choices: Vec<ChunkChoice>,
     pub usage: Option<WireUsage>,
-    pub error: Option<serde_json::Value>,
+    pub error: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -278,6 +348,28 @@ mod tests {
                 {"type": "text", "text": "Tomas: Well."},
             ])
         );
+    }
+
+    #[test]
+    fn thought_of_an_endpoint_is_no_text_of_the_answer() {
+        let read = |value| {
+            let message: AssistantMessage = serde_json::from_value(value).unwrap();
+            let has_thought = message.has_thought();
+            (message.content.map(AnswerContent::into_text), has_thought)
+        };
+        let hello = || Some("Hello.".to_owned());
+        assert_eq!(read(json!({"content": "Hello."})), (hello(), false));
+        for field in ["reasoning_content", "reasoning"] {
+            assert_eq!(read(json!({"content": "Hello.", field: "Hm."})), (hello(), true));
+            assert_eq!(read(json!({"content": "Hello.", field: null})), (hello(), false));
+            assert_eq!(read(json!({"content": "Hello.", field: ""})), (hello(), false));
+            assert_eq!(read(json!({"content": null, field: {"steps": 2}})), (None, true));
+        }
+        let parts = json!([
+            {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]},
+            {"type": "text", "text": "Hel"}, {"type": "text", "text": "lo."}, {"type": "reference", "ids": [1]},
+        ]);
+        assert_eq!(read(json!({"content": parts})), (hello(), true));
     }
 
     #[test]

@@ -357,17 +357,20 @@ async fn request_contains_what_its_options_allow() {
         .complete_chat(&asked)
         .await
         .unwrap();
+    let extra = json!({"top_k": 40, "options": {"num_ctx": 8192}});
     let other = OpenAiLlmOptions {
         supports_json_schema: false,
+        supports_json_object: true,
         explicit_cache_marks: true,
         max_completion_tokens: true,
+        stream_usage: false,
+        send_temperature: false,
+        stop: vec!["\nPlayer:".into()],
+        extra_body: extra.as_object().unwrap().clone(),
         ..options(&server)
     };
-    OpenAiLlm::new(&http, other)
-        .unwrap()
-        .complete_chat(&asked)
-        .await
-        .unwrap();
+    let other = OpenAiLlm::new(&http, other).unwrap();
+    other.complete_chat(&asked).await.unwrap();
     let sent = server.requests_of("judge");
     assert_eq!(sent[0]["model"], "npc-model");
     assert_eq!(sent[0]["max_tokens"], 200);
@@ -377,7 +380,14 @@ async fn request_contains_what_its_options_allow() {
     assert_eq!(sent[0]["messages"][0]["content"], "You are Mira, a character in Vale.");
     assert_eq!(sent[1]["max_completion_tokens"], 200);
     assert_eq!(sent[1].get("max_tokens"), None);
-    assert_eq!(sent[1].get("response_format"), None);
+    assert_eq!(sent[1]["response_format"], json!({"type": "json_object"}));
+    assert_eq!(sent[1].get("temperature"), None);
+    assert_eq!(
+        (&sent[1]["top_k"], &sent[1]["options"]),
+        (&json!(40), &extra["options"])
+    );
+    assert_eq!(sent[0].get("stop"), None);
+    assert_eq!(sent[1].get("stop"), None, "only replies end at a text");
     assert_eq!(
         sent[1]["messages"][0]["content"][0]["cache_control"],
         json!({"type": "ephemeral"})
@@ -386,11 +396,70 @@ async fn request_contains_what_its_options_allow() {
     streamed.json_schema = None;
     let (_, end) = drain_stream(client(&server).stream_chat(&streamed).await.unwrap()).await;
     assert!(end.is_ok());
-    let sent = &server.requests_of("reply")[0];
+    let (_, end) = drain_stream(other.stream_chat(&streamed).await.unwrap()).await;
+    assert!(end.is_ok());
+    let sent = server.requests_of("reply");
     assert_eq!(
-        (&sent["stream"], &sent["stream_options"]["include_usage"]),
+        (&sent[0]["stream"], &sent[0]["stream_options"]["include_usage"]),
         (&json!(true), &json!(true))
     );
+    assert_eq!(sent[1].get("stream_options"), None);
+    assert_eq!(sent[1]["stop"], json!(["\nPlayer:"]));
+}
+
+#[tokio::test]
+async fn thoughts_are_neither_streamed_nor_part_of_an_answer() {
+    for fault in ["think", "reasoning"] {
+        let (_server, llm) = faulty_client(fault);
+        let (text, end) = drain_stream(llm.stream_chat(&request(Task::Reply)).await.unwrap()).await;
+        assert!(end.is_ok() && text.starts_with("The road"), "{fault}: {text}");
+        assert!(!text.contains("ponder") && !text.contains("think"), "{fault}: {text}");
+        for task in [Task::Reply, Task::Extraction, Task::Intent] {
+            let answer = llm.complete_chat(&request(task)).await.unwrap().text;
+            assert!(
+                !answer.contains("ponder") && !answer.contains("think"),
+                "{fault}: {answer}"
+            );
+        }
+        let observed = llm.observed_thoughts();
+        assert!(observed.any && !observed.prefilled, "{fault}: {observed:?}");
+    }
+    let (_server, llm) = faulty_client("think-unclosed");
+    let (whole, streamed, text) = both_failures(&llm, &request(Task::Reply)).await;
+    assert_eq!(text, "");
+    for error in [whole, streamed] {
+        assert!(
+            matches!(&error, LlmError::Broken(what) if what.contains("llm.reasoning")),
+            "{error:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn closing_tag_alone_ends_the_first_stream_and_withholds_the_thought_of_the_next() {
+    let (server, llm) = faulty_client("think-closing");
+    let (_, end) = drain_stream(llm.stream_chat(&request(Task::Reply)).await.unwrap()).await;
+    assert!(matches!(end, Err(LlmError::Broken(_))), "{end:?}");
+    assert!(llm.observed_thoughts().prefilled);
+    let (text, end) = drain_stream(llm.stream_chat(&request(Task::Reply)).await.unwrap()).await;
+    assert!(end.is_ok() && text.starts_with("The road"), "{text}");
+    // A whole answer teaches it before any stream.
+    let other = client(&server);
+    let answer = other.complete_chat(&request(Task::Intent)).await.unwrap().text;
+    assert_eq!(answer, "chat");
+    let (text, end) = drain_stream(other.stream_chat(&request(Task::Reply)).await.unwrap()).await;
+    assert!(end.is_ok() && text.starts_with("The road"), "{text}");
+    // So does the setting. An answer without a tag is spoken at its end.
+    let set = OpenAiLlmOptions {
+        reasoning_prefilled: true,
+        ..options(&server)
+    };
+    let set = OpenAiLlm::new(&HttpClient::new().unwrap(), set).unwrap();
+    let (text, end) = drain_stream(set.stream_chat(&request(Task::Reply)).await.unwrap()).await;
+    assert!(end.is_ok() && text.starts_with("The road"), "{text}");
+    server.apply_settings(&json!({"faults": []})).unwrap();
+    let (text, end) = drain_stream(set.stream_chat(&request(Task::Reply)).await.unwrap()).await;
+    assert!(end.is_ok() && text.starts_with("The road"), "{text}");
 }
 
 /// Reads `COLLOQUY_TEST_LLM_URL` (ending in `/v1`) and `COLLOQUY_TEST_LLM_MODEL`. Checks only the protocol, because a

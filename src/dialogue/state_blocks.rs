@@ -26,6 +26,33 @@ struct ModelReplies {
     without_block: u8,
     /// An extraction is made after so many replies without a block. Doubled by an extraction that finds nothing.
     pause: u8,
+    /// True if the model is known for leaving blocks out. A block ends that.
+    is_known: bool,
+}
+
+/// What a reply that was asked for a state block shows of its model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReplyBlock {
+    /// The reply has a block.
+    Given,
+    /// The reply has no block, and its model usually gives one or is not known yet: nothing has changed.
+    Unneeded,
+    /// The model leaves blocks out, and the latest extractions found nothing: the next extraction comes later.
+    Missing,
+    /// The model leaves blocks out, so the state is extracted from the turn. `is_news`: the model was not known for that.
+    Extracted { is_news: bool },
+}
+
+impl ReplyBlock {
+    /// The name in metrics.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::Unneeded => "unneeded",
+            Self::Missing => "missing",
+            Self::Extracted { .. } => "extracted",
+        }
+    }
 }
 
 /// Counts state blocks per model, on this node and since its start.
@@ -40,40 +67,47 @@ struct Habits {
 }
 
 impl BlockHabits {
-    /// Records a reply that was asked for a state block. True if its state should be extracted, because the model is known to
-    /// leave the block out: after `least` replies, 0 for never.
-    pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, least: u32) -> bool {
+    /// Records a reply that was asked for a state block. A model is known for leaving blocks out after `least` replies, 0
+    /// for never.
+    pub(crate) fn record_reply(&self, model: &str, turn: TurnId, has_block: bool, least: u32) -> ReplyBlock {
         let mut habits = self.0.lock();
         let Habits { models, awaited } = &mut *habits;
         if models.len() >= MAX_MODELS && !models.contains_key(model) {
-            return false;
+            return if has_block {
+                ReplyBlock::Given
+            } else {
+                ReplyBlock::Unneeded
+            };
         }
         let replies = models.entry(model.to_owned()).or_insert(ModelReplies {
             with_block: 0,
             count: 0,
             without_block: 0,
             pause: 1,
+            is_known: false,
         });
         replies.with_block = replies.with_block << 1 | u32::from(has_block);
         replies.count = (replies.count + 1).min(u32::BITS);
         if has_block {
-            (replies.without_block, replies.pause) = (0, 1);
-            return false;
+            (replies.without_block, replies.pause, replies.is_known) = (0, 1, false);
+            return ReplyBlock::Given;
         }
         let gives_blocks = replies.with_block.count_ones() * USUAL_SHARE >= replies.count;
         if least == 0 || replies.count < least || gives_blocks {
-            return false;
+            return ReplyBlock::Unneeded;
         }
         replies.without_block = replies.without_block.saturating_add(1);
         if replies.without_block < replies.pause {
-            return false;
+            return ReplyBlock::Missing;
         }
         replies.without_block = 0;
         if awaited.len() >= MAX_AWAITED {
             awaited.pop_front();
         }
         awaited.push_back((turn, model.to_owned()));
-        true
+        ReplyBlock::Extracted {
+            is_news: !std::mem::replace(&mut replies.is_known, true),
+        }
     }
 
     /// Records whether the extraction of a turn found changes. Other turns are left out.
@@ -103,7 +137,7 @@ mod tests {
         let mut positions = Vec::new();
         for (at, reply) in replies.char_indices() {
             let turn = TurnId::from_u128(at as u128);
-            if habits.record_reply("m", turn, reply == '1', 4) {
+            if let ReplyBlock::Extracted { .. } = habits.record_reply("m", turn, reply == '1', 4) {
                 positions.push(at);
                 habits.record_extraction(turn, has_changes);
             }
@@ -138,6 +172,25 @@ mod tests {
     #[test]
     fn setting_of_zero_extracts_nothing() {
         let habits = BlockHabits::default();
-        assert!((0..40).all(|n| !habits.record_reply("m", TurnId::from_u128(n), false, 0)));
+        assert!((0..40).all(|n| habits.record_reply("m", TurnId::from_u128(n), false, 0) == ReplyBlock::Unneeded));
+    }
+
+    #[test]
+    fn model_is_news_once_until_a_block_comes() {
+        let habits = BlockHabits::default();
+        let mut turn = 0;
+        let mut reply = |has_block| {
+            turn += 1;
+            let found = habits.record_reply("m", TurnId::from_u128(turn), has_block, 2);
+            habits.record_extraction(TurnId::from_u128(turn), false);
+            found
+        };
+        assert_eq!(reply(false), ReplyBlock::Unneeded);
+        assert_eq!(reply(false), ReplyBlock::Extracted { is_news: true });
+        assert_eq!(reply(false), ReplyBlock::Missing);
+        assert_eq!(reply(false), ReplyBlock::Extracted { is_news: false });
+        assert_eq!(reply(true), ReplyBlock::Given);
+        // One block of the last replies makes the model unknown again, until blocks are rare.
+        assert_eq!(reply(false), ReplyBlock::Extracted { is_news: true });
     }
 }

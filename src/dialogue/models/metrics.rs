@@ -21,6 +21,8 @@ use colloquy_ports::{
     llm::{LlmError, Task},
 };
 
+/// What becomes of the state block of a reply ([`crate::state_blocks::ReplyBlock`]).
+const REPLY_BLOCK_OUTCOMES: [&str; 4] = ["given", "unneeded", "missing", "extracted"];
 /// The shared label.
 const OTHER_LABEL: &str = "other";
 const CALL_SECONDS_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
@@ -99,6 +101,7 @@ pub struct ModelMetrics {
     cost: CounterVec,
     resting: IntGaugeVec,
     over_budget: IntCounterVec,
+    reply_blocks: IntCounterVec,
     /// The models in routes.
     models: HashSet<String>,
     tenants: TenantLabels,
@@ -156,6 +159,13 @@ impl ModelMetrics {
                 &["task", "model"],
             )?,
             over_budget: budget_refusals()?,
+            reply_blocks: IntCounterVec::new(
+                Opts::new(
+                    "colloquy_reply_blocks_total",
+                    "Replies that were asked for a state block, by what became of the block",
+                ),
+                &["model", "outcome"],
+            )?,
             models: HashSet::new(),
             tenants: TenantLabels {
                 most: tenant_labels,
@@ -190,6 +200,7 @@ impl ModelMetrics {
         registry.register(Box::new(self.tokens.clone()))?;
         registry.register(Box::new(self.cost.clone()))?;
         registry.register(Box::new(self.resting.clone()))?;
+        registry.register(Box::new(self.reply_blocks.clone()))?;
         registry.register(Box::new(self.over_budget.clone()))
     }
     /// Gives the models of these routes their own labels.
@@ -197,6 +208,12 @@ impl ModelMetrics {
         for task in Task::ALL {
             for route in routes.chain_for(task) {
                 self.models.insert(route.model_name(None).to_owned());
+            }
+        }
+        // In advance, so that a rate does not miss the first missing block.
+        for route in routes.chain_for(Task::Reply) {
+            for outcome in REPLY_BLOCK_OUTCOMES {
+                self.reply_blocks.with_label_values(&[route.model_name(None), outcome]);
             }
         }
     }
@@ -247,6 +264,12 @@ impl ModelMetrics {
     }
     pub(super) fn has_price(&self, model: &str) -> bool {
         self.prices.contains_key(model)
+    }
+    /// Counts a reply that was asked for a state block.
+    pub(crate) fn record_reply_block(&self, model: &str, outcome: &str) {
+        self.reply_blocks
+            .with_label_values(&[self.label_of(model), outcome])
+            .inc();
     }
     /// Counts a refusal.
     pub(super) fn record_over_budget(&self, of: Budgeted) {

@@ -1,7 +1,7 @@
 //! Whether facts and state are extracted from a turn, by what its reply's state block says or leaves out.
 
 use super::{TurnInput, speak::Reply};
-use crate::Services;
+use crate::{Services, state_blocks::ReplyBlock};
 use colloquy_memory::{keywords, state::StateChange, state_block::ParsedStateBlock, turn::Turn};
 
 /// True if a reply lacks the state block that it was asked for, and its model is known to leave blocks out.
@@ -11,16 +11,34 @@ pub(super) fn is_block_omitted(services: &Services, turn: &Turn, reply: &Reply, 
     if !settings.prompt.ask_for_state || reply.call.offline {
         return false;
     }
+    let model = &reply.call.model;
     let habits = &services.memory_cache.block_habits;
     let least = settings.turn.replies_without_block;
-    let is_omitted = habits.record_reply(&reply.call.model, turn.id, reply.began_block, least);
-    if is_omitted {
-        let model = &reply.call.model;
-        notes.push(format!(
-            "no state block, and `{model}` seldom writes one: the state is extracted from the turn"
-        ));
+    let found = habits.record_reply(model, turn.id, reply.began_block, least);
+    services.models.metrics().record_reply_block(model, found.as_str());
+    match found {
+        ReplyBlock::Given | ReplyBlock::Unneeded => false,
+        ReplyBlock::Missing => {
+            notes.push(format!(
+                "no state block, and `{model}` seldom writes one: what this turn changed is not looked for, because the \
+                 latest extractions found nothing"
+            ));
+            false
+        }
+        ReplyBlock::Extracted { is_news } => {
+            if is_news {
+                tracing::warn!(
+                    model,
+                    "the model seldom ends its replies with a state block: what they change is extracted by a job, at a \
+                     call each"
+                );
+            }
+            notes.push(format!(
+                "no state block, and `{model}` seldom writes one: the state is extracted from the turn"
+            ));
+            true
+        }
     }
-    is_omitted
 }
 
 /// True if the reply's state block says `nothing_new`, and that counts. A reply that ended at a limit had more to tell,

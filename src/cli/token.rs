@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 
 use super::block_on;
 use crate::{
-    app::{self, auth_settings},
+    app::{self, auth_settings, data_folder::secret_path},
     config::Config,
 };
 use colloquy_core::{
@@ -66,9 +66,19 @@ pub(super) fn run(args: &TokenArgs, config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Signs `claims` with the keys of a server that runs with `config`.
+/// Signs `claims` with the keys of a server that runs with `config`. Where there is no secret yet, makes one, and says so
+/// on standard error: a server in another folder would refuse the token.
 pub(super) fn sign_token(config: &Config, claims: &TokenClaims, ttl: Duration) -> anyhow::Result<String> {
+    let secret = secret_path(&config.data_dir);
+    let is_new = config.auth.needs_secret() && !secret.exists();
     let settings = auth_settings(config)?;
+    if is_new {
+        eprintln!(
+            "made a new secret: {}\nThe server must run in this folder, or with the same data_dir \
+             (COLLOQUY__DATA_DIR); otherwise it refuses the token.",
+            secret.display()
+        );
+    }
     mint_token(&settings, claims, ttl, SystemClock.now())
         .map(|token| token.text)
         .context("cannot make a token")

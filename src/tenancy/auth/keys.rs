@@ -192,6 +192,11 @@ impl VerificationKey {
             .map(|data| data.claims)
             .map_err(|error| {
                 AuthError::Invalid(match error.kind() {
+                    ErrorKind::InvalidSignature if self.algorithm == Algorithm::HS256 => {
+                        "its signature is wrong: it was signed with another secret. A token of `colloquy token` is \
+                         signed with the secret in the data_dir of its settings, so the command and the server need \
+                         the same data_dir"
+                    }
                     ErrorKind::InvalidSignature => "its signature is wrong",
                     ErrorKind::InvalidAudience => "its audience is not this server",
                     ErrorKind::MissingRequiredClaim(_) => "aud, exp and sub are required",

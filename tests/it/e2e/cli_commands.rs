@@ -5,7 +5,7 @@ use std::{
     process::{Output, Stdio},
 };
 
-use crate::support::{ServerData, run};
+use crate::support::{RestClient, ServerData, run};
 
 #[test]
 fn chat_lines_from_a_pipe_are_said_in_order_and_awaited() {
@@ -72,6 +72,36 @@ fn token_for_an_unknown_tenant_prints_a_warning() {
         assert!(token("nope").contains("has no tenant nope"));
         // The running server and its ledger are unaffected.
         assert_eq!(server.backend().status("/v1/worlds/vale").await, 200);
+    });
+}
+
+#[test]
+fn token_in_a_folder_without_a_secret_says_that_it_makes_one() {
+    let data = ServerData::new(&[("COLLOQUY__AUTH__HS256_SECRET", "")]);
+    let token = || {
+        let output = data
+            .command()
+            .args(["token", "--role", "backend", "--tenant", "demo"])
+            .output()
+            .unwrap();
+        assert!(output.status.success());
+        let token = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        (token, String::from_utf8(output.stderr).unwrap())
+    };
+    let (first, said) = token();
+    let secret = data.folder().join("hs256_secret");
+    assert!(said.contains(secret.to_str().unwrap()), "{said}");
+    assert!(said.contains("same data_dir"), "{said}");
+    let (_, said) = token();
+    assert_eq!(said, "", "the secret is there now");
+    // The secret of another folder.
+    run(async {
+        let server = ServerData::new(&[("COLLOQUY__AUTH__HS256_SECRET", "")]).start();
+        let client = RestClient::new(server.address, first.clone());
+        let (status, problem) = client.call(reqwest::Method::GET, "/v1/worlds", None).await;
+        assert_eq!(status, 401, "{problem}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("data_dir"), "{detail}");
     });
 }
 

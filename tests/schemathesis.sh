@@ -45,7 +45,7 @@ base="http://127.0.0.1:$port"
 export COLLOQUY__DATA_DIR="$folder/data" COLLOQUY__SERVER__LISTEN="127.0.0.1:$port"
 export COLLOQUY__AUTH__HS256_SECRET="schemathesis-schemathesis-schemathesis"
 # Limits are tested elsewhere; here they would answer in place of everything else.
-export COLLOQUY__BUDGETS__WORLDS=0 COLLOQUY__BUDGETS__AUTHORED_BYTES=0
+export COLLOQUY__BUDGETS__WORLDS=0 COLLOQUY__BUDGETS__AUTHORED_BYTES=0 COLLOQUY__DEMO__WORDS_PER_S=0
 export COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S=100000 COLLOQUY__TELEMETRY__LOG="${COLLOQUY__TELEMETRY__LOG:-error}"
 "$COLLOQUY_BIN" serve >"$folder/server.log" 2>&1 &
 server=$!

@@ -38,7 +38,7 @@ pub(super) fn build_models(
     embedder: &str,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<ModelRouter> {
-    let scripted: Arc<dyn Llm> = Arc::new(ScriptedLlm::new());
+    let scripted: Arc<dyn Llm> = Arc::new(ScriptedLlm::new().with_words_per_second(demo_pace(config)));
     let mut made = ModelBuilder {
         section: &config.llm,
         http,
@@ -84,6 +84,13 @@ pub(super) fn build_models(
 pub(super) fn load_vocabulary(path: &Path) -> anyhow::Result<TokenCounter> {
     let json = std::fs::read(path).with_context(|| format!("llm.tokenizer_file: {} cannot be read", path.display()))?;
     TokenCounter::from_file(&json).with_context(|| format!("llm.tokenizer_file: {} cannot be used", path.display()))
+}
+
+/// Returns the words a second of the scripted model: the demo's pace where no model is configured. As a fallback, the
+/// scripted model answers at once.
+fn demo_pace(config: &Config) -> f64 {
+    let is_demo = config.demo.enabled && config.llm.base_url.is_none();
+    if is_demo { config.demo.words_per_s } else { 0.0 }
 }
 
 /// Returns the counter of a vocabulary; `None` for an estimate.
@@ -169,7 +176,8 @@ impl ModelBuilder<'_> {
 }
 
 /// Returns the options of a model at its endpoint.
-fn llm_options(resolved: &LlmEndpoint<'_>) -> OpenAiLlmOptions {
+#[must_use]
+pub fn llm_options(resolved: &LlmEndpoint<'_>) -> OpenAiLlmOptions {
     let endpoint = &resolved.settings;
     OpenAiLlmOptions {
         endpoint: Endpoint {

@@ -187,4 +187,5 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("actors.chores_ms", 10.0, 600_000.0),
     ("telemetry.traces_share", 0.0, 1.0),
     ("telemetry.tenant_labels", 0.0, 10_000.0),
+    ("demo.words_per_s", 0.0, 1_000.0),
 ];

@@ -504,6 +504,8 @@ impl TelemetrySection {
 #[serde(deny_unknown_fields)]
 pub struct DemoSection {
     pub enabled: bool,
+    /// The pace of the scripted model in replies to players; 0: at once.
+    pub words_per_s: f64,
 }
 
 const fn default_true() -> bool {

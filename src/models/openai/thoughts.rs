@@ -390,7 +390,8 @@ mod tests {
         fn cut_depends_on_no_boundary_of_pieces(
             parts in answer_parts(), last in "[vw ]{0,6}", lengths in prop::collection::vec(0_usize..5, 0..40),
         ) {
-            let text: String = parts.iter().map(|(spoken, thought)| format!("{spoken}{thought}")).collect::<String>() + &last;
+            let all = parts.iter().flat_map(|(spoken, thought)| [spoken.as_str(), thought]);
+            let text: String = all.chain([last.as_str()]).collect();
             let mut cutter = ThoughtCutter::new(false);
             let mut streamed = String::new();
             for piece in pieces_of(&text, &lengths) {

@@ -48,8 +48,11 @@ mod prompt_tests;
 #[allow(clippy::type_complexity)]
 mod question_cases;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
+use tokio::time::sleep;
 
 use colloquy_memory::{authored::Language, turn::Usage};
 use colloquy_ports::llm::{ChatMessage, ChatRole, Chunk, Completion, Llm, LlmError, LlmRequest, Task};
@@ -62,16 +65,38 @@ const CONTINUE_HEADINGS: [&str; 2] = ["[Go on]", "[이어서]"];
 
 /// A chat model without a language model behind it.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct ScriptedLlm;
+pub struct ScriptedLlm {
+    /// The pause before each word of a streamed reply to a player.
+    pause: Duration,
+}
 
 impl ScriptedLlm {
-    /// Reads the lexicons of both languages, so that no turn waits for them.
+    /// Reads the lexicons of both languages, so that no turn waits for them. Replies come at once.
     #[must_use]
     pub fn new() -> Self {
         for language in [Language::En, Language::Ko] {
             let _ = lexicon::lexicon_of(language);
         }
-        Self
+        Self { pause: Duration::ZERO }
+    }
+
+    /// Streams replies to players at so many words a second, so that a cut can come in the middle of a reply; 0: at once.
+    /// Lines between NPCs are not slowed, because NPC conversations pause between lines; other answers neither.
+    #[must_use]
+    pub fn with_words_per_second(self, words: f64) -> Self {
+        let pause = Duration::try_from_secs_f64(1.0 / words).unwrap_or(Duration::ZERO);
+        Self { pause }
+    }
+
+    /// Returns the pause before each word of the answer.
+    fn pause_of(&self, request: &LlmRequest) -> Duration {
+        let is_for_player =
+            || request.task == Task::Reply && npc_talk::next_line(split_continuation(&request.messages).0).is_none();
+        if !self.pause.is_zero() && is_for_player() {
+            self.pause
+        } else {
+            Duration::ZERO
+        }
     }
 
     fn answer_task(request: &LlmRequest) -> String {
@@ -187,7 +212,23 @@ impl Llm for ScriptedLlm {
             .map(|word| Ok(Chunk::Text(word.to_owned())))
             .chain([Ok(Chunk::Usage(usage))])
             .collect();
-        Ok(stream::iter(chunks).boxed())
+        let pause = self.pause_of(request);
+        if pause.is_zero() {
+            return Ok(stream::iter(chunks).boxed());
+        }
+        let mut in_block = false;
+        let paced = stream::iter(chunks).then(move |chunk| {
+            // The state block is not spoken.
+            in_block |= matches!(&chunk, Ok(Chunk::Text(word)) if word.contains("```"));
+            let is_word = !in_block && matches!(chunk, Ok(Chunk::Text(_)));
+            async move {
+                if is_word {
+                    sleep(pause).await;
+                }
+                chunk
+            }
+        });
+        Ok(paced.boxed())
     }
 
     fn model(&self) -> &str {
@@ -196,5 +237,60 @@ impl Llm for ScriptedLlm {
 
     fn is_offline(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod pace_tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn request(task: Task, line: &str) -> LlmRequest {
+        LlmRequest {
+            task,
+            model: None,
+            messages: vec![
+                ChatMessage::new(ChatRole::System, "You are Mira, a character in Vale. "),
+                ChatMessage::new(ChatRole::User, format!("<player_line>\n{line}\n</player_line>")),
+            ],
+            max_output_tokens: 200,
+            temperature: 0.0,
+            json_schema: None,
+            timeout: Duration::from_mins(1),
+        }
+    }
+
+    async fn stream_time(llm: &ScriptedLlm, task: Task, line: &str) -> (Duration, usize) {
+        let begun = Instant::now();
+        let mut stream = llm.stream_chat(&request(task, line)).await.unwrap();
+        let mut words = 0;
+        while let Some(chunk) = stream.next().await {
+            words += usize::from(matches!(chunk.unwrap(), Chunk::Text(_)));
+        }
+        (begun.elapsed(), words)
+    }
+
+    #[tokio::test]
+    async fn replies_come_word_by_word_at_their_pace() {
+        let pause = Duration::from_millis(20);
+        let paced = ScriptedLlm::new().with_words_per_second(50.0);
+        let (took, words) = stream_time(&paced, Task::Reply, "I like grapes.").await;
+        assert!(words > 2, "{words}");
+        assert!(
+            took >= pause * u32::try_from(words).unwrap(),
+            "{words} words in {took:?}"
+        );
+        assert_eq!(paced.pause, pause);
+        // No pause at all, however fast the machine is.
+        for (llm, task) in [
+            (paced, Task::Intent),
+            (ScriptedLlm::new(), Task::Reply),
+            (paced.with_words_per_second(0.0), Task::Reply),
+        ] {
+            let request = request(task, "I like grapes.");
+            assert_eq!(llm.pause_of(&request), Duration::ZERO);
+        }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct ReplyView {
     pub lore: Vec<String>,
     /// The actions for which the NPC may ask.
     pub actions: Vec<String>,
+    /// What became of actions, latest first.
+    pub outcomes: Vec<String>,
     /// The NPC's own past, as far as told to this player: title and text, best first.
     pub past: Vec<(String, String)>,
     /// Speakers and lines of an NPC conversation, oldest first.
@@ -152,7 +154,7 @@ impl ReplyView {
                     None => facts[1].push((item.to_owned(), false)),
                 },
                 Block::Actions => self.actions.push(item.to_owned()),
-                Block::Outcomes => {}
+                Block::Outcomes => self.outcomes.push(strip_date(item).to_owned()),
                 Block::Overheard => self.overheard.push(split_name(item)),
                 Block::Past => self.past.push(split_name(item)),
                 Block::Memory => facts[0].push(split_attribution(strip_date(item))),
@@ -206,7 +208,6 @@ impl Block {
             "[The world now]" | "[현재 세계]" => Self::World,
             "[What you know of the world]" | "[아는 세상]" => Self::Lore,
             "[What you may ask for]" | "[요청할 수 있는 것]" => Self::Actions,
-            // What became of actions is nothing to answer with.
             "[What became of what you asked for]" | "[요청한 것의 결과]" => Self::Outcomes,
             "[What you remember]" | "[기억]" => Self::Memory,
             "[Your past]" | "[당신의 과거]" => Self::Past,

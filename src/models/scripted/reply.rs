@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    actions,
+    actions::{self, KnownOutcome},
     claim::{self, ClaimVoice, ParsedClaim, Party},
     clauses,
     forget::{self, ForgetCommand},
@@ -96,6 +96,9 @@ impl<'a> ReplySpeaker<'a> {
         if let Some((name @ "order", _)) = &occasion {
             return self.plain_reply(name);
         }
+        if let Some(outcome) = actions::find_outcome(self.view) {
+            return self.tell_outcome(&outcome);
+        }
         if tasks::asks_what_was_said(line)
             && let Some(text) = npc_talk::retell_overheard(self, self.view)
         {
@@ -138,6 +141,19 @@ impl<'a> ReplySpeaker<'a> {
             Some((name, place)) => self.reply_to_occasion(name, place),
             None => self.plain_reply("ack_generic"),
         }
+    }
+
+    /// Says what became of an action, with the words of the game.
+    fn tell_outcome(&self, outcome: &KnownOutcome) -> SpokenReply {
+        let mut text = self.pick_phrase(outcome.occasion, &PhraseValues::default());
+        if let Some(told) = &outcome.text {
+            text.push(' ');
+            text.push_str(told);
+            if !told.ends_with(['.', '!', '?', '\u{2026}']) {
+                text.push('.');
+            }
+        }
+        SpokenReply::answer(text)
     }
 
     /// Answers a question; `None` if the prompt has no answer.

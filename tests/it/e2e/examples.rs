@@ -59,11 +59,14 @@ fn assert_conversation_was_held(server: &TestServer, printed: &str) -> String {
     find(printed, r#"(?m)^cut: .* \("?([a-z.]+)"?\)$"#).to_owned()
 }
 
-/// Checks the output of `chat` for two servers: one with replies that end at once, and one with a reply that is cut
-/// mid-stream.
+/// Checks the output of `chat` for three servers: one with replies that end at once, one with the pace of the demo, twice as
+/// fast, and one with a slow model. The last two replies are cut mid-stream.
 fn assert_client_holds_a_conversation(chat: impl Fn(&TestServer) -> String) {
     let server = fresh(&[]).start();
     assert_conversation_was_held(&server, &chat(&server));
+
+    let server = fresh(&[("COLLOQUY__DEMO__WORDS_PER_S", "8")]).start();
+    assert_eq!(assert_conversation_was_held(&server, &chat(&server)), "interrupt.done");
 
     let options = MockOptions {
         tokens_per_s: 20,

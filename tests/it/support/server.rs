@@ -57,6 +57,7 @@ impl ServerData {
             ("COLLOQUY__LIMITS__PLAYER_CUTS_PER_MIN".to_owned(), "0".to_owned()),
             ("COLLOQUY__LIMITS__PLAYER_SESSIONS_PER_MIN".to_owned(), "0".to_owned()),
             ("COLLOQUY__TURN__CUT_HOLD_S".to_owned(), "0".to_owned()),
+            ("COLLOQUY__DEMO__WORDS_PER_S".to_owned(), "0".to_owned()),
             ("COLLOQUY__TELEMETRY__LOG".to_owned(), "warn".to_owned()),
         ];
         all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));

@@ -16,6 +16,7 @@ mod qdrant;
 #[cfg(feature = "redis")]
 mod redis;
 mod steady_clock;
+pub mod store_probes;
 mod stores;
 
 use std::{
@@ -37,7 +38,7 @@ use self::{
 };
 pub use self::{
     ledger::{has_tenant, migrate_schema as migrate_ledger},
-    models::uncalibrated_embedder,
+    models::{llm_options, uncalibrated_embedder},
     stores::open_services,
 };
 use crate::{

@@ -41,6 +41,28 @@ pub fn raise_limit(config: &Config) {
     }
 }
 
+/// The descriptors that a server may open, and the connections that its settings allow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DescriptorRoom {
+    /// The hard limit of the process, to which a server raises its limit.
+    pub limit: u64,
+    /// The connections for which the limit leaves room beside stores and models.
+    pub room: u64,
+    /// The connections that the settings allow.
+    pub wanted: u64,
+}
+
+/// Returns the room for connections; `None` without a limit.
+#[must_use]
+pub fn descriptor_room(config: &Config) -> Option<DescriptorRoom> {
+    let limit = getrlimit(Resource::Nofile).maximum?;
+    Some(DescriptorRoom {
+        limit,
+        room: room_for_connections(limit, reserved_descriptors(config)),
+        wanted: config.http.max_connections.max(config.socket.max_open) as u64,
+    })
+}
+
 /// Returns the maximum number of connections and their time limits.
 #[must_use]
 pub fn connection_limits(config: &Config) -> ConnectionLimits {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use secrecy::ExposeSecret as _;
 
 use crate::config::BufferSection;
-use colloquy_ports::{StoreError, buffer::BufferStore, owners::OwnerCache};
+use colloquy_ports::{StoreError, StoreResult, buffer::BufferStore, owners::OwnerCache};
 use colloquy_stores::redis::{RedisOptions, buffers::RedisBuffers, owners::RedisOwners};
 
 /// How long an owner is remembered. A stale owner costs one forwarded request, and is forgotten then.
@@ -29,6 +29,11 @@ pub(super) async fn open_buffers(section: &BufferSection, ttl: Duration) -> anyh
         Err(error) => return Err(error).context("cannot use buffer.url"),
     }
     Ok(Arc::new(buffers))
+}
+
+/// Asks the Redis of the buffers.
+pub(super) async fn ping(section: &BufferSection, ttl: Duration) -> StoreResult<()> {
+    RedisBuffers::new(&options(section), ttl)?.ping().await
 }
 
 /// Opens the cache of dialogues' owners.

@@ -20,7 +20,8 @@ pub(super) fn print_banner(config: &Config, application: &Application) {
     if application.services().models.is_offline() {
         println!(
             "No language model is configured: the scripted model answers. It follows patterns, not meaning.\n\
-             Set COLLOQUY__LLM__BASE_URL, COLLOQUY__LLM__MODEL and COLLOQUY__LLM__API_KEY for a real one."
+             Set COLLOQUY__LLM__PRESET, COLLOQUY__LLM__MODEL and COLLOQUY__LLM__API_KEY for a real one, and ask \
+             `colloquy doctor`."
         );
     }
     if application.services().embedder.info().offline {

@@ -8,6 +8,7 @@ mod banner;
 mod calibrate;
 mod chat;
 mod config;
+mod doctor;
 mod eval;
 mod health;
 mod migrate;
@@ -66,6 +67,8 @@ enum Command {
     Openapi(openapi::OpenapiArgs),
     /// Checks the settings, or prints every setting with its default and meaning.
     Config(config::ConfigArgs),
+    /// Asks the model, the embedder and the stores real questions, and says what to change. Fails if a check fails.
+    Doctor(doctor::DoctorArgs),
 }
 
 impl Cli {
@@ -77,6 +80,7 @@ impl Cli {
             Command::MockLlm(options) => mock_llm::run(options),
             Command::Openapi(args) => openapi::run(&args),
             Command::Config(args) => config::run(&args, &sources),
+            Command::Doctor(args) => doctor::run(&args, &sources),
             Command::Serve => serve::run(&Config::load(&sources)?),
             Command::Health(args) => health::run(&args, &Config::load(&sources)?),
             Command::Migrate => migrate::run(&load_config(&sources)?),

@@ -19,6 +19,7 @@ mod world_queues;
 
 use std::{str::FromStr as _, sync::Arc, time::Duration};
 
+use chrono::{DateTime, Utc};
 use futures_util::future::BoxFuture;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateError, postgres::PgConnectOptions};
 
@@ -173,6 +174,26 @@ pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
         .await
         .map_err(store_error)?;
     found
+}
+
+/// Returns the time of the database's clock. The database and its schema are not changed.
+///
+/// # Errors
+/// The database cannot be reached or read.
+pub async fn ledger_time(url: &str) -> StoreResult<DateTime<Utc>> {
+    let connection = connect_to(&connect_options(url)?).await?;
+    let mut connection = Connection::new(connection, PostgresOptions::default().statement_timeout);
+    let micros: Result<i64, StoreError> =
+        sqlx::query_scalar("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")
+            .fetch_one(&mut connection)
+            .await
+            .map_err(store_error);
+    connection
+        .close(PostgresOptions::default().acquire_timeout)
+        .await
+        .map_err(store_error)?;
+    DateTime::from_timestamp_micros(micros?)
+        .ok_or_else(|| StoreError::Corrupt("the database's time is out of range".to_owned()))
 }
 
 impl PostgresLedger {

@@ -18,6 +18,7 @@ mod curation;
 mod deaths;
 mod directives;
 mod disabled_tenant;
+mod doctor;
 mod drain;
 mod episodes;
 mod examples;

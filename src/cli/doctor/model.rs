@@ -359,6 +359,7 @@ impl ModelProbe<'_> {
 
     fn request(&self, task: Task, question: &str) -> LlmRequest {
         LlmRequest {
+            client: None,
             task,
             model: None,
             messages: vec![ChatMessage::new(ChatRole::User, question)],

@@ -45,6 +45,7 @@ pub(super) async fn assemble_reply_prompts(config: &Config, questions: &Question
         (demo::KOREAN_NPC, &questions.change_ko),
     ] {
         let new = NewSession {
+            chat_key: None,
             world: demo::WORLD.parse()?,
             npcs: vec![npc.parse()?],
             player: "doctor".parse()?,

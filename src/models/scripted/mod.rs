@@ -249,6 +249,7 @@ mod pace_tests {
 
     fn request(task: Task, line: &str) -> LlmRequest {
         LlmRequest {
+            client: None,
             task,
             model: None,
             messages: vec![

@@ -18,6 +18,7 @@ mod redis;
 mod steady_clock;
 pub mod store_probes;
 mod stores;
+mod webhooks;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -66,9 +67,14 @@ use colloquy_tenancy::{
 };
 use colloquy_transport as transport;
 use colloquy_transport::ConnectionRegistry;
+use colloquy_webhooks::{Deliveries, Webhooks};
+use tokio_util::sync::CancellationToken;
 
 /// How long startup waits until a shared index is ready.
 const SHARED_INDEX_WAIT: Duration = Duration::from_secs(2);
+
+/// How long a shutdown waits for the end of running deliveries.
+const DELIVERIES_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A server that is bound to its address but not yet running.
 pub struct Application {
@@ -79,6 +85,8 @@ pub struct Application {
     notice: Duration,
     deadline: Duration,
     services: Services,
+    /// `None`: this node delivers no messages of webhooks.
+    deliveries: Option<Deliveries>,
     state: web::Data<AppState>,
     behind: jobs::LaggingTenants,
     auth: AuthSettings,
@@ -142,6 +150,8 @@ impl Application {
         let limits = RateLimits::new(config.limits.clone(), connections.max_open());
         metrics::register_metrics(&registry, &services, &sessions, &sockets, &connections, &limits)?;
         let readiness = Readiness::default();
+        let webhooks = Arc::new(Webhooks::new(config.webhooks.clone()));
+        let deliveries = webhooks::build_deliveries(&webhooks, &services, sessions.node_id(), &registry)?;
         let state = AppState {
             services: services.clone(),
             sessions: sessions.clone(),
@@ -153,6 +163,7 @@ impl Application {
             chat: Arc::new(config.chat.clone()),
             threads: http::ChatThreads::default(),
             metrics: Arc::new(HttpMetrics::register(&registry)?),
+            webhooks,
             registry,
             readiness: readiness.clone(),
             ledger_probe: LedgerProbe::default(),
@@ -190,6 +201,7 @@ impl Application {
             }),
             deadline: Duration::from_secs(config.server.shutdown_deadline_s),
             services,
+            deliveries,
             state,
             behind,
             auth,
@@ -243,11 +255,14 @@ impl Application {
             notice,
             deadline,
             services,
+            deliveries,
             state,
             behind,
             folder,
             ..
         } = self;
+        let stop_deliveries = CancellationToken::new();
+        let deliveries = deliveries.map(|deliveries| actix_web::rt::spawn(deliveries.run(stop_deliveries.clone())));
         let upkeep = [
             actix_web::rt::spawn(jobs::run_embedding_backfill(services.clone())),
             actix_web::rt::spawn(jobs::maintain_index(services, behind)),
@@ -260,12 +275,19 @@ impl Application {
         tokio::select! {
             ended = &mut serving => {
                 upkeep.iter().for_each(JoinHandle::abort);
+                stop_deliveries.cancel();
                 running.shut_down(Duration::ZERO, deadline).await;
                 return Ok(ended??);
             }
             () = stop => {}
         }
         upkeep.iter().for_each(JoinHandle::abort);
+        running.readiness.set(false);
+        // The claims of messages are released while the ledger is open.
+        stop_deliveries.cancel();
+        if let Some(deliveries) = deliveries {
+            let _ = tokio::time::timeout(DELIVERIES_PATIENCE, deliveries).await;
+        }
         running.shut_down(notice, deadline).await;
         serving.await??;
         // The metrics server stops last, so that scrapes cover the shutdown.

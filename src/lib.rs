@@ -18,6 +18,7 @@ pub use colloquy_ports as ports;
 pub use colloquy_telemetry as telemetry;
 pub use colloquy_tenancy as tenancy;
 pub use colloquy_transport as transport;
+pub use colloquy_webhooks as webhooks;
 
 /// The implementations of the ports.
 pub mod adapters {

@@ -72,6 +72,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
         }
         revive_conversations(&node).await;
         run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
+        run_chore("telling webhooks of budgets", write_budget_warnings(&node)).await;
         run_chore("relaying the outbox", relay_outbox(&node)).await;
         // The embedder may take long, and must not hold up the other chores.
         if embedding.as_ref().is_none_or(JoinHandle::is_finished) {
@@ -121,6 +122,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
         task.abort();
     }
     run_chore("writing usage", write_usage(&node, &mut unwritten)).await;
+    run_chore("telling webhooks of budgets", write_budget_warnings(&node)).await;
 }
 
 /// In a cluster, other nodes use the same budgets. A single node counts all usage itself.
@@ -249,6 +251,25 @@ async fn write_usage(node: &Registry, unwritten: &mut UnwrittenUsage) -> Result<
     Ok(())
 }
 
+/// Writes messages about budgets. A warning that cannot be written now is written later.
+async fn write_budget_warnings(node: &Registry) -> Result<(), StoreError> {
+    let budgets = &node.ports.budgets;
+    let mut warnings = VecDeque::from(budgets.take_warnings());
+    while let Some((tenant, warning)) = warnings.pop_front() {
+        let scope = TenantScope::new(tenant.clone());
+        let store = &node.ports.ledger.webhooks;
+        if let Err(error) = store
+            .queue_budget_warnings(&scope, std::slice::from_ref(&warning))
+            .await
+        {
+            warnings.push_front((tenant, warning));
+            budgets.return_warnings(warnings.into());
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
 /// A tenant whose facts cannot be read does not hinder the others.
 async fn queue_consolidations(node: &Registry) -> Result<(), StoreError> {
     for tenant in node.ports.ledger.tenants.list_all().await? {
@@ -293,6 +314,7 @@ async fn prune_tenants(node: &Registry, to_prune: &mut VecDeque<TenantScope>) ->
         verdicts: since(keep.verdicts_d),
         unsaid: since(keep.unsaid_d),
         unchanged: since(keep.unchanged_d),
+        webhook_messages: since(keep.webhooks_d),
         npc_usage: since(keep.npc_usage_d),
         audit: since(keep.audit_d),
         player_usage: Some(now - TimeDelta::days(1)),

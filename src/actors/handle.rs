@@ -115,6 +115,12 @@ impl Sessions {
         NpcConversations(self.clone())
     }
 
+    /// Returns the id of this node.
+    #[must_use]
+    pub fn node_id(&self) -> NodeId {
+        self.node.id
+    }
+
     /// Returns the actors' metrics.
     #[must_use]
     pub fn metrics(&self) -> &ActorMetrics {

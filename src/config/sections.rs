@@ -26,6 +26,7 @@ use colloquy_http::{ChatSettings, HttpSettings, socket::player_socket::SocketSet
 use colloquy_memory::calibration::Calibration;
 use colloquy_telemetry::{LogFormat, TraceExport};
 use colloquy_tenancy::{auth::AuthSettings, limits::LimitSettings};
+use colloquy_webhooks::WebhookSettings;
 
 /// The complete, valid configuration.
 #[derive(Debug, Clone, Deserialize)]
@@ -57,6 +58,7 @@ pub struct Config {
     pub conversation: ConversationSettings,
     pub retention: RetentionSettings,
     pub saves: SaveSettings,
+    pub webhooks: WebhookSettings,
     pub actors: ActorSettings,
     pub telemetry: TelemetrySection,
     pub demo: DemoSection,

@@ -211,6 +211,12 @@ generated_ids! {
     SaveId = "save", "a save id";
     /// An entry of the audit log.
     AuditId = "aud", "an audit id";
+    /// A webhook: an address of a tenant's backend that is told of events.
+    WebhookId = "whk", "a webhook id";
+    /// An event for webhooks. The same in all attempts, and for all webhooks of the tenant.
+    MessageId = "msg", "a message id";
+    /// An attempt to deliver a message.
+    AttemptId = "att", "an attempt id";
 }
 
 fn parse_ulid(text: &str, prefix: &str) -> Option<Ulid> {

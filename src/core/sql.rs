@@ -3,8 +3,9 @@
 use sqlx::{Database, Encode, Type, encode::IsNull, error::BoxDynError};
 
 use crate::ids::{
-    ActionId, DialogueId, DirectiveId, EditId, FactId, FindingId, InsightId, InvalidationId, JobId, LoreId, NodeId,
-    NpcId, PassId, PlayerId, RewindId, SaveId, ScenarioId, SummaryId, TenantId, TurnId, WorldId,
+    ActionId, AttemptId, DialogueId, DirectiveId, EditId, FactId, FindingId, InsightId, InvalidationId, JobId, LoreId,
+    MessageId, NodeId, NpcId, PassId, PlayerId, RewindId, SaveId, ScenarioId, SummaryId, TenantId, TurnId, WebhookId,
+    WorldId,
 };
 
 macro_rules! bind_as_text {
@@ -50,4 +51,7 @@ bind_as_text!(
     TenantId,
     TurnId,
     WorldId,
+    WebhookId,
+    MessageId,
+    AttemptId,
 );

@@ -310,6 +310,8 @@ pub struct RetentionSettings {
     pub unsaid_d: u32,
     /// Sessions without a turn, and answers to rewinds that changed nothing; 1.
     pub unchanged_d: u32,
+    /// Messages of webhooks, and attempts; 30.
+    pub webhooks_d: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

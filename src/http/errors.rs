@@ -87,6 +87,8 @@ codes! {
     TooManySaves = "too_many_saves", CONFLICT, "The world has as many saves as it may";
     TooManyScenarios = "too_many_scenarios", CONFLICT, "The NPC has as many scenarios as it may";
     TooManyDirectives = "too_many_directives", CONFLICT, "The world has as many directives as it may";
+    TooManyWebhooks = "too_many_webhooks", CONFLICT, "The tenant has as many webhooks as it may";
+    WebhookDisabled = "webhook_disabled", CONFLICT, "The webhook is disabled";
     TooManyLoreEntries = "too_many_lore_entries", CONFLICT, "The world has as many lore entries as it may";
     KeyTaken = "key_taken", CONFLICT, "The key belongs to another turn";
     Replaced = "replaced", CONFLICT, "A newer connection took the session over";

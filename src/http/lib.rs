@@ -57,6 +57,7 @@ mod turns;
 mod unlocks;
 mod usage;
 mod validate;
+mod webhooks;
 mod world_events;
 mod world_state;
 mod worlds;
@@ -210,7 +211,17 @@ fn operation_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_
         .service(usage::get_usage)
         .service(usage::get_usage_of_worlds)
         .service(usage::get_usage_of_npcs)
-        .service(audit::list_audit);
+        .service(audit::list_audit)
+        .service(webhooks::list_webhooks)
+        .service(webhooks::create_webhook)
+        // Verbs before the object route, whose pattern also matches.
+        .service(webhooks::rotate_webhook_key)
+        .service(webhooks::replay_webhook)
+        .service(webhooks::test_webhook)
+        .service(webhooks::get_webhook)
+        .service(webhooks::edit_webhook)
+        .service(webhooks::delete_webhook)
+        .service(webhooks::list_attempts);
 }
 
 /// Answers a path or a method without a route.

@@ -34,6 +34,7 @@ use super::errors::{Code, FieldError, ProblemBody};
         (name = "npc-conversations", description = "NPCs who talk with each other"),
         (name = "saves", description = "Moments of a world that can be gone back to"),
         (name = "facts", description = "What NPCs know"),
+        (name = "webhooks", description = "Addresses that are told of events"),
         (name = "socket", description = "The WebSocket"),
         (name = "operation", description = "Running the server")
     )
@@ -77,7 +78,7 @@ fn build_document() -> Value {
 }
 
 /// The operations whose body may be omitted: `OptionalBody` in their handlers.
-const OPTIONAL_BODIES: [&str; 11] = [
+const OPTIONAL_BODIES: [&str; 12] = [
     "complete_action",
     "create_save",
     "interrupt_turn",
@@ -89,6 +90,7 @@ const OPTIONAL_BODIES: [&str; 11] = [
     "resume_turn",
     "retry_job",
     "step_conversation",
+    "test_webhook",
 ];
 
 /// Adds parts that follow from an operation's shape.

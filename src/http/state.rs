@@ -19,6 +19,7 @@ use colloquy_actors::handle::Sessions;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_dialogue::Services;
 use colloquy_tenancy::{auth::Authenticator, limits::RateLimits};
+use colloquy_webhooks::Webhooks;
 
 /// The state shared by all handlers. Built once, in `app`, and shared by every worker as `web::Data<AppState>`.
 #[derive(Clone)]
@@ -32,6 +33,8 @@ pub struct AppState {
     pub chat: Arc<ChatSettings>,
     /// The talks of chat programs on this node.
     pub threads: ChatThreads,
+    /// The settings of webhooks, and the addresses that they may name.
+    pub webhooks: Arc<Webhooks>,
     pub metrics: Arc<HttpMetrics>,
     /// True if this server offers `/metrics`; false if another server of this process does.
     pub metrics_here: bool,

@@ -14,6 +14,7 @@ pub mod owners;
 pub mod peers;
 pub mod redaction;
 pub mod vectors;
+pub mod webhook_sender;
 
 /// The reason why a store failed.
 #[derive(Debug, Clone, thiserror::Error)]

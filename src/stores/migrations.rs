@@ -61,6 +61,7 @@ histories! {
     "0046_corrected_words"
     "0047_waiting_actions"
     "0048_waiting_episodes"
+    "0049_webhooks"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

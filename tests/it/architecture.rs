@@ -27,11 +27,13 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "actors",
             "tenancy",
             "telemetry",
+            "webhooks",
         ],
     ),
     ("stores", &["core", "memory", "ports"]),
     ("models", &["memory", "ports"]),
     ("telemetry", &[]),
+    ("webhooks", &["core", "ports"]),
 ];
 
 /// Crates from outside that belong to some crates of the server alone.
@@ -45,6 +47,8 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("async-openai", &["models"]),
     ("jsonwebtoken", &["tenancy", "http"]),
     ("governor", &["tenancy"]),
+    ("hmac", &["webhooks"]),
+    ("ed25519-dalek", &["webhooks"]),
 ];
 
 /// The only file that may name `actix_web_actors`, which is deprecated upstream.

@@ -169,6 +169,7 @@ pub fn test_dialogue_settings() -> DialogueSettings {
             audit_d: 400,
             unsaid_d: 30,
             unchanged_d: 1,
+            webhooks_d: 30,
         },
         jobs: JobSettings {
             max_attempts: 3,

@@ -34,6 +34,7 @@ use colloquy_ports::{
     ledger::{
         Ledger,
         usage::{AuthoredLimits, Budgeted, DailyModelUsage, OverBudget, StoredAmounts, TenantBudget},
+        webhooks::BudgetWarning,
     },
 };
 
@@ -41,6 +42,9 @@ use colloquy_ports::{
 const STORED_RETRY_AFTER: Duration = Duration::from_hours(1);
 /// The share of a daily budget available to jobs. The rest is reserved for turns.
 const JOBS_BUDGET_SHARE: f64 = 0.9;
+
+/// Warnings in memory while the ledger is away.
+const MAX_WARNINGS: usize = 10_000;
 
 tokio::task_local! {
     static ADMITTED_WORK: ();
@@ -73,6 +77,8 @@ pub struct Budgets {
     accounts: Mutex<BudgetAccounts>,
     /// Serialises readings of the ledger, so that the last reading to begin is also the last to end.
     reading: tokio::sync::Mutex<()>,
+    /// Warnings that webhooks are yet to be told.
+    warnings: Mutex<Vec<(TenantId, BudgetWarning)>>,
 }
 
 /// A reservation for one more stored row, released on drop unless marked as stored.
@@ -125,7 +131,21 @@ impl Budgets {
                 of: HashMap::new(),
             }),
             reading: tokio::sync::Mutex::default(),
+            warnings: Mutex::default(),
         }
+    }
+
+    /// Takes the warnings since the last call. After a crash, the stored sums lead to the same warnings again.
+    #[must_use]
+    pub fn take_warnings(&self) -> Vec<(TenantId, BudgetWarning)> {
+        std::mem::take(&mut *self.warnings.lock())
+    }
+
+    /// Gives warnings back that could not be stored.
+    pub fn return_warnings(&self, warnings: Vec<(TenantId, BudgetWarning)>) {
+        let mut all = self.warnings.lock();
+        let room = MAX_WARNINGS.saturating_sub(all.len());
+        all.extend(warnings.into_iter().take(room));
     }
 
     /// Records the usage of one call of `tenant`, for the share of `player` too.
@@ -524,19 +544,31 @@ impl Budgets {
             let own = account.and_then(|account| account.own.as_ref());
             Budgeted::ALL.map(|of| {
                 let used = account.map_or(0.0, |account| account.used_amount(of));
-                match self.settings.limit_for(own, of) {
+                let limit = self.settings.limit_for(own, of);
+                let level = match limit {
                     Some(limit) if used >= limit => 2,
                     Some(limit) if used >= limit * self.settings.warn_at => 1,
                     _ => 0,
-                }
+                };
+                (level, used, limit.unwrap_or_default())
             })
         };
         let before = near(&accounts);
         let changed = change(&mut accounts);
         let after = near(&accounts);
         drop(accounts);
-        for ((before, after), of) in before.into_iter().zip(after).zip(Budgeted::ALL) {
+        for (((before, ..), (after, used, limit)), of) in before.into_iter().zip(after).zip(Budgeted::ALL) {
             let budget = of.as_str();
+            if after > before {
+                let warning = BudgetWarning {
+                    budget: of,
+                    spent: after == 2,
+                    used,
+                    limit,
+                    at: self.clock.now(),
+                };
+                self.return_warnings(vec![(tenant.clone(), warning)]);
+            }
             match after {
                 2 if before < 2 => tracing::warn!(%tenant, budget, "a tenant has used up a budget"),
                 1 if before < 1 => tracing::warn!(%tenant, budget, "a tenant has used most of a budget"),

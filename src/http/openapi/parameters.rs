@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::texts::prose_pattern;
 use colloquy_core::ids::{
-    ActionId, AuditId, DialogueKind, FactId, FindingId, InsightId, JobId, PassId, SaveId, TurnId,
+    ActionId, AttemptId, AuditId, DialogueKind, FactId, FindingId, InsightId, JobId, MessageId, PassId, SaveId, TurnId,
+    WebhookId,
 };
 use colloquy_memory::flags::FlagKind;
 
@@ -22,8 +23,9 @@ const ENTITY_TAG: &str = r#"^"[!#-~]*"$"#;
 const IDEMPOTENCY_KEY: &str = "^[!-~]([ -~]{0,126}[!-~])?$";
 
 /// The prefixes of generated ids by the last part of a list's path.
-const PREFIXES: [(&str, &str); 11] = [
+const PREFIXES: [(&str, &str); 13] = [
     ("actions", ActionId::PREFIX),
+    ("attempts", AttemptId::PREFIX),
     ("audit", AuditId::PREFIX),
     ("curation", FindingId::PREFIX),
     ("episodes", TurnId::PREFIX),
@@ -34,6 +36,7 @@ const PREFIXES: [(&str, &str); 11] = [
     ("passes", PassId::PREFIX),
     ("saves", SaveId::PREFIX),
     ("sessions", DialogueKind::Session.id_prefix()),
+    ("webhooks", WebhookId::PREFIX),
 ];
 /// The lists by ids that people chose.
 const AUTHORED: [&str; 7] = ["directives", "lore", "npcs", "scenarios", "tenants", "usage", "worlds"];
@@ -163,9 +166,12 @@ pub fn complete_ids(schema: &mut Value) {
     let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
     for (name, property) in properties.into_iter().flatten() {
         let rule = match name.as_str() {
-            "npc_id" | "world_id" | "npc_ids" | "npcs" | "witnesses" | "factions" | "related" => AUTHORED_ID.to_owned(),
+            "npc_id" | "world_id" | "world_ids" | "npc_ids" | "npcs" | "witnesses" | "factions" | "related" => {
+                AUTHORED_ID.to_owned()
+            }
             "player_id" | "watchers" => PLAYER_ID.to_owned(),
             "dialogue_id" => dialogue_id_pattern(),
+            "message_id" | "from_message_id" => format!("^{}_{ULID}$", MessageId::PREFIX),
             "keys" => KEY_PATTERN.to_owned(),
             "knowers" => "^(world|(npc|faction):[a-z0-9][a-z0-9_-]{0,63})$".to_owned(),
             _ => continue,

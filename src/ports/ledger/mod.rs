@@ -29,6 +29,7 @@ pub mod state;
 pub mod summaries;
 pub mod tenants;
 pub mod usage;
+pub mod webhooks;
 
 use std::sync::Arc;
 
@@ -64,6 +65,7 @@ pub struct Ledger {
     pub idempotency: Arc<dyn idempotency::IdempotencyStore>,
     pub usage: Arc<dyn usage::UsageStore>,
     pub revocations: Arc<dyn revocations::RevocationStore>,
+    pub webhooks: Arc<dyn webhooks::WebhookStore>,
     pub nodes: Arc<dyn nodes::NodeStore>,
     pub maintenance: Arc<dyn Maintenance>,
 }
@@ -91,6 +93,9 @@ pub struct PruneBefore {
     pub player_usage: Option<DateTime<Utc>>,
     /// For revocations, by the time of their expiry.
     pub revocations: Option<DateTime<Utc>>,
+    /// For messages of webhooks, by the time of their event, and for attempts. Messages that wait for an enabled
+    /// webhook stay.
+    pub webhook_messages: Option<DateTime<Utc>>,
 }
 
 /// Operation and upkeep of the ledger.

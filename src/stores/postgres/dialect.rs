@@ -196,6 +196,13 @@ macro_rules! was_changed {
     };
 }
 
+// Statements of a batch do not see each other's rows. The first takes the head.
+macro_rules! turn_was_inserted {
+    () => {
+        was_changed!()
+    };
+}
+
 macro_rules! batch_with_rows {
     (@ [$($with:expr),*] [] [$name:literal $($names:tt)*] [$silent:expr $(, $more:expr)*] [$($answering:expr),+]) => {
         batch_with_rows!(@ [$($with,)* concat!($name, " AS (", $silent, ")")] [] [$($names)*] [$($more),*] [$($answering),+])

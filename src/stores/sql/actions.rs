@@ -11,6 +11,7 @@ use super::{
     rows::{self, Columns, fetch_page, json_list, page_row_limit, to_micros, without_nul},
     state,
     statements::{execute, fetch_optional},
+    webhooks::events,
 };
 use colloquy_core::{
     ids::{ActionId, DialogueId, NpcId, PlayerId, TurnId, WorldId},
@@ -56,7 +57,7 @@ macro_rules! select_actions {
     };
 }
 
-const ACTION_BY_ID: &str = select_actions!("actions a WHERE a.tenant = $1 AND a.id = $2");
+pub(super) const ACTION_BY_ID: &str = select_actions!("actions a WHERE a.tenant = $1 AND a.id = $2");
 const ACTIONS_BY_ID: &str = select_actions!(
     "actions a WHERE a.tenant = $1 AND a.id ",
     in_json_list!("$2"),
@@ -140,7 +141,7 @@ pub(super) fn action_rows_json(actions: &[NewAction]) -> StoreResult<String> {
     serde_json::to_string(&list).map_err(|error| StoreError::Rejected(error.to_string()))
 }
 
-fn read_action(columns: &mut Columns<'_>) -> StoreResult<Action> {
+pub(super) fn read_action(columns: &mut Columns<'_>) -> StoreResult<Action> {
     let seq = columns.next()?;
     let asked = NewAction {
         id: columns.id()?,
@@ -286,6 +287,7 @@ impl ActionStore for SqlActionStore {
         let (tenant, answer, edit) = (scope.tenant().clone(), answer.clone(), edit.clone());
         let worlds = BTreeSet::from([event.world.clone()]);
         let row = state::state_rows_json(std::slice::from_ref(event))?;
+        let events: Vec<events::Event> = events::events_of_changes(std::slice::from_ref(event)).collect();
         write_memory!(self.0, scope.tenant(), &event.world, |connection| {
             state::lock_state_order(connection, &tenant, &worlds).await?;
             let written = execute!(
@@ -301,6 +303,7 @@ impl ActionStore for SqlActionStore {
                 return Ok(AnswerOutcome::NotOpen(found));
             }
             execute!(connection, state::INSERT_STATE_EVENTS; tenant, row).await?;
+            events::write_events(connection, &tenant, &events).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(AnswerOutcome::Stored(found))
         })

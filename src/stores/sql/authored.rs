@@ -6,11 +6,12 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit,
+    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
     authored_size::Growth,
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     state,
-    statements::{ReadRow, execute, fetch_optional},
+    statements::{ReadRow, execute, fetch_all, fetch_optional},
+    webhooks::events::{Event, end_event, write_events},
 };
 use colloquy_core::{
     ids::{NpcId, TenantId, WorldId},
@@ -81,7 +82,7 @@ const RAISE_LORE_VERSION: &str = "UPDATE worlds SET lore_version = lore_version 
 const DELETE_DIRECTIVES: &str = "DELETE FROM directives WHERE tenant = $1 AND world = $2";
 const HIDE_NPCS: &str = "UPDATE npcs SET deleted_at = $3 WHERE tenant = $1 AND world = $2 AND deleted_at IS NULL";
 const CLOSE_DIALOGUES_OF_WORLD: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3
-    WHERE tenant = $1 AND world = $2 AND status = 'open'";
+    WHERE tenant = $1 AND world = $2 AND status = 'open' RETURNING id";
 
 const NPC_VERSION: &str = "SELECT version FROM npcs
     WHERE tenant = $1 AND world = $2 AND id = $3 AND deleted_at IS NULL";
@@ -115,7 +116,8 @@ const HIDE_NPC: &str = "UPDATE npcs SET deleted_at = $4
 const DELETE_SCENARIOS_OF_NPC: &str = "DELETE FROM scenarios WHERE tenant = $1 AND world = $2 AND npc = $3";
 const CLOSE_DIALOGUES_OF_NPC: &str = "UPDATE dialogues SET status = 'closed', updated_at = $4
     WHERE tenant = $1 AND status = 'open' AND id IN (
-        SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')";
+        SELECT dialogue FROM participants WHERE tenant = $1 AND world = $2 AND npc = $3 AND part = 'speaker')
+    RETURNING id";
 
 fn read_language(columns: &mut Columns<'_>) -> StoreResult<Language> {
     columns.named([Language::En, Language::Ko], Language::as_str)
@@ -270,6 +272,19 @@ pub(super) fn delete_rejection(stored: Option<i64>, if_version: Option<u32>) -> 
     other.then_some(DeleteOutcome::VersionMismatch { stored })
 }
 
+/// Tells webhooks of dialogues that an edit closed.
+async fn write_ends(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    closed: &[Row],
+    reason: &'static str,
+    edit: &Edit,
+) -> StoreResult<()> {
+    let closed = Columns::read_rows(closed, |columns| columns.id())?;
+    let events: Vec<Event> = closed.into_iter().map(|id| end_event(id, reason, edit.at)).collect();
+    write_events(connection, tenant, &events).await
+}
+
 #[async_trait]
 impl AuthoredStore for SqlAuthoredStore {
     async fn put_world(
@@ -331,7 +346,9 @@ impl AuthoredStore for SqlAuthoredStore {
                 return Ok(refused);
             }
             // Dialogues before their world, the same lock order as in a rewind.
-            for statement in [CLOSE_DIALOGUES_OF_WORLD, HIDE_NPCS, HIDE_WORLD] {
+            let closed = fetch_all!(connection, CLOSE_DIALOGUES_OF_WORLD; tenant, world, to_micros(edit.at)).await?;
+            write_ends(connection, &tenant, &closed, "world_deleted", &edit).await?;
+            for statement in [HIDE_NPCS, HIDE_WORLD] {
                 execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
             }
             for statement in [DELETE_SCENARIOS, DELETE_LORE, DELETE_DIRECTIVES] {
@@ -452,9 +469,9 @@ impl AuthoredStore for SqlAuthoredStore {
             if let Some(refused) = delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
-            for statement in [HIDE_NPC, CLOSE_DIALOGUES_OF_NPC] {
-                execute!(connection, statement; tenant, world, npc, to_micros(edit.at)).await?;
-            }
+            execute!(connection, HIDE_NPC; tenant, world, npc, to_micros(edit.at)).await?;
+            let closed = fetch_all!(connection, CLOSE_DIALOGUES_OF_NPC; tenant, world, npc, to_micros(edit.at)).await?;
+            write_ends(connection, &tenant, &closed, "npc_deleted", &edit).await?;
             execute!(connection, DELETE_SCENARIOS_OF_NPC; tenant, world, npc).await?;
             raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;

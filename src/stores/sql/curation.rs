@@ -13,6 +13,7 @@ use super::{
     rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
     turns,
+    webhooks::events::{Event, finding_event, write_events},
 };
 use colloquy_core::{
     ids::{DialogueId, FindingId, JobId, PlayerId, TenantId, WorldId},
@@ -258,6 +259,9 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
         )
         .await?;
     }
+    let found = commit.findings.iter();
+    let events: Vec<Event> = found.map(|finding| finding_event(finding, cause)).collect();
+    write_events(connection, tenant, &events).await?;
     insights::insert_insights(connection, tenant, cause, &commit.insights).await
 }
 

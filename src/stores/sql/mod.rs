@@ -70,6 +70,7 @@ mod summaries;
 mod tenants;
 mod turns;
 mod usage;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -165,6 +166,7 @@ pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {
         idempotency: Arc::new(idempotency::SqlIdempotencyStore(engine.clone())),
         usage: Arc::new(usage::SqlUsageStore(engine.clone())),
         revocations: Arc::new(revocations::SqlRevocationStore(engine.clone())),
+        webhooks: Arc::new(webhooks::SqlWebhookStore(engine.clone())),
         nodes: Arc::new(nodes::SqlNodeStore(engine.clone())),
         maintenance: Arc::new(SqlMaintenance(engine.clone())),
     }

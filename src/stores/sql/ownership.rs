@@ -8,8 +8,9 @@ use super::{
     Connection, Row, RowScope,
     dialogues::{self, SqlDialogueStore, dialogue_columns, parse_checkpoint},
     rows::{Columns, to_micros},
-    statements::{execute, fetch_optional},
+    statements::{execute, fetch_all, fetch_optional},
     turns::to_signed,
+    webhooks::events::{end_event, event_rows_json, insert_messages},
 };
 use colloquy_core::{
     ids::{DialogueId, NodeId, TenantId},
@@ -22,9 +23,15 @@ use colloquy_ports::{
 
 /// The next session may begin at once, so the curator looks for a due summary and a due curation pass without waiting for
 /// an hour of silence. A look before the end may have left a few turns to a later one.
-const CLOSE_DIALOGUE: &str = "UPDATE dialogues SET status = 'closed', updated_at = $3,
-        silence_check_from = CASE WHEN silence_check_from IS NULL AND head_turn_id IS NULL THEN NULL ELSE 0 END
-    WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4";
+const CLOSE_DIALOGUE: &str = batch_with_rows!(
+    []
+    [
+        "UPDATE dialogues SET status = 'closed', updated_at = $3,
+            silence_check_from = CASE WHEN silence_check_from IS NULL AND head_turn_id IS NULL THEN NULL ELSE 0 END
+         WHERE tenant = $1 AND id = $2 AND status = 'open' AND owner_epoch = $4 RETURNING 1",
+        concat!(insert_messages!("$5", concat!(" AND ", was_changed!())), " RETURNING 1"),
+    ]
+);
 const SET_PAUSED: &str = concat!(
     "UPDATE dialogues SET options = ",
     with_member!("options", "paused", "$3"),
@@ -118,9 +125,11 @@ impl OwnershipStore for SqlDialogueStore {
         at: DateTime<Utc>,
     ) -> StoreResult<OwnerWriteOutcome> {
         let tenant = scope.tenant().clone();
+        let events = event_rows_json(&[end_event(id, "closed", at)])?;
         write_statement!(self.0, scope, |connection| {
-            let closed = execute!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch)).await?;
-            owner_write_outcome(connection, &tenant, id, closed).await
+            let closed =
+                fetch_all!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch), events).await?;
+            owner_write_outcome(connection, &tenant, id, closed.len() as u64).await
         })
         .await
     }

@@ -14,7 +14,7 @@ use super::{
     statements::execute,
     usage::{DELETE_OLD_NPC_USAGE, DELETE_OLD_PLAYER_USAGE},
 };
-use colloquy_core::ids::{AuditId, GeneratedId, JobId, TenantId, TurnId};
+use colloquy_core::ids::{AttemptId, AuditId, GeneratedId, JobId, TenantId, TurnId};
 use colloquy_ports::{StoreResult, ledger::PruneBefore};
 
 /// Keeps a job that ended with its unsaid turn while a save may make the turn stand again.
@@ -55,6 +55,22 @@ const DELETE_EXPIRED_REVOCATIONS: &str = "DELETE FROM revocations WHERE tenant =
 const DELETE_OLD_AUDIT: &str = concat!(
     "DELETE FROM audit WHERE tenant = $1 AND id ",
     in_subquery!("SELECT id FROM audit WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
+);
+
+/// Messages of enabled webhooks stay until their end.
+const DELETE_OLD_MESSAGES: &str = concat!(
+    "DELETE FROM webhook_messages WHERE seq ",
+    in_subquery!(
+        "SELECT m.seq FROM webhook_messages m WHERE m.tenant = $1 AND m.at < $2
+         AND (m.status <> 'pending' OR NOT EXISTS (SELECT 1 FROM webhooks w
+            WHERE w.tenant = $1 AND w.id = m.webhook AND w.disabled IS NULL))
+         ORDER BY m.at LIMIT $3"
+    )
+);
+/// Ids begin with the time of their attempt.
+const DELETE_OLD_ATTEMPTS: &str = concat!(
+    "DELETE FROM webhook_attempts WHERE tenant = $1 AND id ",
+    in_subquery!("SELECT id FROM webhook_attempts WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
 );
 
 /// Returns the first id that can have been created at `at` or later.
@@ -114,6 +130,10 @@ async fn delete_expired_rows(
     if let Some(at) = before.audit {
         deleted += execute!(connection, DELETE_OLD_AUDIT; tenant, first_id::<AuditId>(at), limit).await?;
     }
+    if let Some(at) = before.webhook_messages {
+        deleted += execute!(connection, DELETE_OLD_MESSAGES; tenant, to_micros(at), limit).await?;
+        deleted += execute!(connection, DELETE_OLD_ATTEMPTS; tenant, first_id::<AttemptId>(at), limit).await?;
+    }
     if let Some(at) = before.player_usage {
         deleted += execute!(connection, DELETE_OLD_PLAYER_USAGE; tenant, at.date_naive().to_string()).await?;
     }
@@ -132,6 +152,9 @@ sqlite_plan_tests! {
             let indexes = ["(tenant=? AND turn<?)", "sqlite_autoindex_turns_1 (tenant=? AND id=?)", "jobs_once"];
             assert_searches(DELETE_OLD_TRACES, &indexes).await;
             assert_searches(DELETE_EXPIRED_REVOCATIONS, &["revocations_by_end (tenant=? AND matters_until<?)"]).await;
+            let messages = ["webhook_messages_by_time (tenant=? AND at<?)", "INTEGER PRIMARY KEY (rowid=?)"];
+            assert_searches(DELETE_OLD_MESSAGES, &messages).await;
+            assert_searches(DELETE_OLD_ATTEMPTS, &["webhook_attempts_by_id (tenant=? AND id<?)"]).await;
             assert_searches(DELETE_OLD_AUDIT, &["audit_by_id (tenant=? AND id<?)"]).await;
             let verdicts = plan(DELETE_OLD_VERDICTS).await;
             // The first save is enough.

@@ -13,6 +13,7 @@ use super::{
     rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
     state,
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
+    webhooks::events::{Event, end_event, write_events},
 };
 use colloquy_core::{
     ids::{AuditId, DialogueId, DialogueKind, EditId, RewindId, SaveId, TenantId, TurnId, WorldId},
@@ -282,6 +283,11 @@ async fn restore_save(
         failpoint!("restore.moved");
     }
     failpoint!("restore.all_moved");
+    let ended = plan.iter().filter(|planned| planned.was_open && !planned.open);
+    let events: Vec<Event> = ended
+        .map(|planned| end_event(planned.id, "restored", asked.edit.at))
+        .collect();
+    write_events(connection, tenant, &events).await?;
     state::set_clock_back(connection, tenant, &asked.world, saved_at, &asked.edit).await?;
     record_restore(connection, tenant, asked, &restored).await?;
     audit::record_audit(connection, tenant, &asked.edit).await?;

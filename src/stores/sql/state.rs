@@ -10,6 +10,7 @@ use super::{
     Connection, Engine, LedgerLock, acquire_lock, audit, jobs,
     rows::{Columns, to_micros},
     statements::{execute, fetch_all},
+    webhooks::events::{Event, events_of_changes, write_events},
 };
 use colloquy_core::{
     ids::{DialogueId, StateEventId, TenantId, WorldId},
@@ -264,9 +265,9 @@ async fn set_clock(
         cause: Cause::Edit(edit.id),
         at,
     };
-    execute!(connection, INSERT_STATE_EVENTS; tenant, state_rows_json(&[change])?)
-        .await
-        .map(drop)
+    let events: Vec<Event> = events_of_changes(std::slice::from_ref(&change)).collect();
+    execute!(connection, INSERT_STATE_EVENTS; tenant, state_rows_json(&[change])?).await?;
+    write_events(connection, tenant, &events).await
 }
 
 #[async_trait]
@@ -325,12 +326,14 @@ impl StateStore for SqlStateStore {
         let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
         let calls = calls.to_vec();
         let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
+        let events: Vec<Event> = events_of_changes(changes).collect();
         write_transaction!(self.0, scope, |connection| {
             if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
                 return Ok(false);
             }
             lock_state_order(connection, &tenant, &worlds).await?;
             execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
+            write_events(connection, &tenant, &events).await?;
             Ok(true)
         })
         .await
@@ -352,6 +355,8 @@ impl StateStore for SqlStateStore {
             }
             let rows = state_rows_json(&changes)?;
             execute!(connection, INSERT_STATE_EVENTS; tenant, rows).await?;
+            let events: Vec<Event> = events_of_changes(&changes).collect();
+            write_events(connection, &tenant, &events).await?;
             audit::record_audit(connection, &tenant, &edit).await
         })
         .await

@@ -11,6 +11,7 @@ use super::{
     rows::{Columns, to_json, to_micros, without_nul},
     state,
     statements::{BoundQuery, execute, fetch_all, fetch_optional},
+    webhooks::events::{event_rows_json, events_of_commit, insert_messages},
 };
 use colloquy_core::{ids::TenantId, scope::TenantScope};
 use colloquy_memory::turn::{Turn, TurnSeqs, TurnStatus, Usage};
@@ -119,6 +120,8 @@ const COMMIT_TURN: &str = batch_with_rows!(
     [
         concat!(insert_trace!(when_changed!()), " RETURNING 1"),
         concat!(insert_jobs!(when_changed!()), " RETURNING 1"),
+        // Last, because the jobs look at the statement before them, and most tenants have no webhook.
+        concat!(insert_messages!("$32", concat!(" AND ", turn_was_inserted!())), " RETURNING 1"),
     ]
 );
 /// Like [`COMMIT_TURN`], in two trips for a turn with extra changes. State changes and actions are
@@ -130,7 +133,8 @@ const WRITE_TURN: &str = batch!(
     insert_trace!(""),
     insert_jobs!(""),
     state::insert_state_events!("$24"),
-    actions::insert_actions!("$31")
+    actions::insert_actions!("$31"),
+    insert_messages!("$32")
 );
 
 pub(super) struct SqlTurnStore(pub(super) Arc<Engine>);
@@ -157,6 +161,7 @@ struct PreparedCommit {
     jobs: String,
     state: String,
     actions: String,
+    events: String,
 }
 
 impl PreparedCommit {
@@ -186,6 +191,7 @@ impl PreparedCommit {
             jobs: jobs.to_string(),
             state: state::state_rows_json(&commit.state)?,
             actions: actions::action_rows_json(&commit.actions)?,
+            events: event_rows_json(&events_of_commit(commit))?,
             commit: commit.clone(),
         })
     }
@@ -248,7 +254,7 @@ impl PreparedCommit {
             i64::from(turn.usage.completion_tokens), to_micros(turn.started_at), to_micros(turn.committed_at),
             to_signed(turn.seqs.started), to_signed(turn.seqs.done), to_signed(turn.seqs.committed), self.checkpoint,
             self.trace, self.jobs, self.state, commit.expected_head, uncut, until.map(to_micros), commit.key_of,
-            to_signed(commit.next_seq), to_signed(commit.epoch), self.actions
+            to_signed(commit.next_seq), to_signed(commit.epoch), self.actions, self.events
         )
     }
 }

@@ -171,6 +171,14 @@ macro_rules! was_changed {
     };
 }
 
+/// In the commit of a turn, after statements of which some change no row: true if the commit inserted the turn `$2`.
+/// A repeated commit has inserted the turn before.
+macro_rules! turn_was_inserted {
+    () => {
+        "EXISTS (SELECT 1 FROM turns i WHERE i.tenant = $1 AND i.id = $2)"
+    };
+}
+
 /// Like [`batch!`], in two groups. The first group returns no rows (or rows with the same number of columns, which may
 /// be returned). The second group returns rows of the same columns, and all of them are returned.
 macro_rules! batch_with_rows {

@@ -41,6 +41,7 @@ use colloquy::{
         limits::{LimitSettings, RateLimits},
     },
     transport::{self, ConnectionLimits, ConnectionRegistry},
+    webhooks::{WebhookSettings, Webhooks},
 };
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -65,6 +66,7 @@ pub struct HttpTestOptions {
     pub prices: Vec<ModelPrice>,
     /// True: the server is a node of several, and its clock is not the ledger's.
     pub is_clock_off: bool,
+    pub webhooks: WebhookSettings,
 }
 
 impl Default for HttpTestOptions {
@@ -72,6 +74,7 @@ impl Default for HttpTestOptions {
         Self {
             prices: Vec::new(),
             is_clock_off: false,
+            webhooks: colloquy::config::Config::embedded_defaults().webhooks,
             limits: LimitSettings {
                 tenant_requests_per_s: 0,
                 player_requests_per_s: 0,
@@ -141,7 +144,7 @@ fn dialogue_settings() -> DialogueSettings {
         "curation": {"every_turns": 10, "min_turns": 4, "max_steps": 4, "max_turn_tokens": 12000, "memory_chars": 4000, "consolidate_every_d": 0, "consolidate_after_d": 7,
             "player_passes_per_hour": 12, "calls_per_day": 0, "tokens_per_day": 0},
         "saves": {"max_per_world": 100},
-        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "npc_usage_d": 400, "audit_d": 400, "unsaid_d": 30, "unchanged_d": 1},
+        "retention": {"done_jobs_d": 90, "traces_d": 90, "verdicts_d": 90, "npc_usage_d": 400, "audit_d": 400, "unsaid_d": 30, "unchanged_d": 1, "webhooks_d": 30},
         "jobs": {"max_attempts": 8, "max_useless": 2, "give_up_after_s": 86400, "lease_s": 120, "retry_base_s": 2, "concurrency": 8, "poll_s": 5, "judge_tokens": 800},
         "conversation": {"max_turns": 20, "pause_ms": 0, "reading_ms_per_char": 0, "longest_pause_ms": 0},
     }))
@@ -340,6 +343,7 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         settings: Arc::new(options.http.clone()),
         chat: Arc::new(options.chat.clone()),
         threads: http::ChatThreads::default(),
+        webhooks: Arc::new(Webhooks::new(options.webhooks.clone())),
         metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
         registry,
         readiness,

@@ -96,6 +96,7 @@ pub(super) fn settings() -> DialogueSettings {
             audit_d: 400,
             unsaid_d: 30,
             unchanged_d: 1,
+            webhooks_d: 30,
         },
         jobs: JobSettings {
             max_attempts: 8,

@@ -13,12 +13,14 @@ use super::super::{
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
     statements::{BoundQuery, execute, fetch_all, fetch_scalar},
     turns::to_signed,
+    webhooks::events::{Event, write_events},
 };
 use super::{fact_replacements, fold, polarity_name, tense_name, verdicts};
 use colloquy_core::ids::{FactId, InvalidationId, NpcId, TenantId};
 use colloquy_memory::{
     aliases,
     fact::{InvalidReason, Knower, NewFact},
+    flags::FlagKind,
 };
 use colloquy_ports::{
     StoreResult,
@@ -26,6 +28,7 @@ use colloquy_ports::{
         facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
         jobs::JobFence,
         rewinds::DirtyMemory,
+        webhooks::WebhookEventType,
     },
 };
 
@@ -289,10 +292,46 @@ async fn write_reconciliation(
     fact_replacements::append_replaced_by(connection, tenant, &result.replaced).await?;
     fold::refresh_views(connection, tenant, touched).await?;
     failpoint!("facts.folded");
+    write_events(connection, tenant, &flag_events(result, now)).await?;
     // Verdicts come last: a transaction waiting for the same pairs then holds no lock needed here.
     verdicts::upsert_verdicts(connection, tenant, &result.verdicts, now).await?;
     write_episode(connection, tenant, result).await?;
     Ok(ReconcileOutcome::Committed)
+}
+
+/// Returns the events of new flags: contradictions, and facts with personal data. A replay that finds a flag again is no
+/// second event.
+fn flag_events(result: &Reconciliation, now: DateTime<Utc>) -> Vec<Event> {
+    let (kind, world) = (WebhookEventType::FactFlagged, &result.world);
+    let contradicted = result.flags.iter().map(|flag| {
+        let extraction = result
+            .extractions
+            .iter()
+            .find(|extraction| extraction.turn == flag.turn);
+        let data = json!({
+            "fact_id": flag.fact,
+            "flag": FlagKind::Contradicted.as_str(),
+            "statement_id": flag.by,
+            "turn_id": flag.turn,
+        });
+        // A repetition of the event has the same id, which depends on the time.
+        let at = flag.turn.made_at();
+        let event = match extraction {
+            Some(extraction) => Event::in_dialogue(kind, extraction.dialogue, flag.fact, data, at).with_world(world),
+            None => Event::in_world(kind, world, flag.fact, data, at),
+        };
+        event.caused_by(format!("{}/{}", flag.by, flag.turn))
+    });
+    let personal = result.facts.iter().filter(|fact| !fact.pii.is_empty()).map(|fact| {
+        let (cause_kind, cause) = fact.cause.to_columns();
+        let turn = (cause_kind == "turn").then_some(cause);
+        let data = json!({"fact_id": fact.id, "flag": FlagKind::Pii.as_str(), "turn_id": turn});
+        match fact.source {
+            Some((dialogue, _)) => Event::in_dialogue(kind, dialogue, fact.id, data, now).with_world(world),
+            None => Event::in_world(kind, world, fact.id, data, now),
+        }
+    });
+    contradicted.chain(personal).collect()
 }
 
 async fn write_episode(connection: &mut Connection, tenant: &TenantId, result: &Reconciliation) -> StoreResult<()> {

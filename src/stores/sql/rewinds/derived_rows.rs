@@ -8,9 +8,9 @@ use super::super::{
     Connection, Row,
     facts::invalidation_id_prefix,
     rows::{Columns, json_list, to_micros},
-    statements::{execute, fetch_all},
+    statements::fetch_all,
 };
-use colloquy_core::ids::{ActionId, FactId, RewindId, TenantId, TurnId};
+use colloquy_core::ids::{ActionId, FactId, RewindId, StateEventId, TenantId, TurnId};
 use colloquy_memory::fact::Knower;
 use colloquy_ports::{StoreResult, ledger::rewinds::RolledBack};
 
@@ -29,6 +29,16 @@ pub(super) struct RewindImpact {
     pub hearers: BTreeSet<Knower>,
     /// World state or actions changed: readers of the world read all of them again.
     pub folds_anew: bool,
+    /// Actions of the turns, and changes of state with their causes, for webhooks.
+    pub undone: ChangedObjects,
+    pub reinstated: ChangedObjects,
+}
+
+/// Actions and changes of state that a rewind took back or reinstated.
+#[derive(Default)]
+pub(super) struct ChangedObjects {
+    pub actions: Vec<ActionId>,
+    pub changes: Vec<(StateEventId, String)>,
 }
 
 /// Lifts the rows that turns (or other causes of the kind) caused; `reinstate_rows_of_turns!` is the reverse.
@@ -119,7 +129,7 @@ const UNSAY_TURNS: &str = batch_with_rows!(
     ]
     [
         concat!(lift_rows_of_turns!("summaries"), " RETURNING 'summary', NULL, NULL"),
-        concat!(lift_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(lift_rows_of_turns!("state_events"), " RETURNING 'state', id, cause_id"),
         concat!(lift_rows_of_turns!("actions"), " RETURNING 'action', id, NULL"),
         concat!(
             "UPDATE invalidations SET lifted_at = $3, lifted_by_kind = 'rewind', lifted_by_id = $4
@@ -168,7 +178,7 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
         ),
     ]
     [
-        concat!(reinstate_rows_of_turns!("state_events"), " RETURNING 'state', NULL, NULL"),
+        concat!(reinstate_rows_of_turns!("state_events"), " RETURNING 'state', id, cause_id"),
         concat!(reinstate_rows_of_turns!("actions"), " RETURNING 'action', id, NULL"),
         concat!(
             "UPDATE invalidations SET lifted_at = NULL, lifted_by_kind = NULL, lifted_by_id = NULL
@@ -195,8 +205,11 @@ const REINSTATE_TURNS: &str = batch_with_rows!(
 
 /// The events of answers go with their actions. A statement of its own, after the rows of the actions are locked: an
 /// answer that was being written is visible by then.
-const LIFT_ANSWERS: &str = lift_rows_of_turns!("state_events", "action");
-const REINSTATE_ANSWERS: &str = reinstate_rows_of_turns!("state_events", "action");
+const LIFT_ANSWERS: &str = concat!(lift_rows_of_turns!("state_events", "action"), " RETURNING id, cause_id");
+const REINSTATE_ANSWERS: &str = concat!(
+    reinstate_rows_of_turns!("state_events", "action"),
+    " RETURNING id, cause_id"
+);
 
 /// Unsays turns, with the rows that they caused.
 pub(super) async fn unsay_turns(
@@ -212,15 +225,18 @@ pub(super) async fn unsay_turns(
             .await?;
     let ChangedRows {
         facts,
-        actions,
+        mut objects,
         mut back,
     } = touched.read_rows(&rows)?;
     touched.unsaid.extend(facts);
-    touched.folds_anew |= back.state > 0 || !actions.is_empty();
-    if !actions.is_empty() {
-        let lifted = execute!(connection, LIFT_ANSWERS; tenant, json_list(actions), to_micros(at), by).await?;
-        back.state += u32::try_from(lifted).unwrap_or(u32::MAX);
+    touched.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
+    if !objects.actions.is_empty() {
+        let actions = json_list(&objects.actions);
+        let lifted = fetch_all!(connection, LIFT_ANSWERS; tenant, actions, to_micros(at), by).await?;
+        objects.changes.extend(Columns::read_rows(&lifted, read_changed_state)?);
     }
+    back.state = u32::try_from(objects.changes.len()).unwrap_or(u32::MAX);
+    touched.undone = objects;
     Ok(back)
 }
 
@@ -234,20 +250,26 @@ pub(super) async fn reinstate_turns(
     touched: &mut RewindImpact,
 ) -> StoreResult<()> {
     let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(at), by).await?;
-    let ChangedRows { facts, actions, back } = touched.read_rows(&rows)?;
+    let ChangedRows { facts, mut objects, .. } = touched.read_rows(&rows)?;
     touched.again.extend(facts);
-    touched.folds_anew |= back.state > 0 || !actions.is_empty();
-    if !actions.is_empty() {
-        execute!(connection, REINSTATE_ANSWERS; tenant, json_list(actions)).await?;
+    touched.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
+    if !objects.actions.is_empty() {
+        let again = fetch_all!(connection, REINSTATE_ANSWERS; tenant, json_list(&objects.actions)).await?;
+        objects.changes.extend(Columns::read_rows(&again, read_changed_state)?);
     }
+    touched.reinstated = objects;
     Ok(())
+}
+
+fn read_changed_state(columns: &mut Columns<'_>) -> StoreResult<(StateEventId, String)> {
+    Ok((columns.id()?, columns.next()?))
 }
 
 /// The rows that a statement changed.
 #[derive(Default)]
 struct ChangedRows {
     facts: BTreeSet<FactId>,
-    actions: Vec<ActionId>,
+    objects: ChangedObjects,
     /// The counts of other rows.
     back: RolledBack,
 }
@@ -265,8 +287,8 @@ impl RewindImpact {
             let mut columns = Columns::new(row);
             match columns.next::<&str>()? {
                 "summary" => changed.back.summaries += 1,
-                "state" => changed.back.state += 1,
-                "action" => changed.actions.push(columns.id()?),
+                "state" => changed.objects.changes.push(read_changed_state(&mut columns)?),
+                "action" => changed.objects.actions.push(columns.id()?),
                 "asked" => {
                     self.asked.insert(columns.id()?);
                     self.hearers.extend(columns.json::<BTreeSet<Knower>>()?);

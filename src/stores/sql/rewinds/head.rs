@@ -1,7 +1,7 @@
 //! The rewind of a dialogue's head, inside the writer's transaction: which turns stand, and with them all rows that the
 //! turns caused.
 
-use std::sync::Arc;
+use std::{mem::take, sync::Arc};
 
 use chrono::{DateTime, Utc};
 
@@ -11,6 +11,7 @@ use super::super::{
     state,
     statements::{execute, fetch_all},
     turns::to_signed,
+    webhooks::events::{self, RewoundObjects, insert_messages},
 };
 use super::{
     derived_rows::{self, RewindImpact},
@@ -99,7 +100,7 @@ const REVIVE_JOBS: &str = concat!(
     in_json_list!("$2")
 );
 /// Stores the new head and the event for listeners that repeat the request or were away, with the audit rows of the
-/// callers.
+/// callers and the messages for webhooks.
 const STORE_NEW_HEAD: &str = batch!(
     concat!(
         "UPDATE dialogues SET head_turn = $3, head_turn_id = $4, next_seq = ",
@@ -113,7 +114,8 @@ const STORE_NEW_HEAD: &str = batch!(
          WHERE tenant = $1 AND id = $2"
     ),
     "INSERT INTO rewinds (tenant, id, dialogue, key, seq, outcome, at) VALUES ($1, $10, $2, $11, $12, $13, $6)",
-    audit::insert_audit!("$14")
+    audit::insert_audit!("$14"),
+    insert_messages!("$15")
 );
 
 /// Rewinds the head. The caller has checked that the rewind is allowed. `None` means that the dialogue has no such turn.
@@ -156,6 +158,7 @@ pub(in super::super) async fn rewind_head(
         execute!(connection, REVIVE_JOBS; tenant, &turns, &dialogue, at, held_until).await?;
         failpoint!("rewind.put_back");
     }
+    let (undone, reinstated) = (take(&mut touched.undone), take(&mut touched.reinstated));
     if touched.folds_anew {
         state::bump_state_generation(connection, tenant, &asked.world).await?;
     }
@@ -205,7 +208,17 @@ pub(in super::super) async fn rewind_head(
         seq: asked.seq,
         at: asked.at,
     });
-    store_new_head(connection, tenant, asked, &rewound).await?;
+    let changed = RewoundObjects {
+        removed: after.iter().map(|turn| (turn.id, turn.number)).collect(),
+        reinstated: branch.iter().map(|turn| (turn.id, turn.number)).collect(),
+        undone_actions: undone.actions,
+        undone_changes: undone.changes,
+        again_actions: reinstated.actions,
+        again_changes: reinstated.changes,
+        closed: rewound.closed.clone(),
+    };
+    let events = events::events_of_rewind(asked, changed);
+    store_new_head(connection, tenant, asked, &rewound, &events).await?;
     failpoint!("rewind.head");
     Ok(Some(rewound))
 }
@@ -288,6 +301,7 @@ async fn store_new_head(
     tenant: &TenantId,
     asked: &RewindCommit,
     rewound: &Arc<RewindRecord>,
+    events: &[events::Event],
 ) -> StoreResult<()> {
     let reopen = matches!(asked.origin, RewindOrigin::Restore { open: true });
     let outcome = InterruptOutcome::Rewound(Arc::clone(rewound));
@@ -295,7 +309,8 @@ async fn store_new_head(
         connection, STORE_NEW_HEAD;
         tenant, asked.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(asked.seq.saturating_add(1)),
         to_micros(asked.at), reopen, asked.replacing, asked.paused.map(ownership::bool_json), asked.id, asked.key,
-        to_signed(asked.seq), to_json(&outcome)?, audit::audit_rows_json(&asked.edits)
+        to_signed(asked.seq), to_json(&outcome)?, audit::audit_rows_json(&asked.edits),
+        events::event_rows_json(events)?
     )
     .await?;
     Ok(())

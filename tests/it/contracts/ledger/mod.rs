@@ -44,6 +44,7 @@ mod summaries;
 mod tenants;
 mod timeline;
 mod usage;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -206,6 +207,13 @@ macro_rules! ledger_contract {
                     stored_rows_are_counted_up_to_the_requested_limit,
                     authored_objects_are_counted_as_they_come_and_go,
                     authored_objects_written_at_once_keep_the_limit;
+                webhooks: webhooks_are_created_read_changed_and_deleted, turn_writes_its_messages_in_order,
+                    rejected_commit_writes_no_message, webhook_gets_its_types_and_worlds_alone,
+                    rewind_writes_retractions_after_their_events, restored_save_takes_turns_back_and_tells_of_ends,
+                    message_holds_back_later_ones_of_its_dialogue_alone, claim_of_a_dead_node_runs_out,
+                    disabled_webhook_keeps_its_messages, messages_of_a_disabled_tenant_wait,
+                    attempts_are_listed_and_messages_replayed, tests_and_budgets_have_queues_of_their_own,
+                    events_of_a_world_are_told, old_messages_and_attempts_are_pruned;
                 index: keyword_search_returns_only_permitted_facts, facts_are_reembedded_in_their_own_words, outbox_names_every_changed_fact, index_points_exist_only_for_valid_facts,
                     index_points_are_paged_by_id, knower_gets_only_permitted_points, similar_facts_are_those_of_a_complete_index,
                     vectors_of_another_embedder_are_not_read, facts_are_reembedded;

@@ -1,0 +1,592 @@
+//! Webhooks of a tenant: `/v1/webhooks`, for its administrators.
+
+use std::collections::BTreeSet;
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
+use chrono::{DateTime, TimeDelta, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{
+    AppState,
+    errors::{Code, Problem},
+    etag::{self, IfMatch},
+    extract::{Administrator, Authorized, Body, NoOptions, OptionalBody, Path, QueryParams},
+    idempotency::{self, IdempotentResponse},
+    pagination::{self, Items, PageQuery},
+    run_uncancelled,
+    validate::one_line_label,
+};
+use colloquy_core::{
+    ids::{AttemptId, MessageId, WebhookId, WorldId},
+    scope::{Principal, TenantScope},
+};
+use colloquy_ports::ledger::{
+    audit::Edit,
+    webhooks::{
+        Attempt, DisabledReason, Replay, SignatureKind, SigningKeys, Webhook, WebhookChange, WebhookEditOutcome,
+        WebhookEventType,
+    },
+};
+use colloquy_webhooks::keys;
+
+/// The most worlds that a webhook names.
+const MAX_WORLDS: usize = 100;
+
+/// A webhook.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WebhookView {
+    #[schema(value_type = String)]
+    id: WebhookId,
+    url: String,
+    description: String,
+    /// The types of events; empty: all.
+    types: BTreeSet<WebhookEventType>,
+    /// Only events of these worlds; empty: all events of the tenant.
+    #[schema(value_type = Vec<String>)]
+    world_ids: BTreeSet<WorldId>,
+    /// Messages have texts: lines, replies, arguments, values, findings and facts.
+    include_text: bool,
+    signature: SignatureKind,
+    /// The keys that verify signatures of the kind `ed25519` (`whpk_…`): the current key, and after a rotation the key
+    /// before. Empty for `hmac`.
+    public_keys: Vec<String>,
+    /// The end of the old key after a rotation.
+    old_key_until: Option<DateTime<Utc>>,
+    enabled: bool,
+    /// Why the webhook is disabled.
+    disabled_reason: Option<DisabledReason>,
+    disabled_at: Option<DateTime<Utc>>,
+    /// The first failure since the last success.
+    failing_since: Option<DateTime<Utc>>,
+    /// The `ETag`, as a number.
+    version: u32,
+    created_at: DateTime<Utc>,
+    updated_at: DateTime<Utc>,
+}
+
+impl WebhookView {
+    fn new(webhook: Webhook, now: DateTime<Utc>) -> Self {
+        let previous = webhook.keys.previous.as_ref();
+        Self {
+            public_keys: webhook.keys.valid_at(now).filter_map(keys::public_key).collect(),
+            old_key_until: previous.map(|(_, until)| *until).filter(|until| *until > now),
+            id: webhook.id,
+            url: webhook.url,
+            description: webhook.description,
+            types: webhook.types,
+            world_ids: webhook.worlds,
+            include_text: webhook.include_text,
+            signature: webhook.signature,
+            enabled: webhook.disabled.is_none(),
+            disabled_reason: webhook.disabled,
+            disabled_at: webhook.disabled_at,
+            failing_since: webhook.failing_since,
+            version: webhook.version,
+            created_at: webhook.created_at,
+            updated_at: webhook.updated_at,
+        }
+    }
+}
+
+/// A webhook with its new key.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct WebhookWithKeyView {
+    #[serde(flatten)]
+    webhook: WebhookView,
+    /// The new secret of the kind `hmac` (`whsec_…`). No other answer shows the secret. `null` for `ed25519`.
+    secret: Option<String>,
+}
+
+impl WebhookWithKeyView {
+    fn new(webhook: Webhook, now: DateTime<Utc>) -> Self {
+        let is_shared = webhook.signature == SignatureKind::Hmac;
+        Self {
+            secret: is_shared.then(|| webhook.keys.current.expose().to_owned()),
+            webhook: WebhookView::new(webhook, now),
+        }
+    }
+}
+
+/// A new webhook.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookBody {
+    /// Begins with `https://`. The host must be public, unless the operator permits it.
+    #[garde(length(min = 1, max = 2048))]
+    #[schema(min_length = 1, max_length = 2048)]
+    url: String,
+    /// One line.
+    #[serde(default)]
+    #[garde(length(chars, max = 200), custom(optional_label))]
+    #[schema(max_length = 200)]
+    description: String,
+    /// The types of events; empty: all. `turn.committed` brings `turn.taken_back`, and `action.requested` brings
+    /// `action.undone`.
+    #[serde(default)]
+    types: BTreeSet<WebhookEventType>,
+    /// Only events of these worlds. Empty: all events of the tenant.
+    #[serde(default)]
+    #[garde(length(max = MAX_WORLDS))]
+    #[schema(value_type = Vec<String>, max_items = 100)]
+    world_ids: BTreeSet<WorldId>,
+    /// True: messages have texts. Default: ids, keys and numbers alone.
+    #[serde(default)]
+    include_text: bool,
+    /// Default `hmac`.
+    #[serde(default)]
+    signature: SignatureKind,
+    /// Default true.
+    enabled: Option<bool>,
+}
+
+/// Changes of a webhook; omitted fields stay unchanged.
+#[derive(Debug, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookPatchBody {
+    #[garde(inner(length(min = 1, max = 2048)))]
+    #[schema(min_length = 1, max_length = 2048)]
+    url: Option<String>,
+    /// One line.
+    #[garde(inner(length(chars, max = 200), custom(optional_label)))]
+    #[schema(max_length = 200)]
+    description: Option<String>,
+    types: Option<BTreeSet<WebhookEventType>>,
+    #[garde(inner(length(max = MAX_WORLDS)))]
+    #[schema(value_type = Option<Vec<String>>, max_items = 100)]
+    world_ids: Option<BTreeSet<WorldId>>,
+    include_text: Option<bool>,
+    /// True: messages that wait are sent at once. False: no messages are written from now on.
+    enabled: Option<bool>,
+}
+
+/// Which messages are sent again. One of the fields is needed.
+#[derive(Debug, Default, Serialize, Deserialize, Validate, ToSchema)]
+#[garde(allow_unvalidated)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReplayBody {
+    /// A single message.
+    #[schema(value_type = Option<String>)]
+    message_id: Option<MessageId>,
+    /// A message and all later ones.
+    #[schema(value_type = Option<String>)]
+    from_message_id: Option<MessageId>,
+    /// All messages of events since this time.
+    since: Option<DateTime<Utc>>,
+}
+
+impl ReplayBody {
+    fn selection(&self) -> Option<Replay> {
+        match (self.message_id, self.from_message_id, self.since) {
+            (Some(id), None, None) => Some(Replay::Message(id)),
+            (None, Some(id), None) => Some(Replay::From(id)),
+            (None, None, Some(at)) => Some(Replay::Since(at)),
+            _ => None,
+        }
+    }
+}
+
+/// The result of a replay.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ReplayView {
+    /// Messages that are sent again.
+    messages: u64,
+}
+
+/// A queued test.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TestView {
+    #[schema(value_type = String)]
+    message_id: MessageId,
+}
+
+/// An attempt to deliver a message.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct AttemptView {
+    #[schema(value_type = String)]
+    id: AttemptId,
+    /// The header `webhook-id` of the message.
+    #[schema(value_type = String)]
+    message_id: MessageId,
+    #[serde(rename = "type")]
+    event: WebhookEventType,
+    /// Counts the attempts of the message, from 1. A replay begins anew.
+    number: u32,
+    at: DateTime<Utc>,
+    duration_ms: u64,
+    delivered: bool,
+    /// The HTTP status, if there was an answer.
+    status: Option<u16>,
+    /// Why the attempt failed.
+    detail: Option<String>,
+}
+
+impl From<Attempt> for AttemptView {
+    fn from(attempt: Attempt) -> Self {
+        Self {
+            id: attempt.id,
+            message_id: attempt.message,
+            event: attempt.event,
+            number: attempt.number,
+            at: attempt.at,
+            duration_ms: attempt.duration_ms,
+            delivered: attempt.delivered,
+            status: attempt.status,
+            detail: Some(attempt.detail).filter(|detail| !detail.is_empty()),
+        }
+    }
+}
+
+/// An empty text, or one visible line.
+fn optional_label(text: &str, context: &()) -> garde::Result {
+    if text.is_empty() {
+        return Ok(());
+    }
+    one_line_label(text, context)
+}
+
+/// Adds the retraction of each type.
+fn with_retractions(mut types: BTreeSet<WebhookEventType>) -> BTreeSet<WebhookEventType> {
+    let retractions: Vec<_> = types.iter().filter_map(|of| of.retraction()).collect();
+    types.extend(retractions);
+    types
+}
+
+async fn check_url(state: &AppState, url: &str) -> Result<(), Problem> {
+    let checked = state.webhooks.addresses.check_new_url(url).await;
+    checked.map_err(|refused| Problem::invalid_field("url", refused.to_string()))
+}
+
+fn check_enabled(state: &AppState) -> Result<(), Problem> {
+    if state.webhooks.settings.enabled {
+        return Ok(());
+    }
+    let detail = "the operator has turned webhooks off (webhooks.enabled)";
+    Err(Problem::new(Code::NotSupported, detail))
+}
+
+/// Creates a webhook. The answer has the secret.
+///
+/// From now on, each event of the chosen types is sent to the URL: signed, at least once, and in order within a
+/// dialogue. A tenant has at most 20 webhooks, unless the operator permits more.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    request_body = WebhookBody,
+    responses((status = 201, body = WebhookWithKeyView), (status = 409, description = "The tenant has as many webhooks as it may (`too_many_webhooks`), or the same request is being handled"), (status = 501, description = "The operator has turned webhooks off")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[post("/v1/webhooks")]
+pub async fn create_webhook(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    request: HttpRequest,
+    body: Body<WebhookBody>,
+) -> Result<HttpResponse, Problem> {
+    check_enabled(&state)?;
+    let Body { value: body, raw } = body;
+    check_url(&state, &body.url).await?;
+    let work = {
+        let (state, who) = (state.clone(), caller.principal.clone());
+        async move { insert_webhook(&state, &who, body).await }
+    };
+    idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
+}
+
+async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) -> Result<IdempotentResponse, Problem> {
+    let services = &state.services;
+    let (id, now): (WebhookId, _) = (services.ids.next_id(), services.clock.now());
+    let disabled = (body.enabled == Some(false)).then_some(DisabledReason::ByHand);
+    let webhook = Webhook {
+        id,
+        url: body.url,
+        description: body.description,
+        types: with_retractions(body.types),
+        worlds: body.world_ids,
+        include_text: body.include_text,
+        signature: body.signature,
+        keys: SigningKeys {
+            current: keys::new_key(body.signature, rand::random()),
+            previous: None,
+        },
+        disabled,
+        disabled_at: disabled.map(|_| now),
+        failing_since: None,
+        version: 1,
+        created_at: now,
+        updated_at: now,
+    };
+    let edit = Edit::made_by(who, &services.ids, now, "webhook.create", id);
+    let most = state.webhooks.settings.max_per_tenant;
+    let store = &services.ledger.webhooks;
+    if !store.create_webhook(&who.scope(), &webhook, most, &edit).await? {
+        let detail = format!("a tenant may have {most} webhooks; delete one that nobody needs");
+        return Err(Problem::new(Code::TooManyWebhooks, detail));
+    }
+    IdempotentResponse::created(&WebhookWithKeyView::new(webhook, now), format!("/v1/webhooks/{id}"))
+}
+
+/// Lists the webhooks of the tenant.
+#[utoipa::path(
+    tag = "webhooks",
+    params(PageQuery),
+    responses((status = 200, body = Items<WebhookView>)),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[get("/v1/webhooks")]
+pub async fn list_webhooks(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    query: QueryParams<PageQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::parse_page::<WebhookId>(&state, query.0.limit, query.0.after)?;
+    let found = state
+        .services
+        .ledger
+        .webhooks
+        .list_webhooks(&caller.scope, &page)
+        .await?;
+    let now = state.services.clock.now();
+    Ok(HttpResponse::Ok().json(Items::from_page(found, |webhook| WebhookView::new(webhook, now))))
+}
+
+/// Returns a webhook.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path)),
+    responses((status = 200, body = WebhookView), (status = 304, description = "If-None-Match names this version")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[get("/v1/webhooks/{webhook}")]
+pub async fn get_webhook(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let webhook = find_webhook(&state, &caller.scope, path.0).await?;
+    let (version, now) = (webhook.version, state.services.clock.now());
+    Ok(etag::respond_found(&request, version, &WebhookView::new(webhook, now)))
+}
+
+/// Changes, disables or enables a webhook.
+///
+/// While a webhook is disabled, no messages are written for it. Messages that waited are sent when it is enabled.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    request_body = WebhookPatchBody,
+    responses((status = 200, body = WebhookView), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[patch("/v1/webhooks/{webhook}")]
+pub async fn edit_webhook(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    request: HttpRequest,
+    body: Body<WebhookPatchBody>,
+) -> Result<HttpResponse, Problem> {
+    let wanted = IfMatch::from_request(&request)?;
+    let body = body.value;
+    if let Some(url) = &body.url {
+        check_url(&state, url).await?;
+    }
+    let action = match body.enabled {
+        Some(true) => "webhook.enable",
+        Some(false) => "webhook.disable",
+        None => "webhook.edit",
+    };
+    let change = WebhookChange {
+        url: body.url,
+        description: body.description,
+        types: body.types.map(with_retractions),
+        worlds: body.world_ids,
+        include_text: body.include_text,
+        enabled: body.enabled,
+        rotation: None,
+    };
+    run_uncancelled(async move {
+        let webhook = apply_change(&state, &caller, path.0, &change, (wanted, action)).await?;
+        let (version, now) = (webhook.version, state.services.clock.now());
+        Ok(etag::respond_stored(
+            false,
+            "",
+            version,
+            &WebhookView::new(webhook, now),
+        ))
+    })
+    .await
+}
+
+/// Deletes a webhook, with its messages and attempts.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag of what is to be deleted, or *")),
+    responses((status = 204), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[delete("/v1/webhooks/{webhook}")]
+pub async fn delete_webhook(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let wanted = IfMatch::from_request(&request)?;
+    let id = path.0;
+    run_uncancelled(async move {
+        let edit = caller.new_edit(&state, "webhook.delete", id);
+        let store = &state.services.ledger.webhooks;
+        let version = wanted.expected_version();
+        let outcome = store.delete_webhook(&caller.scope, id, version, &edit).await?;
+        etag::respond_deleted(outcome, "webhook")
+    })
+    .await
+}
+
+/// Makes a new key. The answer has the new secret.
+///
+/// For a day, messages have a signature of each key, so that the backend can change to the new key meanwhile.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *")),
+    responses((status = 200, body = WebhookWithKeyView), (status = 412, description = "Another version is stored")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[post("/v1/webhooks/{webhook}:rotate")]
+pub async fn rotate_webhook_key(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    request: HttpRequest,
+) -> Result<HttpResponse, Problem> {
+    let wanted = IfMatch::from_request(&request)?;
+    let id = path.0;
+    run_uncancelled(async move {
+        let stored = find_webhook(&state, &caller.scope, id).await?;
+        let now = state.services.clock.now();
+        let overlap = TimeDelta::hours(i64::from(state.webhooks.settings.rotation_overlap_h));
+        let change = WebhookChange {
+            rotation: Some((keys::new_key(stored.signature, rand::random()), now + overlap)),
+            ..WebhookChange::default()
+        };
+        let webhook = apply_change(&state, &caller, id, &change, (wanted, "webhook.rotate")).await?;
+        let version = webhook.version;
+        Ok(etag::respond_stored(
+            false,
+            "",
+            version,
+            &WebhookWithKeyView::new(webhook, now),
+        ))
+    })
+    .await
+}
+
+/// Lists attempts to deliver messages, newest first.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path), PageQuery),
+    responses((status = 200, body = Items<AttemptView>)),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[get("/v1/webhooks/{webhook}/attempts")]
+pub async fn list_attempts(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    query: QueryParams<PageQuery>,
+) -> Result<HttpResponse, Problem> {
+    let page = pagination::parse_page::<AttemptId>(&state, query.0.limit, query.0.after)?;
+    find_webhook(&state, &caller.scope, path.0).await?;
+    let store = &state.services.ledger.webhooks;
+    let found = store.list_attempts(&caller.scope, path.0, &page).await?;
+    Ok(HttpResponse::Ok().json(Items::from_page(found, AttemptView::from)))
+}
+
+/// Sends stored messages again, in their old order.
+///
+/// Messages keep their ids, so a backend that has handled a message ignores its repetition.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path)),
+    request_body = ReplayBody,
+    responses((status = 200, body = ReplayView)),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[post("/v1/webhooks/{webhook}:replay")]
+pub async fn replay_webhook(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    body: Body<ReplayBody>,
+) -> Result<HttpResponse, Problem> {
+    let id = path.0;
+    let replay = body.value.selection().ok_or_else(|| {
+        let detail = "name a message, or the first of several messages, or a time: one of the three";
+        Problem::invalid_field("message_id", detail)
+    })?;
+    run_uncancelled(async move {
+        let edit = caller.new_edit(&state, "webhook.replay", id);
+        let store = &state.services.ledger.webhooks;
+        let replayed = store
+            .replay_messages(&caller.scope, id, &replay, edit.at, &edit)
+            .await?;
+        let messages = replayed.ok_or_else(|| Problem::not_found("webhook or message"))?;
+        Ok(HttpResponse::Ok().json(ReplayView { messages }))
+    })
+    .await
+}
+
+/// Sends a test message (`webhook.test`). Its attempts are in the list of attempts.
+#[utoipa::path(
+    tag = "webhooks",
+    params(("webhook" = String, Path)),
+    request_body = NoOptions,
+    responses((status = 202, body = TestView), (status = 409, description = "The webhook is disabled (`webhook_disabled`)")),
+    extensions(("x-roles" = json!(["admin"]))),
+)]
+#[post("/v1/webhooks/{webhook}:test")]
+pub async fn test_webhook(
+    state: web::Data<AppState>,
+    caller: Authorized<Administrator>,
+    path: Path<WebhookId>,
+    _: OptionalBody<NoOptions>,
+) -> Result<HttpResponse, Problem> {
+    let id = path.0;
+    run_uncancelled(async move {
+        find_webhook(&state, &caller.scope, id).await?;
+        let edit = caller.new_edit(&state, "webhook.test", id);
+        let store = &state.services.ledger.webhooks;
+        let queued = store.queue_test_message(&caller.scope, id, &edit).await?;
+        let disabled = || Problem::new(Code::WebhookDisabled, "the webhook is disabled; enable it first");
+        let message_id = queued.ok_or_else(disabled)?;
+        Ok(HttpResponse::Accepted().json(TestView { message_id }))
+    })
+    .await
+}
+
+async fn find_webhook(state: &AppState, scope: &TenantScope, id: WebhookId) -> Result<Webhook, Problem> {
+    let found = state.services.ledger.webhooks.load_webhook(scope, id).await?;
+    found.ok_or_else(|| Problem::not_found("webhook"))
+}
+
+async fn apply_change(
+    state: &AppState,
+    caller: &Authorized<Administrator>,
+    id: WebhookId,
+    change: &WebhookChange,
+    (wanted, action): (IfMatch, &'static str),
+) -> Result<Webhook, Problem> {
+    let edit = caller.new_edit(state, action, id);
+    let store = &state.services.ledger.webhooks;
+    let version = wanted.expected_version();
+    match store.change_webhook(&caller.scope, id, change, version, &edit).await? {
+        WebhookEditOutcome::Done(webhook) => Ok(webhook),
+        WebhookEditOutcome::NotFound => Err(Problem::not_found("webhook")),
+        WebhookEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
+    }
+}

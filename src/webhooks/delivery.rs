@@ -1,0 +1,338 @@
+//! The loop that delivers messages. Every node runs the loop; claims of the ledger share the work.
+//!
+//! A message is delivered at least once: a node that dies after an answer has not stored the success, and the message is
+//! claimed again when the lease ends. Receivers tell repetitions by `webhook-id`.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use serde_json::Map;
+use tokio::{
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    body::render_body,
+    keys::{self, SignedContent},
+    metrics::WebhookMetrics,
+    retries::{Verdict, judge_attempt},
+    settings::WebhookSettings,
+};
+use colloquy_core::{
+    ids::{NodeId, WebhookId},
+    scope::TenantScope,
+};
+use colloquy_ports::{
+    StoreResult,
+    clock::{Clock, IdSource},
+    ledger::{
+        priority::in_background,
+        webhooks::{AfterAttempt, Attempt, AttemptRecord, DueMessage, MessageClaim, Webhook, WebhookStore},
+    },
+    webhook_sender::{SendError, WebhookRequest, WebhookSender},
+};
+
+/// Webhooks that a round looks at. The next round follows at once if all had messages.
+const WEBHOOKS_PER_ROUND: u32 = 64;
+/// The time after an attempt's limit in which the outcome is stored, before another node may try the message.
+const LEASE_RESERVE: Duration = Duration::from_secs(30);
+/// How long a stopping node waits for running attempts. Their messages are sent again otherwise.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const BACKLOG_EVERY: Duration = Duration::from_secs(15);
+/// Attempts to store an outcome, and the pause between them.
+const STORE_ATTEMPTS: u32 = 3;
+const STORE_PAUSE: Duration = Duration::from_millis(200);
+
+/// The parts of the loop.
+#[derive(Clone)]
+pub struct Deliveries {
+    pub store: Arc<dyn WebhookStore>,
+    pub sender: Arc<dyn WebhookSender>,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<IdSource>,
+    /// Claims are in the name of this node.
+    pub node: NodeId,
+    pub settings: Arc<WebhookSettings>,
+    pub metrics: WebhookMetrics,
+}
+
+/// The number of running attempts by webhook.
+#[derive(Clone, Default)]
+struct RunningAttempts(Arc<Mutex<HashMap<WebhookId, u32>>>);
+
+/// A running attempt.
+struct RunningAttempt {
+    all: RunningAttempts,
+    webhook: WebhookId,
+}
+
+impl RunningAttempts {
+    fn begin(&self, webhook: WebhookId) -> RunningAttempt {
+        *self.0.lock().entry(webhook).or_default() += 1;
+        RunningAttempt {
+            all: self.clone(),
+            webhook,
+        }
+    }
+    fn count_of(&self, webhook: WebhookId) -> u32 {
+        self.0.lock().get(&webhook).copied().unwrap_or_default()
+    }
+    /// Webhooks with at least `most` attempts.
+    fn busy(&self, most: u32) -> Vec<WebhookId> {
+        let running = self.0.lock();
+        (running.iter())
+            .filter(|(_, count)| **count >= most)
+            .map(|(webhook, _)| *webhook)
+            .collect()
+    }
+}
+
+impl Drop for RunningAttempt {
+    fn drop(&mut self) {
+        let mut running = self.all.0.lock();
+        if let Some(count) = running.get_mut(&self.webhook) {
+            *count -= 1;
+            if *count == 0 {
+                running.remove(&self.webhook);
+            }
+        }
+    }
+}
+
+impl Deliveries {
+    /// Delivers messages until `stop`. Running attempts then have a moment to end.
+    pub async fn run(self, stop: CancellationToken) {
+        in_background(self.run_rounds(stop)).await;
+    }
+
+    async fn run_rounds(self, stop: CancellationToken) {
+        let poll = Duration::from_millis(self.settings.poll_ms.max(1));
+        let (running, mut tasks) = (RunningAttempts::default(), JoinSet::new());
+        let mut last_backlog: Option<Instant> = None;
+        let mut released = false;
+        while !stop.is_cancelled() {
+            if !released {
+                // An earlier process of the node may have died with claims.
+                released = self.release_leases().await;
+            }
+            let now = self.clock.monotonic_now();
+            if last_backlog.is_none_or(|last| now.saturating_duration_since(last) >= BACKLOG_EVERY) {
+                last_backlog = Some(now);
+                self.measure_backlog().await;
+            }
+            let has_more = match self.claim_round(&running, &mut tasks).await {
+                Ok(has_more) => has_more,
+                Err(error) => {
+                    tracing::warn!(%error, "messages to webhooks cannot be claimed");
+                    false
+                }
+            };
+            if has_more {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = sleep(poll) => {}
+                Some(ended) = tasks.join_next() => {
+                    log_panic(ended);
+                    // The next messages of the same dialogues are due now.
+                    while let Some(ended) = tasks.try_join_next() {
+                        log_panic(ended);
+                    }
+                }
+            }
+        }
+        let ended = timeout(STOP_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
+        if ended.is_err() {
+            tasks.shutdown().await;
+        }
+        self.release_leases().await;
+    }
+
+    async fn release_leases(&self) -> bool {
+        let released = self.store.release_message_leases(self.node, self.clock.now()).await;
+        if let Err(error) = &released {
+            tracing::warn!(%error, "the claims of messages to webhooks cannot be released");
+        }
+        released.is_ok()
+    }
+
+    async fn measure_backlog(&self) {
+        match self.store.load_webhook_backlog().await {
+            Ok(backlog) => {
+                let age = backlog
+                    .oldest
+                    .map(|oldest| (self.clock.now() - oldest).num_seconds().max(0));
+                self.metrics
+                    .backlog
+                    .set(i64::try_from(backlog.messages).unwrap_or(i64::MAX));
+                self.metrics.backlog_age.set(age.unwrap_or_default());
+            }
+            Err(error) => tracing::warn!(%error, "the backlog of webhooks cannot be read"),
+        }
+    }
+
+    /// Claims due messages for free places, and starts their attempts. `true`: more may be due, and places are free.
+    async fn claim_round(&self, running: &RunningAttempts, tasks: &mut JoinSet<()>) -> StoreResult<bool> {
+        let free_places = |tasks: &JoinSet<()>| {
+            let taken = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+            self.settings.concurrency.saturating_sub(taken)
+        };
+        if free_places(tasks) == 0 {
+            return Ok(false);
+        }
+        let most = self.settings.webhook_concurrency;
+        let now = self.clock.now();
+        let due = self
+            .store
+            .list_due_webhooks(now, &running.busy(most), WEBHOOKS_PER_ROUND)
+            .await?;
+        let mut has_more = false;
+        for (scope, webhook) in due {
+            let limit = free_places(tasks).min(most.saturating_sub(running.count_of(webhook)));
+            if limit == 0 {
+                continue;
+            }
+            let now = self.clock.now();
+            let claim = MessageClaim {
+                webhook,
+                node: self.node,
+                now,
+                until: now + self.settings.timeout() + LEASE_RESERVE,
+                limit,
+            };
+            let Some(claimed) = self.store.claim_messages(&scope, &claim).await? else {
+                continue;
+            };
+            has_more |= claimed.has_more && claimed.messages.len() < limit as usize;
+            let webhook = Arc::new(claimed.webhook);
+            for message in claimed.messages {
+                let (worker, scope, webhook) = (self.clone(), scope.clone(), Arc::clone(&webhook));
+                let place = running.begin(message.webhook);
+                tasks.spawn(in_background(async move {
+                    worker.deliver(&scope, &webhook, &message).await;
+                    drop(place);
+                }));
+            }
+        }
+        Ok(has_more)
+    }
+
+    /// Makes one attempt, and stores its outcome.
+    async fn deliver(&self, scope: &TenantScope, webhook: &Webhook, message: &DueMessage) {
+        let content = self.store.load_message_content(scope, message, webhook.include_text);
+        let content = match content.await {
+            Ok(content) => content,
+            Err(error) if error.is_transient() => {
+                // The message is due again at the end of the lease.
+                tracing::warn!(%error, message = %message.id, "the object of an event cannot be read");
+                return;
+            }
+            Err(error) => {
+                tracing::error!(%error, message = %message.id, "the object of an event is unreadable");
+                Map::new()
+            }
+        };
+        let body = render_body(message, content);
+        let (at, started) = (self.clock.now(), self.clock.monotonic_now());
+        let answered = match self.sign(webhook, message, body, at) {
+            Ok(request) => self.sender.send_webhook(&request).await,
+            Err(error) => Err(error),
+        };
+        let (now, spent) = (
+            self.clock.now(),
+            self.clock.monotonic_now().saturating_duration_since(started),
+        );
+        let verdict = judge_attempt(&self.settings, webhook, message, &answered, (now, rand::random()));
+        self.count(&verdict, spent);
+        if let Some(reason) = verdict.disable {
+            let (tenant, reason) = (scope.tenant(), reason.as_str());
+            tracing::warn!(%tenant, webhook = %webhook.id, reason, "a webhook is disabled");
+        }
+        let record = AttemptRecord {
+            attempt: Attempt {
+                id: self.ids.next_id(),
+                webhook: webhook.id,
+                message: message.id,
+                event: message.event,
+                number: message.attempts.saturating_add(1),
+                at,
+                duration_ms: u64::try_from(spent.as_millis()).unwrap_or(u64::MAX),
+                delivered: verdict.delivered,
+                status: verdict.status,
+                detail: verdict.detail,
+            },
+            seq: message.seq,
+            node: self.node,
+            after: verdict.after,
+            disable: verdict.disable,
+            now,
+        };
+        self.store_outcome(scope, &record).await;
+    }
+
+    fn sign(
+        &self,
+        webhook: &Webhook,
+        message: &DueMessage,
+        body: String,
+        at: DateTime<Utc>,
+    ) -> Result<WebhookRequest, SendError> {
+        let content = SignedContent {
+            id: message.id,
+            timestamp: at.timestamp(),
+            body: &body,
+        };
+        let signature = keys::sign_message(&webhook.keys, at, content).map_err(|error| SendError(error.to_string()))?;
+        Ok(WebhookRequest {
+            url: webhook.url.clone(),
+            headers: vec![
+                ("webhook-id", message.id.to_string()),
+                ("webhook-timestamp", at.timestamp().to_string()),
+                ("webhook-signature", signature),
+            ],
+            body,
+        })
+    }
+
+    fn count(&self, verdict: &Verdict, spent: Duration) {
+        let outcome = if verdict.delivered { "delivered" } else { "failed" };
+        self.metrics.attempts.with_label_values(&[outcome]).inc();
+        self.metrics.duration.observe(spent.as_secs_f64());
+        if verdict.after == AfterAttempt::GiveUp {
+            self.metrics.given_up.inc();
+        }
+        if let Some(reason) = verdict.disable {
+            self.metrics.disabled.with_label_values(&[reason.as_str()]).inc();
+        }
+    }
+
+    /// Stores the outcome of an attempt. After an outage of the ledger, the message is sent again.
+    async fn store_outcome(&self, scope: &TenantScope, record: &AttemptRecord) {
+        for attempt in 1..=STORE_ATTEMPTS {
+            match self.store.record_attempt(scope, record).await {
+                Ok(()) => return,
+                Err(error) if attempt < STORE_ATTEMPTS && error.is_transient() => sleep(STORE_PAUSE).await,
+                Err(error) => {
+                    let message = record.attempt.message;
+                    tracing::warn!(%error, %message, "the outcome of an attempt is not stored");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn log_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "an attempt to deliver a message panicked");
+    }
+}

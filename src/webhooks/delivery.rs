@@ -46,6 +46,8 @@ const LEASE_RESERVE: Duration = Duration::from_secs(30);
 /// How long a stopping node waits for running attempts. Their messages are sent again otherwise.
 const STOP_PATIENCE: Duration = Duration::from_secs(2);
 const BACKLOG_EVERY: Duration = Duration::from_secs(15);
+/// The pause after the ledger did not answer.
+const OUTAGE_PAUSE: Duration = Duration::from_secs(5);
 /// Attempts to store an outcome, and the pause between them.
 const STORE_ATTEMPTS: u32 = 3;
 const STORE_PAUSE: Duration = Duration::from_millis(200);
@@ -127,20 +129,20 @@ impl Deliveries {
                 last_backlog = Some(now);
                 self.measure_backlog().await;
             }
-            let has_more = match self.claim_round(&running, &mut tasks).await {
-                Ok(has_more) => has_more,
+            let pause = match self.claim_round(&running, &mut tasks).await {
+                Ok(true) => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Ok(false) => poll,
                 Err(error) => {
                     tracing::warn!(%error, "messages to webhooks cannot be claimed");
-                    false
+                    poll.max(OUTAGE_PAUSE)
                 }
             };
-            if has_more {
-                tokio::task::yield_now().await;
-                continue;
-            }
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = sleep(poll) => {}
+                () = sleep(pause) => {}
                 Some(ended) = tasks.join_next() => {
                     log_panic(ended);
                     // The next messages of the same dialogues are due now.

@@ -59,6 +59,7 @@ mod tiers;
 mod traces;
 mod turn_explanations;
 mod unwritable_store;
+mod webhooks;
 mod world_state;
 
 use crate::support::ServerData;

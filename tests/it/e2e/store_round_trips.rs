@@ -67,6 +67,7 @@ fn start(data: &ServerData, mock: &MockHandle, stores: &[(&str, &str)]) -> TestS
         ("COLLOQUY__LLM__BASE_URL", url.as_str()),
         ("COLLOQUY__LLM__MODEL", "mock"),
         ("COLLOQUY__ACTORS__CHORES_MS", "600000"),
+        ("COLLOQUY__WEBHOOKS__POLL_MS", "60000"),
         ("COLLOQUY__ACTORS__OWNERSHIP_S", "3600"),
         // A line waits for the facts of the previous line.
         ("COLLOQUY__TURN__WAIT_FOR_MEMORY_MS", "60000"),

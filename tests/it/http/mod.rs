@@ -22,4 +22,5 @@ mod sessions;
 mod socket;
 mod tiers;
 mod token_bounds;
+mod webhooks;
 mod wire_edge_cases;

@@ -21,6 +21,9 @@ pub(super) fn sample_body(path: &str) -> Value {
         "/v1/tokens:revoke" => json!({"jti": "of-nobody"}),
         "/v1/tenants" => json!({"id": "newcomer"}),
         "/v1/tokens" | "/v1/npc-conversations/{conversation}:join" => json!({"player_id": "p7"}),
+        // A public address, which needs no look-up.
+        "/v1/webhooks" => json!({"url": "https://1.1.1.1/hook"}),
+        "/v1/webhooks/{webhook}:replay" => json!({"since": "2026-01-31T12:00:00Z"}),
         "/v1/worlds/{world}" => json!({"name": "Vale"}),
         "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
         "/v1/sessions" => json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7"}),
@@ -84,6 +87,14 @@ async fn operations_admit_exactly_their_stated_roles() {
     let directive = sample_body("/v1/worlds/{world}/directives/{directive}");
     backend.put("/v1/worlds/vale/directives/well", &directive).await;
 
+    let webhook = server
+        .as_role(Role::Admin)
+        .post("/v1/webhooks", &sample_body("/v1/webhooks"))
+        .await["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+
     let mut walked = 0;
     for (path, item) in docs::openapi_document()["paths"].as_object().unwrap() {
         if !path.starts_with("/v1/") || path == "/v1/ws" {
@@ -121,6 +132,14 @@ async fn operations_admit_exactly_their_stated_roles() {
                 .replace("{fact}", &fact)
                 .replace("{flag}", "pii")
                 .replace("{save}", &save)
+                .replace(
+                    "{webhook}",
+                    if method == "delete" {
+                        "whk_00000000000000000000000000"
+                    } else {
+                        &webhook
+                    },
+                )
                 .replace("{job}", "job_00000000000000000000000000")
                 .replace("{action}", "act_00000000000000000000000000")
                 .replace("{finding}", "find_00000000000000000000000000")

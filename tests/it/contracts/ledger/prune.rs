@@ -62,6 +62,7 @@ pub async fn expired_rows_alone_are_pruned<S: LedgerSubject>(f: &Fixture<S>) {
         npc_usage: None,
         audit: None,
         player_usage: None,
+        webhook_messages: None,
     };
     assert_eq!(prune(&f.scope, &PruneBefore::default(), 9).await, 0);
     assert_eq!(prune(&f.other, &all, 9).await, 0);

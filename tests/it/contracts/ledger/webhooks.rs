@@ -553,8 +553,9 @@ pub async fn attempts_are_listed_and_messages_replayed<S: LedgerSubject>(f: &mut
     assert_eq!(replay(Replay::Since(f.now() + TimeDelta::hours(1))).await, Some(0));
     assert_eq!(replay(Replay::Message(f.id())).await, None);
     let edit = f.audit_edit("webhook.replay");
-    let foreign = store.replay_messages(&f.other, webhook, &Replay::Since(f.now()), f.now(), &edit);
-    assert_eq!(foreign.await.unwrap(), None);
+    let since = Replay::Since(f.now());
+    let foreign = store.replay_messages(&f.other, webhook, &since, f.now(), &edit).await;
+    assert_eq!(foreign.unwrap(), None);
 }
 
 pub async fn tests_and_budgets_have_queues_of_their_own<S: LedgerSubject>(f: &mut Fixture<S>) {

@@ -75,6 +75,8 @@ mod three_facts;
 #[path = "../traces.rs"]
 mod traces;
 mod unwritable_store;
+#[path = "../webhooks.rs"]
+mod webhooks;
 #[path = "../world_state.rs"]
 mod world_state;
 

@@ -40,6 +40,11 @@ FIELDS = {
     "POST /v1/sessions": rf"player_id|settings\.({TIER})",
     # The operator's longest life of a token.
     "POST /v1/tokens": "ttl_s",
+    # An address that the server may call.
+    "PATCH /v1/webhooks/{webhook}": "url",
+    "POST /v1/webhooks": "url",
+    # One of three choices.
+    "POST /v1/webhooks/{webhook}:replay": "message_id",
     # A moment that has passed.
     "POST /v1/tokens:revoke": "before",
     # The type says which fields are needed, and the world has its own words, items, places and attributes.

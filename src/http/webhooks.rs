@@ -241,11 +241,11 @@ impl From<Attempt> for AttemptView {
 }
 
 /// An empty text, or one visible line.
-fn optional_label(text: &str, context: &()) -> garde::Result {
+fn optional_label(text: &str, (): &()) -> garde::Result {
     if text.is_empty() {
         return Ok(());
     }
-    one_line_label(text, context)
+    one_line_label(text, &())
 }
 
 /// Adds the retraction of each type.
@@ -585,7 +585,7 @@ async fn apply_change(
     let store = &state.services.ledger.webhooks;
     let version = wanted.expected_version();
     match store.change_webhook(&caller.scope, id, change, version, &edit).await? {
-        WebhookEditOutcome::Done(webhook) => Ok(webhook),
+        WebhookEditOutcome::Done(webhook) => Ok(*webhook),
         WebhookEditOutcome::NotFound => Err(Problem::not_found("webhook")),
         WebhookEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
     }

@@ -245,7 +245,7 @@ impl Deliveries {
         };
         let body = render_body(message, content);
         let (at, started) = (self.clock.now(), self.clock.monotonic_now());
-        let answered = match self.sign(webhook, message, body, at) {
+        let answered = match sign_request(webhook, message, body, at) {
             Ok(request) => self.sender.send_webhook(&request).await,
             Err(error) => Err(error),
         };
@@ -281,30 +281,6 @@ impl Deliveries {
         self.store_outcome(scope, &record).await;
     }
 
-    fn sign(
-        &self,
-        webhook: &Webhook,
-        message: &DueMessage,
-        body: String,
-        at: DateTime<Utc>,
-    ) -> Result<WebhookRequest, SendError> {
-        let content = SignedContent {
-            id: message.id,
-            timestamp: at.timestamp(),
-            body: &body,
-        };
-        let signature = keys::sign_message(&webhook.keys, at, content).map_err(|error| SendError(error.to_string()))?;
-        Ok(WebhookRequest {
-            url: webhook.url.clone(),
-            headers: vec![
-                ("webhook-id", message.id.to_string()),
-                ("webhook-timestamp", at.timestamp().to_string()),
-                ("webhook-signature", signature),
-            ],
-            body,
-        })
-    }
-
     fn count(&self, verdict: &Verdict, spent: Duration) {
         let outcome = if verdict.delivered { "delivered" } else { "failed" };
         self.metrics.attempts.with_label_values(&[outcome]).inc();
@@ -331,6 +307,30 @@ impl Deliveries {
             }
         }
     }
+}
+
+/// Returns the signed request of an attempt.
+fn sign_request(
+    webhook: &Webhook,
+    message: &DueMessage,
+    body: String,
+    at: DateTime<Utc>,
+) -> Result<WebhookRequest, SendError> {
+    let content = SignedContent {
+        id: message.id,
+        timestamp: at.timestamp(),
+        body: &body,
+    };
+    let signature = keys::sign_message(&webhook.keys, at, content).map_err(|error| SendError(error.to_string()))?;
+    Ok(WebhookRequest {
+        url: webhook.url.clone(),
+        headers: vec![
+            ("webhook-id", message.id.to_string()),
+            ("webhook-timestamp", at.timestamp().to_string()),
+            ("webhook-signature", signature),
+        ],
+        body,
+    })
 }
 
 fn log_panic(ended: Result<(), tokio::task::JoinError>) {

@@ -251,7 +251,7 @@ pub struct WebhookChange {
 #[derive(Debug, Clone, PartialEq)]
 pub enum WebhookEditOutcome {
     /// The webhook after the change.
-    Done(Webhook),
+    Done(Box<Webhook>),
     NotFound,
     /// `if_version` differs from the stored version.
     VersionMismatch {

@@ -3,7 +3,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    io::{BufRead as _, BufReader},
     net::SocketAddr,
+    path::Path,
+    process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
 };
@@ -271,8 +274,8 @@ fn thousand_messages_arrive_in_order_though_half_of_the_attempts_fail_and_the_se
         }
         assert_eq!(accepted.len(), count, "nothing was told that did not happen");
         let (failures, requests) = {
-            let received = receiver.received.lock();
-            (received.failures, received.requests)
+            let log = receiver.received.lock();
+            (log.failures, log.requests)
         };
         assert!(failures * 3 >= requests, "{failures} of {requests} attempts failed");
     });
@@ -383,9 +386,9 @@ fn redirects_are_not_followed_and_rotated_keys_sign_together() {
 
         let rotated = admin.post(&format!("{path}:rotate"), &json!({})).await;
         {
-            let mut received = receiver.received.lock();
-            received.secrets.push(rotated["secret"].as_str().unwrap().to_owned());
-            received.answer = None;
+            let mut log = receiver.received.lock();
+            log.secrets.push(rotated["secret"].as_str().unwrap().to_owned());
+            log.answer = None;
         }
         // By hand, instead of in ten minutes.
         let message = json!({"message_id": failed[0]["message_id"]});
@@ -409,4 +412,84 @@ fn redirects_are_not_followed_and_rotated_keys_sign_together() {
             "{metrics}"
         );
     });
+}
+
+/// Runs a receiver of `examples/webhooks` with the secret, and returns it with its port.
+fn start_example(program: &str, script: &str, secret: &str) -> (Child, u16, mpsc::Receiver<String>) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/webhooks");
+    let mut child = Command::new(program)
+        .arg(folder.join(script))
+        .arg("0")
+        .env("COLLOQUY_WEBHOOK_SECRET", secret)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    let port = first.strip_prefix("listens on ").unwrap().parse().unwrap();
+    let (sender, printed) = mpsc::channel();
+    thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            // The test may have ended.
+            let _ = sender.send(line);
+        }
+    });
+    (child, port, printed)
+}
+
+/// Asserts that a receiver with a library of Standard Webhooks accepts messages, also after a rotation.
+fn assert_library_verifies(program: &str, script: &str) {
+    run(async {
+        let server = with_webhooks(&[]).start();
+        let admin = server.rest(Role::Admin);
+        let body = json!({"url": "http://127.0.0.1:1/", "types": ["turn.committed"], "include_text": true});
+        let made = admin.post("/v1/webhooks", &body).await;
+        let path = format!("/v1/webhooks/{}", made["id"].as_str().unwrap());
+        let (mut child, port, printed) = start_example(program, script, made["secret"].as_str().unwrap());
+        let moved = json!({"url": format!("http://127.0.0.1:{port}/")});
+        assert!(admin.call(Method::PATCH, &path, Some(&moved)).await.0.is_success());
+        let mut session = ToldSession::open(&server, "p1").await;
+        session.say(&server, "I like plums.").await;
+        let line = printed.recv_timeout(PATIENCE).unwrap();
+        assert!(
+            line.starts_with("turn.committed {") && line.contains("I like plums."),
+            "{line}"
+        );
+        admin.post(&format!("{path}:rotate"), &json!({})).await;
+        session.say(&server, "나는 자두를 좋아한다.").await;
+        let line = printed.recv_timeout(PATIENCE).unwrap();
+        assert!(
+            line.starts_with("turn.committed {"),
+            "the old key still verifies: {line}"
+        );
+        child.kill().unwrap();
+        child.wait().unwrap();
+    });
+}
+
+/// True if a command succeeds in the folder of the examples. If not, says that its test is skipped.
+fn is_available(program: &str, arguments: &[&str]) -> bool {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/webhooks");
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let is_there = command.status().is_ok_and(|status| status.success());
+    if !is_there {
+        eprintln!("skipped: {program} with the library of Standard Webhooks is not installed");
+    }
+    is_there
+}
+
+#[test]
+fn python_library_verifies_messages() {
+    if is_available("python3", &["-c", "import standardwebhooks"]) {
+        assert_library_verifies("python3", "receiver.py");
+    }
+}
+
+#[test]
+fn javascript_library_verifies_messages() {
+    if is_available("node", &["--input-type=module", "-e", "import 'standardwebhooks'"]) {
+        assert_library_verifies("node", "receiver.mjs");
+    }
 }

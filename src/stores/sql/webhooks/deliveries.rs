@@ -98,7 +98,8 @@ const PROMOTE_NEXT: &str = "UPDATE webhook_messages SET due_at = $4
 const INSERT_ATTEMPT: &str = "INSERT INTO webhook_attempts
         (tenant, id, webhook, message, type, number, at, duration_ms, delivered, status, detail)
     SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11
-    WHERE EXISTS (SELECT 1 FROM webhooks WHERE tenant = $1 AND id = $3)";
+    WHERE EXISTS (SELECT 1 FROM webhooks WHERE tenant = $1 AND id = $3)
+    ON CONFLICT (tenant, webhook, id) DO NOTHING";
 const RECORD_SUCCESS: &str = "UPDATE webhooks SET failing_since = NULL
     WHERE tenant = $1 AND id = $2 AND failing_since IS NOT NULL";
 const RECORD_FAILURE: &str = "UPDATE webhooks SET failing_since = $3

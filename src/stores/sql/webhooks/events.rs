@@ -75,6 +75,7 @@ pub(in super::super) struct Event {
     at: DateTime<Utc>,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
 impl Event {
     /// Returns an event of a dialogue, in the dialogue's world.
     pub(in super::super) fn in_dialogue(

@@ -241,7 +241,7 @@ impl WebhookStore for SqlWebhookStore {
                 deliveries::wake_messages(connection, &tenant, id, edit.at).await?;
             }
             audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(WebhookEditOutcome::Done(webhook))
+            Ok(WebhookEditOutcome::Done(Box::new(webhook)))
         })
         .await
     }

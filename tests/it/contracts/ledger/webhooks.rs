@@ -71,7 +71,7 @@ async fn change<S: LedgerSubject>(f: &Fixture<S>, id: WebhookId, change: Webhook
     let edit = f.audit_edit("webhook.edit");
     let store = &f.ledger().webhooks;
     match store.change_webhook(&f.scope, id, &change, None, &edit).await.unwrap() {
-        WebhookEditOutcome::Done(webhook) => webhook,
+        WebhookEditOutcome::Done(webhook) => *webhook,
         other => panic!("not changed: {other:?}"),
     }
 }

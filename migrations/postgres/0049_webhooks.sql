@@ -10,10 +10,9 @@ CREATE TABLE webhooks (
     include_text    BOOLEAN NOT NULL,
     -- `hmac` or `ed25519`.
     signature       TEXT COLLATE "C" NOT NULL,
-    -- The key, and the key before the last rotation until its expiry.
     key             TEXT COLLATE "C" NOT NULL,
-    old_key         TEXT COLLATE "C",
-    old_key_until   BIGINT,
+    -- JSON: keys before rotations, each with its expiry.
+    old_keys        TEXT COLLATE "C" NOT NULL,
     -- `by_hand`, `gone` or `failing`; NULL: enabled.
     disabled        TEXT COLLATE "C",
     disabled_at     BIGINT,

@@ -10,10 +10,9 @@ CREATE TABLE webhooks (
     include_text    INTEGER NOT NULL,
     -- `hmac` or `ed25519`.
     signature       TEXT NOT NULL,
-    -- The key, and the key before the last rotation until its expiry.
     key             TEXT NOT NULL,
-    old_key         TEXT,
-    old_key_until   INTEGER,
+    -- JSON: keys before rotations, each with its expiry.
+    old_keys        TEXT NOT NULL,
     -- `by_hand`, `gone` or `failing`; NULL: enabled.
     disabled        TEXT,
     disabled_at     INTEGER,

@@ -375,7 +375,18 @@ fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {
         fault("retention.audit_d", what.into());
     }
     check_lease(config, fault);
+    check_retries(config, fault);
     check_sizes(config, fault);
+}
+
+/// A delay is at most a week, so that a message ends.
+fn check_retries(config: &Config, fault: &mut impl FnMut(&str, String)) {
+    const WEEK_MS: u64 = 7 * 24 * 3_600 * 1_000;
+    let delays = &config.webhooks.retry_delays_ms;
+    if delays.len() > 50 || delays.iter().any(|delay| *delay > WEEK_MS) {
+        let what = format!("must be at most 50 delays, each of at most {WEEK_MS}");
+        fault("webhooks.retry_delays_ms", what);
+    }
 }
 
 /// Checks the lease of jobs: another node takes over a job that runs longer than its lease.

@@ -1,13 +1,16 @@
 //! Webhooks of a tenant: `/v1/webhooks`, for its administrators.
 
+mod views;
+
 use std::collections::BTreeSet;
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
-use chrono::{DateTime, TimeDelta, Utc};
-use garde::Validate;
+use chrono::TimeDelta;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
+use self::views::{
+    AttemptView, ReplayBody, ReplayView, TestView, WebhookBody, WebhookPatchBody, WebhookView, WebhookWithKeyView,
+};
 use super::{
     AppState,
     errors::{Code, Problem},
@@ -16,237 +19,16 @@ use super::{
     idempotency::{self, IdempotentResponse},
     pagination::{self, Items, PageQuery},
     run_uncancelled,
-    validate::one_line_label,
 };
 use colloquy_core::{
-    ids::{AttemptId, MessageId, WebhookId, WorldId},
+    ids::{AttemptId, WebhookId},
     scope::{Principal, TenantScope},
 };
 use colloquy_ports::ledger::{
     audit::Edit,
-    webhooks::{
-        Attempt, DisabledReason, Replay, SignatureKind, SigningKeys, Webhook, WebhookChange, WebhookEditOutcome,
-        WebhookEventType,
-    },
+    webhooks::{DisabledReason, SigningKeys, Webhook, WebhookChange, WebhookEditOutcome, WebhookEventType},
 };
 use colloquy_webhooks::keys;
-
-/// The most worlds that a webhook names.
-const MAX_WORLDS: usize = 100;
-
-/// A webhook.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WebhookView {
-    #[schema(value_type = String)]
-    id: WebhookId,
-    url: String,
-    description: String,
-    /// The types of events; empty: all.
-    types: BTreeSet<WebhookEventType>,
-    /// Only events of these worlds; empty: all events of the tenant.
-    #[schema(value_type = Vec<String>)]
-    world_ids: BTreeSet<WorldId>,
-    /// Messages have texts: lines, replies, arguments, values, findings and facts.
-    include_text: bool,
-    signature: SignatureKind,
-    /// The keys that verify signatures of the kind `ed25519` (`whpk_…`): the current key, and after a rotation the key
-    /// before. Empty for `hmac`.
-    public_keys: Vec<String>,
-    /// The end of the old key after a rotation.
-    old_key_until: Option<DateTime<Utc>>,
-    enabled: bool,
-    /// Why the webhook is disabled.
-    disabled_reason: Option<DisabledReason>,
-    disabled_at: Option<DateTime<Utc>>,
-    /// The first failure since the last success.
-    failing_since: Option<DateTime<Utc>>,
-    /// The `ETag`, as a number.
-    version: u32,
-    created_at: DateTime<Utc>,
-    updated_at: DateTime<Utc>,
-}
-
-impl WebhookView {
-    fn new(webhook: Webhook, now: DateTime<Utc>) -> Self {
-        let previous = webhook.keys.previous.as_ref();
-        Self {
-            public_keys: webhook.keys.valid_at(now).filter_map(keys::public_key).collect(),
-            old_key_until: previous.map(|(_, until)| *until).filter(|until| *until > now),
-            id: webhook.id,
-            url: webhook.url,
-            description: webhook.description,
-            types: webhook.types,
-            world_ids: webhook.worlds,
-            include_text: webhook.include_text,
-            signature: webhook.signature,
-            enabled: webhook.disabled.is_none(),
-            disabled_reason: webhook.disabled,
-            disabled_at: webhook.disabled_at,
-            failing_since: webhook.failing_since,
-            version: webhook.version,
-            created_at: webhook.created_at,
-            updated_at: webhook.updated_at,
-        }
-    }
-}
-
-/// A webhook with its new key.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct WebhookWithKeyView {
-    #[serde(flatten)]
-    webhook: WebhookView,
-    /// The new secret of the kind `hmac` (`whsec_…`). No other answer shows the secret. `null` for `ed25519`.
-    secret: Option<String>,
-}
-
-impl WebhookWithKeyView {
-    fn new(webhook: Webhook, now: DateTime<Utc>) -> Self {
-        let is_shared = webhook.signature == SignatureKind::Hmac;
-        Self {
-            secret: is_shared.then(|| webhook.keys.current.expose().to_owned()),
-            webhook: WebhookView::new(webhook, now),
-        }
-    }
-}
-
-/// A new webhook.
-#[derive(Debug, Deserialize, Validate, ToSchema)]
-#[garde(allow_unvalidated)]
-#[serde(deny_unknown_fields)]
-pub struct WebhookBody {
-    /// Begins with `https://`. The host must be public, unless the operator permits it.
-    #[garde(length(min = 1, max = 2048))]
-    #[schema(min_length = 1, max_length = 2048)]
-    url: String,
-    /// One line.
-    #[serde(default)]
-    #[garde(length(chars, max = 200), custom(optional_label))]
-    #[schema(max_length = 200)]
-    description: String,
-    /// The types of events; empty: all. `turn.committed` brings `turn.taken_back`, and `action.requested` brings
-    /// `action.undone`.
-    #[serde(default)]
-    types: BTreeSet<WebhookEventType>,
-    /// Only events of these worlds. Empty: all events of the tenant.
-    #[serde(default)]
-    #[garde(length(max = MAX_WORLDS))]
-    #[schema(value_type = Vec<String>, max_items = 100)]
-    world_ids: BTreeSet<WorldId>,
-    /// True: messages have texts. Default: ids, keys and numbers alone.
-    #[serde(default)]
-    include_text: bool,
-    /// Default `hmac`.
-    #[serde(default)]
-    signature: SignatureKind,
-    /// Default true.
-    enabled: Option<bool>,
-}
-
-/// Changes of a webhook; omitted fields stay unchanged.
-#[derive(Debug, Deserialize, Validate, ToSchema)]
-#[garde(allow_unvalidated)]
-#[serde(deny_unknown_fields)]
-pub struct WebhookPatchBody {
-    #[garde(inner(length(min = 1, max = 2048)))]
-    #[schema(min_length = 1, max_length = 2048)]
-    url: Option<String>,
-    /// One line.
-    #[garde(inner(length(chars, max = 200), custom(optional_label)))]
-    #[schema(max_length = 200)]
-    description: Option<String>,
-    types: Option<BTreeSet<WebhookEventType>>,
-    #[garde(inner(length(max = MAX_WORLDS)))]
-    #[schema(value_type = Option<Vec<String>>, max_items = 100)]
-    world_ids: Option<BTreeSet<WorldId>>,
-    include_text: Option<bool>,
-    /// True: messages that wait are sent at once. False: no messages are written from now on.
-    enabled: Option<bool>,
-}
-
-/// Which messages are sent again. One of the fields is needed.
-#[derive(Debug, Default, Serialize, Deserialize, Validate, ToSchema)]
-#[garde(allow_unvalidated)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReplayBody {
-    /// A single message.
-    #[schema(value_type = Option<String>)]
-    message_id: Option<MessageId>,
-    /// A message and all later ones.
-    #[schema(value_type = Option<String>)]
-    from_message_id: Option<MessageId>,
-    /// All messages of events since this time.
-    since: Option<DateTime<Utc>>,
-}
-
-impl ReplayBody {
-    fn selection(&self) -> Option<Replay> {
-        match (self.message_id, self.from_message_id, self.since) {
-            (Some(id), None, None) => Some(Replay::Message(id)),
-            (None, Some(id), None) => Some(Replay::From(id)),
-            (None, None, Some(at)) => Some(Replay::Since(at)),
-            _ => None,
-        }
-    }
-}
-
-/// The result of a replay.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct ReplayView {
-    /// Messages that are sent again.
-    messages: u64,
-}
-
-/// A queued test.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct TestView {
-    #[schema(value_type = String)]
-    message_id: MessageId,
-}
-
-/// An attempt to deliver a message.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct AttemptView {
-    #[schema(value_type = String)]
-    id: AttemptId,
-    /// The header `webhook-id` of the message.
-    #[schema(value_type = String)]
-    message_id: MessageId,
-    #[serde(rename = "type")]
-    event: WebhookEventType,
-    /// Counts the attempts of the message, from 1. A replay begins anew.
-    number: u32,
-    at: DateTime<Utc>,
-    duration_ms: u64,
-    delivered: bool,
-    /// The HTTP status, if there was an answer.
-    status: Option<u16>,
-    /// Why the attempt failed.
-    detail: Option<String>,
-}
-
-impl From<Attempt> for AttemptView {
-    fn from(attempt: Attempt) -> Self {
-        Self {
-            id: attempt.id,
-            message_id: attempt.message,
-            event: attempt.event,
-            number: attempt.number,
-            at: attempt.at,
-            duration_ms: attempt.duration_ms,
-            delivered: attempt.delivered,
-            status: attempt.status,
-            detail: Some(attempt.detail).filter(|detail| !detail.is_empty()),
-        }
-    }
-}
-
-/// An empty text, or one visible line.
-fn optional_label(text: &str, (): &()) -> garde::Result {
-    if text.is_empty() {
-        return Ok(());
-    }
-    one_line_label(text, &())
-}
 
 /// Adds the retraction of each type.
 fn with_retractions(mut types: BTreeSet<WebhookEventType>) -> BTreeSet<WebhookEventType> {
@@ -274,7 +56,7 @@ fn check_enabled(state: &AppState) -> Result<(), Problem> {
 /// dialogue. A tenant has at most 20 webhooks, unless the operator permits more.
 #[utoipa::path(
     tag = "webhooks",
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the same webhook")),
     request_body = WebhookBody,
     responses((status = 201, body = WebhookWithKeyView), (status = 409, description = "The tenant has as many webhooks as it may (`too_many_webhooks`), or the same request is being handled"), (status = 501, description = "The operator has turned webhooks off")),
     extensions(("x-roles" = json!(["admin"]))),
@@ -293,7 +75,25 @@ pub async fn create_webhook(
         let (state, who) = (state.clone(), caller.principal.clone());
         async move { insert_webhook(&state, &who, body).await }
     };
-    idempotency::run_once(&state, &caller.principal, &request, &raw, work).await
+    let again = |kept| repeat_answer(state.clone(), caller.scope.clone(), kept);
+    idempotency::run_once_with_replay(&state, &caller.principal, &request, &raw, work, again).await
+}
+
+/// What is stored of the answer to a creation: no secret.
+#[derive(Serialize, Deserialize)]
+struct CreatedWebhook {
+    id: WebhookId,
+}
+
+/// Completes the stored answer with the webhook as it is now.
+async fn repeat_answer(
+    state: web::Data<AppState>,
+    scope: TenantScope,
+    kept: IdempotentResponse,
+) -> Result<IdempotentResponse, Problem> {
+    let created: CreatedWebhook = serde_json::from_str(kept.body()).map_err(|error| Problem::internal_error(&error))?;
+    let webhook = find_webhook(&state, &scope, created.id).await?;
+    kept.with_body(&WebhookWithKeyView::new(webhook, state.services.clock.now()))
 }
 
 async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) -> Result<IdempotentResponse, Problem> {
@@ -310,7 +110,7 @@ async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) ->
         signature: body.signature,
         keys: SigningKeys {
             current: keys::new_key(body.signature, rand::random()),
-            previous: None,
+            previous: Vec::new(),
         },
         disabled,
         disabled_at: disabled.map(|_| now),
@@ -326,7 +126,8 @@ async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) ->
         let detail = format!("a tenant may have {most} webhooks; delete one that nobody needs");
         return Err(Problem::new(Code::TooManyWebhooks, detail));
     }
-    IdempotentResponse::created(&WebhookWithKeyView::new(webhook, now), format!("/v1/webhooks/{id}"))
+    IdempotentResponse::created(&WebhookWithKeyView::new(webhook, now), format!("/v1/webhooks/{id}"))?
+        .with_stored_body(&CreatedWebhook { id })
 }
 
 /// Lists the webhooks of the tenant.

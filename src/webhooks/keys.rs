@@ -95,7 +95,7 @@ mod tests {
     fn keys(current: SigningKey) -> SigningKeys {
         SigningKeys {
             current,
-            previous: None,
+            previous: Vec::new(),
         }
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let until = DateTime::from_timestamp(1_000, 0).unwrap();
         let rotated = SigningKeys {
             current: new_key(SignatureKind::Hmac, [1; KEY_BYTES]),
-            previous: Some((new_key(SignatureKind::Hmac, [2; KEY_BYTES]), until)),
+            previous: vec![(new_key(SignatureKind::Hmac, [2; KEY_BYTES]), until)],
         };
         let content = SignedContent {
             id: MessageId::from_u128(1),
@@ -152,6 +152,20 @@ mod tests {
         assert_eq!(parts.len(), 2);
         assert!(parts.iter().all(|part| part.starts_with("v1,")) && parts[0] != parts[1]);
         assert_eq!(sign_message(&rotated, until, content).unwrap(), parts[0]);
+    }
+
+    #[test]
+    fn repeated_rotation_leaves_the_keys_that_are_in_use() {
+        let key = |byte| new_key(SignatureKind::Hmac, [byte; KEY_BYTES]);
+        let at = |seconds| DateTime::from_timestamp(seconds, 0).unwrap();
+        let mut rotated = keys(key(0));
+        for step in 1..=6 {
+            rotated.rotate(key(step), at(step.into()), at(100));
+        }
+        let valid: Vec<_> = rotated.valid_at(at(99)).cloned().collect();
+        assert_eq!(valid, [key(6), key(5), key(4), key(3), key(2)]);
+        rotated.rotate(key(7), at(100), at(200));
+        assert_eq!(rotated.previous, [(key(6), at(200))]);
     }
 
     #[test]

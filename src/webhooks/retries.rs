@@ -121,7 +121,7 @@ mod tests {
             signature: SignatureKind::Hmac,
             keys: SigningKeys {
                 current: SigningKey::new("whsec_".to_owned()),
-                previous: None,
+                previous: Vec::new(),
             },
             disabled: None,
             disabled_at: None,

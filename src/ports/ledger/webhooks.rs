@@ -170,15 +170,27 @@ impl fmt::Debug for SigningKey {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SigningKeys {
     pub current: SigningKey,
-    /// The key before the last rotation, and its expiry.
-    pub previous: Option<(SigningKey, DateTime<Utc>)>,
+    /// The keys before rotations with their expiries, newest first. A repeated rotation leaves the key that the backend
+    /// has.
+    pub previous: Vec<(SigningKey, DateTime<Utc>)>,
 }
 
 impl SigningKeys {
+    /// The most old keys.
+    pub const MAX_PREVIOUS: usize = 4;
+
     /// The keys that sign at `now`: the current key first.
     pub fn valid_at(&self, now: DateTime<Utc>) -> impl Iterator<Item = &SigningKey> {
-        let previous = self.previous.as_ref().filter(|(_, until)| *until > now);
+        let previous = self.previous.iter().filter(move |(_, until)| *until > now);
         std::iter::once(&self.current).chain(previous.map(|(key, _)| key))
+    }
+
+    /// Replaces the current key, which signs until `until`. Drops expired keys, and the oldest beyond the most.
+    pub fn rotate(&mut self, key: SigningKey, now: DateTime<Utc>, until: DateTime<Utc>) {
+        let old = std::mem::replace(&mut self.current, key);
+        self.previous.retain(|(_, until)| *until > now);
+        self.previous.insert(0, (old, until));
+        self.previous.truncate(Self::MAX_PREVIOUS);
     }
 }
 

@@ -118,6 +118,24 @@ async fn webhooks_are_created_listed_changed_and_deleted() {
 }
 
 #[actix_web::test]
+async fn repeated_creation_makes_one_webhook_and_stores_no_secret() {
+    let server = HttpTestServer::start();
+    let admin = server.as_role(Role::Admin);
+    let create = async || {
+        let request = admin
+            .request(Method::POST, "/v1/webhooks")
+            .header("idempotency-key", "once");
+        json_of(request.json(&json!({"url": URL})).send().await.unwrap()).await
+    };
+    let (first, again) = (create().await, create().await);
+    assert_eq!(first.0, 201);
+    assert_eq!(first, again);
+    assert_eq!(admin.get("/v1/webhooks").await["items"].as_array().unwrap().len(), 1);
+    admin.call(Method::DELETE, &path(&first.1), None).await;
+    assert_eq!(create().await.0, 404, "the webhook is gone");
+}
+
+#[actix_web::test]
 async fn keys_are_rotated() {
     let server = HttpTestServer::start();
     let admin = server.as_role(Role::Admin);

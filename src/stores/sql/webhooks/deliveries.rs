@@ -106,7 +106,7 @@ const RECORD_FAILURE: &str = "UPDATE webhooks SET failing_since = $3
     WHERE tenant = $1 AND id = $2 AND failing_since IS NULL";
 const DISABLE_WEBHOOK: &str = "UPDATE webhooks SET disabled = $3, disabled_at = $4, version = version + 1
     WHERE tenant = $1 AND id = $2 AND disabled IS NULL";
-/// Without the webhooks, whose messages are also those of other nodes.
+/// Of all tenants: the claims are those of a node.
 pub(super) const RELEASE_LEASES: &str = "UPDATE webhook_messages SET due_at = $2, leased_to = NULL
     WHERE leased_to = $1 AND status = 'pending'";
 pub(super) const LIST_ATTEMPTS: &str = "SELECT id, webhook, message, type, number, at, duration_ms, delivered, status,

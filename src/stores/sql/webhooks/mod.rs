@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use self::events::Event;
 use super::{
     Connection, Engine, LedgerLock, RowScope, acquire_lock, audit, authored,
-    rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
+    rows::{Columns, fetch_page, from_micros, json_list, page_row_limit, to_json, to_micros, without_nul},
     statements::{execute, fetch_optional, fetch_scalar},
 };
 use colloquy_core::{
@@ -39,7 +39,7 @@ pub(super) struct SqlWebhookStore(pub(super) Arc<Engine>);
 /// The columns of [`read_webhook`].
 macro_rules! webhook_columns {
     () => {
-        "id, url, description, types, worlds, include_text, signature, key, old_key, old_key_until, disabled, disabled_at,
+        "id, url, description, types, worlds, include_text, signature, key, old_keys, disabled, disabled_at,
             failing_since, version, created_at, updated_at"
     };
 }
@@ -50,8 +50,7 @@ macro_rules! webhook_values {
             $statement;
             $tenant, $webhook.id, without_nul(&$webhook.url), without_nul(&$webhook.description),
             to_json(&$webhook.types)?, to_json(&$webhook.worlds)?, $webhook.include_text, $webhook.signature.as_str(),
-            $webhook.keys.current.expose(), $webhook.keys.previous.as_ref().map(|(key, _)| key.expose()),
-            $webhook.keys.previous.as_ref().map(|(_, until)| to_micros(*until)),
+            $webhook.keys.current.expose(), old_keys_json(&$webhook.keys)?,
             $webhook.disabled.map(DisabledReason::as_str), $webhook.disabled_at.map(to_micros),
             $webhook.failing_since.map(to_micros), i64::from($webhook.version), to_micros($webhook.updated_at),
             to_micros($webhook.created_at)
@@ -62,12 +61,12 @@ macro_rules! webhook_values {
 const COUNT_WEBHOOKS: &str = "SELECT COUNT(*) FROM webhooks WHERE tenant = $1";
 const INSERT_WEBHOOK: &str =
     "INSERT INTO webhooks (tenant, id, url, description, types, worlds, include_text, signature,
-        key, old_key, old_key_until, disabled, disabled_at, failing_since, version, updated_at, created_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+        key, old_keys, disabled, disabled_at, failing_since, version, updated_at, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)";
 const UPDATE_WEBHOOK: &str =
     "UPDATE webhooks SET url = $3, description = $4, types = $5, worlds = $6, include_text = $7,
-        signature = $8, key = $9, old_key = $10, old_key_until = $11, disabled = $12, disabled_at = $13,
-        failing_since = $14, version = $15, updated_at = $16, created_at = $17
+        signature = $8, key = $9, old_keys = $10, disabled = $11, disabled_at = $12, failing_since = $13, version = $14,
+        updated_at = $15, created_at = $16
     WHERE tenant = $1 AND id = $2";
 const WEBHOOK_BY_ID: &str = concat!(
     "SELECT ",
@@ -108,8 +107,9 @@ fn read_webhook(columns: &mut Columns<'_>) -> StoreResult<Webhook> {
         keys: SigningKeys {
             current: SigningKey::new(columns.next()?),
             previous: {
-                let key: Option<String> = columns.next()?;
-                key.map(SigningKey::new).zip(columns.maybe_time()?)
+                let old: Vec<(String, i64)> = columns.json()?;
+                let read = |(key, until)| Ok((SigningKey::new(key), from_micros(until)?));
+                old.into_iter().map(read).collect::<StoreResult<_>>()?
             },
         },
         disabled: {
@@ -122,6 +122,13 @@ fn read_webhook(columns: &mut Columns<'_>) -> StoreResult<Webhook> {
         created_at: columns.time()?,
         updated_at: columns.time()?,
     })
+}
+
+fn old_keys_json(keys: &SigningKeys) -> StoreResult<String> {
+    let old: Vec<(&str, i64)> = (keys.previous.iter())
+        .map(|(key, until)| (key.expose(), to_micros(*until)))
+        .collect();
+    to_json(&old)
 }
 
 /// Reads the webhook and locks it against other edits.
@@ -165,8 +172,7 @@ fn apply_change(webhook: &mut Webhook, change: WebhookChange, at: DateTime<Utc>)
         _ => {}
     }
     if let Some((key, until)) = rotation {
-        let old = std::mem::replace(&mut webhook.keys.current, key);
-        webhook.keys.previous = Some((old, until));
+        webhook.keys.rotate(key, at, until);
     }
     webhook.version += 1;
     webhook.updated_at = at;

@@ -40,7 +40,7 @@ fn sample_webhook<S: LedgerSubject>(f: &Fixture<S>, types: &[WebhookEventType]) 
         signature: SignatureKind::Hmac,
         keys: SigningKeys {
             current: SigningKey::new("whsec_first".to_owned()),
-            previous: None,
+            previous: Vec::new(),
         },
         disabled: None,
         disabled_at: None,
@@ -193,7 +193,7 @@ pub async fn webhooks_are_created_read_changed_and_deleted<S: LedgerSubject>(f: 
     assert_eq!(changed.keys.current.expose(), "whsec_second");
     assert_eq!(
         changed.keys.previous,
-        Some((SigningKey::new("whsec_first".to_owned()), until))
+        [(SigningKey::new("whsec_first".to_owned()), until)]
     );
     assert_eq!(changed.types, webhook.types);
 

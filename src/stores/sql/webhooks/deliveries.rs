@@ -28,13 +28,14 @@ use colloquy_ports::{
     },
 };
 
-/// Selects webhooks with a due message. A disabled tenant's messages wait.
+/// Selects webhooks with a due message. A disabled tenant's messages wait. Postgres would join an EXISTS, and read all
+/// waiting messages.
 pub(super) const DUE_WEBHOOKS: &str = concat!(
     "SELECT w.tenant, w.id FROM webhooks w
      WHERE w.disabled IS NULL AND NOT (w.id ",
     in_json_list!("$2"),
-    ") AND EXISTS (SELECT 1 FROM webhook_messages m WHERE m.tenant = w.tenant AND m.webhook = w.id
-            AND m.status = 'pending' AND m.due_at <= $1)
+    ") AND (SELECT m.seq FROM webhook_messages m WHERE m.tenant = w.tenant AND m.webhook = w.id
+            AND m.status = 'pending' AND m.due_at <= $1 ORDER BY m.due_at, m.seq LIMIT 1) IS NOT NULL
        AND NOT EXISTS (SELECT 1 FROM tenants t WHERE t.id = w.tenant AND t.enabled = FALSE)
      LIMIT $3"
 );
@@ -62,18 +63,19 @@ macro_rules! listed_seqs {
         ))
     };
 }
-/// The rows of a webhook, which the statement looks up by their numbers.
-macro_rules! of_webhook {
+/// The waiting messages of a webhook. `|| ''` keeps the engines from the indexes of waiting messages: the statement looks up a
+/// few rows by their numbers.
+macro_rules! waits_for_webhook {
     () => {
-        concat!(unindexed!("tenant"), " = $1 AND ", unindexed!("webhook"), " = $2")
+        "tenant || '' = $1 AND webhook || '' = $2 AND status || '' = 'pending'"
     };
 }
 /// Claims messages that are still due. Returns the claimed messages.
 const CLAIM_MESSAGES: &str = concat!(
     "UPDATE webhook_messages SET due_at = $4, leased_to = $5
      WHERE ",
-    of_webhook!(),
-    " AND status = 'pending' AND due_at <= $3 AND seq ",
+    waits_for_webhook!(),
+    " AND due_at <= $3 AND seq ",
     listed_seqs!("$6"),
     " RETURNING seq, id, webhook, type, at, world, dialogue, object, data, attempts"
 );
@@ -83,8 +85,8 @@ const DEFER_MESSAGES: &str = concat!(
         WHERE h.tenant = $1 AND h.webhook = $2 AND h.queue = webhook_messages.queue AND h.status = 'pending'
         ORDER BY h.seq LIMIT 1)
      WHERE ",
-    of_webhook!(),
-    " AND status = 'pending' AND seq ",
+    waits_for_webhook!(),
+    " AND seq ",
     listed_seqs!("$3")
 );
 const END_ATTEMPT: &str = "UPDATE webhook_messages

@@ -267,7 +267,7 @@ async fn errors_have_the_form_of_the_openai_api() {
             json!({"model": "vale/nobody", "messages": [user("Hi")]}),
             404,
             "not_found",
-            json!("npc_id"),
+            json!("model"),
         ),
         (
             json!({"model": "vale/ergen", "messages": [user(&"x".repeat(3_000))]}),

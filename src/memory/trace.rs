@@ -19,7 +19,7 @@ use super::{
     secrecy::Secrecy,
     turn::{Intent, Usage},
 };
-use colloquy_core::ids::{ActionId, DialogueId, FactId, InsightId, LoreId, ScenarioId, SummaryId, TurnId};
+use colloquy_core::ids::{ActionId, DialogueId, FactId, InsightId, LoreId, ScenarioId, TurnId};
 
 /// How closely a found fact must match the line of a turn (docs/algorithms.md#recall).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

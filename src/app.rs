@@ -162,6 +162,7 @@ impl Application {
             settings: Arc::new(config.http.clone()),
             chat: Arc::new(config.chat.clone()),
             threads: http::ChatThreads::default(),
+            mcp: Arc::new(config.mcp.clone()),
             metrics: Arc::new(HttpMetrics::register(&registry)?),
             webhooks,
             registry,

@@ -22,7 +22,7 @@ use colloquy_dialogue::{
         RecallSettings, RetentionSettings, SaveSettings, ScenarioSettings, SummarySettings, TurnSettings,
     },
 };
-use colloquy_http::{ChatSettings, HttpSettings, socket::player_socket::SocketSettings};
+use colloquy_http::{ChatSettings, HttpSettings, McpSettings, socket::player_socket::SocketSettings};
 use colloquy_memory::calibration::Calibration;
 use colloquy_telemetry::{LogFormat, TraceExport};
 use colloquy_tenancy::{auth::AuthSettings, limits::LimitSettings};
@@ -38,6 +38,7 @@ pub struct Config {
     pub node: NodeSection,
     pub http: HttpSettings,
     pub chat: ChatSettings,
+    pub mcp: McpSettings,
     pub socket: SocketSettings,
     pub ledger: LedgerSection,
     pub buffer: BufferSection,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use actix_web::{
-    Error, HttpMessage,
+    Error, HttpMessage, HttpRequest,
     body::{BodySize, BoxBody, MessageBody},
     dev::{ServiceRequest, ServiceResponse},
     http::{
@@ -33,11 +33,17 @@ use colloquy_telemetry as telemetry;
 use colloquy_tenancy::limits::RequestInFlight;
 use colloquy_transport::{RequestGuard, TcpConnection};
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The header with the id of a request.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The id of a request: the client's `X-Request-Id`, or a generated id.
 #[derive(Debug, Clone)]
 struct RequestId(String);
+
+/// The id of a request that has passed [`with_request_context`].
+pub fn request_id(request: &HttpRequest) -> Option<String> {
+    request.extensions().get::<RequestId>().map(|id| id.0.clone())
+}
 
 /// The refusal of a method that a verb such as `…:import` does not offer. The pattern of the object's route matches the
 /// path of the verb too, and would take the verb for a part of the id.
@@ -80,10 +86,7 @@ pub async fn with_request_context<B: MessageBody + 'static>(
             Some(answer) => ServiceResponse::new(response.into_parts().0, answer),
             None => with_problem_body(response, &id),
         },
-        Err(error) => {
-            let status = error.as_response_error().status_code().as_u16();
-            return Err(problem_of(&error, status).into());
-        }
+        Err(error) => return Err(problem_of_error(&error).into()),
     };
     if in_reserve {
         response
@@ -186,6 +189,11 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
     let (request, _) = response.into_parts();
     nodes::add_owner_header(&request, &problem, &mut body);
     ServiceResponse::new(request, body)
+}
+
+/// The problem of an error that reached the outside of the application.
+pub fn problem_of_error(error: &Error) -> Problem {
+    problem_of(error, error.as_response_error().status_code().as_u16())
 }
 
 /// Returns a `Problem` unchanged; maps actix's errors by their status.

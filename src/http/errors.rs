@@ -162,6 +162,23 @@ pub struct ProblemBody {
     pub errors: Vec<FieldError>,
 }
 
+impl ProblemBody {
+    /// The document of a problem.
+    #[must_use]
+    pub fn new(problem: &Problem, request_id: Option<&str>) -> Self {
+        Self {
+            kind: "about:blank".to_owned(),
+            title: problem.code.title().to_owned(),
+            status: problem.code.status().as_u16(),
+            detail: problem.detail.clone(),
+            code: problem.code.as_str().to_owned(),
+            param: problem.param.clone(),
+            request_id: request_id.map(str::to_owned),
+            errors: problem.errors.clone(),
+        }
+    }
+}
+
 impl Problem {
     /// A problem with only a code and a sentence.
     #[must_use]
@@ -248,16 +265,9 @@ impl Problem {
         if let Some(allow) = &self.allow {
             builder.insert_header((header::ALLOW, &**allow));
         }
-        builder.content_type("application/problem+json").json(ProblemBody {
-            kind: "about:blank".to_owned(),
-            title: self.code.title().to_owned(),
-            status: status.as_u16(),
-            detail: self.detail.clone(),
-            code: self.code.as_str().to_owned(),
-            param: self.param.clone(),
-            request_id: request_id.map(str::to_owned),
-            errors: self.errors.clone(),
-        })
+        builder
+            .content_type("application/problem+json")
+            .json(ProblemBody::new(self, request_id))
     }
 
     /// The time to wait, if waiting helps. 429 and 503 always have a time.

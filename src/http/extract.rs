@@ -103,7 +103,14 @@ enum RateLimitScope {
     PlayerOnly,
     /// The request was counted when it first arrived here.
     Nothing,
+    /// A request that was counted here calls this operation ([`CountedRequest`]). What the operation itself counts is
+    /// counted, such as lines.
+    OperationOnly,
 }
+
+/// Marks a request to an operation from inside the process, by a request that was counted and is under way itself. No
+/// client can set the mark.
+pub struct CountedRequest;
 
 impl RateLimitScope {
     /// A forwarded request counts where it is accepted. A stopping node accepts no line.
@@ -165,9 +172,11 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
         Box::pin(async move {
             let state = app_state(&request)?;
             let hop = nodes::forward_token(&request)?.filter(|hop| hop.who.is_some());
-            let counted = hop.as_ref().map_or(RateLimitScope::Everything, |hop| {
-                RateLimitScope::for_forwarded(hop, &state)
-            });
+            let counted = match &hop {
+                Some(hop) => RateLimitScope::for_forwarded(hop, &state),
+                None if request.extensions().contains::<CountedRequest>() => RateLimitScope::OperationOnly,
+                None => RateLimitScope::Everything,
+            };
             let by_hop = hop.is_some();
             let principal = match hop.and_then(|hop| hop.who) {
                 Some(principal) => {
@@ -190,10 +199,12 @@ impl<A: RolePolicy> FromRequest for Authorized<A> {
             match counted {
                 RateLimitScope::Everything => state.limits.check_request(&principal.tenant, player)?,
                 RateLimitScope::PlayerOnly => state.limits.check_forwarded_request(&principal.tenant, player)?,
-                RateLimitScope::Nothing => {}
+                RateLimitScope::Nothing | RateLimitScope::OperationOnly => {}
             }
-            let under_way = state.limits.begin_request(&principal.tenant, player, address)?;
-            request.extensions_mut().insert(under_way);
+            if counted != RateLimitScope::OperationOnly {
+                let under_way = state.limits.begin_request(&principal.tenant, player, address)?;
+                request.extensions_mut().insert(under_way);
+            }
             bounds::check_world_bounds(&state, &request, &principal, A::KEEPS_TO_WORLD).await?;
             if state.nodes.is_some() {
                 // For the middleware that may forward the request.
@@ -329,13 +340,13 @@ where
     }
 }
 
-/// The file of an import, not read yet: JSON, or a picture with JSON inside.
-pub struct ImportFile {
+/// A body that is not read yet.
+pub struct UnreadBody {
     request: HttpRequest,
     payload: Payload,
 }
 
-impl FromRequest for ImportFile {
+impl FromRequest for UnreadBody {
     type Error = Problem;
     type Future = std::future::Ready<Result<Self, Problem>>;
 
@@ -344,6 +355,28 @@ impl FromRequest for ImportFile {
             request: request.clone(),
             payload: payload.take(),
         }))
+    }
+}
+
+impl UnreadBody {
+    /// Reads the body, whatever its type.
+    ///
+    /// # Errors
+    /// The body is larger than `limit` bytes, or comes too slowly.
+    pub async fn read(self, limit: usize) -> Result<Bytes, Problem> {
+        limited_body(&self.request, self.payload, limit).await
+    }
+}
+
+/// The file of an import, not read yet: JSON, or a picture with JSON inside.
+pub struct ImportFile(UnreadBody);
+
+impl FromRequest for ImportFile {
+    type Error = Problem;
+    type Future = std::future::Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        std::future::ready(UnreadBody::from_request(request, payload).into_inner().map(Self))
     }
 }
 
@@ -356,7 +389,7 @@ impl ImportFile {
     /// errors of a body.
     pub async fn read<A>(self, state: &AppState, caller: &Authorized<A>) -> Result<(Bytes, ImportInFlight), Problem> {
         let under_way = state.limits.begin_import(caller.scope.tenant())?;
-        let bytes = limited_body(&self.request, self.payload, state.settings.max_import_bytes).await?;
+        let bytes = self.0.read(state.settings.max_import_bytes).await?;
         Ok((bytes, under_way))
     }
 }

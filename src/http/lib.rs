@@ -30,6 +30,7 @@ mod imports;
 mod insights;
 mod jobs;
 mod lore;
+mod mcp;
 pub mod metrics;
 pub mod nodes;
 mod npc_conversations;
@@ -65,6 +66,7 @@ mod worlds;
 use std::future::Future;
 
 pub use health::LedgerProbe;
+pub use mcp::McpSettings;
 pub use openai::{ChatSettings, ChatThreads};
 pub use settings::HttpSettings;
 pub use state::{AppState, Readiness};
@@ -87,10 +89,21 @@ pub fn configure(cfg: &mut ServiceConfig, chat: &ChatSettings) {
         .configure(|cfg| documented_routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
         .configure(docs::configure)
         .configure(nodes::configure_internal_routes)
+        .configure(mcp::configure)
         .default_service(web::to(unmatched_route))
         .wrap(TracingLogger::<context::RequestSpans>::new())
         .wrap(from_fn(context::with_request_context));
     cfg.service(everything);
+}
+
+/// Registers the operations of the OpenAPI document with their middleware, for calls inside the process.
+fn configure_operations(cfg: &mut ServiceConfig) {
+    let operations = web::scope("")
+        .configure(|cfg| documented_routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
+        .default_service(web::to(unmatched_route))
+        .wrap(TracingLogger::<context::RequestSpans>::new())
+        .wrap(from_fn(context::with_request_context));
+    cfg.service(operations);
 }
 
 /// Registers only `/metrics`, for a separate address.

@@ -6,6 +6,7 @@ use std::sync::{
 };
 
 use super::{
+    McpSettings,
     errors::Problem,
     health::LedgerProbe,
     metrics::HttpMetrics,
@@ -35,6 +36,7 @@ pub struct AppState {
     pub threads: ChatThreads,
     /// The settings of webhooks, and the addresses that they may name.
     pub webhooks: Arc<Webhooks>,
+    pub mcp: Arc<McpSettings>,
     pub metrics: Arc<HttpMetrics>,
     /// True if this server offers `/metrics`; false if another server of this process does.
     pub metrics_here: bool,

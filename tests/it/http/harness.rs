@@ -26,7 +26,7 @@ use colloquy::{
         settings::DialogueSettings,
     },
     http::{
-        self, AppState, HttpSettings, LedgerProbe, Readiness,
+        self, AppState, HttpSettings, LedgerProbe, McpSettings, Readiness,
         metrics::HttpMetrics,
         socket::player_socket::{SocketHub, SocketSettings},
     },
@@ -61,6 +61,7 @@ pub struct HttpTestOptions {
     pub auth: AuthSettings,
     pub http: HttpSettings,
     pub chat: http::ChatSettings,
+    pub mcp: McpSettings,
     pub sockets: SocketSettings,
     pub connections: ConnectionLimits,
     pub prices: Vec<ModelPrice>,
@@ -122,6 +123,7 @@ impl Default for HttpTestOptions {
                 max_sessions_per_socket: 2,
                 sse_queue: 256,
             },
+            mcp: colloquy::config::Config::embedded_defaults().mcp,
             sockets: colloquy::config::Config::embedded_defaults().socket,
             connections: ConnectionLimits::default(),
         }
@@ -344,6 +346,7 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         chat: Arc::new(options.chat.clone()),
         threads: http::ChatThreads::default(),
         webhooks: Arc::new(Webhooks::new(options.webhooks.clone())),
+        mcp: Arc::new(options.mcp.clone()),
         metrics: Arc::new(HttpMetrics::register(&registry).unwrap()),
         registry,
         readiness,

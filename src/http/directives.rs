@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
+    dry_run::{self, PutQuery},
     errors::{Code, Problem},
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
@@ -74,7 +75,7 @@ impl DirectiveBody {
 /// shows them. A world has at most 200 directives.
 #[utoipa::path(
     tag = "directives",
-    params(("world" = String, Path), ("directive" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    params(("world" = String, Path), ("directive" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet"), PutQuery),
     request_body = DirectiveBody,
     responses((status = 200, body = Directive, description = "Replaced"), (status = 201, body = Directive, description = "Made"), (status = 409, description = "The world has as many as it may (`too_many_directives`)"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -84,6 +85,7 @@ pub async fn put_directive(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     path: Path<(WorldId, String)>,
+    query: QueryParams<PutQuery>,
     request: HttpRequest,
     body: Body<DirectiveBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -102,7 +104,7 @@ pub async fn put_directive(
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "directive.put", format!("{world}/{id}"));
-        let directive = Directive {
+        let mut directive = Directive {
             world: world.clone(),
             id: id.clone(),
             keys: body.keys,
@@ -113,6 +115,12 @@ pub async fn put_directive(
             version: 0,
             updated_at: edit.at,
         };
+        if query.0.is_dry_run() {
+            worlds::find_world(&state, &caller, &world).await?;
+            let stored = store.load_directive(&caller.scope, &world, &id).await?;
+            directive.version = dry_run::next_version(stored.map(|stored| stored.version), wanted)?;
+            return Ok(HttpResponse::Ok().json(directive));
+        }
         let version = wanted.expected_version();
         let outcome = store.put_directive(&caller.scope, &directive, version, &edit).await?;
         if let PutOutcome::Full { most } = outcome {

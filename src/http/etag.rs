@@ -4,7 +4,8 @@ use actix_web::{HttpRequest, HttpResponse, http::header};
 use serde::Serialize;
 
 use super::errors::{Code, Problem};
-use colloquy_ports::ledger::authored::{DeleteOutcome, PutOutcome};
+use colloquy_ports::ledger::authored::DeleteOutcome;
+pub use colloquy_ports::ledger::authored::PutOutcome;
 
 /// The entity tag of a version.
 #[must_use]

@@ -17,6 +17,7 @@ mod curation;
 mod curator;
 mod directives;
 pub mod docs;
+mod dry_run;
 mod episodes;
 pub mod errors;
 mod etag;

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
+    dry_run::{self, PutQuery},
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
@@ -45,7 +46,7 @@ impl Validate for LoreBody {
 /// hold. A world has at most 10,000 entries.
 #[utoipa::path(
     tag = "lore",
-    params(("world" = String, Path), ("lore" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    params(("world" = String, Path), ("lore" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet"), PutQuery),
     request_body = LoreBody,
     responses((status = 200, body = LoreEntry, description = "Replaced"), (status = 201, body = LoreEntry, description = "Made"), (status = 409, description = "The world has as many as it may (`too_many_lore_entries`)"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -55,6 +56,7 @@ pub async fn put_lore(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     path: Path<(WorldId, String)>,
+    query: QueryParams<PutQuery>,
     request: HttpRequest,
     body: Body<LoreBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -69,7 +71,7 @@ pub async fn put_lore(
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "lore.put", format!("{world}/{id}"));
-        let entry = LoreEntry {
+        let mut entry = LoreEntry {
             world: world.clone(),
             id: id.clone(),
             text: body.value.0,
@@ -77,6 +79,13 @@ pub async fn put_lore(
             updated_at: edit.at,
         };
         let version = wanted.expected_version();
+        if query.0.is_dry_run() {
+            let refused = store.check_put(&caller.scope, &entry, version).await?;
+            let stored = store.load_lore(&caller.scope, &world, &id).await?;
+            let stored = stored.map(|stored| stored.version);
+            entry.version = dry_run::next_version_unless(refused, stored, wanted, "world")?;
+            return Ok(HttpResponse::Ok().json(entry));
+        }
         let outcome = lore::write_lore(&state.services, &caller.scope, entry, version, &edit).await?;
         let created = etag::created_by_put(outcome, wanted, "world")?;
         state.sessions.forget_authored_everywhere(&caller.scope, &world).await;

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
+    dry_run::{self, PutQuery},
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
@@ -107,7 +108,7 @@ impl NpcBody {
 /// A deleted NPC comes back with its memory.
 #[utoipa::path(
     tag = "npcs",
-    params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    params(("world" = String, Path), ("npc" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet"), PutQuery),
     request_body = NpcBody,
     responses((status = 200, body = Npc, description = "Replaced"), (status = 201, body = Npc, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -117,6 +118,7 @@ pub async fn put_npc(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     path: Path<(WorldId, String)>,
+    query: QueryParams<PutQuery>,
     request: HttpRequest,
     body: Body<NpcBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -134,7 +136,7 @@ pub async fn put_npc(
             (authored.load_world(&caller.scope, &world).await?).map_or_else(Language::default, |world| world.language)
         }
     };
-    let npc = body.value.into_npc(world.clone(), language, id.clone(), edit.at)?;
+    let mut npc = body.value.into_npc(world.clone(), language, id.clone(), edit.at)?;
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {
@@ -142,6 +144,16 @@ pub async fn put_npc(
         return Err(Problem::invalid_field("model", why));
     }
     worlds::check_models(&state, &npc.settings)?;
+    if query.0.is_dry_run() {
+        worlds::find_world(&state, &caller, &world).await?;
+        let stored = authored.load_npc(&caller.scope, &world, &id).await?;
+        npc.version = dry_run::next_version(stored.as_ref().map(|stored| stored.version), wanted)?;
+        if let Some(stored) = stored {
+            npc.has_scenarios = stored.has_scenarios;
+            npc.has_tells = stored.has_tells;
+        }
+        return Ok(HttpResponse::Ok().json(npc));
+    }
     run_uncancelled(async move {
         let store = &state.services.ledger.authored;
         if wanted == IfMatch::MustExist && store.load_npc(&caller.scope, &world, &id).await?.is_none() {

@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
+    dry_run::{self, PutQuery},
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
@@ -81,7 +82,7 @@ impl ScenarioBody {
 /// The scenario is locked for players with less progress than `required_progress`. An NPC has at most 500 scenarios.
 #[utoipa::path(
     tag = "scenarios",
-    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    params(("world" = String, Path), ("npc" = String, Path), ("scenario" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet"), PutQuery),
     request_body = ScenarioBody,
     responses((status = 200, body = Scenario, description = "Replaced"), (status = 201, body = Scenario, description = "Made"), (status = 409, description = "The NPC has as many as it may (`too_many_scenarios`)"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -91,6 +92,7 @@ pub async fn put_scenario(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     path: Path<(WorldId, NpcId, String)>,
+    query: QueryParams<PutQuery>,
     request: HttpRequest,
     body: Body<ScenarioBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -105,13 +107,20 @@ pub async fn put_scenario(
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "scenario.put", format!("{world}/{npc}/{id}"));
-        let scenario = body
+        let mut scenario = body
             .value
             .into_scenario(world.clone(), npc.clone(), id.clone(), edit.at);
         if let Some((field, fault)) = scenario.find_faults().into_iter().next() {
             return Err(Problem::invalid_field(field, fault));
         }
         let version = wanted.expected_version();
+        if query.0.is_dry_run() {
+            let refused = store.check_put(&caller.scope, &scenario, version).await?;
+            let stored = store.load_scenario(&caller.scope, &world, &npc, &id).await?;
+            let stored = stored.map(|stored| stored.version);
+            scenario.version = dry_run::next_version_unless(refused, stored, wanted, "NPC")?;
+            return Ok(HttpResponse::Ok().json(scenario));
+        }
         let outcome = scenarios::write_scenario(&state.services, &caller.scope, &scenario, version, &edit).await?;
         let created = etag::created_by_put(outcome, wanted, "NPC")?;
         // The cached NPC stores whether the NPC has scenarios.

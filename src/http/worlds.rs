@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
+    dry_run::{self, PutQuery},
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams},
@@ -389,7 +390,7 @@ impl WorldBody {
 /// `clock.ratio` holds from now on: the clock does not jump.
 #[utoipa::path(
     tag = "worlds",
-    params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet")),
+    params(("world" = String, Path, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$"), ("If-Match" = Option<String>, Header, description = "The ETag the change was made on, or *"), ("If-None-Match" = Option<String>, Header, description = "`*`: only if there is none yet"), PutQuery),
     request_body = WorldBody,
     responses((status = 200, body = World, description = "Replaced"), (status = 201, body = World, description = "Made"), (status = 412, description = "Another version is stored, or one at all")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
@@ -399,6 +400,7 @@ pub async fn put_world(
     state: web::Data<AppState>,
     caller: Authorized<Author>,
     path: Path<String>,
+    query: QueryParams<PutQuery>,
     request: HttpRequest,
     body: Body<WorldBody>,
 ) -> Result<HttpResponse, Problem> {
@@ -413,10 +415,15 @@ pub async fn put_world(
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "world.put", &id);
-        let world = body.value.into_world(id.clone(), edit.at);
+        let mut world = body.value.into_world(id.clone(), edit.at);
         check_synonyms(&world.settings)?;
         check_time_conditions(&world.settings)?;
         check_models(&state, &world.settings)?;
+        if query.0.is_dry_run() {
+            let stored = store.load_world(&caller.scope, &id).await?;
+            world.version = dry_run::next_version(stored.map(|stored| stored.version), wanted)?;
+            return Ok(HttpResponse::Ok().json(world));
+        }
         let version = wanted.expected_version();
         let outcome = store.put_world(&caller.scope, &world, version, &edit).await?;
         state.sessions.forget_authored_everywhere(&caller.scope, &id).await;

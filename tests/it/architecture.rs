@@ -49,10 +49,14 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("governor", &["tenancy"]),
     ("hmac", &["webhooks"]),
     ("ed25519-dalek", &["webhooks"]),
+    ("rmcp", &["http"]),
 ];
 
 /// The only file that may name `actix_web_actors`, which is deprecated upstream.
 const SOCKET_FILE: &str = "http/socket/player_socket.rs";
+
+/// The only folder that may name `rmcp`.
+const MCP_FOLDER: &str = "http/mcp/";
 
 const MAX_LINES: usize = 600;
 
@@ -135,6 +139,16 @@ fn deprecated_socket_crate_is_named_in_one_file() {
             .lines()
             .any(|line| !line.trim_start().starts_with("//") && line.contains("actix_web_actors"));
         assert!(!names || path == SOCKET_FILE, "{path}");
+    }
+}
+
+#[test]
+fn protocol_of_agents_is_read_in_one_folder() {
+    for (path, text) in sources() {
+        let names = text
+            .lines()
+            .any(|line| !line.trim_start().starts_with("//") && line.contains("rmcp::"));
+        assert!(!names || path.starts_with(MCP_FOLDER), "{path}");
     }
 }
 

@@ -12,6 +12,7 @@ mod docs;
 mod fakes;
 mod harness;
 mod interrupters;
+mod mcp;
 mod requests;
 mod resources;
 mod revocations;

@@ -11,7 +11,7 @@ _list:
 check:
     cargo fmt --all --check
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }} -- -D warnings
+    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }},mcp-fixtures -- -D warnings
 
 # the unit tests of a crate in src/ (`just test memory`); without a filter, all that a change must pass
 test filter="":

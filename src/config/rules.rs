@@ -2,6 +2,9 @@
 
 mod auth;
 mod models;
+mod mcp;
+
+use std::collections::BTreeSet;
 
 use figment::value::{Num, Value};
 use reqwest::Url;
@@ -151,16 +154,7 @@ pub(super) fn check_consistency(config: &Config, faults: &mut Vec<ConfigFault>) 
     models::check_models(config, &mut fault);
     check_numbers(config, &mut fault);
     check_traces(config, &mut fault);
-    check_mcp(config, &mut fault);
-}
-
-fn check_mcp(config: &Config, fault: &mut impl FnMut(&str, String)) {
-    for origin in &config.mcp.allowed_origins {
-        if origin != "null" && !is_http(origin) {
-            let what = format!("`{origin}` must be an origin such as https://studio.example.com:443, or null");
-            fault("mcp.allowed_origins", what);
-        }
-    }
+    mcp::check_mcp(config, &mut fault);
 }
 
 fn check_traces(config: &Config, fault: &mut impl FnMut(&str, String)) {

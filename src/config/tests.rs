@@ -26,15 +26,6 @@ fn keys(faults: &[ConfigFault]) -> Vec<&str> {
 }
 
 #[test]
-fn origins_of_pages_have_a_scheme() {
-    let named = faults(&[("COLLOQUY__MCP__ALLOWED_ORIGINS", "[\"studio.example.com\", \"null\"]")]);
-    assert_eq!(keys(&named), ["mcp.allowed_origins"], "{named:?}");
-    let origins = [("COLLOQUY__MCP__ALLOWED_ORIGINS", "[\"https://studio.example.com:443\"]")];
-    let config = Config::load(&with_env(&origins)).unwrap();
-    assert_eq!(config.mcp.allowed_origins, ["https://studio.example.com:443"]);
-}
-
-#[test]
 fn defaults_match_the_documented_numbers() {
     let config = Config::embedded_defaults();
     assert_eq!(config.server.listen, "127.0.0.1:8080");

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs all checks for a change: formatting, lints, licences, known advisories and all tests. Needs a Rust toolchain
 # (rust-version in Cargo.toml), a C compiler, redis-server, haproxy, nginx and the Postgres server. As root on Debian,
-# the script installs missing programs of the last five. With QDRANT_URL (a gRPC address), the index is also tested on
+# the script installs missing programs of the last five. The conformance suite of the Model Context Protocol needs npm,
+# and is left out without it, except with CI=true. With QDRANT_URL (a gRPC address), the index is also tested on
 # that Qdrant. With COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products go to
 # $CARGO_TARGET_DIR, by default outside the repository, and tools go to the same cache.
 set -euo pipefail

@@ -4,9 +4,9 @@ use actix_http::StatusCode;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
-        CacheScope, CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse, Implementation,
+        CallToolRequestParams, CallToolResponse, GetPromptRequestParams, GetPromptResponse, Implementation,
         ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, Tool,
     },
     service::RequestContext,
 };
@@ -73,6 +73,13 @@ fn document_error(status: StatusCode, detail: String, document: serde_json::Valu
     }
 }
 
+/// How long the client may keep a list that only changes with the server; `None`: its revision has no such hint. Other
+/// results are not kept, and all of them are the client's own, which `rmcp` says by default.
+fn list_ttl(context: &RequestContext<RoleServer>) -> Option<u64> {
+    let revision = context.protocol_version()?;
+    (revision.as_str() >= ProtocolVersion::V_2026_07_28.as_str()).then_some(LIST_TTL_MS)
+}
+
 /// Refuses a cursor of a list that has one page.
 fn only_page(page: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
     match page.and_then(|page| page.cursor) {
@@ -116,9 +123,9 @@ impl ServerHandler for McpServer {
         #[cfg(feature = "mcp-fixtures")]
         let tools = tools.chain(fixtures::tools().iter().cloned());
         let tools = tools.collect();
-        Ok(ListToolsResult::with_all_items(tools)
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
+        let mut listed = ListToolsResult::with_all_items(tools);
+        listed.ttl_ms = list_ttl(&context);
+        Ok(listed)
     }
 
     async fn call_tool(
@@ -156,21 +163,21 @@ impl ServerHandler for McpServer {
         let listed = resources::list_resources(&caller_of(&context)?.operations, cursor.as_deref()).await?;
         #[cfg(feature = "mcp-fixtures")]
         let listed = fixtures::with_resources(listed);
-        Ok(listed.with_ttl_ms(0).with_cache_scope(CacheScope::Private))
+        Ok(listed)
     }
 
     async fn list_resource_templates(
         &self,
         page: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         only_page(page)?;
         let templates = resources::templates();
         #[cfg(feature = "mcp-fixtures")]
         let templates = [templates, fixtures::templates()].concat();
-        Ok(ListResourceTemplatesResult::with_all_items(templates)
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
+        let mut listed = ListResourceTemplatesResult::with_all_items(templates);
+        listed.ttl_ms = list_ttl(&context);
+        Ok(listed)
     }
 
     async fn read_resource(
@@ -180,24 +187,24 @@ impl ServerHandler for McpServer {
     ) -> Result<ReadResourceResponse, ErrorData> {
         #[cfg(feature = "mcp-fixtures")]
         if let Some(read) = fixtures::read_resource(&request.uri) {
-            return Ok(read?.with_ttl_ms(0).with_cache_scope(CacheScope::Private).into());
+            return Ok(read?.into());
         }
         let read = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
-        Ok(read.with_ttl_ms(0).with_cache_scope(CacheScope::Private).into())
+        Ok(read.into())
     }
 
     async fn list_prompts(
         &self,
         page: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         only_page(page)?;
         let prompts = reviews::prompts();
         #[cfg(feature = "mcp-fixtures")]
         let prompts = [prompts, fixtures::prompts()].concat();
-        Ok(ListPromptsResult::with_all_items(prompts)
-            .with_ttl_ms(LIST_TTL_MS)
-            .with_cache_scope(CacheScope::Private))
+        let mut listed = ListPromptsResult::with_all_items(prompts);
+        listed.ttl_ms = list_ttl(&context);
+        Ok(listed)
     }
 
     async fn get_prompt(

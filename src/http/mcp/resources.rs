@@ -1,5 +1,5 @@
-//! Resources: worlds, personas, scenarios, lore and transcripts, by `colloquy://` addresses. Each is an object or a list
-//! of REST, as JSON.
+//! Resources: worlds, personas, scenarios, lore and transcripts, by `colloquy://` addresses. Each is an object or a
+//! list of REST, as JSON.
 
 use actix_http::StatusCode;
 use percent_encoding::percent_decode_str;

@@ -26,12 +26,12 @@ use colloquy_core::scope::Role;
 const LIST_TTL_MS: u64 = 300_000;
 
 /// What an agent should know before its first call.
-const INSTRUCTIONS: &str = "Colloquy holds conversations of NPCs and remembers them. Worlds have NPCs (personas), lore, \
-    scenarios (memories that unlock) and directives. Facts are what an NPC has learned. Each tool is an operation of the \
-    REST API, with the rights of your token. Lists have `next`: pass it as `after` for the next page. Objects have a \
-    `version`: pass it as `if_match` of a change, so that nobody's work is lost. `dry_run` checks a change and stores \
-    nothing. `explain_reply` shows why an NPC said something. Before a rewind or the restore of a save, ask the person \
-    you work for.";
+const INSTRUCTIONS: &str = "Colloquy holds conversations of NPCs and remembers them. Worlds have NPCs (personas), \
+    lore, scenarios (memories that unlock) and directives. Facts are what an NPC has learned. Each tool is an operation \
+    of the REST API, with the rights of your token. Lists have `next`: pass it as `after` for the next page. Objects \
+    have a `version`: pass it as `if_match` of a change, so that nobody's work is lost. `dry_run` checks a change and \
+    stores nothing. `explain_reply` shows why an NPC said something. Before a rewind or the restore of a save, ask the \
+    person you work for.";
 
 /// Who sent a message, and the operations with the token of the message.
 #[derive(Clone)]

@@ -1,10 +1,8 @@
 //! Rules for a valid configuration: ranges of numbers, choices of enumerations, and consistency between settings.
 
 mod auth;
-mod models;
 mod mcp;
-
-use std::collections::BTreeSet;
+mod models;
 
 use figment::value::{Num, Value};
 use reqwest::Url;

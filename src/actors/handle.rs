@@ -4,27 +4,26 @@
 //! is sent and carried by the message. At the limit, a caller gets an error with a time to wait; requests are never
 //! queued.
 
+mod asking;
 mod curator_state;
 mod draining;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use actix::{Addr, Handler};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 pub use super::messages::{AttachedListener, CREATED_SEQ, CreatedSession, SessionSnapshot};
+pub(super) use asking::ask_actor;
 pub use draining::DrainReport;
 
 use super::{
     AcceptedLine, ActorSettings, DialogueError, InterruptCommand, InterruptOutcome, Listener, NewSession, OnBusy,
     PlayerLine, RegenerateCommand, ResumeCommand, chores, disabled_tenants, heartbeat,
-    mailbox::{Mailbox, QueuedMessage},
     membership::Membership,
     messages::{LastSeq, ReplyHandle},
     metrics::{ActorKind, ActorMetrics},
-    node::send_message,
     npc_conversation::handle::NpcConversations,
     registry::Registry,
     restore_notices, resume_token,
@@ -33,7 +32,7 @@ use super::{
     use_cases::{Ports, UseCases},
 };
 use colloquy_core::{
-    ids::{DialogueId, DialogueKind, NodeId, SaveId, TenantId, WorldId},
+    ids::{DialogueId, DialogueKind, NodeId, SaveId, WorldId},
     scope::{Principal, TenantScope},
 };
 use colloquy_dialogue::{
@@ -64,8 +63,6 @@ struct ChoresTask {
     task: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// How often a request is sent to a fresh actor when the previous actor stopped before handling the request.
-const MAX_ASK_ATTEMPTS: usize = 4;
 impl Sessions {
     /// Starts the actors' threads, the chores and the jobs that an earlier process left behind. Must be called on a
     /// thread with a running actix `System`.
@@ -551,7 +548,7 @@ impl Sessions {
     }
 
     #[cfg(test)]
-    pub(super) fn session_for_test(&self, key: &super::messages::DialogueKey) -> Addr<super::session::Session> {
+    pub(super) fn session_for_test(&self, key: &super::messages::DialogueKey) -> actix::Addr<super::session::Session> {
         self.node.sessions.find_live(key).expect("the test made it")
     }
 
@@ -578,36 +575,4 @@ impl Sessions {
         )
         .await
     }
-}
-
-/// Sends a request with a permit to a dialogue's actor. Sends the request again to a fresh actor if the first actor
-/// stopped before handling the request.
-pub(super) async fn ask_actor<A, M, T>(
-    node: &Registry,
-    tenant: &TenantId,
-    actor: impl AsyncFn() -> Result<Addr<A>, DialogueError>,
-    request: impl Fn(ReplyHandle<T>) -> M,
-) -> Result<T, DialogueError>
-where
-    A: Mailbox + Handler<QueuedMessage<M>>,
-    M: Send + 'static,
-{
-    for _ in 0..MAX_ASK_ATTEMPTS {
-        let permit = node.admission.acquire_share(tenant)?;
-        let addr = actor().await?;
-        let (reply, answer) = oneshot::channel();
-        let span = tracing::Span::current();
-        if send_message(node, &addr, request(ReplyHandle { reply, permit, span }))
-            .await
-            .is_err()
-        {
-            continue;
-        }
-        if let Ok(answer) = answer.await {
-            return answer;
-        }
-    }
-    Err(DialogueError::Overloaded {
-        retry_after: Duration::from_secs(1),
-    })
 }

@@ -15,7 +15,7 @@ const LATE_FIRST_SHARE: f64 = 0.9;
 /// A stream of less time is too short to judge its pace, in ms.
 const JUDGED_STREAM_MS: f64 = 1_000.0;
 /// The least share of letters in the language of the question.
-const LANGUAGE_SHARE: f64 = 0.6;
+const LANGUAGE_SHARE: f64 = 0.5;
 /// The least share of a long prompt that the endpoint must have read.
 const READ_SHARE: f64 = 0.8;
 

@@ -196,7 +196,7 @@ fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<Strin
         of: turn.clone(),
         key: None,
         text: format!("{beginning} "), // After a space, no word counts as cut in two.
-        is_whole: false,
+        is_whole: sources.continued_whole,
         until: turn.started_at,
         intent: None,
         locks: None,

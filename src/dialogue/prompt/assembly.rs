@@ -106,6 +106,8 @@ pub(crate) struct PromptMaterial<'a> {
     pub line: &'a str,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
+    /// True if that text is a whole reply, and not one that was cut.
+    pub continues_whole: bool,
     pub history: &'a [BufferedTurn],
     pub summaries: &'a [Summary],
     /// What the history says, and no longer holds; latest first.
@@ -373,7 +375,11 @@ fn continuation_messages(templates: &Templates, material: &PromptMaterial<'_>) -
     let Some(said) = material.continued_text else {
         return Ok(Vec::new());
     };
-    let request = templates.render(material.npc.language, Template::ReplyGoOn, context! {})?;
+    let request = templates.render(
+        material.npc.language,
+        Template::ReplyGoOn,
+        context! { is_whole => material.continues_whole },
+    )?;
     Ok(vec![
         ChatMessage::new(ChatRole::Assistant, said),
         ChatMessage::new(ChatRole::User, request),

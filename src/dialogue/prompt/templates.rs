@@ -355,7 +355,7 @@ impl Templates {
                 world_state => list(),
                 corrections => each(context! { present => "x", outdated => "x" }), duties => entries(),
                 ended => entries(),
-                unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), is_silent => texts.is_empty(), parameters => each(context! {
+                unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), is_silent => texts.is_empty(), is_whole => texts.is_empty(), parameters => each(context! {
                     name => "x", optional => true, type => "text", values => list(), min => "0", max => "1", description => "x",
                 }),
                 direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,

@@ -276,6 +276,7 @@ impl PromptCase {
             scene: self.scene.as_ref(),
             witnesses: &self.witnesses,
             continued_text: None,
+            continues_whole: false,
             past: self.past.as_ref(),
             opened: &self.opened,
             tells: &[],

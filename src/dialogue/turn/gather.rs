@@ -156,6 +156,10 @@ impl GatheredContext {
             scene_notes: input.chat.as_ref().map_or(&[], |chat| &chat.scene_notes),
             own_prompt: input.own_prompt(),
             line: &input.line,
+            continues_whole: input
+                .continuation
+                .as_ref()
+                .is_some_and(|unfinished| unfinished.is_whole),
             continued_text: input
                 .continuation
                 .as_ref()

@@ -132,6 +132,10 @@ fn sources_of_turn(
         opened: prompt.opened.clone(),
         redacted: gathered.redacted.clone(),
         continued_chars: continued.map(|chars| u32::try_from(chars).unwrap_or(u32::MAX)),
+        continued_whole: input
+            .continuation
+            .as_ref()
+            .is_some_and(|unfinished| unfinished.is_whole),
         scene_notes: input
             .chat
             .as_ref()

@@ -41,6 +41,9 @@ pub struct PromptSources {
     /// The Unicode scalar values of the reply that were said before a cut, and that the prompt repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continued_chars: Option<u32>,
+    /// True if that part is a whole reply, which went on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continued_whole: bool,
     /// Notes of a chat program about the scene, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scene_notes: Vec<String>,

@@ -60,8 +60,13 @@ use colloquy_ports::llm::{ChatMessage, ChatRole, Chunk, Completion, Llm, LlmErro
 /// The model's name in traces and usage.
 pub const MODEL: &str = "scripted";
 
-/// The beginning of a request to continue a reply, in each language.
+/// The beginning of a request to continue a reply that was cut, in each language.
 const CONTINUE_HEADINGS: [&str; 2] = ["[Go on]", "[이어서]"];
+/// The beginning of a request for more of a whole reply, in each language, with the answer.
+const MORE_HEADINGS: [(&str, &str); 2] = [
+    ("[Say more]", "And that is all there is to say of it."),
+    ("[더 말하기]", "더 할 말은 없네."),
+];
 
 /// A chat model without a language model behind it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -110,6 +115,10 @@ impl ScriptedLlm {
         };
         match request.task {
             Task::Reply => {
+                let last = request.messages.last().map_or("", |message| message.content.as_str());
+                if let Some((_, more)) = MORE_HEADINGS.iter().find(|(heading, _)| last.starts_with(heading)) {
+                    return (*more).to_owned();
+                }
                 let (asked, said) = split_continuation(&request.messages);
                 let text = npc_talk::next_line(asked).unwrap_or_else(|| reply::write_reply(asked));
                 // The scripted model would begin the reply with the same words.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de::Error as _};
 
 /// Settings of webhooks.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -20,6 +20,7 @@ pub struct WebhookSettings {
     /// The time for an attempt, in ms; 15,000.
     pub timeout_ms: u64,
     /// The delays before the second attempt and the later ones, in ms. Each varies by a fifth.
+    #[serde(deserialize_with = "numbers_or_texts")]
     pub retry_delays_ms: Vec<u64>,
     /// After so many hours of failures alone, a webhook is disabled; 120. 0: never.
     pub disable_after_h: u32,
@@ -39,6 +40,25 @@ impl WebhookSettings {
     pub const fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
     }
+}
+
+/// Reads a list of numbers. In a list of the environment, each item is a text.
+fn numbers_or_texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum NumberOrText {
+        Number(u64),
+        Text(String),
+    }
+    let items = Vec::<NumberOrText>::deserialize(deserializer)?;
+    let numbers = items.into_iter().map(|item| match item {
+        NumberOrText::Number(number) => Ok(number),
+        NumberOrText::Text(text) => {
+            let parsed = text.trim().parse();
+            parsed.map_err(|_| D::Error::custom(format!("`{text}` is no whole number of milliseconds")))
+        }
+    });
+    numbers.collect()
 }
 
 #[cfg(test)]

@@ -205,11 +205,16 @@ async fn dry_runs_store_nothing() {
             json!({"keys": ["world:vale"], "instructions": ["Be grim."]}),
         ),
     ] {
-        let before = backend.call(Method::GET, path, None).await;
-        let stored = before.1["version"].as_u64().unwrap_or(0);
+        // Each answer of a missing object has a request id of its own.
+        let stored_object = async || {
+            let (status, object) = backend.call(Method::GET, path, None).await;
+            (status == 200).then_some(object)
+        };
+        let before = stored_object().await;
+        let version = before.as_ref().map_or(0, |object| object["version"].as_u64().unwrap());
         let tried = backend.put(&format!("{path}?dry_run=true"), &body).await;
-        assert_eq!(tried["version"], stored + 1, "{path}: {tried}");
-        assert_eq!(backend.call(Method::GET, path, None).await, before, "{path}");
+        assert_eq!(tried["version"], version + 1, "{path}: {tried}");
+        assert_eq!(stored_object().await, before, "{path}");
     }
     let nowhere = "/v1/worlds/nowhere/lore/war?dry_run=true";
     assert_eq!(

@@ -2,7 +2,7 @@
 # Runs all checks for a change: formatting, lints, licences, known advisories and all tests. Needs a Rust toolchain
 # (rust-version in Cargo.toml), a C compiler, redis-server, haproxy, nginx and the Postgres server. As root on Debian,
 # the script installs missing programs of the last five. The conformance suite of the Model Context Protocol needs npm,
-# and is left out without it, except with CI=true. With QDRANT_URL (a gRPC address), the index is also tested on
+# and is left out without it, except with COLLOQUY_REQUIRE_SUITES=1. With QDRANT_URL (a gRPC address), the index is also tested on
 # that Qdrant. With COLLOQUY_TEST_REDIS_SERVER=valkey-server, buffers are on Valkey. Build products go to
 # $CARGO_TARGET_DIR, by default outside the repository, and tools go to the same cache.
 set -euo pipefail
@@ -79,8 +79,12 @@ say "advisories"
 scripts/advisories.sh
 
 say "conformance to the Model Context Protocol"
-# Needs npm, and says so if it is missing. With CI=true, a missing npm fails.
+# Needs npm, and says so if it is missing. With COLLOQUY_REQUIRE_SUITES=1, a missing npm fails.
 FEATURES=failpoints,otel tests/mcp-conformance.sh
+
+say "clients of the OpenAI API"
+# Needs Python, npm and their registries, and says so if one is missing.
+FEATURES=failpoints,otel tests/chat-clients.sh
 
 say "tests"
 # The test runner's summary comes last.

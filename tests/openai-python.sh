@@ -39,7 +39,7 @@ skip() {
 if [ ! -f "$cache/ready" ]; then
   rm -rf "$cache"
   mkdir -p "$cache"
-  python3 -m venv "$cache/venv"
+  python3 -m venv "$cache/venv" || skip "Python has no venv (Debian: apt-get install python3-venv)"
   sdist="${OPENAI_SDIST:-}"
   if [ -z "$sdist" ]; then
     # The tests are only in the source distribution.

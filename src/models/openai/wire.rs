@@ -373,6 +373,22 @@ mod tests {
     }
 
     #[test]
+    fn message_in_its_own_form_stays_as_it_is() {
+        let picture = json!({"role": "user", "name": "ann", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
+        let mut message = ChatMessage::new(ChatRole::User, "");
+        message.as_sent = picture.as_object().cloned().map(Into::into);
+        let messages = [ChatMessage::new(ChatRole::User, "Look:"), message, ChatMessage::new(ChatRole::User, "Well?")];
+        let sent = serde_json::to_value(Messages {
+            messages: &messages,
+            cache_marks: false,
+        });
+        assert_eq!(
+            sent.unwrap(),
+            json!([{"role": "user", "content": "Look:"}, picture, {"role": "user", "content": "Well?"}])
+        );
+    }
+
+    #[test]
     fn usage_accepts_nulls_and_odd_counts() {
         let usage = |text: &str| Usage::from(serde_json::from_str::<WireUsage>(text).unwrap());
         assert_eq!(usage("{}"), Usage::default());

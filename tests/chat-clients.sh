@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# Runs clients of the OpenAI API that others wrote against a server of its own: the tests of the official Python client,
+# the official Node client, the AI SDK and LiteLLM. A client whose registry cannot be reached is left out with a message,
+# except with COLLOQUY_REQUIRE_SUITES=1. COLLOQUY_BIN names the binary; without it the binary is built. The server listens on
+# 127.0.0.1 and goes with the script, as its data do.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+features="${FEATURES:-failpoints,otel}"
+target="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/colloquy/target}"
+command -v python3 >/dev/null || {
+  echo "chat clients: NOT RUN: python3 is missing" >&2
+  [ "${COLLOQUY_REQUIRE_SUITES:-}" != 1 ] || exit 1
+  exit 0
+}
+if [ -z "${COLLOQUY_BIN:-}" ]; then
+  CARGO_TARGET_DIR="$target" cargo build --quiet --locked --features "$features"
+  COLLOQUY_BIN="$target/debug/colloquy"
+fi
+COLLOQUY_BIN="$(realpath "$COLLOQUY_BIN")"
+
+folder="$(mktemp -d)"
+server=
+finish() {
+  [ -z "$server" ] || kill "$server" 2>/dev/null || true
+  [ -z "$server" ] || wait "$server" 2>/dev/null || true
+  rm -rf "$folder"
+}
+trap finish EXIT
+
+port="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
+cat >"$folder/colloquy.toml" <<END
+data_dir = "$folder/data"
+[server]
+listen = "127.0.0.1:$port"
+[limits]
+player_turns_per_min = 0
+player_sessions_per_min = 0
+[demo]
+words_per_s = 0
+[telemetry]
+log = "error"
+[chat]
+# The model that the tests of the Python client name.
+[[chat.models]]
+name = "gpt-6-astra"
+world = "vale"
+npc = "mira"
+END
+"$COLLOQUY_BIN" serve --config "$folder/colloquy.toml" >"$folder/server.log" 2>&1 &
+server=$!
+ready() { "$COLLOQUY_BIN" health --config "$folder/colloquy.toml" >/dev/null 2>&1; }
+for _ in $(seq 100); do
+  ready && break
+  sleep 0.2
+done
+ready || {
+  cat "$folder/server.log" >&2
+  exit 1
+}
+TOKEN="$("$COLLOQUY_BIN" token --config "$folder/colloquy.toml" --tenant demo --role backend --ttl 2h)"
+export TOKEN BASE_URL="http://127.0.0.1:$port/v1" MODEL=vale/mira
+
+failed=0
+run() {
+  local name="$1" code=0
+  shift
+  "$@" >"$folder/output" 2>&1 || code=$?
+  if [ "$code" = 77 ] || { [ "$code" != 0 ] && grep -q '^SKIP' "$folder/output" && ! grep -q '^FAIL' "$folder/output"; }; then
+    echo "$name: NOT RUN: $(tail -1 "$folder/output")" >&2
+    [ "${COLLOQUY_REQUIRE_SUITES:-}" != 1 ] || failed=1
+  elif [ "$code" != 0 ]; then
+    cat "$folder/output" >&2
+    failed=1
+  else
+    echo "$name: $(tail -1 "$folder/output")"
+  fi
+}
+run "Python client" tests/openai-python.sh
+run "Node client, AI SDK, LiteLLM" tests/doors/run.sh
+if grep -n "panicked at" "$folder/server.log" >&2; then
+  failed=1
+fi
+exit "$failed"

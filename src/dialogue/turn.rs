@@ -47,6 +47,7 @@ use super::{
     Services,
     intent::IntentSource,
     models::{run_admitted, with_usage_owner},
+    prompt::Prompt,
 };
 use colloquy_memory::{trace::Timings, turn::TurnStatus};
 use colloquy_ports::ledger::{
@@ -97,7 +98,14 @@ async fn run_turn_steps(
         ));
         let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut, gathering).await??;
-        let assembling = async { gathered.assemble_prompt(services, &input) }.instrument(debug_span!("turn.assemble"));
+        let assembling = async {
+            // No model sees the prompt of a turn that was shown before.
+            if input.given_reply().is_some() {
+                return Ok(Prompt::default());
+            }
+            gathered.assemble_prompt(services, &input)
+        }
+        .instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
         let authored = gathered.authored_words(&input);

@@ -12,7 +12,7 @@ use actix_web::{
     dev::{ServiceRequest, ServiceResponse},
     http::{
         ConnectionType, Method,
-        header::{HeaderName, HeaderValue},
+        header::{HeaderName, HeaderValue, VARY},
     },
     middleware::Next,
     web,
@@ -185,6 +185,12 @@ fn with_problem_body<B: MessageBody + 'static>(response: ServiceResponse<B>, id:
         && nodes::forward_token(response.request()).is_ok_and(|hop| hop.is_none())
     {
         body = to_openai_response(&problem, &body);
+    }
+    // The origins that may read the answer.
+    for (name, value) in response.headers() {
+        if name.as_str().starts_with("access-control-") || name == VARY {
+            body.headers_mut().append(name.clone(), value.clone());
+        }
     }
     let (request, _) = response.into_parts();
     nodes::add_owner_header(&request, &problem, &mut body);

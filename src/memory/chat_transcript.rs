@@ -40,6 +40,7 @@ pub struct StoredTurn {
     /// The number of the turn in its session, from 1.
     pub number: u32,
     player: TextPrint,
+    player_words: usize,
     reply: TextPrint,
     /// `None`: only the words are known, as a hash.
     reply_text: Option<Box<str>>,
@@ -51,6 +52,7 @@ impl StoredTurn {
         Self {
             number,
             player: TextPrint::of_text(player_text),
+            player_words: player_text.split_whitespace().count(),
             reply: TextPrint::of_text(reply_text),
             reply_text: Some(reply_text.into()),
         }
@@ -62,8 +64,9 @@ impl StoredTurn {
     }
 
     fn is_shown_as(&self, shown: &ComparedTurn, is_first: bool) -> bool {
-        // The player's line of the first shown turn may have been cut away.
-        let line_is_cut = is_first && shown.player.is_empty();
+        // The player's line of the first shown turn may have been cut away, or the first of its joined messages.
+        let line_is_cut =
+            is_first && (shown.player.is_empty() || self.number > 1 && shown.player_words < self.player_words);
         (line_is_cut || self.player == shown.player) && self.reply == shown.reply
     }
 
@@ -99,6 +102,7 @@ impl TextPrint {
 
 struct ComparedTurn {
     player: TextPrint,
+    player_words: usize,
     reply: TextPrint,
 }
 
@@ -153,6 +157,7 @@ pub fn align_transcript(transcript: &Transcript, stored: &[StoredTurn]) -> Trans
         .iter()
         .map(|turn| ComparedTurn {
             player: TextPrint::of_text(&turn.player_text),
+            player_words: turn.player_text.split_whitespace().count(),
             reply: TextPrint::of_text(&turn.reply_text),
         })
         .collect();
@@ -313,6 +318,13 @@ mod tests {
             assert!(aligned.is_continuation_of(4), "{cut:?}");
         }
         assert_eq!(align(&TALK[2..], "And now?", &TALK).first_number, 3);
+    }
+
+    #[test]
+    fn front_may_be_cut_between_joined_lines() {
+        let known = [TALK[0], ("Hi\n\nBran: Well?", "Hello."), TALK[2]];
+        let aligned = align(&[("Bran: Well?", "Hello."), TALK[2]], "So?", &known);
+        assert!(aligned.is_continuation_of(3));
     }
 
     #[test]

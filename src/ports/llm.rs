@@ -117,8 +117,10 @@ pub struct ClientFields {
     /// Fields of the OpenAI API by their names, without those that the server sets: `model`, `messages`, `stream`,
     /// `stream_options`, `n` and the output cap.
     pub fields: serde_json::Map<String, serde_json::Value>,
-    /// Replaces the output cap of the route, in tokens.
+    /// The output cap that the client wants, in tokens.
     pub max_output_tokens: Option<u32>,
+    /// True if that cap may be larger than the cap of the route.
+    pub may_exceed_cap: bool,
 }
 
 /// One call.

@@ -53,6 +53,8 @@ pub fn start_server(
         let http = HttpService::build()
             .keep_alive(KEEP_ALIVE)
             .client_request_timeout(limits.head)
+            // A client that closes its side has hung up: a streamed reply ends there.
+            .h1_allow_half_closed(false)
             .graceful_shutdown_signal(move || {
                 let stopping = stopping.clone();
                 async move { stopping.notified().await }

@@ -101,8 +101,16 @@ impl Route {
     /// Sets the model, limits and temperature of this route in `request`.
     pub(super) fn fill_request(&self, request: &mut LlmRequest, wanted: Option<&str>) {
         request.model = wanted.map(str::to_owned).or_else(|| self.model.clone());
-        let asked = request.client.as_ref().and_then(|client| client.max_output_tokens);
-        request.max_output_tokens = asked.unwrap_or(self.max_output_tokens);
+        let client = request.client.as_ref();
+        let wanted_cap = client
+            .and_then(|client| client.max_output_tokens)
+            .unwrap_or(self.max_output_tokens);
+        let may_exceed = client.is_some_and(|client| client.may_exceed_cap);
+        request.max_output_tokens = if may_exceed {
+            wanted_cap
+        } else {
+            wanted_cap.min(self.max_output_tokens)
+        };
         request.temperature = self.temperature;
         request.timeout = self.timeout;
     }

@@ -157,7 +157,7 @@ impl PromptMaterial<'_> {
 }
 
 /// A prompt within its budgets.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Prompt {
     pub messages: Vec<ChatMessage>,
     /// The tokens of each message with its frame.

@@ -44,10 +44,10 @@ impl OwnPrompt {
         self.last.iter().any(|message| message.role == ChatRole::User)
     }
 
-    /// Returns the last messages, with `context` before the first line among them.
+    /// Returns the last messages, with `context` before the last line among them.
     pub(crate) fn last_after(&self, context: &str) -> Vec<ChatMessage> {
         let mut last = self.last.clone();
-        let line = last.iter().position(|message| message.role == ChatRole::User);
+        let line = last.iter().rposition(|message| message.role == ChatRole::User);
         match line {
             Some(at) if !context.is_empty() && last[at].as_sent.is_none() => {
                 last[at].content = format!("{context}\n\n{}", last[at].content);

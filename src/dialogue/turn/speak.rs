@@ -100,6 +100,7 @@ pub(super) async fn speak_reply(
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
     let mut voice = ReplyWriter::new(input, feed);
+    let is_given = question.authored.is_some_and(|words| words.origin == GIVEN_REPLY);
     let (opened, mut call) = if let Some(words) = question.authored {
         authored_stream(words)
     } else {
@@ -125,6 +126,8 @@ pub(super) async fn speak_reply(
             (next, _) = stopwatch.time_wait(stream.next()) => next,
         };
         match next {
+            // A given reply was shown as it is: nothing in it is a state block or a cue.
+            Some(Ok(Chunk::Text(delta))) if is_given => voice.send_visible(&delta),
             Some(Ok(Chunk::Text(delta))) => voice.write_delta(&delta),
             Some(Ok(Chunk::AtCap)) => {
                 notes.push("the reply ended at the output cap of the model's task (finish_reason: length)".to_owned());

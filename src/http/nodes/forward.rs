@@ -43,8 +43,7 @@ impl DialogueOfRequest {
 }
 
 /// Request headers that influence the answer.
-const FORWARDED_HEADERS: &str =
-    "accept content-type idempotency-key if-match if-none-match traceparent tracestate x-colloquy-session x-request-id";
+const FORWARDED_HEADERS: &str = "accept content-type idempotency-key if-match if-none-match origin traceparent tracestate x-colloquy-session x-request-id";
 /// Answer headers that belong to this connection, or that this node sets.
 const UNRELAYED_HEADERS: &str =
     "connection content-length date keep-alive server trailer transfer-encoding upgrade x-request-id";

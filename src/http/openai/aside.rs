@@ -5,13 +5,17 @@ use std::sync::Arc;
 use actix_web::{HttpResponse, http::header};
 use bytes::Bytes;
 
+use super::targets::may_use_characters;
 use super::{
     answer::{AnswerMessage, ChatChunk, ChatCompletion, Choice, ChunkChoice, CompletionUsage, Delta, FinishReason},
     messages::to_chat_message,
     request::ChatCompletionRequest,
     stream::{DONE, to_frame},
 };
-use crate::{AppState, errors::Problem};
+use crate::{
+    AppState,
+    errors::{Code, Problem},
+};
 use colloquy_core::{
     ids::PlayerId,
     scope::{Principal, Role},
@@ -31,10 +35,14 @@ pub async fn answer(
     asked: &ChatCompletionRequest,
     is_own: bool,
 ) -> Result<HttpResponse, Problem> {
+    if !may_use_characters(state, who) {
+        let detail = "players may ask for nothing beside the talk here (setting `chat.players_use_proxy`)";
+        return Err(Problem::new(Code::Forbidden, detail).with_param("messages"));
+    }
     let client = if is_own {
-        asked.client_fields()
+        asked.client_fields(who)
     } else {
-        asked.sampling_fields()
+        asked.sampling_fields(who)
     };
     let request = AsideRequest {
         messages: asked.messages.iter().map(to_chat_message).collect(),

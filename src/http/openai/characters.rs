@@ -11,17 +11,24 @@ use super::{
     settings::ChatModel,
 };
 use crate::{AppState, errors::Problem, extract::Authorized};
-use colloquy_core::ids::{NpcId, PlayerId};
+use colloquy_core::ids::{NpcId, PlayerId, WorldId};
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     tiers::TenantTier,
 };
 use colloquy_ports::ledger::authored::PutOutcome;
 
+/// The beginning of the ids of worlds that belong to one player's characters.
+const OWN_WORLD_PREFIX: &str = "chats-";
 /// The name of a character whose name the messages do not tell.
 const UNNAMED: &str = "Character";
 /// The longest name that is taken from the messages, in characters.
 const MAX_NAME_CHARS: usize = 60;
+
+/// True if the world belongs to the characters of one player's chat program. Other players do not reach it.
+pub fn is_world_of_characters(world: &WorldId) -> bool {
+    world.as_str().starts_with(OWN_WORLD_PREFIX)
+}
 
 /// Returns the NPC of the character in the messages. The NPC and its world are made if missing.
 ///

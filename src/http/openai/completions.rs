@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     AppState,
-    errors::Problem,
+    errors::{Code, Problem},
     extract::{Authorized, InWorld, Talker},
     nodes::DialogueOfRequest,
     turns::completed_turn,
@@ -32,8 +32,8 @@ use colloquy_core::{
 };
 use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ReplyEnd};
 use colloquy_memory::{
-    authored::Npc,
-    chat_transcript::{TranscriptAlignment, TranscriptRequest, align_transcript},
+    authored::{Npc, Persona},
+    chat_transcript::{TranscriptAlignment, TranscriptRequest, TranscriptTurn, align_transcript},
     text::to_hexadecimal,
     turn::{Turn, TurnStatus, Usage},
 };
@@ -45,6 +45,11 @@ const SESSION_HEADER: &str = "x-colloquy-session";
 const MAX_NAME_BYTES: usize = 200;
 /// The longest imported line or reply, in Unicode scalar values.
 const MAX_IMPORTED_CHARS: usize = 16_000;
+/// The most lines for which an import counts, so that a long one is possible within a minute.
+const MAX_LINES_OF_IMPORT: usize = 10;
+/// The most notes of a request, and the most Unicode scalar values of a note: more never fit a prompt.
+const MAX_NOTES: usize = 32;
+const MAX_NOTE_CHARS: usize = 4_000;
 /// The latest imported turns whose text is also read for changes of the world's state.
 const TURNS_READ_FOR_STATE: usize = 8;
 
@@ -53,6 +58,9 @@ pub struct PreparedTalk {
     pub state: web::Data<AppState>,
     pub who: Principal,
     pub session: DialogueId,
+    npc: NpcId,
+    /// The number of the turn that the reply belongs to.
+    pub number: u32,
     /// Held until the reply has ended, so that requests of one talk follow each other.
     pub thread: OwnedMutexGuard<KnownSessions>,
     request: TranscriptRequest,
@@ -89,7 +97,7 @@ pub async fn create_chat_completion(
         caller.count_turn(&state, &player)?;
     }
     let name = find_character_name(&asked.messages);
-    let (npc, sorted, is_own) = match &target {
+    let (npc, mut sorted, is_own) = match &target {
         ChatTarget::Npc { world, npc } => {
             let npc = find_speaker(&state, &caller, (world, npc), named_speaker(&asked.messages)).await?;
             let sorted = sort_messages(&asked.messages, Some(&npc.name));
@@ -99,7 +107,9 @@ pub async fn create_chat_completion(
             let sorted = sort_messages(&asked.messages, name.as_deref());
             let found = (name.as_deref(), &sorted);
             let npc = find_or_make_character(&state, &caller, &player, model.as_deref(), found).await?;
-            (npc, sorted, true)
+            // A persona that an author has written counts.
+            let is_own = npc.persona == Persona::default();
+            (npc, sorted, is_own)
         }
     };
     let key = ThreadKey {
@@ -109,6 +119,10 @@ pub async fn create_chat_completion(
         npc: npc.id.clone(),
         name: session_name(&request)?,
     };
+    let trusts_replies = is_own || caller.principal.role != Role::Player || state.chat.players_import;
+    if !trusts_replies {
+        leave_out_unsaid_greeting(&mut sorted, &npc);
+    }
     let mut thread = state.threads.lock(&key).await;
     let is_aside = if is_own && name.is_none() {
         !asked.stream && sorted.transcript.turns.is_empty()
@@ -116,6 +130,8 @@ pub async fn create_chat_completion(
         thread.is_aside(&sorted)
     };
     if is_aside {
+        // The talk goes on meanwhile.
+        drop(thread);
         return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
     }
     let found = thread
@@ -123,7 +139,8 @@ pub async fn create_chat_completion(
         .await?;
     let FoundThread { dialogue, alignment } = match found {
         Some(found) => found,
-        None if thread.is_aside_of_other_talks(&sorted, asked.stream) => {
+        None if is_own && thread.is_aside_of_other_talks(&sorted, asked.stream) => {
+            drop(thread);
             return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
         }
         None => {
@@ -135,26 +152,37 @@ pub async fn create_chat_completion(
             }
         }
     };
+    let unsaid = |turn: &&TranscriptTurn| {
+        let is_greeting = turn.player_text.is_empty() && is_greeting_of(&npc, &turn.reply_text);
+        !is_greeting && !thread.has_said(dialogue.id, &turn.reply_text)
+    };
+    if !trusts_replies && alignment.missing.iter().any(|turn| unsaid(&turn)) {
+        let detail =
+            "a player's program may not bring in replies that the NPC has not said (setting `chat.players_import`)";
+        return Err(Problem::new(Code::Forbidden, detail).with_param("messages"));
+    }
     // For the middleware that may forward the request to the node of the session.
     DialogueOfRequest::set(&request, dialogue.id);
     let per_line = usize::try_from(state.chat.imported_turns_per_line)
         .unwrap_or(usize::MAX)
         .max(1);
-    for _ in 0..alignment.missing.len() / per_line {
+    for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
         caller.count_turn(&state, &key.player)?;
     }
     thread.note_request(&sorted, asked.stream);
     let head = dialogue.head_turn;
     follow_transcript(&state, &caller.principal, dialogue.id, head, &alignment, &mut thread).await?;
     let client = if is_own {
-        asked.client_fields()
+        asked.client_fields(&caller.principal)
     } else {
-        asked.sampling_fields()
+        asked.sampling_fields(&caller.principal)
     };
     let talk = PreparedTalk {
         state,
         who: caller.principal.clone(),
         session: dialogue.id,
+        npc: npc.id.clone(),
+        number: number_of_reply(&alignment),
         thread,
         chat: ChatTemplate {
             scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
@@ -190,6 +218,30 @@ async fn find_speaker<A>(
         None => None,
     };
     Ok(member.unwrap_or(npc))
+}
+
+/// True if the text is the greeting of the NPC's persona.
+fn is_greeting_of(npc: &Npc, text: &str) -> bool {
+    npc.persona.greeting.split_whitespace().eq(text.split_whitespace())
+}
+
+/// Leaves out the first reply of a transcript if no line of the player stands before, unless the persona has it: a greeting
+/// of the chat program, or the end of a turn whose front was cut away.
+fn leave_out_unsaid_greeting(sorted: &mut SortedMessages, npc: &Npc) {
+    let first = sorted.transcript.turns.first();
+    if first.is_some_and(|turn| turn.player_text.is_empty() && !is_greeting_of(npc, &turn.reply_text)) {
+        sorted.transcript.turns.remove(0);
+    }
+}
+
+/// Returns the number of the turn that a request asks for, if nobody else talks in the session meanwhile.
+fn number_of_reply(alignment: &TranscriptAlignment) -> u32 {
+    let missing = u32::try_from(alignment.missing.len()).unwrap_or(u32::MAX);
+    let last = alignment.last_standing.saturating_add(missing);
+    match alignment.request {
+        TranscriptRequest::GoOn => last,
+        TranscriptRequest::Answer(_) | TranscriptRequest::AnswerAgain(_) => last.saturating_add(1),
+    }
 }
 
 /// The player of a request: that of the token, or else the `user` of the request, or the holder of the token.
@@ -237,12 +289,16 @@ fn new_session(key: &ThreadKey) -> NewSession {
     }
 }
 
-/// Returns the system lines of the chat program, those before the talk first.
+/// Returns the latest system lines of the chat program, those before the talk first.
 fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
-    let head = sorted.head.iter().map(|message| message.content.trim().to_owned());
-    head.chain(sorted.notes.iter().cloned())
+    let head = sorted.head.iter().map(|message| message.content.trim());
+    let notes = head.chain(sorted.notes.iter().map(String::as_str));
+    let mut notes: Vec<String> = notes
         .filter(|note| !note.is_empty())
-        .collect()
+        .map(|note| note.chars().take(MAX_NOTE_CHARS).collect())
+        .collect();
+    notes.drain(..notes.len().saturating_sub(MAX_NOTES));
+    notes
 }
 
 /// Returns the messages of the chat program around the answered line.
@@ -347,7 +403,7 @@ impl PreparedTalk {
             TranscriptRequest::Answer(text) if is_first => {
                 let line = PlayerLine {
                     text: text.clone(),
-                    to: None,
+                    to: Some(self.npc.clone()),
                     key: None,
                     on_busy: OnBusy::Queue,
                     re,
@@ -422,8 +478,8 @@ async fn answer_whole(mut talk: PreparedTalk, asked: &ChatCompletionRequest) -> 
     let count = if talk.goes_on() { 1 } else { asked.choices };
     // The first choice comes last, so that it stands until a later request shows another one.
     for index in (0..count).rev() {
-        let guard = CutOnDrop::new(&talk, Arc::default());
         let running = talk.begin_reply(index + 1 == count, None).await?;
+        let guard = CutOnDrop::new(&talk, Arc::default());
         let turn = match running.accepted {
             AcceptedLine::Repeated(turn) => turn,
             AcceptedLine::Turn { done } => completed_turn(done.await)?,

@@ -32,6 +32,8 @@ const GO_ON_MARK: &str = "[Continue the last response]";
 const EMPTY_REPLIES: [&str; 2] = ["...", "…"];
 /// The beginning of a note that names the next speaker of a group, up to the name.
 const SPEAKER_MARK: &str = "[Write the next reply only as ";
+/// The most Unicode scalar values of lines that are joined. Of a longer group talk, the NPC hears the latest lines.
+const MAX_JOINED_CHARS: usize = 1_900;
 /// The longest name before a line, in bytes.
 const MAX_NAME_BYTES: usize = 60;
 
@@ -65,7 +67,6 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
     let mut notes = Vec::new();
     let mut trailing: Vec<String> = Vec::new();
     let mut talk = Vec::new();
-    let mut is_prefill = false;
     for message in messages[first..].iter().filter(|message| !is_example(message)) {
         let turn = builder.turns.len();
         let text = names.without_name(message);
@@ -85,12 +86,11 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
             InputRole::System | InputRole::Tool => false,
         };
         if spoken {
-            is_prefill = !trailing.is_empty() && message.role == InputRole::Assistant;
             trailing.clear();
         }
         talk.push((turn, to_chat_message(message)));
     }
-    let end = builder.end_with(&trailing, is_prefill);
+    let end = builder.end_with(&trailing);
     let ends_with_reply = builder.line.is_none() && !builder.turns.is_empty();
     SortedMessages {
         head: messages[..first].iter().map(to_chat_message).collect(),
@@ -101,6 +101,14 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         notes,
         trailing: if ends_with_reply { trailing } else { Vec::new() },
         talk,
+    }
+}
+
+/// Drops the first of joined lines until the rest is short enough. The last line stays.
+fn drop_first_lines(joined: &mut String) {
+    while joined.chars().count() > MAX_JOINED_CHARS {
+        let Some(end) = joined.find("\n\n") else { return };
+        joined.drain(..end + 2);
     }
 }
 
@@ -131,6 +139,7 @@ impl TranscriptBuilder {
             Some(line) => {
                 line.push_str("\n\n");
                 line.push_str(text);
+                drop_first_lines(line);
             }
             None => self.line = Some(text.to_owned()),
         }
@@ -148,7 +157,7 @@ impl TranscriptBuilder {
     }
 
     /// Returns what the request asks for, by the system messages after the last spoken one.
-    fn end_with(&mut self, trailing: &[String], is_prefill: bool) -> TranscriptEnd {
+    fn end_with(&mut self, trailing: &[String]) -> TranscriptEnd {
         let asks_to_go_on = trailing.iter().any(|text| text.trim_end().ends_with(GO_ON_MARK));
         if asks_to_go_on && self.line.as_deref().is_none_or(|line| line == SILENT_LINE) {
             self.line = None;
@@ -163,7 +172,7 @@ impl TranscriptBuilder {
         let reply: Vec<&str> = last.reply_text.split_whitespace().collect();
         let reply = reply.join(" ");
         let quotes = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ").contains(&reply);
-        if trailing.is_empty() || is_prefill || trailing.iter().any(quotes) {
+        if trailing.is_empty() || trailing.iter().any(quotes) {
             TranscriptEnd::Reply
         } else {
             TranscriptEnd::Line(String::new())

@@ -10,6 +10,7 @@ use crate::{
     errors::{Code, FieldError, Problem},
     extract,
 };
+use colloquy_core::scope::{Principal, Role};
 use colloquy_ports::llm::ClientFields;
 
 /// Fields that the server sets in its own requests to the reply model, or that concern this server alone.
@@ -28,15 +29,12 @@ const SERVER_FIELDS: [&str; 12] = [
     "safety_identifier",
 ];
 /// Fields that requests for authored NPCs pass on to the reply model.
-const SAMPLING_FIELDS: [&str; 7] = [
-    "temperature",
-    "top_p",
-    "seed",
-    "stop",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-];
+const SAMPLING_FIELDS: [&str; 5] = ["temperature", "top_p", "seed", "presence_penalty", "frequency_penalty"];
+/// Further such fields, of tokens that are no player's: with them, a client decides what a reply says, or ends it before its
+/// state block.
+const AUTHORS_FIELDS: [&str; 2] = ["stop", "logit_bias"];
+/// The most messages of a request.
+const MAX_MESSAGES: usize = 4_000;
 
 /// The role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -94,6 +92,9 @@ impl ChatCompletionRequest {
             _ => faults.add("model", "is missing"),
         };
         let messages = match fields.get("messages").and_then(Value::as_array) {
+            Some(messages) if messages.len() > MAX_MESSAGES => {
+                faults.add("messages", &format!("are more than {MAX_MESSAGES}"))
+            }
             Some(messages) if !messages.is_empty() => {
                 let messages = messages.iter().enumerate();
                 messages
@@ -133,7 +134,7 @@ impl ChatCompletionRequest {
     }
 
     /// Returns the fields for the model of a character that the chat program describes: all that the server does not set.
-    pub fn client_fields(&self) -> ClientFields {
+    pub fn client_fields(&self, who: &Principal) -> ClientFields {
         let fields = self
             .fields
             .iter()
@@ -141,18 +142,22 @@ impl ChatCompletionRequest {
         ClientFields {
             fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect(),
             max_output_tokens: self.max_output_tokens,
+            may_exceed_cap: who.role != Role::Player,
         }
     }
 
     /// Returns the fields for the reply model of an authored NPC.
-    pub fn sampling_fields(&self) -> ClientFields {
+    pub fn sampling_fields(&self, who: &Principal) -> ClientFields {
+        let is_player = who.role == Role::Player;
+        let is_permitted = |name: &str| SAMPLING_FIELDS.contains(&name) || !is_player && AUTHORS_FIELDS.contains(&name);
         let fields = self
             .fields
             .iter()
-            .filter(|(name, value)| SAMPLING_FIELDS.contains(&name.as_str()) && !value.is_null());
+            .filter(|(name, value)| is_permitted(name) && !value.is_null());
         ClientFields {
             fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect(),
             max_output_tokens: self.max_output_tokens,
+            may_exceed_cap: false,
         }
     }
 }
@@ -262,14 +267,23 @@ mod tests {
         let body = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0.3,
             "min_p": 0.1, "max_tokens": 50, "user": "ann", "stop": null});
         let request = parse(&body).unwrap();
-        let all = request.client_fields();
+        let who = Principal {
+            subject: "s".into(),
+            tenant: "t".parse().unwrap(),
+            role: Role::Backend,
+            player: None,
+            world: None,
+            issued: colloquy_core::scope::TokenIdentity::default(),
+            expires_at: chrono::DateTime::<chrono::Utc>::MAX_UTC,
+        };
+        let all = request.client_fields(&who);
         assert_eq!(
             Value::Object(all.fields),
             json!({"temperature": 0.3, "min_p": 0.1, "stop": null})
         );
         assert_eq!(all.max_output_tokens, Some(50));
         assert_eq!(
-            Value::Object(request.sampling_fields().fields),
+            Value::Object(request.sampling_fields(&who).fields),
             json!({"temperature": 0.3})
         );
     }

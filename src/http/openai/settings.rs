@@ -22,6 +22,8 @@ pub struct ChatSettings {
     pub imported_turns_per_line: u32,
     /// True if tokens of players may use characters that the chat program describes; default false.
     pub players_use_proxy: bool,
+    /// True if tokens of players may bring in replies that an authored NPC has not said; default false.
+    pub players_import: bool,
     /// True if tokens of players see the NPCs of their worlds in the list of models; default true.
     pub players_list_models: bool,
     /// Origins of web pages that may call these paths, or `*`; default none.
@@ -64,6 +66,7 @@ impl Default for ChatSettings {
             max_choices: 4,
             imported_turns_per_line: 20,
             players_use_proxy: false,
+            players_import: false,
             players_list_models: true,
             allowed_origins: Vec::new(),
             models: Vec::new(),

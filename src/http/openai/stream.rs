@@ -51,6 +51,8 @@ pub struct CutOnDrop {
     state: web::Data<AppState>,
     who: Principal,
     session: DialogueId,
+    /// The number of the turn.
+    number: u32,
     sent_chars: Arc<AtomicUsize>,
     armed: bool,
 }
@@ -61,6 +63,7 @@ impl CutOnDrop {
             state: talk.state.clone(),
             who: talk.who.clone(),
             session: talk.session,
+            number: talk.number,
             sent_chars,
             armed: true,
         }
@@ -71,9 +74,9 @@ impl CutOnDrop {
         self.armed = false;
     }
 
-    fn command(&self, turn: Option<u32>) -> InterruptCommand {
+    fn command(&self) -> InterruptCommand {
         InterruptCommand {
-            turn,
+            turn: Some(self.number),
             heard: Some(HeardLength::Chars(self.sent_chars.load(Ordering::Acquire))),
             key: None,
             if_head: None,
@@ -81,10 +84,10 @@ impl CutOnDrop {
         }
     }
 
-    /// Cuts the reply of `turn` at the text that was sent.
-    async fn cut_now(mut self, turn: Option<u32>) {
+    /// Cuts the reply at the text that was sent.
+    async fn cut_now(mut self) {
         self.armed = false;
-        let command = self.command(turn);
+        let command = self.command();
         let scope = self.who.scope();
         let cut = self.state.sessions.interrupt_dialogue(&scope, self.session, command);
         if let Err(error) = cut.await {
@@ -98,7 +101,7 @@ impl Drop for CutOnDrop {
     fn drop(&mut self) {
         if self.armed {
             let (state, scope, session) = (self.state.clone(), self.who.scope(), self.session);
-            let command = self.command(None);
+            let command = self.command();
             actix_web::rt::spawn(async move {
                 if let Err(error) = state.sessions.interrupt_dialogue(&scope, session, command).await {
                     tracing::debug!(%session, %error, "a reply that nobody waits for was not cut");
@@ -240,7 +243,7 @@ impl StreamedAnswer {
             content: Some(""),
         };
         if self.send_delta(index, role, 0).await.is_err() {
-            guard.cut_now(None).await;
+            guard.cut_now().await;
             return Ok(None);
         }
         let (mut done, repeated) = match running.accepted {
@@ -256,7 +259,7 @@ impl StreamedAnswer {
                 biased;
                 Some(why) = shut.recv() => return Err(why),
                 () = self.out.closed() => {
-                    guard.cut_now(number).await;
+                    guard.cut_now().await;
                     return Ok(None);
                 }
                 event = self.events.recv() => event,
@@ -284,7 +287,7 @@ impl StreamedAnswer {
                         ..Delta::default()
                     };
                     if !new.is_empty() && self.send_delta(index, delta, shown_chars).await.is_err() {
-                        guard.cut_now(number).await;
+                        guard.cut_now().await;
                         return Ok(None);
                     }
                 }

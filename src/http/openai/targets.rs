@@ -1,6 +1,9 @@
 //! Which NPC a model name means.
 
-use super::settings::{ChatModel, PROXY_MODEL};
+use super::{
+    characters::is_world_of_characters,
+    settings::{ChatModel, PROXY_MODEL},
+};
 use crate::{
     AppState,
     errors::{Code, Problem},
@@ -45,6 +48,9 @@ pub fn find_target(state: &AppState, who: &Principal, name: &str) -> Result<Chat
     };
     match &target {
         ChatTarget::Npc { world, .. } if !who.can_access_world(world) => Err(no_such_model(name)),
+        ChatTarget::Npc { world, .. } if who.role == Role::Player && is_world_of_characters(world) => {
+            Err(no_such_model(name))
+        }
         ChatTarget::Character(_) if !may_use_characters(state, who) => Err(Problem::new(
             Code::Forbidden,
             "players may not use characters of their own here (setting `chat.players_use_proxy`)",

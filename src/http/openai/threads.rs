@@ -1,6 +1,11 @@
 //! Which session a transcript belongs to. Chat programs send no id of a talk, so the session is found by its lines.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::{HashSet, VecDeque},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
@@ -31,6 +36,8 @@ const KEPT_FOR: Duration = Duration::from_secs(900);
 const MAX_COMPARED_SESSIONS: u32 = 20;
 /// The latest turns of a session that are compared.
 const MAX_COMPARED_TURNS: u32 = 4_000;
+/// The replies of a session that are known after they were replaced: the choices of a player.
+const MAX_SAID_REPLIES: usize = 400;
 /// The latest turns of which the text is kept, for replies that a program shows in part.
 const TURNS_WITH_TEXT: usize = 4;
 
@@ -80,8 +87,8 @@ pub struct KnownSessions {
 /// The marks of a request for a turn, with which later requests are compared.
 #[derive(Debug)]
 struct LastRequest {
-    /// The system messages within and after the talk.
-    notes: HashSet<String>,
+    /// Hashes of the system messages within and after the talk.
+    notes: HashSet<u64>,
     was_streamed: bool,
 }
 
@@ -91,6 +98,8 @@ struct KnownSession {
     head_turn: u32,
     updated_at: DateTime<Utc>,
     turns: Vec<StoredTurn>,
+    /// Hashes of the latest replies that NPCs have said here, also of those that were replaced.
+    said_replies: VecDeque<u64>,
 }
 
 impl KnownSession {
@@ -112,7 +121,7 @@ impl KnownSessions {
     /// turn had.
     pub fn is_aside(&self, sorted: &SortedMessages) -> bool {
         let known = self.last_request.as_ref().map(|last| &last.notes);
-        let is_known = |text: &String| known.is_some_and(|notes| notes.contains(text));
+        let is_known = |text: &String| known.is_some_and(|notes| notes.contains(&hash_text(text)));
         sorted.transcript.end != TranscriptEnd::Reply
             && sorted
                 .trailing
@@ -127,10 +136,16 @@ impl KnownSessions {
         turns_are_streamed && !is_streamed && sorted.transcript.turns.is_empty()
     }
 
+    /// True if an NPC has said the reply in this session.
+    pub fn has_said(&self, session: DialogueId, reply: &str) -> bool {
+        let known = self.sessions.iter().find(|known| known.id == session);
+        known.is_some_and(|known| known.said_replies.contains(&hash_words(reply)))
+    }
+
     /// Notes the marks of a request for a turn.
     pub fn note_request(&mut self, sorted: &SortedMessages, is_streamed: bool) {
         self.last_request = Some(LastRequest {
-            notes: sorted.notes.iter().cloned().collect(),
+            notes: sorted.notes.iter().map(|note| hash_text(note)).collect(),
             was_streamed: is_streamed,
         });
     }
@@ -148,7 +163,8 @@ impl KnownSessions {
     ) -> Result<Option<FoundThread>, Problem> {
         if let Ok(id) = key.name.parse::<DialogueId>() {
             let dialogue = sessions::reachable_open_session(state, who, id).await?;
-            if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) {
+            let is_of_player = dialogue.player.as_ref() == Some(&key.player);
+            if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) || !is_of_player {
                 return Err(Problem::not_found("session of this model"));
             }
             let turns = self.read_turns(state, who, &dialogue).await?;
@@ -160,6 +176,10 @@ impl KnownSessions {
                 ));
             }
             let alignment = align_transcript(transcript, turns);
+            if alignment.shared_turns == 0 && !transcript.turns.is_empty() && !turns.is_empty() {
+                let detail = "have no line in common with the session that the request names";
+                return Err(Problem::invalid_field("messages", detail));
+            }
             return Ok(Some(continue_lone_line(dialogue, alignment, transcript)));
         }
         // Most requests go on with the session of the request before.
@@ -230,6 +250,9 @@ impl KnownSessions {
             .iter()
             .position(|known| known.id == dialogue.id)
             .map(|at| self.sessions.remove(at));
+        let said_before = known
+            .as_ref()
+            .map_or_else(VecDeque::new, |known| known.said_replies.clone());
         let current = match known.filter(|known| known.is_current(dialogue)) {
             Some(known) => known,
             None => {
@@ -243,6 +266,7 @@ impl KnownSessions {
                     head_turn: dialogue.head_turn,
                     updated_at: dialogue.updated_at,
                     turns: Vec::with_capacity(turns.len()),
+                    said_replies: said_before,
                 };
                 turns.iter().for_each(|turn| known.append(turn));
                 known
@@ -264,6 +288,7 @@ impl KnownSessions {
                 head_turn: 0,
                 updated_at: turn.committed_at,
                 turns: Vec::new(),
+                said_replies: VecDeque::new(),
             },
             |at| self.sessions.remove(at),
         );
@@ -277,12 +302,28 @@ impl KnownSessions {
 
 impl KnownSession {
     fn append(&mut self, turn: &Turn) {
+        self.said_replies.push_back(hash_words(&turn.reply_text));
+        if self.said_replies.len() > MAX_SAID_REPLIES {
+            self.said_replies.pop_front();
+        }
         self.turns
             .push(StoredTurn::new(turn.number, &turn.player_text, &turn.reply_text));
         if let Some(older) = self.turns.len().checked_sub(TURNS_WITH_TEXT + 1) {
             self.turns[older].forget_text();
         }
     }
+}
+
+fn hash_words(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.split_whitespace().for_each(|word| word.hash(&mut hasher));
+    hasher.finish()
+}
+
+fn hash_text(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A line without earlier turns follows the last turn of a session that the request names.

@@ -170,21 +170,21 @@ impl OpenAiLlm {
 
     /// Returns the fields of a client, and those of the configuration, which count more.
     fn further_fields<'a>(&'a self, client: Option<&'a Map<String, Value>>) -> Cow<'a, Map<String, Value>> {
-        match client.filter(|fields| !fields.is_empty()) {
-            None => Cow::Borrowed(&self.options.extra_body),
-            Some(client) if self.options.extra_body.is_empty() => Cow::Borrowed(client),
-            Some(client) => {
-                let mut both = client.clone();
-                both.extend(self.options.extra_body.clone());
-                Cow::Owned(both)
-            }
-        }
+        let Some(client) = client.filter(|fields| !fields.is_empty()) else {
+            return Cow::Borrowed(&self.options.extra_body);
+        };
+        let refuses = |name: &str| name == "temperature" && !self.options.send_temperature;
+        let mut both = client.clone();
+        both.retain(|name, value| !value.is_null() && !refuses(name));
+        both.extend(self.options.extra_body.clone());
+        Cow::Owned(both)
     }
 
     fn chat_request_body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
         let cap = Some(request.max_output_tokens);
         let client_fields = request.client.as_ref().map(|client| &client.fields);
-        let client_sets = |name: &str| client_fields.is_some_and(|fields| fields.contains_key(name));
+        let client_sets =
+            |name: &str| client_fields.is_some_and(|fields| fields.get(name).is_some_and(|value| !value.is_null()));
         let (max_tokens, max_completion_tokens) = if self.options.max_completion_tokens {
             (None, cap)
         } else {

@@ -374,10 +374,15 @@ mod tests {
 
     #[test]
     fn message_in_its_own_form_stays_as_it_is() {
-        let picture = json!({"role": "user", "name": "ann", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
+        let picture =
+            json!({"role": "user", "name": "ann", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
         let mut message = ChatMessage::new(ChatRole::User, "");
         message.as_sent = picture.as_object().cloned().map(Into::into);
-        let messages = [ChatMessage::new(ChatRole::User, "Look:"), message, ChatMessage::new(ChatRole::User, "Well?")];
+        let messages = [
+            ChatMessage::new(ChatRole::User, "Look:"),
+            message,
+            ChatMessage::new(ChatRole::User, "Well?"),
+        ];
         let sent = serde_json::to_value(Messages {
             messages: &messages,
             cache_marks: false,

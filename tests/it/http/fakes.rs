@@ -1,6 +1,12 @@
 //! A model controlled by the line, an embedder that counts letters, and an index that keeps all points.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use colloquy::{
@@ -73,6 +79,54 @@ impl Llm for FakeLlm {
         }
         let pieces = PIECES.map(|piece| Ok(Chunk::Text(piece.to_owned())));
         Ok(stream::iter(pieces.into_iter().chain([Ok(Chunk::Usage(USAGE))])).boxed())
+    }
+    fn model(&self) -> &'static str {
+        "fake"
+    }
+}
+
+/// Streams replies with a running number, so that no two replies are the same. Other tasks are those of [`FakeLlm`].
+#[derive(Default)]
+pub struct NumberedLlm {
+    replies: AtomicU32,
+    pieces_before_stall: Mutex<Option<usize>>,
+}
+
+impl NumberedLlm {
+    /// The next stream stops for ever after so many of its three pieces. The first two have 37 characters or more.
+    pub fn stall_next_stream(&self, pieces: usize) {
+        *self.pieces_before_stall.lock() = Some(pieces);
+    }
+    fn next_pieces(&self) -> [String; 3] {
+        let number = self.replies.fetch_add(1, Ordering::Relaxed) + 1;
+        [
+            format!("Answer {number} 😀, "),
+            "said slowly by the fire, ".to_owned(),
+            "traveller.".to_owned(),
+        ]
+    }
+}
+
+#[async_trait]
+impl Llm for NumberedLlm {
+    async fn complete_chat(&self, request: &LlmRequest) -> Result<Completion, LlmError> {
+        if request.task != Task::Reply {
+            return FakeLlm.complete_chat(request).await;
+        }
+        Ok(Completion {
+            text: self.next_pieces().concat(),
+            usage: USAGE,
+            model: "fake".into(),
+            at_cap: false,
+        })
+    }
+    async fn stream_chat(&self, _: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
+        let stall = self.pieces_before_stall.lock().take();
+        let pieces = self.next_pieces().into_iter().map(|piece| Ok(Chunk::Text(piece)));
+        Ok(match stall {
+            Some(count) => stream::iter(pieces.take(count)).chain(stream::pending()).boxed(),
+            None => stream::iter(pieces.chain([Ok(Chunk::Usage(USAGE))])).boxed(),
+        })
     }
     fn model(&self) -> &'static str {
         "fake"

@@ -34,6 +34,7 @@ use colloquy::{
         clock::{Clock, IdSource, ManualClock, SystemClock},
         disabled_tenants::DisabledTenants,
         ledger::tenants::Tenant,
+        llm::Llm,
     },
     tenancy::{
         Role,
@@ -68,6 +69,8 @@ pub struct HttpTestOptions {
     /// True: the server is a node of several, and its clock is not the ledger's.
     pub is_clock_off: bool,
     pub webhooks: WebhookSettings,
+    /// The model for all tasks.
+    pub llm: Arc<dyn Llm>,
 }
 
 impl Default for HttpTestOptions {
@@ -75,6 +78,7 @@ impl Default for HttpTestOptions {
         Self {
             prices: Vec::new(),
             is_clock_off: false,
+            llm: llm(),
             webhooks: colloquy::config::Config::embedded_defaults().webhooks,
             limits: LimitSettings {
                 tenant_requests_per_s: 0,
@@ -294,7 +298,7 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         embedder,
         models: Arc::new(
             ModelRouter::with_metrics(
-                RouteTable::with_single_model(&llm()),
+                RouteTable::with_single_model(&options.llm),
                 ModelLimits::default(),
                 ModelMetrics::new(0, &options.prices),
                 clock.clone(),

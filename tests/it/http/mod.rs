@@ -10,6 +10,7 @@ mod curator;
 mod directives;
 mod docs;
 mod fakes;
+mod front_ends;
 mod harness;
 mod interrupters;
 mod mcp;

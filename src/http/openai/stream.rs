@@ -37,6 +37,9 @@ use colloquy_memory::turn::{Turn, Usage};
 /// A comment, which clients skip.
 const HEARTBEAT: Bytes = Bytes::from_static(b": waiting for the model\n\n");
 pub const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
+/// How often a line that still waits is to be cut, and the pause between: longer than a line waits for memory.
+const MAX_CUT_ATTEMPTS: u32 = 20;
+const CUT_RETRY_DELAY: Duration = Duration::from_millis(150);
 /// Pieces that wait for a slow client.
 const QUEUED_PIECES: usize = 16;
 
@@ -103,8 +106,15 @@ impl Drop for CutOnDrop {
             let (state, scope, session) = (self.state.clone(), self.who.scope(), self.session);
             let command = self.command();
             actix_web::rt::spawn(async move {
-                if let Err(error) = state.sessions.interrupt_dialogue(&scope, session, command).await {
+                // The line may still wait for its turn.
+                for _ in 0..MAX_CUT_ATTEMPTS {
+                    let cut = state
+                        .sessions
+                        .interrupt_dialogue(&scope, session, command.clone())
+                        .await;
+                    let Err(error) = cut else { return };
                     tracing::debug!(%session, %error, "a reply that nobody waits for was not cut");
+                    tokio::time::sleep(CUT_RETRY_DELAY).await;
                 }
             });
         }
@@ -237,15 +247,12 @@ impl StreamedAnswer {
         shut: &mut mpsc::Receiver<Problem>,
     ) -> Result<Option<Arc<Turn>>, Problem> {
         self.sent_chars.store(0, Ordering::Release);
-        let guard = CutOnDrop::new(&self.talk, Arc::clone(&self.sent_chars));
+        let mut guard = CutOnDrop::new(&self.talk, Arc::clone(&self.sent_chars));
         let role = Delta {
             role: Some("assistant"),
             content: Some(""),
         };
-        if self.send_delta(index, role, 0).await.is_err() {
-            guard.cut_now().await;
-            return Ok(None);
-        }
+        let mut has_hung_up = self.send_delta(index, role, 0).await.is_err();
         let (mut done, repeated) = match running.accepted {
             AcceptedLine::Turn { done } => (Some(done), None),
             AcceptedLine::Repeated(turn) => (None, Some(turn)),
@@ -258,7 +265,12 @@ impl StreamedAnswer {
             let event = tokio::select! {
                 biased;
                 Some(why) = shut.recv() => return Err(why),
-                () = self.out.closed() => {
+                () = self.out.closed(), if !has_hung_up => {
+                    has_hung_up = true;
+                    if number.is_none() {
+                        // A line that still waits cannot be cut.
+                        continue;
+                    }
                     guard.cut_now().await;
                     return Ok(None);
                 }
@@ -268,7 +280,7 @@ impl StreamedAnswer {
                     committed = Some(ended?);
                     continue;
                 }
-                () = tokio::time::sleep(heartbeat) => {
+                () = tokio::time::sleep(heartbeat), if !has_hung_up => {
                     let _ = self.send(HEARTBEAT, shown_chars).await;
                     continue;
                 }
@@ -277,7 +289,14 @@ impl StreamedAnswer {
                 return Err(Problem::new(Code::SlowConsumer, "the client does not keep up"));
             };
             match &event.body {
-                EventBody::TurnStarted { turn } if event.re.as_deref() == Some(mark) => number = Some(*turn),
+                EventBody::TurnStarted { turn } if event.re.as_deref() == Some(mark) => {
+                    number = Some(*turn);
+                    guard.number = *turn;
+                    if has_hung_up {
+                        guard.cut_now().await;
+                        return Ok(None);
+                    }
+                }
                 EventBody::ReplyDelta { turn, offset, text, .. } if number == Some(*turn) => {
                     let skipped = shown_chars.saturating_sub(*offset);
                     let new: String = text.chars().skip(skipped).collect();

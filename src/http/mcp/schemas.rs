@@ -78,7 +78,7 @@ pub fn input_schema(operation: &Value, parameters: &[Parameter]) -> JsonObject {
         "required": required,
         "additionalProperties": false,
     });
-    let definitions = definitions_of(body);
+    let definitions = definitions_of(&[body, &operation["parameters"]]);
     if !definitions.is_empty() {
         schema["$defs"] = Value::Object(definitions);
     }
@@ -113,11 +113,11 @@ fn argument_schema(parameter: &Parameter, documented: &Value) -> Value {
 }
 
 /// The definitions that a schema refers to, directly or by another schema.
-fn definitions_of(schema: &Value) -> Map<String, Value> {
+fn definitions_of(schemas: &[&Value]) -> Map<String, Value> {
     let components = &openapi::document()["components"]["schemas"];
     let mut found = Map::new();
     let mut names = BTreeSet::new();
-    collect_names(schema, &mut names);
+    schemas.iter().for_each(|schema| collect_names(schema, &mut names));
     while let Some(name) = names.pop_first() {
         if found.contains_key(&name) {
             continue;

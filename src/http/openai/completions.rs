@@ -139,7 +139,9 @@ pub async fn create_chat_completion(
         .await?;
     let FoundThread { dialogue, alignment } = match found {
         Some(found) => found,
-        None if is_own && thread.is_aside_of_other_talks(&sorted, asked.stream) => {
+        None if (is_own || caller.principal.role != Role::Player)
+            && thread.is_aside_of_other_talks(&sorted, asked.stream) =>
+        {
             drop(thread);
             return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
         }

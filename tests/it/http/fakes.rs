@@ -93,6 +93,10 @@ pub struct NumberedLlm {
 }
 
 impl NumberedLlm {
+    /// The next streamed reply comes whole, also after a stall that no stream has met.
+    pub fn answer_next_stream(&self) {
+        *self.pieces_before_stall.lock() = None;
+    }
     /// The next stream stops for ever after so many of its three pieces. The first two have 37 characters or more.
     pub fn stall_next_stream(&self, pieces: usize) {
         *self.pieces_before_stall.lock() = Some(pieces);

@@ -127,8 +127,10 @@ impl FrontEnd {
     /// Sends a request, and returns the first reply as far as the program has read it.
     async fn send(&mut self, request: &RecordedRequest, body: &Value, label: &str) -> String {
         let stop_after = request.sent.as_ref().map(|sent| sent.chars().count());
-        if let Some(chars) = stop_after {
-            self.llm.stall_next_stream(if chars == 0 { 0 } else { 2 });
+        match stop_after {
+            Some(chars) => self.llm.stall_next_stream(if chars == 0 { 0 } else { 2 }),
+            // A stop before the first word may come before the model was asked.
+            None => self.llm.answer_next_stream(),
         }
         let asked = self.client.request(Method::POST, &request.path).json(body);
         let response = asked.send().await.unwrap();

@@ -343,6 +343,9 @@ impl Session {
         let mut input = self.build_turn_input(loaded, records, npc, line.text, first.accepted_at);
         // A continued turn inherits the key of the cut turn.
         input.key = line.key.filter(|_| first.continuation.is_none());
+        if let Some(id) = line.chat.as_ref().and_then(|chat| chat.turn_id) {
+            input.id = id;
+        }
         input.chat = line.chat;
         input.continuation = first.continuation;
         input.known_intent = first.intent;

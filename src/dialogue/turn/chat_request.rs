@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use colloquy_core::ids::TurnId;
 use colloquy_ports::llm::{ChatMessage, ChatRole, ClientFields};
 
 /// What the request of a chat program adds to a player's line.
@@ -15,6 +16,8 @@ pub struct ChatRequest {
     pub client: Option<Arc<ClientFields>>,
     /// The prompt of a character that the chat program describes. `None`: the persona of the NPC counts.
     pub own_prompt: Option<OwnPrompt>,
+    /// The id that the turn gets. `None`: the session makes an id.
+    pub turn_id: Option<TurnId>,
     /// Set when the reply ends.
     end: OnceLock<ReplyEnd>,
 }
@@ -87,6 +90,15 @@ impl ChatRequest {
             client: Some(client),
             own_prompt,
             ..Self::default()
+        }
+    }
+
+    /// Names the id of the turn before the turn exists. The id must be new.
+    #[must_use]
+    pub fn with_turn_id(self, id: TurnId) -> Self {
+        Self {
+            turn_id: Some(id),
+            ..self
         }
     }
 

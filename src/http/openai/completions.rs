@@ -9,16 +9,16 @@ use tokio::sync::OwnedMutexGuard;
 use super::{
     answer::{AnswerMessage, ChatCompletion, Choice, CompletionUsage, FinishReason},
     aside,
-    characters::{find_character_name, find_or_make_character},
-    messages::{SortedMessages, named_speaker, sort_messages},
+    messages::SortedMessages,
     request::{ChatBody, ChatCompletionRequest},
+    speaker::{Speaker, resolve_speaker},
     stream::{self, CutOnDrop, StreamedAnswer},
-    targets::{ChatTarget, find_target, no_such_model},
+    targets::find_target,
     threads::{FoundThread, KnownSessions, ThreadKey},
 };
 use crate::{
     AppState,
-    errors::{Code, Problem},
+    errors::Problem,
     extract::{Authorized, InWorld, Talker},
     nodes::DialogueOfRequest,
     turns::completed_turn,
@@ -27,20 +27,22 @@ use colloquy_actors::{
     AcceptedLine, DialogueError, HeardLength, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
 };
 use colloquy_core::{
-    ids::{DialogueId, NpcId, PlayerId, WorldId},
+    ids::{DialogueId, NpcId, PlayerId, TurnId},
     scope::{Principal, Role},
 };
 use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ReplyEnd};
 use colloquy_memory::{
-    authored::{Npc, Persona},
-    chat_transcript::{TranscriptAlignment, TranscriptRequest, TranscriptTurn, align_transcript},
+    chat_transcript::{TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
     turn::{Turn, TurnStatus, Usage},
 };
-use colloquy_ports::ledger::dialogues::Playback;
+use colloquy_ports::{
+    ledger::dialogues::Playback,
+    llm::{ChatMessage, ChatRole, ClientFields},
+};
 
 /// The header that names a talk, or a session by its id.
-const SESSION_HEADER: &str = "x-colloquy-session";
+pub const SESSION_HEADER: &str = "x-colloquy-session";
 /// The longest name of a talk, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 /// The longest imported line or reply, in Unicode scalar values.
@@ -63,6 +65,8 @@ pub struct PreparedTalk {
     pub number: u32,
     /// Held until the reply has ended, so that requests of one talk follow each other.
     pub thread: OwnedMutexGuard<KnownSessions>,
+    /// The id of the next turn. `None`: the session makes an id.
+    pub turn_id: Option<TurnId>,
     request: TranscriptRequest,
     chat: ChatTemplate,
 }
@@ -70,7 +74,7 @@ pub struct PreparedTalk {
 /// What each line of the request gets from the request.
 struct ChatTemplate {
     scene_notes: Vec<String>,
-    client: Arc<colloquy_ports::llm::ClientFields>,
+    client: Arc<ClientFields>,
     own_prompt: Option<OwnPrompt>,
 }
 
@@ -96,22 +100,14 @@ pub async fn create_chat_completion(
     for _ in 0..asked.choices {
         caller.count_turn(&state, &player)?;
     }
-    let name = find_character_name(&asked.messages);
-    let (npc, mut sorted, is_own) = match &target {
-        ChatTarget::Npc { world, npc } => {
-            let npc = find_speaker(&state, &caller, (world, npc), named_speaker(&asked.messages)).await?;
-            let sorted = sort_messages(&asked.messages, Some(&npc.name));
-            (npc, sorted, false)
-        }
-        ChatTarget::Character(model) => {
-            let sorted = sort_messages(&asked.messages, name.as_deref());
-            let found = (name.as_deref(), &sorted);
-            let npc = find_or_make_character(&state, &caller, &player, model.as_deref(), found).await?;
-            // A persona that an author has written counts.
-            let is_own = npc.persona == Persona::default();
-            (npc, sorted, is_own)
-        }
-    };
+    let speaker = resolve_speaker(&state, &caller, &player, &target, &asked.messages).await?;
+    let Speaker {
+        npc,
+        sorted,
+        is_own,
+        is_named,
+    } = &speaker;
+    let is_own = *is_own;
     let key = ThreadKey {
         tenant: caller.principal.tenant.clone(),
         player,
@@ -119,121 +115,54 @@ pub async fn create_chat_completion(
         npc: npc.id.clone(),
         name: session_name(&request)?,
     };
-    let trusts_replies = is_own || caller.principal.role != Role::Player || state.chat.players_import;
-    if !trusts_replies {
-        leave_out_unsaid_greeting(&mut sorted, &npc);
-    }
     let mut thread = state.threads.lock(&key).await;
-    let is_aside = if is_own && name.is_none() {
+    let is_aside = if is_own && !*is_named {
         !asked.stream && sorted.transcript.turns.is_empty()
     } else {
-        thread.is_aside(&sorted)
+        thread.is_aside(sorted)
     };
     if is_aside {
         // The talk goes on meanwhile.
         drop(thread);
-        return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
+        return aside::answer(&state, &caller.principal, npc, key.player, &asked, is_own).await;
     }
     let found = thread
         .find_session(&state, &caller.principal, &key, &sorted.transcript)
         .await?;
-    let FoundThread { dialogue, alignment } = match found {
+    let found = match found {
         Some(found) => found,
         None if (is_own || caller.principal.role != Role::Player)
-            && thread.is_aside_of_other_talks(&sorted, asked.stream) =>
+            && thread.is_aside_of_other_talks(sorted, asked.stream) =>
         {
             drop(thread);
-            return aside::answer(&state, &caller.principal, &npc, key.player, &asked, is_own).await;
+            return aside::answer(&state, &caller.principal, npc, key.player, &asked, is_own).await;
         }
-        None => {
-            caller.count_new_session(&state)?;
-            let created = state.sessions.create_session(&caller.scope, new_session(&key)).await?;
-            FoundThread {
-                dialogue: created.dialogue,
-                alignment: align_transcript(&sorted.transcript, &[]),
-            }
-        }
+        None => open_session(&state, &caller, &key, sorted).await?,
     };
-    let unsaid = |turn: &&TranscriptTurn| {
-        let is_greeting = turn.player_text.is_empty() && is_greeting_of(&npc, &turn.reply_text);
-        !is_greeting && !thread.has_said(dialogue.id, &turn.reply_text)
-    };
-    if !trusts_replies && alignment.missing.iter().any(|turn| unsaid(&turn)) {
-        let detail =
-            "a player's program may not bring in replies that the NPC has not said (setting `chat.players_import`)";
-        return Err(Problem::new(Code::Forbidden, detail).with_param("messages"));
-    }
-    // For the middleware that may forward the request to the node of the session.
-    DialogueOfRequest::set(&request, dialogue.id);
-    let per_line = usize::try_from(state.chat.imported_turns_per_line)
-        .unwrap_or(usize::MAX)
-        .max(1);
-    for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
-        caller.count_turn(&state, &key.player)?;
-    }
-    thread.note_request(&sorted, asked.stream);
-    let head = dialogue.head_turn;
-    follow_transcript(&state, &caller.principal, dialogue.id, head, &alignment, &mut thread).await?;
-    let client = if is_own {
-        asked.client_fields(&caller.principal)
-    } else {
-        asked.sampling_fields(&caller.principal)
-    };
-    let talk = PreparedTalk {
-        state,
-        who: caller.principal.clone(),
-        session: dialogue.id,
-        npc: npc.id.clone(),
-        number: number_of_reply(&alignment),
-        thread,
-        chat: ChatTemplate {
-            scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
-            client: Arc::new(client),
-            own_prompt: is_own.then(|| own_prompt(sorted, &alignment)),
-        },
-        request: alignment.request,
-    };
+    thread.note_request(sorted, asked.stream);
+    let talk = PreparedTalk::prepare(&request, &state, &caller, (key, thread), found, speaker, &asked).await?;
     if asked.stream {
         return stream::stream_answer(talk, &asked).await;
     }
     answer_whole(talk, &asked).await
 }
 
-/// Returns the NPC of a model. In a group, the member of the world that shall speak.
-async fn find_speaker<A>(
+/// Opens a session for a talk that no session has.
+///
+/// # Errors
+/// As of a new session.
+pub async fn open_session<A>(
     state: &AppState,
     caller: &Authorized<A>,
-    (world, npc): (&WorldId, &NpcId),
-    named: Option<&str>,
-) -> Result<Npc, Problem> {
-    let authored = &state.services.ledger.authored;
-    let found = authored.load_npc(&caller.scope, world, npc).await?;
-    let npc = found.ok_or_else(|| no_such_model(&format!("{world}/{npc}")))?;
-    let Some(named) = named.filter(|name| *name != npc.name) else {
-        return Ok(npc);
-    };
-    let members = authored
-        .find_npc_names(&caller.scope, world, &[named.to_owned()])
-        .await?;
-    let member = match members.first() {
-        Some(member) => authored.load_npc(&caller.scope, world, &member.id).await?,
-        None => None,
-    };
-    Ok(member.unwrap_or(npc))
-}
-
-/// True if the text is the greeting of the NPC's persona.
-fn is_greeting_of(npc: &Npc, text: &str) -> bool {
-    npc.persona.greeting.split_whitespace().eq(text.split_whitespace())
-}
-
-/// Leaves out the first reply of a transcript if no line of the player stands before, unless the persona has it: a greeting
-/// of the chat program, or the end of a turn whose front was cut away.
-fn leave_out_unsaid_greeting(sorted: &mut SortedMessages, npc: &Npc) {
-    let first = sorted.transcript.turns.first();
-    if first.is_some_and(|turn| turn.player_text.is_empty() && !is_greeting_of(npc, &turn.reply_text)) {
-        sorted.transcript.turns.remove(0);
-    }
+    key: &ThreadKey,
+    sorted: &SortedMessages,
+) -> Result<FoundThread, Problem> {
+    caller.count_new_session(state)?;
+    let created = state.sessions.create_session(&caller.scope, new_session(key)).await?;
+    Ok(FoundThread {
+        dialogue: created.dialogue,
+        alignment: align_transcript(&sorted.transcript, &[]),
+    })
 }
 
 /// Returns the number of the turn that a request asks for, if nobody else talks in the session meanwhile.
@@ -247,7 +176,7 @@ fn number_of_reply(alignment: &TranscriptAlignment) -> u32 {
 }
 
 /// The player of a request: that of the token, or else the `user` of the request, or the holder of the token.
-fn player_of(who: &Principal, user: Option<&str>) -> Result<PlayerId, Problem> {
+pub fn player_of(who: &Principal, user: Option<&str>) -> Result<PlayerId, Problem> {
     if let Some(player) = &who.player {
         return Ok(player.clone());
     }
@@ -264,14 +193,21 @@ fn player_of(who: &Principal, user: Option<&str>) -> Result<PlayerId, Problem> {
     })
 }
 
-fn session_name(request: &HttpRequest) -> Result<String, Problem> {
+/// The name that the header of a request gives the talk; empty: the request has no such header.
+pub fn session_name(request: &HttpRequest) -> Result<String, Problem> {
     let Some(value) = request.headers().get(SESSION_HEADER) else {
         return Ok(String::new());
     };
-    let name = value.to_str().map(str::trim).unwrap_or_default();
-    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+    parse_name("X-Colloquy-Session", value.to_str().unwrap_or_default())
+}
+
+/// Checks the name of a talk. `param` is its place in the request.
+pub fn parse_name(param: &str, name: &str) -> Result<String, Problem> {
+    let name = name.trim();
+    let is_printable = name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || !is_printable {
         let detail = format!("must have 1 to {MAX_NAME_BYTES} printable ASCII characters");
-        return Err(Problem::invalid_field("X-Colloquy-Session", detail));
+        return Err(Problem::invalid_field(param, detail));
     }
     Ok(name.to_owned())
 }
@@ -321,7 +257,7 @@ fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPro
                 .first_number
                 .saturating_add(u32::try_from(turn).unwrap_or(u32::MAX));
             prompt.history.push((number, message));
-        } else if turn == finished && (finished == turns || message.role == colloquy_ports::llm::ChatRole::User) {
+        } else if turn == finished && (finished == turns || message.role == ChatRole::User) {
             prompt.last.push(message);
         }
     }
@@ -389,12 +325,93 @@ async fn follow_transcript(
 }
 
 impl PreparedTalk {
+    /// Makes the turns of the session those of the request, up to the point where the NPC speaks.
+    ///
+    /// # Errors
+    /// As of an imported line or a rewind.
+    pub async fn prepare<A>(
+        request: &HttpRequest,
+        state: &web::Data<AppState>,
+        caller: &Authorized<A>,
+        (key, mut thread): (ThreadKey, OwnedMutexGuard<KnownSessions>),
+        found: FoundThread,
+        speaker: Speaker,
+        asked: &ChatCompletionRequest,
+    ) -> Result<Self, Problem> {
+        speaker.check_import(state, &caller.principal, &found, &thread)?;
+        let FoundThread { dialogue, alignment } = found;
+        let Speaker {
+            npc, sorted, is_own, ..
+        } = speaker;
+        // For the middleware that may forward the request to the node of the session.
+        DialogueOfRequest::set(request, dialogue.id);
+        let per_line = usize::try_from(state.chat.imported_turns_per_line)
+            .unwrap_or(usize::MAX)
+            .max(1);
+        for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
+            caller.count_turn(state, &key.player)?;
+        }
+        let (session, head) = (dialogue.id, dialogue.head_turn);
+        follow_transcript(state, &caller.principal, session, head, &alignment, &mut thread).await?;
+        let client = if is_own {
+            asked.client_fields(&caller.principal)
+        } else {
+            asked.sampling_fields(&caller.principal)
+        };
+        Ok(Self {
+            state: state.clone(),
+            who: caller.principal.clone(),
+            session,
+            npc: npc.id,
+            number: number_of_reply(&alignment),
+            thread,
+            turn_id: None,
+            chat: ChatTemplate {
+                scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
+                client: Arc::new(client),
+                own_prompt: is_own.then(|| own_prompt(sorted, &alignment)),
+            },
+            request: alignment.request,
+        })
+    }
+
+    /// Puts the stored turns of the session into the prompt of a character of the chat program, for a request that does
+    /// not repeat them. Older turns are in the summaries.
+    ///
+    /// # Errors
+    /// The session cannot be loaded.
+    pub async fn add_stored_history(&mut self) -> Result<(), DialogueError> {
+        let goes_on = self.goes_on();
+        let Some(prompt) = &mut self.chat.own_prompt else {
+            return Ok(());
+        };
+        let snapshot = self.state.sessions.snapshot(&self.who.scope(), self.session).await?;
+        // A reply that goes on is the beginning of the new reply, and no part of the history.
+        let finished = snapshot.history.len().saturating_sub(usize::from(goes_on));
+        prompt.history.clear();
+        for turn in snapshot.history.iter().take(finished) {
+            let said = [
+                (ChatRole::User, &turn.player_text),
+                (ChatRole::Assistant, &turn.reply_text),
+            ];
+            let said = said.into_iter().filter(|(_, text)| !text.is_empty());
+            prompt
+                .history
+                .extend(said.map(|(role, text)| (turn.number, ChatMessage::new(role, text.clone()))));
+        }
+        Ok(())
+    }
+
     /// Asks for the reply with number `choice`, the last one first. `re` marks the events of the turn. Each reply takes the
     /// place of the one before.
     pub async fn begin_reply(&self, is_first: bool, re: Option<Arc<str>>) -> Result<RunningReply, DialogueError> {
         let template = &self.chat;
         let (notes, own_prompt) = (template.scene_notes.clone(), template.own_prompt.clone());
-        let chat = Arc::new(ChatRequest::for_reply(notes, Arc::clone(&template.client), own_prompt));
+        let chat = ChatRequest::for_reply(notes, Arc::clone(&template.client), own_prompt);
+        let chat = Arc::new(match self.turn_id {
+            Some(id) => chat.with_turn_id(id),
+            None => chat,
+        });
         let (sessions, scope) = (&self.state.sessions, self.who.scope());
         let goes_on = self.goes_on();
         let (accepted, known_chars) = match &self.request {

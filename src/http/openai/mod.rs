@@ -1,4 +1,5 @@
-//! The paths of the OpenAI API, for programs that know no other: `/v1/chat/completions` and `/v1/models`.
+//! The paths of the OpenAI API, for programs that know no other: `/v1/chat/completions`,
+//! `/v1/responses` and `/v1/models`.
 //!
 //! A model is an NPC. A request ends in the same sessions, turns and rewinds as the REST resources, with the same tokens,
 //! roles and limits. Requests and answers follow OpenAI's published schema, so these paths are not in this server's own
@@ -7,8 +8,10 @@
 //! - `request`, `messages`: reading a request, and the transcript in its messages;
 //! - `targets`, `settings`: which NPC a model name means;
 //! - `characters`: characters that the chat program describes;
+//! - `speaker`: who answers, and which replies a request may bring in;
 //! - `threads`: which session a transcript belongs to;
 //! - `completions`, `stream`, `answer`: the turn and its answer; `aside`: an answer that is no turn;
+//! - `responses`: the Responses API, whose responses are turns;
 //! - `errors`: errors in OpenAI's form.
 
 mod answer;
@@ -19,7 +22,9 @@ pub mod errors;
 mod messages;
 mod models;
 mod request;
+mod responses;
 mod settings;
+mod speaker;
 mod stream;
 mod targets;
 mod threads;
@@ -31,7 +36,7 @@ pub use self::{characters::is_world_of_characters, settings::ChatSettings, threa
 
 /// True for the paths whose errors have OpenAI's form.
 pub fn is_openai_path(path: &str) -> bool {
-    ["/v1/chat/", "/v1/models"]
+    ["/v1/chat/", "/v1/models", "/v1/responses"]
         .iter()
         .any(|prefix| path.starts_with(prefix))
 }
@@ -42,6 +47,14 @@ pub fn configure(cfg: &mut ServiceConfig, settings: &ChatSettings) {
         web::scope("/v1/chat")
             .wrap(cross_origin_rules(settings))
             .service(completions::create_chat_completion)
+            .default_service(web::to(super::unmatched_route)),
+    );
+    cfg.service(
+        web::scope("/v1/responses")
+            .wrap(cross_origin_rules(settings))
+            .service(responses::create_response)
+            .service(responses::get_response)
+            .service(responses::delete_response)
             .default_service(web::to(super::unmatched_route)),
     );
     cfg.service(
@@ -56,7 +69,7 @@ pub fn configure(cfg: &mut ServiceConfig, settings: &ChatSettings) {
 /// Answers the preflight requests of web pages, and names the origins that may read an answer.
 fn cross_origin_rules(settings: &ChatSettings) -> Cors {
     let rules = Cors::default()
-        .allowed_methods(["GET", "POST"])
+        .allowed_methods(["GET", "POST", "DELETE"])
         .allow_any_header()
         .expose_headers(["x-request-id", "x-colloquy-session", "x-colloquy-turn", "retry-after"])
         .max_age(3_600);

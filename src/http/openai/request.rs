@@ -133,6 +133,29 @@ impl ChatCompletionRequest {
         })
     }
 
+    /// The request of another form, with only the sampling fields of `fields`.
+    pub fn from_parts(
+        messages: Vec<InputMessage>,
+        stream: bool,
+        user: Option<String>,
+        max_output_tokens: Option<u32>,
+        fields: Map<String, Value>,
+    ) -> Self {
+        let sampling = fields
+            .into_iter()
+            .filter(|(name, value)| SAMPLING_FIELDS.contains(&name.as_str()) && !value.is_null());
+        Self {
+            model: String::new(),
+            messages,
+            stream,
+            include_usage: false,
+            choices: 1,
+            user,
+            max_output_tokens,
+            fields: sampling.collect(),
+        }
+    }
+
     /// Returns the fields for the model of a character that the chat program describes: all that the server does not set.
     pub fn client_fields(&self, who: &Principal) -> ClientFields {
         let fields = self
@@ -162,11 +185,12 @@ impl ChatCompletionRequest {
     }
 }
 
+/// The fields of a request that cannot be read.
 #[derive(Default)]
-struct FieldFaults(Vec<FieldError>);
+pub struct FieldFaults(pub Vec<FieldError>);
 
 impl FieldFaults {
-    fn add<T: Default>(&mut self, param: &str, detail: &str) -> T {
+    pub fn add<T: Default>(&mut self, param: &str, detail: &str) -> T {
         self.0.push(FieldError {
             param: param.to_owned(),
             detail: detail.to_owned(),
@@ -174,7 +198,7 @@ impl FieldFaults {
         T::default()
     }
 
-    fn read_flag(&mut self, fields: &Map<String, Value>, name: &str) -> bool {
+    pub fn read_flag(&mut self, fields: &Map<String, Value>, name: &str) -> bool {
         match fields.get(name) {
             None | Some(Value::Null) => false,
             Some(Value::Bool(flag)) => *flag,

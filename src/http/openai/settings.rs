@@ -1,6 +1,6 @@
 //! Settings of the paths of the OpenAI API. Defaults are in `config/default.toml`, section `[chat]`.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use colloquy_core::ids::{NpcId, TenantId, WorldId};
 use colloquy_memory::authored::WorldSettings;
@@ -26,6 +26,9 @@ pub struct ChatSettings {
     pub players_import: bool,
     /// True if tokens of players see the NPCs of their worlds in the list of models; default true.
     pub players_list_models: bool,
+    /// The model of requests to `/v1/responses` that name neither a model nor an earlier response; default none.
+    #[serde(deserialize_with = "text_if_set")]
+    pub default_model: Option<String>,
     /// Origins of web pages that may call these paths, or `*`; default none.
     pub allowed_origins: Vec<String>,
     /// Further model names.
@@ -68,10 +71,17 @@ impl Default for ChatSettings {
             players_use_proxy: false,
             players_import: false,
             players_list_models: true,
+            default_model: None,
             allowed_origins: Vec::new(),
             models: Vec::new(),
         }
     }
+}
+
+/// Reads an optional text, which is empty in the configuration if unset.
+fn text_if_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
 impl ChatModel {

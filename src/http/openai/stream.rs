@@ -15,8 +15,8 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::{
-    answer::{ChatChunk, ChunkChoice, CompletionUsage, Delta},
-    completions::{PreparedTalk, RunningReply, finish_reason},
+    answer::{ChatChunk, ChunkChoice, CompletionUsage, Delta, FinishReason},
+    completions::{PreparedTalk, RunningReply, SESSION_HEADER, finish_reason},
     errors::ErrorBody,
     request::ChatCompletionRequest,
 };
@@ -121,11 +121,31 @@ impl Drop for CutOnDrop {
     }
 }
 
-/// Answers with a stream of chunks.
+/// The form of a streamed reply.
+pub trait ReplyFrames {
+    /// Returns the frames before the first word.
+    fn opening(&mut self) -> Bytes;
+    /// Returns the frame of new words.
+    fn words(&mut self, new: &str) -> Bytes;
+    /// Returns the frames after the last word.
+    fn ending(&mut self, reason: FinishReason, usage: Usage) -> Bytes;
+}
+
+/// A stream whose first reply is under way.
+pub struct OpenedStream {
+    pub stream: ReplyStream,
+    pub running: RunningReply,
+    pub mark: Arc<str>,
+    /// The response for the client. Its body ends with the stream.
+    pub response: HttpResponse,
+    pub attachment: ListenerGuard,
+}
+
+/// Asks for the reply of a talk, and makes the stream for its pieces.
 ///
 /// # Errors
-/// As of a line, if the line is not accepted. Later errors are part of the stream.
-pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
+/// As of a line, if the line is not accepted.
+pub async fn open_stream(talk: PreparedTalk) -> Result<OpenedStream, Problem> {
     let (feed, events) = mpsc::channel(talk.state.settings.sse_queue);
     let listener = SseListener::new(feed, talk.who.role == Role::Player);
     let scope = talk.who.scope();
@@ -136,7 +156,6 @@ pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) ->
         .await?;
     let attachment = ListenerGuard::new(&talk.state, scope, talk.session, attached.listener);
     let mark = new_mark();
-    let count = if talk.goes_on() { 1 } else { asked.choices };
     let running = talk.begin_reply(true, Some(mark.clone())).await?;
 
     let (out, mut pieces) = mpsc::channel::<Piece>(QUEUED_PIECES);
@@ -149,33 +168,56 @@ pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) ->
             Some(Ok::<_, Problem>(piece.bytes))
         })
     });
-    let session = talk.session;
-    let mut answer = StreamedAnswer {
-        id: format!("chatcmpl-{}", &mark[4..]),
-        created: talk.state.services.clock.now().timestamp(),
-        model: asked.model.clone(),
-        with_usage: asked.include_usage,
-        out,
-        events,
-        sent_chars,
-        talk,
-    };
-    actix_web::rt::spawn(async move {
-        let (caller, mut shut) = SseStream::with_shutdown(answer.talk.who.clone());
-        let place = answer.talk.state.streams.add_stream(&answer.talk.state.auth, &caller);
-        let ended = answer.send_choices(count, running, mark, &mut shut).await;
-        if let Err(problem) = ended {
-            answer.send_error(&problem).await;
-        }
-        drop((attachment, place, caller));
-    });
-    Ok(HttpResponse::Ok()
+    let response = HttpResponse::Ok()
         .insert_header((header::CACHE_CONTROL, "no-cache"))
         // Buffering proxies would hold the pieces back.
         .insert_header(("x-accel-buffering", "no"))
-        .insert_header(("x-colloquy-session", session.to_string()))
+        .insert_header((SESSION_HEADER, talk.session.to_string()))
         .content_type("text/event-stream")
-        .streaming(body))
+        .streaming(body);
+    Ok(OpenedStream {
+        stream: ReplyStream {
+            out,
+            events,
+            sent_chars,
+            talk,
+        },
+        running,
+        mark,
+        response,
+        attachment,
+    })
+}
+
+/// Answers with a stream of chunks.
+///
+/// # Errors
+/// As of a line, if the line is not accepted. Later errors are part of the stream.
+pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
+    let count = if talk.goes_on() { 1 } else { asked.choices };
+    let opened = open_stream(talk).await?;
+    let mut answer = StreamedAnswer {
+        form: ChunkForm {
+            id: format!("chatcmpl-{}", &opened.mark[4..]),
+            created: opened.stream.talk.state.services.clock.now().timestamp(),
+            model: asked.model.clone(),
+            with_usage: asked.include_usage,
+            index: 0,
+        },
+        stream: opened.stream,
+    };
+    let (running, mark, attachment) = (opened.running, opened.mark, opened.attachment);
+    actix_web::rt::spawn(async move {
+        let talk = &answer.stream.talk;
+        let (caller, mut shut) = SseStream::with_shutdown(talk.who.clone());
+        let place = talk.state.streams.add_stream(&talk.state.auth, &caller);
+        let ended = answer.send_choices(count, running, mark, &mut shut).await;
+        if let Err(problem) = ended {
+            let _ = answer.stream.send(to_frame(&ErrorBody::from(&problem)), 0).await;
+        }
+        drop((attachment, place, caller));
+    });
+    Ok(opened.response)
 }
 
 /// A mark for the events of one turn.
@@ -183,76 +225,32 @@ fn new_mark() -> Arc<str> {
     format!("cht_{:032x}", rand::random::<u128>()).into()
 }
 
-/// An answer while it is sent.
-pub struct StreamedAnswer {
-    id: String,
-    created: i64,
-    model: String,
-    with_usage: bool,
+/// The client hung up.
+pub struct HungUp;
+
+/// The way of a talk's replies to the client.
+pub struct ReplyStream {
+    pub talk: PreparedTalk,
     out: mpsc::Sender<Piece>,
     events: mpsc::Receiver<Arc<PublishedEvent>>,
     sent_chars: Arc<AtomicUsize>,
-    talk: PreparedTalk,
 }
 
-/// The client hung up.
-struct HungUp;
-
-impl StreamedAnswer {
-    /// The id of an answer that is one turn.
-    pub fn id_of(turn: TurnId) -> String {
-        let turn = turn.to_string();
-        format!("chatcmpl-{}", turn.rsplit('_').next().unwrap_or_default())
-    }
-
-    /// Sends all replies, the first one last: that one stands until a later request shows another one.
-    async fn send_choices(
-        &mut self,
-        count: u32,
-        running: RunningReply,
-        mark: Arc<str>,
-        shut: &mut mpsc::Receiver<Problem>,
-    ) -> Result<(), Problem> {
-        let mut next = Some((running, mark));
-        let mut usage = Usage::default();
-        for index in (0..count).rev() {
-            let (running, mark) = match next.take() {
-                Some(first) => first,
-                None => {
-                    let mark = new_mark();
-                    (self.talk.begin_reply(false, Some(mark.clone())).await?, mark)
-                }
-            };
-            let Some(turn) = self.send_reply(index, running, &mark, shut).await? else {
-                return Ok(());
-            };
-            usage += self.talk.usage_of(&turn);
-            self.talk.thread.record_turn(&turn);
-        }
-        if self.with_usage {
-            let usage = Some(CompletionUsage::from(usage));
-            let chunk = self.chunk(&[], Some(usage));
-            let _ = self.send(to_frame(&chunk), 0).await;
-        }
-        let _ = self.send(DONE, 0).await;
-        Ok(())
-    }
-
+impl ReplyStream {
     /// Sends one reply. `None`: the client hung up, and the reply was cut.
-    async fn send_reply(
+    ///
+    /// # Errors
+    /// The turn failed, the client does not keep up, or the server stops.
+    pub async fn send_reply(
         &mut self,
-        index: u32,
+        form: &mut impl ReplyFrames,
         running: RunningReply,
         mark: &str,
         shut: &mut mpsc::Receiver<Problem>,
     ) -> Result<Option<Arc<Turn>>, Problem> {
         self.sent_chars.store(0, Ordering::Release);
         let mut guard = CutOnDrop::new(&self.talk, Arc::clone(&self.sent_chars));
-        let role = Delta {
-            role: Some("assistant"),
-            content: Some(""),
-        };
-        let mut has_hung_up = self.send_delta(index, role, 0).await.is_err();
+        let mut has_hung_up = self.send(form.opening(), 0).await.is_err();
         let (mut done, repeated) = match running.accepted {
             AcceptedLine::Turn { done } => (Some(done), None),
             AcceptedLine::Repeated(turn) => (None, Some(turn)),
@@ -301,11 +299,7 @@ impl StreamedAnswer {
                     let skipped = shown_chars.saturating_sub(*offset);
                     let new: String = text.chars().skip(skipped).collect();
                     shown_chars = shown_chars.max(offset + text.chars().count());
-                    let delta = Delta {
-                        content: Some(&new),
-                        ..Delta::default()
-                    };
-                    if !new.is_empty() && self.send_delta(index, delta, shown_chars).await.is_err() {
+                    if !new.is_empty() && self.send(form.words(&new), shown_chars).await.is_err() {
                         guard.cut_now().await;
                         return Ok(None);
                     }
@@ -318,51 +312,122 @@ impl StreamedAnswer {
         // A repeated line has no events, and a slow event may be behind the commit.
         let rest: String = turn.reply_text.chars().skip(shown_chars).collect();
         if !rest.is_empty() {
-            let delta = Delta {
-                content: Some(&rest),
-                ..Delta::default()
-            };
-            let _ = self.send_delta(index, delta, usize::MAX).await;
+            let _ = self.send(form.words(&rest), usize::MAX).await;
         }
-        let end = ChunkChoice {
-            index,
-            delta: Delta::default(),
-            logprobs: None,
-            finish_reason: Some(finish_reason(&running.chat, &turn)),
-        };
-        let chunk = self.chunk(std::slice::from_ref(&end), self.with_usage.then_some(None));
-        let _ = self.send(to_frame(&chunk), usize::MAX).await;
+        let ending = form.ending(finish_reason(&running.chat, &turn), self.talk.usage_of(&turn));
+        let _ = self.send(ending, usize::MAX).await;
+        self.talk.thread.record_turn(&turn);
         Ok(Some(turn))
     }
 
-    fn chunk<'a>(&'a self, choices: &'a [ChunkChoice<'a>], usage: Option<Option<CompletionUsage>>) -> ChatChunk<'a> {
-        ChatChunk {
+    /// Sends a frame. `reply_chars` is the length of the reply up to its end, in Unicode scalar values.
+    ///
+    /// # Errors
+    /// The client hung up.
+    pub async fn send(&self, bytes: Bytes, reply_chars: usize) -> Result<(), HungUp> {
+        self.out.send(Piece { bytes, reply_chars }).await.map_err(|_| HungUp)
+    }
+}
+
+/// Replies as chunks of the OpenAI API.
+struct ChunkForm {
+    id: String,
+    created: i64,
+    model: String,
+    with_usage: bool,
+    /// The number of the reply among several.
+    index: u32,
+}
+
+impl ChunkForm {
+    fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Option<CompletionUsage>>) -> Bytes {
+        to_frame(&ChatChunk {
             id: &self.id,
             object: "chat.completion.chunk",
             created: self.created,
             model: &self.model,
             choices,
             usage,
-        }
+        })
     }
 
-    async fn send_delta(&self, index: u32, delta: Delta<'_>, reply_chars: usize) -> Result<(), HungUp> {
+    fn choice(&self, delta: Delta<'_>, finish_reason: Option<FinishReason>) -> Bytes {
         let choice = ChunkChoice {
-            index,
+            index: self.index,
             delta,
             logprobs: None,
-            finish_reason: None,
+            finish_reason,
         };
-        let chunk = self.chunk(std::slice::from_ref(&choice), self.with_usage.then_some(None));
-        self.send(to_frame(&chunk), reply_chars).await
+        self.chunk(std::slice::from_ref(&choice), self.with_usage.then_some(None))
+    }
+}
+
+impl ReplyFrames for ChunkForm {
+    fn opening(&mut self) -> Bytes {
+        let role = Delta {
+            role: Some("assistant"),
+            content: Some(""),
+        };
+        self.choice(role, None)
     }
 
-    async fn send(&self, bytes: Bytes, reply_chars: usize) -> Result<(), HungUp> {
-        self.out.send(Piece { bytes, reply_chars }).await.map_err(|_| HungUp)
+    fn words(&mut self, new: &str) -> Bytes {
+        let delta = Delta {
+            content: Some(new),
+            ..Delta::default()
+        };
+        self.choice(delta, None)
     }
 
-    async fn send_error(&self, problem: &Problem) {
-        let _ = self.send(to_frame(&ErrorBody::from(problem)), 0).await;
+    fn ending(&mut self, reason: FinishReason, _: Usage) -> Bytes {
+        self.choice(Delta::default(), Some(reason))
+    }
+}
+
+/// An answer while it is sent.
+pub struct StreamedAnswer {
+    form: ChunkForm,
+    stream: ReplyStream,
+}
+
+impl StreamedAnswer {
+    /// The id of an answer that is one turn.
+    pub fn id_of(turn: TurnId) -> String {
+        let turn = turn.to_string();
+        format!("chatcmpl-{}", turn.rsplit('_').next().unwrap_or_default())
+    }
+
+    /// Sends all replies, the first one last: that one stands until a later request shows another one.
+    async fn send_choices(
+        &mut self,
+        count: u32,
+        running: RunningReply,
+        mark: Arc<str>,
+        shut: &mut mpsc::Receiver<Problem>,
+    ) -> Result<(), Problem> {
+        let mut next = Some((running, mark));
+        let mut usage = Usage::default();
+        for index in (0..count).rev() {
+            let (running, mark) = match next.take() {
+                Some(first) => first,
+                None => {
+                    let mark = new_mark();
+                    (self.stream.talk.begin_reply(false, Some(mark.clone())).await?, mark)
+                }
+            };
+            self.form.index = index;
+            let sent = self.stream.send_reply(&mut self.form, running, &mark, shut).await?;
+            let Some(turn) = sent else {
+                return Ok(());
+            };
+            usage += self.stream.talk.usage_of(&turn);
+        }
+        if self.form.with_usage {
+            let chunk = self.form.chunk(&[], Some(Some(CompletionUsage::from(usage))));
+            let _ = self.stream.send(chunk, 0).await;
+        }
+        let _ = self.stream.send(DONE, 0).await;
+        Ok(())
     }
 }
 

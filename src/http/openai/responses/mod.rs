@@ -1,0 +1,371 @@
+//! `/v1/responses`: a response is a turn. `previous_response_id` is the turn that the next one follows; a response that is
+//! not the last of its session takes the later turns back first, as a rewind.
+//!
+//! - `request`: reading a request;
+//! - `answer`, `stream`: the response and its events.
+
+mod answer;
+mod request;
+mod stream;
+
+use actix_web::{HttpRequest, HttpResponse, delete, get, post, web};
+use serde::{Deserialize, Serialize};
+use utoipa::IntoParams;
+
+use self::{
+    answer::{ResponseHead, ResponseStatus, response_id, turn_of_response},
+    request::{ResponseBody, ResponseRequest},
+};
+use super::{
+    answer::FinishReason,
+    completions::{
+        PreparedTalk, SESSION_HEADER, Speaker, finish_reason, open_session, player_of, resolve_speaker, session_name,
+    },
+    messages::sort_messages,
+    stream::CutOnDrop,
+    targets::{ChatTarget, find_target, may_use_characters},
+    threads::{FoundThread, ThreadKey},
+};
+use crate::{
+    AppState,
+    errors::{Code, Problem},
+    extract::{Authorized, InWorld, Path, QueryParams, Talker},
+    nodes::DialogueOfRequest,
+    run_uncancelled, sessions,
+    turns::completed_turn,
+};
+use colloquy_actors::{AcceptedLine, InterruptCommand};
+use colloquy_core::scope::{Principal, Role};
+use colloquy_memory::{
+    authored::Persona,
+    chat_transcript::{TranscriptAlignment, TranscriptEnd, TranscriptRequest},
+    turn::{Turn, Usage},
+};
+use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
+
+/// The field that names an earlier response.
+const PREVIOUS: &str = "previous_response_id";
+
+/// Answers with the next reply of a talk.
+#[post("")]
+pub async fn create_response(
+    state: web::Data<AppState>,
+    caller: Authorized<InWorld<Talker>>,
+    request: HttpRequest,
+    body: ResponseBody,
+) -> Result<HttpResponse, Problem> {
+    let asked = body.0;
+    let (mut talk, model) = match &asked.previous {
+        Some(previous) => continue_talk(&state, &caller, &request, &asked, previous).await?,
+        None => begin_talk(&state, &caller, &request, &asked).await?,
+    };
+    // The first event of a stream has the id of the response, before the turn exists.
+    let turn = state.services.ids.next_id();
+    talk.turn_id = Some(turn);
+    let head = ResponseHead {
+        previous: asked.previous,
+        conversation: asked.conversation,
+        echoed: asked.echoed,
+        ..ResponseHead::new(turn, state.services.clock.now().timestamp(), model)
+    };
+    if asked.chat.stream {
+        return stream::stream_response(talk, head).await;
+    }
+    answer_whole(talk, head).await
+}
+
+/// Begins a talk, or finds the session of the transcript in the input. Returns the name of the model too.
+async fn begin_talk<A>(
+    state: &web::Data<AppState>,
+    caller: &Authorized<A>,
+    request: &HttpRequest,
+    asked: &ResponseRequest,
+) -> Result<(PreparedTalk, String), Problem> {
+    let model = asked.model.as_ref().or(state.chat.default_model.as_ref());
+    let model = model.ok_or_else(|| {
+        let detail = "is missing, and this server has no default model (setting `chat.default_model`)";
+        Problem::invalid_field("model", detail)
+    })?;
+    let target = find_target(state, &caller.principal, model)?;
+    let player = player_of(&caller.principal, asked.chat.user.as_deref())?;
+    caller.count_turn(state, &player)?;
+    let speaker = resolve_speaker(state, caller, &player, &target, &asked.chat.messages).await?;
+    let Speaker {
+        npc, sorted, is_own, ..
+    } = speaker;
+    let name = match &asked.conversation {
+        Some(name) => name.clone(),
+        None => session_name(request)?,
+    };
+    let key = ThreadKey {
+        tenant: caller.principal.tenant.clone(),
+        player,
+        world: npc.world,
+        npc: npc.id,
+        name,
+    };
+    let mut thread = state.threads.lock(&key).await;
+    // Clients name what a lone line follows. Without a name, the line begins a session.
+    let begins = key.name.is_empty() && sorted.transcript.turns.is_empty();
+    let found = if begins {
+        None
+    } else {
+        let transcript = &sorted.transcript;
+        thread.find_session(state, &caller.principal, &key, transcript).await?
+    };
+    let found = match found {
+        Some(found) => found,
+        None => open_session(state, caller, &key, &sorted).await?,
+    };
+    // A lone line after the stored turns of a named talk does not repeat them.
+    let is_lone = sorted.transcript.turns.is_empty() && found.dialogue.head_turn > 0;
+    let prepared = PreparedTalk::prepare(
+        request,
+        state,
+        caller,
+        (key, thread),
+        found,
+        (sorted, is_own),
+        &asked.chat,
+    );
+    let mut talk = prepared.await?;
+    if is_lone {
+        talk.add_stored_history().await?;
+    }
+    Ok((talk, model.clone()))
+}
+
+/// Continues from an earlier response. Later turns are taken back. Returns the name of the model too.
+async fn continue_talk<A>(
+    state: &web::Data<AppState>,
+    caller: &Authorized<A>,
+    request: &HttpRequest,
+    asked: &ResponseRequest,
+    previous: &str,
+) -> Result<(PreparedTalk, String), Problem> {
+    let who = &caller.principal;
+    let (turn, dialogue) = find_response(state, who, previous, PREVIOUS).await?;
+    let key = thread_of(who, &turn, &dialogue, previous)?;
+    caller.count_turn(state, &key.player)?;
+    let thread = state.threads.lock(&key).await;
+    // Another request of the talk may have taken the turn back meanwhile.
+    let (turn, dialogue) = find_response(state, who, previous, PREVIOUS).await?;
+    if dialogue.status == DialogueStatus::Closed {
+        return Err(Problem::new(
+            Code::SessionClosed,
+            "the session of the earlier response is closed",
+        ));
+    }
+    let authored = &state.services.ledger.authored;
+    let npc = authored.load_npc(&caller.scope, &dialogue.world, &turn.npc).await?;
+    let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
+    let is_described = npc.persona == Persona::default();
+    let target = match &asked.model {
+        Some(model) => Some(find_target(state, who, model)?),
+        None => None,
+    };
+    let other_model = || Problem::invalid_field("model", format!("does not speak in the session of `{PREVIOUS}`"));
+    let mut addressee = None;
+    let is_own = match target {
+        Some(ChatTarget::Npc { world, npc }) => {
+            if world != dialogue.world || !dialogue.npcs.contains(&npc) {
+                return Err(other_model());
+            }
+            addressee = Some(npc).filter(|_| dialogue.npcs.len() > 1);
+            false
+        }
+        Some(ChatTarget::Character(model)) => {
+            let world = model.and_then(|model| model.world);
+            if !is_described || world.is_some_and(|world| world != dialogue.world) {
+                return Err(other_model());
+            }
+            true
+        }
+        None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
+    };
+    let model = asked.model.clone();
+    let model = model.unwrap_or_else(|| format!("{}/{}", dialogue.world, turn.npc));
+    let sorted = sort_messages(&asked.chat.messages, Some(&npc.name));
+    let found = FoundThread {
+        alignment: TranscriptAlignment {
+            last_standing: turn.number,
+            heard_chars: None,
+            missing: sorted.transcript.turns.clone(),
+            request: match &sorted.transcript.end {
+                TranscriptEnd::Line(line) => TranscriptRequest::Answer(line.clone()),
+                TranscriptEnd::Reply => TranscriptRequest::GoOn,
+            },
+            shared_turns: 0,
+            first_number: turn.number.saturating_add(1),
+        },
+        dialogue,
+    };
+    let prepared = PreparedTalk::prepare(
+        request,
+        state,
+        caller,
+        (key, thread),
+        found,
+        (sorted, is_own),
+        &asked.chat,
+    );
+    let mut talk = prepared.await?;
+    talk.addressee = addressee;
+    talk.add_stored_history().await?;
+    Ok((talk, model))
+}
+
+/// Answers with a whole response. If the client hangs up before the answer, the reply was not heard.
+async fn answer_whole(mut talk: PreparedTalk, head: ResponseHead) -> Result<HttpResponse, Problem> {
+    let guard = CutOnDrop::new(&talk, std::sync::Arc::default());
+    let running = talk.begin_reply(true, None).await?;
+    let turn = match running.accepted {
+        AcceptedLine::Repeated(turn) => turn,
+        AcceptedLine::Turn { done } => completed_turn(done.await)?,
+    };
+    guard.disarm();
+    talk.thread.record_turn(&turn);
+    let text: String = turn.reply_text.chars().skip(running.known_chars).collect();
+    let at_limit = finish_reason(&running.chat, &turn) == FinishReason::Length;
+    let status = if at_limit {
+        ResponseStatus::Incomplete
+    } else {
+        ResponseStatus::Completed
+    };
+    Ok(HttpResponse::Ok()
+        .insert_header((SESSION_HEADER, talk.session.to_string()))
+        .insert_header(("x-colloquy-turn", turn.number.to_string()))
+        .json(head.view(status, Some(&text), Some(talk.usage_of(&turn)), at_limit)))
+}
+
+/// Options of a request for a stored response.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct RetrieveQuery {
+    /// Only `false`: a stored response is not streamed.
+    stream: Option<bool>,
+}
+
+/// Returns a response from its turn. Fields of the request that are not stored have their defaults.
+#[get("/{response}")]
+pub async fn get_response(
+    state: web::Data<AppState>,
+    caller: Authorized<Talker>,
+    path: Path<String>,
+    query: QueryParams<RetrieveQuery>,
+) -> Result<HttpResponse, Problem> {
+    if query.0.stream == Some(true) {
+        return Err(Problem::invalid_field("stream", "is not offered for a stored response"));
+    }
+    let who = &caller.principal;
+    let (turn, dialogue) = find_response(&state, who, &path.0, "response_id").await?;
+    let before = turn.number.saturating_sub(1);
+    let dialogues = &state.services.ledger.dialogues;
+    let before = dialogues.load_turns(&caller.scope, dialogue.id, before, before).await?;
+    let model = format!("{}/{}", dialogue.world, turn.npc);
+    let head = ResponseHead {
+        previous: before.first().map(|turn| response_id(turn.id)),
+        ..ResponseHead::new(turn.id, turn.started_at.timestamp(), model)
+    };
+    let usage: Usage = match who.role {
+        Role::Player => turn.usage.for_players(),
+        _ => turn.usage,
+    };
+    let status = ResponseStatus::of_turn(&turn);
+    let view = head.view(status, Some(&turn.reply_text), Some(usage), false);
+    Ok(HttpResponse::Ok()
+        .insert_header((SESSION_HEADER, dialogue.id.to_string()))
+        .insert_header(("x-colloquy-turn", turn.number.to_string()))
+        .json(view))
+}
+
+#[derive(Debug, Serialize)]
+struct DeletedResponse {
+    id: String,
+    object: &'static str,
+    deleted: bool,
+}
+
+/// Takes the turn of a response back, if no turn follows.
+#[delete("/{response}")]
+pub async fn delete_response(
+    state: web::Data<AppState>,
+    caller: Authorized<Talker>,
+    request: HttpRequest,
+    path: Path<String>,
+) -> Result<HttpResponse, Problem> {
+    run_uncancelled(async move {
+        let (who, id) = (&caller.principal, path.0);
+        let (turn, dialogue) = find_response(&state, who, &id, "response_id").await?;
+        let key = thread_of(who, &turn, &dialogue, &id)?;
+        caller.count_cut(&state, &key.player)?;
+        // A reply under way belongs to a request that waits for it.
+        let _thread = state.threads.lock(&key).await;
+        let (turn, dialogue) = find_response(&state, who, &id, "response_id").await?;
+        if turn.number != dialogue.head_turn {
+            let detail = format!(
+                "turns follow this response; POST /v1/sessions/{}:rewind with turn {} takes back all of them",
+                dialogue.id,
+                turn.number.saturating_sub(1)
+            );
+            return Err(Problem::invalid_field("response_id", detail));
+        }
+        DialogueOfRequest::set(&request, dialogue.id);
+        let command = InterruptCommand {
+            turn: Some(turn.number.saturating_sub(1)),
+            heard: None,
+            key: None,
+            if_head: Some(turn.number),
+            who: who.clone(),
+        };
+        state
+            .sessions
+            .rewind_dialogue(&caller.scope, dialogue.id, command)
+            .await?;
+        Ok(HttpResponse::Ok().json(DeletedResponse {
+            id,
+            object: "response",
+            deleted: true,
+        }))
+    })
+    .await
+}
+
+/// Returns the turn of a response and its session.
+///
+/// # Errors
+/// 404 if the id names no standing turn of a session that the caller reaches. `param` is the place of the id in the
+/// request.
+async fn find_response(state: &AppState, who: &Principal, id: &str, param: &str) -> Result<(Turn, Dialogue), Problem> {
+    let missing = || no_such_response(id, param);
+    let turn = turn_of_response(id).ok_or_else(missing)?;
+    let found = state.services.ledger.dialogues.load_turn(&who.scope(), turn).await?;
+    let turn = found.filter(|found| found.stands).ok_or_else(missing)?.turn;
+    match sessions::reachable_session(state, who, turn.dialogue).await {
+        Ok(dialogue) => Ok((turn, dialogue)),
+        Err(problem) if problem.code == Code::NotFound => Err(missing()),
+        Err(problem) => Err(problem),
+    }
+}
+
+fn no_such_response(id: &str, param: &str) -> Problem {
+    let id: String = id.chars().take(200).collect();
+    let detail = format!("there is no response `{id}`, or its turn was taken back");
+    Problem::new(Code::NotFound, detail).with_param(param)
+}
+
+/// The talk of a response, whose requests follow each other.
+fn thread_of(who: &Principal, turn: &Turn, dialogue: &Dialogue, id: &str) -> Result<ThreadKey, Problem> {
+    let player = dialogue.player.clone();
+    Ok(ThreadKey {
+        tenant: who.tenant.clone(),
+        player: player.ok_or_else(|| no_such_response(id, PREVIOUS))?,
+        world: dialogue.world.clone(),
+        npc: turn.npc.clone(),
+        // A session of a game is named by its id.
+        name: match &dialogue.options.chat_key {
+            Some(name) => name.clone(),
+            None => dialogue.id.to_string(),
+        },
+    })
+}

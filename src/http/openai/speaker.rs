@@ -1,0 +1,141 @@
+//! Who answers the messages of a request, and which replies a request may bring in.
+
+use super::{
+    characters::{find_character_name, find_or_make_character},
+    messages::{SortedMessages, named_speaker, sort_messages},
+    request::InputMessage,
+    targets::{ChatTarget, no_such_model},
+    threads::{FoundThread, KnownSessions},
+};
+use crate::{
+    AppState,
+    errors::{Code, Problem},
+    extract::Authorized,
+};
+use colloquy_core::{
+    ids::{NpcId, PlayerId, WorldId},
+    scope::{Principal, Role},
+};
+use colloquy_memory::{
+    authored::{Npc, Persona},
+    chat_transcript::TranscriptTurn,
+};
+
+/// Who answers the messages of a request.
+pub struct Speaker {
+    pub npc: Npc,
+    pub sorted: SortedMessages,
+    /// True for a character that the chat program describes.
+    pub is_own: bool,
+    /// True if the messages name the character.
+    pub is_named: bool,
+}
+
+/// Returns the NPC that answers, and the messages as that NPC hears them.
+///
+/// # Errors
+/// As of the store. 404 if the model is no NPC.
+pub async fn resolve_speaker<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    player: &PlayerId,
+    target: &ChatTarget,
+    messages: &[InputMessage],
+) -> Result<Speaker, Problem> {
+    let mut speaker = match target {
+        ChatTarget::Npc { world, npc } => {
+            let npc = find_speaker(state, caller, (world, npc), named_speaker(messages)).await?;
+            let sorted = sort_messages(messages, Some(&npc.name));
+            Speaker {
+                npc,
+                sorted,
+                is_own: false,
+                is_named: true,
+            }
+        }
+        ChatTarget::Character(model) => {
+            let name = find_character_name(messages);
+            let sorted = sort_messages(messages, name.as_deref());
+            let found = (name.as_deref(), &sorted);
+            let npc = find_or_make_character(state, caller, player, model.as_deref(), found).await?;
+            Speaker {
+                // A persona that an author has written counts.
+                is_own: npc.persona == Persona::default(),
+                npc,
+                sorted,
+                is_named: name.is_some(),
+            }
+        }
+    };
+    if !speaker.trusts_replies(state, &caller.principal) {
+        leave_out_unsaid_greeting(&mut speaker.sorted, &speaker.npc);
+    }
+    Ok(speaker)
+}
+
+impl Speaker {
+    /// True if the caller may bring in replies that the NPC has not said.
+    fn trusts_replies(&self, state: &AppState, who: &Principal) -> bool {
+        self.is_own || who.role != Role::Player || state.chat.players_import
+    }
+
+    /// Refuses replies that the NPC has not said, if the caller may not bring them in.
+    ///
+    /// # Errors
+    /// 403 for such a reply.
+    pub fn check_import(
+        &self,
+        state: &AppState,
+        who: &Principal,
+        found: &FoundThread,
+        thread: &KnownSessions,
+    ) -> Result<(), Problem> {
+        let is_unsaid = |turn: &TranscriptTurn| {
+            let is_greeting = turn.player_text.is_empty() && is_greeting_of(&self.npc, &turn.reply_text);
+            !is_greeting && !thread.has_said(found.dialogue.id, &turn.reply_text)
+        };
+        if self.trusts_replies(state, who) || !found.alignment.missing.iter().any(is_unsaid) {
+            return Ok(());
+        }
+        let detail =
+            "a player's program may not bring in replies that the NPC has not said (setting `chat.players_import`)";
+        Err(Problem::new(Code::Forbidden, detail).with_param("messages"))
+    }
+}
+
+/// Returns the NPC of a model. In a group, the member of the world that shall speak.
+async fn find_speaker<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    (world, npc): (&WorldId, &NpcId),
+    named: Option<&str>,
+) -> Result<Npc, Problem> {
+    let authored = &state.services.ledger.authored;
+    let found = authored.load_npc(&caller.scope, world, npc).await?;
+    let npc = found.ok_or_else(|| no_such_model(&format!("{world}/{npc}")))?;
+    let Some(named) = named.filter(|name| *name != npc.name) else {
+        return Ok(npc);
+    };
+    let members = authored
+        .find_npc_names(&caller.scope, world, &[named.to_owned()])
+        .await?;
+    let member = match members.first() {
+        Some(member) => authored.load_npc(&caller.scope, world, &member.id).await?,
+        None => None,
+    };
+    Ok(member.unwrap_or(npc))
+}
+
+/// True if the text is the greeting of the NPC's persona.
+fn is_greeting_of(npc: &Npc, text: &str) -> bool {
+    npc.persona.greeting.split_whitespace().eq(text.split_whitespace())
+}
+
+/// Leaves out the first reply of a transcript if no line of the player stands before, unless the persona has it: a greeting
+/// of the chat program, or the end of a turn whose front was cut away.
+fn leave_out_unsaid_greeting(sorted: &mut SortedMessages, npc: &Npc) {
+    let first = sorted.transcript.turns.first();
+    if first.is_some_and(|turn| turn.player_text.is_empty() && !is_greeting_of(npc, &turn.reply_text)) {
+        sorted.transcript.turns.remove(0);
+    }
+}

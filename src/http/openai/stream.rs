@@ -177,10 +177,10 @@ pub async fn open_stream(talk: PreparedTalk) -> Result<OpenedStream, Problem> {
         .streaming(body);
     Ok(OpenedStream {
         stream: ReplyStream {
+            talk,
             out,
             events,
             sent_chars,
-            talk,
         },
         running,
         mark,

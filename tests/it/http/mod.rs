@@ -16,6 +16,7 @@ mod interrupters;
 mod mcp;
 mod requests;
 mod resources;
+mod responses;
 mod revocations;
 mod roles;
 mod saves;

@@ -1,5 +1,5 @@
-//! `/v1/responses`: a response is a turn. `previous_response_id` is the turn that the next one follows; a response that is
-//! not the last of its session takes the later turns back first, as a rewind.
+//! `/v1/responses`: a response is a turn. `previous_response_id` is the turn that the next turn follows. If other turns
+//! follow that turn already, a rewind takes them back first.
 //!
 //! - `request`: reading a request;
 //! - `answer`, `stream`: the response and its events.
@@ -38,7 +38,7 @@ use colloquy_actors::{AcceptedLine, InterruptCommand};
 use colloquy_core::scope::{Principal, Role};
 use colloquy_memory::{
     authored::Persona,
-    chat_transcript::{TranscriptAlignment, TranscriptEnd, TranscriptRequest},
+    chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest},
     turn::{Turn, Usage},
 };
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
@@ -106,19 +106,23 @@ async fn begin_talk<A>(
     };
     let mut thread = state.threads.lock(&key).await;
     // Clients name what a lone line follows. Without a name, the line begins a session.
-    let begins = key.name.is_empty() && sorted.transcript.turns.is_empty();
-    let found = if begins {
+    let is_lone = sorted.transcript.turns.is_empty();
+    let found = if is_lone && key.name.is_empty() {
         None
     } else {
         let transcript = &sorted.transcript;
         thread.find_session(state, &caller.principal, &key, transcript).await?
     };
+    let continues = is_lone && found.is_some();
     let found = match found {
+        // The same line again is a line that was said twice.
+        Some(FoundThread { dialogue, .. }) if is_lone => FoundThread {
+            alignment: alignment_after(dialogue.head_turn, &sorted.transcript),
+            dialogue,
+        },
         Some(found) => found,
         None => open_session(state, caller, &key, &sorted).await?,
     };
-    // A lone line after the stored turns of a named talk does not repeat them.
-    let is_lone = sorted.transcript.turns.is_empty() && found.dialogue.head_turn > 0;
     let prepared = PreparedTalk::prepare(
         request,
         state,
@@ -129,7 +133,7 @@ async fn begin_talk<A>(
         &asked.chat,
     );
     let mut talk = prepared.await?;
-    if is_lone {
+    if continues {
         talk.add_stored_history().await?;
     }
     Ok((talk, model.clone()))
@@ -187,17 +191,7 @@ async fn continue_talk<A>(
     let model = model.unwrap_or_else(|| format!("{}/{}", dialogue.world, turn.npc));
     let sorted = sort_messages(&asked.chat.messages, Some(&npc.name));
     let found = FoundThread {
-        alignment: TranscriptAlignment {
-            last_standing: turn.number,
-            heard_chars: None,
-            missing: sorted.transcript.turns.clone(),
-            request: match &sorted.transcript.end {
-                TranscriptEnd::Line(line) => TranscriptRequest::Answer(line.clone()),
-                TranscriptEnd::Reply => TranscriptRequest::GoOn,
-            },
-            shared_turns: 0,
-            first_number: turn.number.saturating_add(1),
-        },
+        alignment: alignment_after(turn.number, &sorted.transcript),
         dialogue,
     };
     let prepared = PreparedTalk::prepare(
@@ -213,6 +207,21 @@ async fn continue_talk<A>(
     talk.addressee = addressee;
     talk.add_stored_history().await?;
     Ok((talk, model))
+}
+
+/// Lets the input follow the stored turns up to `last`. The input repeats none of them.
+fn alignment_after(last: u32, input: &Transcript) -> TranscriptAlignment {
+    TranscriptAlignment {
+        last_standing: last,
+        heard_chars: None,
+        missing: input.turns.clone(),
+        request: match &input.end {
+            TranscriptEnd::Line(line) => TranscriptRequest::Answer(line.clone()),
+            TranscriptEnd::Reply => TranscriptRequest::GoOn,
+        },
+        shared_turns: 0,
+        first_number: last.saturating_add(1),
+    }
 }
 
 /// Answers with a whole response. If the client hangs up before the answer, the reply was not heard.

@@ -1,4 +1,4 @@
-//! The body of `POST /v1/responses`: its input as the messages of a chat program, and the fields that the answer repeats.
+//! The body of `POST /v1/responses`: the input as messages of a chat program, and the fields that the answer repeats.
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
 use serde_json::{Map, Value, json};

@@ -32,7 +32,7 @@ use colloquy_core::{
     scope::{Principal, Role},
 };
 use colloquy_dialogue::events::EventBody;
-use colloquy_memory::turn::{Turn, Usage};
+use colloquy_memory::turn::{Turn, TurnStatus, Usage};
 
 /// A comment, which clients skip.
 const HEARTBEAT: Bytes = Bytes::from_static(b": waiting for the model\n\n");
@@ -127,8 +127,8 @@ pub trait ReplyFrames {
     fn opening(&mut self) -> Bytes;
     /// Returns the frame of new words.
     fn words(&mut self, new: &str) -> Bytes;
-    /// Returns the frames after the last word.
-    fn ending(&mut self, reason: FinishReason, usage: Usage) -> Bytes;
+    /// Returns the frames after the last word. `turn` tells a cut reply from one at its limit.
+    fn ending(&mut self, reason: FinishReason, turn: TurnStatus, usage: Usage) -> Bytes;
 }
 
 /// A stream whose first reply is under way.
@@ -314,7 +314,11 @@ impl ReplyStream {
         if !rest.is_empty() {
             let _ = self.send(form.words(&rest), usize::MAX).await;
         }
-        let ending = form.ending(finish_reason(&running.chat, &turn), self.talk.usage_of(&turn));
+        let ending = form.ending(
+            finish_reason(&running.chat, &turn),
+            turn.status,
+            self.talk.usage_of(&turn),
+        );
         let _ = self.send(ending, usize::MAX).await;
         self.talk.thread.record_turn(&turn);
         Ok(Some(turn))
@@ -379,7 +383,7 @@ impl ReplyFrames for ChunkForm {
         self.choice(delta, None)
     }
 
-    fn ending(&mut self, reason: FinishReason, _: Usage) -> Bytes {
+    fn ending(&mut self, reason: FinishReason, _: TurnStatus, _: Usage) -> Bytes {
         self.choice(Delta::default(), Some(reason))
     }
 }

@@ -3,9 +3,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::super::answer::FinishReason;
 use crate::errors::{Code, Problem};
 use colloquy_core::ids::TurnId;
-use colloquy_memory::turn::{Turn, TurnStatus, Usage};
+use colloquy_memory::turn::{TurnStatus, Usage};
 
 /// Fields of a request that its response repeats.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -19,6 +20,8 @@ pub struct EchoedFields {
     pub top_p: Option<f64>,
     pub tool_choice: Value,
     pub tools: Vec<Value>,
+    /// Left out if unset: the published schema has no `null` here.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
@@ -48,12 +51,31 @@ pub enum ResponseStatus {
     Failed,
 }
 
-impl ResponseStatus {
-    /// The status of the response of a stored turn. Whether the reply reached its limit is not stored.
-    pub const fn of_turn(turn: &Turn) -> Self {
-        match turn.status {
-            TurnStatus::Completed => Self::Completed,
-            TurnStatus::Interrupted | TurnStatus::Failed => Self::Incomplete,
+/// How a reply ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyEnding {
+    Whole,
+    /// The reply reached the output cap.
+    AtLimit,
+    /// Somebody cut the reply.
+    Cut,
+}
+
+impl ReplyEnding {
+    /// The ending of the reply of a turn. `reason` is that of the chat form, which does not tell a cut from a limit.
+    pub const fn new(reason: FinishReason, turn: TurnStatus) -> Self {
+        match (reason, turn) {
+            (_, TurnStatus::Interrupted | TurnStatus::Failed) => Self::Cut,
+            (FinishReason::Length, TurnStatus::Completed) => Self::AtLimit,
+            (FinishReason::Stop, TurnStatus::Completed) => Self::Whole,
+        }
+    }
+
+    /// The status of a response with this ending.
+    pub const fn status(self) -> ResponseStatus {
+        match self {
+            Self::Whole => ResponseStatus::Completed,
+            Self::AtLimit | Self::Cut => ResponseStatus::Incomplete,
         }
     }
 }
@@ -74,6 +96,8 @@ pub struct ResponseView<'a> {
     previous_response_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<ConversationView<'a>>,
+    /// Left out until the reply has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<ResponseUsage>,
     #[serde(flatten)]
     echoed: &'a EchoedFields,
@@ -125,12 +149,12 @@ struct ReasoningOptions {
 /// The reply of an NPC as an item of the output.
 #[derive(Debug, Serialize)]
 pub struct OutputMessage<'a> {
-    pub id: &'a str,
+    id: &'a str,
     #[serde(rename = "type")]
     kind: &'static str,
     role: &'static str,
-    pub status: ResponseStatus,
-    pub content: Vec<OutputText<'a>>,
+    status: ResponseStatus,
+    content: Vec<OutputText<'a>>,
 }
 
 impl<'a> OutputMessage<'a> {
@@ -167,7 +191,7 @@ impl<'a> OutputText<'a> {
 }
 
 #[derive(Debug, Clone, Copy, Serialize)]
-pub struct ResponseUsage {
+struct ResponseUsage {
     input_tokens: u32,
     input_tokens_details: InputTokensDetails,
     output_tokens: u32,
@@ -229,15 +253,30 @@ impl ResponseHead {
         }
     }
 
-    /// Returns the response with the given end. `text` is `None` before the reply.
-    pub fn view<'a>(
-        &'a self,
-        status: ResponseStatus,
-        text: Option<&'a str>,
-        usage: Option<Usage>,
-        at_limit: bool,
-    ) -> ResponseView<'a> {
-        let output = text.map(|text| OutputMessage::new(&self.message_id, status, vec![OutputText::new(text)]));
+    /// Returns the response before the reply.
+    pub fn begun(&self) -> ResponseView<'_> {
+        self.view(ResponseStatus::InProgress)
+    }
+
+    /// Returns the response with the reply.
+    pub fn finished<'a>(&'a self, ending: ReplyEnding, text: &'a str, usage: Usage) -> ResponseView<'a> {
+        let status = ending.status();
+        let at_limit = ending == ReplyEnding::AtLimit;
+        ResponseView {
+            incomplete_details: at_limit.then_some(IncompleteDetails {
+                reason: "max_output_tokens",
+            }),
+            output: vec![OutputMessage::new(
+                &self.message_id,
+                status,
+                vec![OutputText::new(text)],
+            )],
+            usage: Some(ResponseUsage::from(usage)),
+            ..self.view(status)
+        }
+    }
+
+    fn view(&self, status: ResponseStatus) -> ResponseView<'_> {
         ResponseView {
             id: &self.id,
             object: "response",
@@ -245,14 +284,12 @@ impl ResponseHead {
             status,
             background: false,
             error: None,
-            incomplete_details: at_limit.then_some(IncompleteDetails {
-                reason: "max_output_tokens",
-            }),
+            incomplete_details: None,
             model: &self.model,
-            output: output.into_iter().collect(),
+            output: Vec::new(),
             previous_response_id: self.previous.as_deref(),
             conversation: self.conversation.as_deref().map(|id| ConversationView { id }),
-            usage: usage.map(ResponseUsage::from),
+            usage: None,
             echoed: &self.echoed,
             text: TextOptions::default(),
             truncation: "disabled",
@@ -272,7 +309,7 @@ impl ResponseHead {
                 code,
                 message: &problem.detail,
             }),
-            ..self.view(ResponseStatus::Failed, None, None, false)
+            ..self.view(ResponseStatus::Failed)
         }
     }
 }
@@ -312,14 +349,8 @@ mod tests {
     #[test]
     fn responses_have_every_field_of_the_published_schema() {
         let head = ResponseHead::new(TurnId::from_u128(1), 7, "vale/mira".to_owned());
-        let whole = serde_json::to_value(head.view(ResponseStatus::Completed, Some("Hi."), None, false)).unwrap();
-        for field in [
-            "error",
-            "incomplete_details",
-            "instructions",
-            "previous_response_id",
-            "usage",
-        ] {
+        let whole = serde_json::to_value(head.finished(ReplyEnding::Whole, "Hi.", Usage::default())).unwrap();
+        for field in ["error", "incomplete_details", "instructions", "previous_response_id"] {
             assert_eq!(whole.get(field), Some(&Value::Null), "{field}");
         }
         assert_eq!(
@@ -327,6 +358,8 @@ mod tests {
             json!([{"id": head.message_id, "type": "message", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": "Hi.", "annotations": [], "logprobs": []}]}])
         );
+        let begun = serde_json::to_value(head.begun()).unwrap();
+        assert!(begun.get("usage").is_none() && begun.get("user").is_none());
         assert_eq!(
             (&whole["tool_choice"], &whole["tools"], &whole["parallel_tool_calls"]),
             (&json!("auto"), &json!([]), &json!(true))

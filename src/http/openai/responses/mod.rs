@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use self::{
-    answer::{ResponseHead, ResponseStatus, response_id, turn_of_response},
+    answer::{ReplyEnding, ResponseHead, response_id, turn_of_response},
     request::{ResponseBody, ResponseRequest},
 };
 use super::{
@@ -235,16 +235,11 @@ async fn answer_whole(mut talk: PreparedTalk, head: ResponseHead) -> Result<Http
     guard.disarm();
     talk.thread.record_turn(&turn);
     let text: String = turn.reply_text.chars().skip(running.known_chars).collect();
-    let at_limit = finish_reason(&running.chat, &turn) == FinishReason::Length;
-    let status = if at_limit {
-        ResponseStatus::Incomplete
-    } else {
-        ResponseStatus::Completed
-    };
+    let ending = ReplyEnding::new(finish_reason(&running.chat, &turn), turn.status);
     Ok(HttpResponse::Ok()
         .insert_header((SESSION_HEADER, talk.session.to_string()))
         .insert_header(("x-colloquy-turn", turn.number.to_string()))
-        .json(head.view(status, Some(&text), Some(talk.usage_of(&turn)), at_limit)))
+        .json(head.finished(ending, &text, talk.usage_of(&turn))))
 }
 
 /// Options of a request for a stored response.
@@ -280,8 +275,9 @@ pub async fn get_response(
         Role::Player => turn.usage.for_players(),
         _ => turn.usage,
     };
-    let status = ResponseStatus::of_turn(&turn);
-    let view = head.view(status, Some(&turn.reply_text), Some(usage), false);
+    // Whether the reply reached its limit is not stored.
+    let ending = ReplyEnding::new(FinishReason::Stop, turn.status);
+    let view = head.finished(ending, &turn.reply_text, usage);
     Ok(HttpResponse::Ok()
         .insert_header((SESSION_HEADER, dialogue.id.to_string()))
         .insert_header(("x-colloquy-turn", turn.number.to_string()))

@@ -10,10 +10,10 @@ use super::{
         completions::PreparedTalk,
         stream::{ReplyFrames, open_stream},
     },
-    answer::{OutputMessage, OutputText, ResponseHead, ResponseStatus, ResponseView},
+    answer::{OutputMessage, OutputText, ReplyEnding, ResponseHead, ResponseStatus, ResponseView},
 };
 use crate::{errors::Problem, sse::SseStream};
-use colloquy_memory::turn::Usage;
+use colloquy_memory::turn::{TurnStatus, Usage};
 
 /// An event, with the fields of all kinds.
 #[derive(Debug, Serialize)]
@@ -98,7 +98,7 @@ impl ReplyFrames for EventForm {
     fn opening(&mut self) -> Bytes {
         let mut number = self.next_number;
         let response = || EventFields::Response {
-            response: self.head.view(ResponseStatus::InProgress, None, None, false),
+            response: self.head.begun(),
         };
         let item = EventFields::Item {
             output_index: 0,
@@ -131,13 +131,12 @@ impl ReplyFrames for EventForm {
         frame
     }
 
-    fn ending(&mut self, reason: FinishReason, usage: Usage) -> Bytes {
+    fn ending(&mut self, reason: FinishReason, turn: TurnStatus, usage: Usage) -> Bytes {
         let mut number = self.next_number;
-        let at_limit = reason == FinishReason::Length;
-        let (kind, status) = if at_limit {
-            ("response.incomplete", ResponseStatus::Incomplete)
-        } else {
-            ("response.completed", ResponseStatus::Completed)
+        let ending = ReplyEnding::new(reason, turn);
+        let kind = match ending {
+            ReplyEnding::Whole => "response.completed",
+            ReplyEnding::AtLimit | ReplyEnding::Cut => "response.incomplete",
         };
         let text = EventFields::Text {
             place: self.place(),
@@ -150,10 +149,14 @@ impl ReplyFrames for EventForm {
         };
         let item = EventFields::Item {
             output_index: 0,
-            item: OutputMessage::new(&self.head.message_id, status, vec![OutputText::new(&self.text)]),
+            item: OutputMessage::new(
+                &self.head.message_id,
+                ending.status(),
+                vec![OutputText::new(&self.text)],
+            ),
         };
         let response = EventFields::Response {
-            response: self.head.view(status, Some(&self.text), Some(usage), at_limit),
+            response: self.head.finished(ending, &self.text, usage),
         };
         let frames = [
             to_event("response.output_text.done", &mut number, text),
@@ -235,7 +238,7 @@ mod tests {
             form.opening(),
             form.words("Hel"),
             form.words("lo."),
-            form.ending(FinishReason::Stop, Usage::default()),
+            form.ending(FinishReason::Stop, TurnStatus::Completed, Usage::default()),
         ];
         let events = events(&frames);
         assert!((0_u64..).zip(&events).all(|(at, event)| event["sequence_number"] == at));
@@ -246,5 +249,23 @@ mod tests {
         assert_eq!(last["type"], "response.completed");
         assert_eq!(last["response"]["output"][0]["content"][0]["text"], "Hello.");
         assert_eq!(last["response"]["usage"]["total_tokens"], 0);
+    }
+
+    #[test]
+    fn limit_of_a_reply_is_told_from_a_cut() {
+        for (turn, details) in [
+            (TurnStatus::Completed, json!({"reason": "max_output_tokens"})),
+            (TurnStatus::Interrupted, Value::Null),
+        ] {
+            let mut form = EventForm {
+                head: ResponseHead::new(TurnId::from_u128(1), 7, "vale/mira".to_owned()),
+                text: String::new(),
+                next_number: 0,
+            };
+            let events = events(&[form.ending(FinishReason::Length, turn, Usage::default())]);
+            let last = events.last().unwrap();
+            assert_eq!(last["type"], "response.incomplete");
+            assert_eq!(last["response"]["incomplete_details"], details);
+        }
     }
 }

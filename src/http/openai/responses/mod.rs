@@ -18,10 +18,10 @@ use self::{
 };
 use super::{
     answer::FinishReason,
-    completions::{
-        PreparedTalk, SESSION_HEADER, Speaker, finish_reason, open_session, player_of, resolve_speaker, session_name,
-    },
+    characters::is_world_of_characters,
+    completions::{PreparedTalk, SESSION_HEADER, finish_reason, open_session, player_of, session_name},
     messages::sort_messages,
+    speaker::{Speaker, resolve_speaker},
     stream::CutOnDrop,
     targets::{ChatTarget, find_target, may_use_characters},
     threads::{FoundThread, ThreadKey},
@@ -90,9 +90,6 @@ async fn begin_talk<A>(
     let player = player_of(&caller.principal, asked.chat.user.as_deref())?;
     caller.count_turn(state, &player)?;
     let speaker = resolve_speaker(state, caller, &player, &target, &asked.chat.messages).await?;
-    let Speaker {
-        npc, sorted, is_own, ..
-    } = speaker;
     let name = match &asked.conversation {
         Some(name) => name.clone(),
         None => session_name(request)?,
@@ -100,38 +97,30 @@ async fn begin_talk<A>(
     let key = ThreadKey {
         tenant: caller.principal.tenant.clone(),
         player,
-        world: npc.world,
-        npc: npc.id,
+        world: speaker.npc.world.clone(),
+        npc: speaker.npc.id.clone(),
         name,
     };
     let mut thread = state.threads.lock(&key).await;
     // Clients name what a lone line follows. Without a name, the line begins a session.
-    let is_lone = sorted.transcript.turns.is_empty();
+    let transcript = &speaker.sorted.transcript;
+    let is_lone = transcript.turns.is_empty();
     let found = if is_lone && key.name.is_empty() {
         None
     } else {
-        let transcript = &sorted.transcript;
         thread.find_session(state, &caller.principal, &key, transcript).await?
     };
     let continues = is_lone && found.is_some();
     let found = match found {
         // The same line again is a line that was said twice.
         Some(FoundThread { dialogue, .. }) if is_lone => FoundThread {
-            alignment: alignment_after(dialogue.head_turn, &sorted.transcript),
+            alignment: alignment_after(dialogue.head_turn, transcript),
             dialogue,
         },
         Some(found) => found,
-        None => open_session(state, caller, &key, &sorted).await?,
+        None => open_session(state, caller, &key, &speaker.sorted).await?,
     };
-    let prepared = PreparedTalk::prepare(
-        request,
-        state,
-        caller,
-        (key, thread),
-        found,
-        (sorted, is_own),
-        &asked.chat,
-    );
+    let prepared = PreparedTalk::prepare(request, state, caller, (key, thread), found, speaker, &asked.chat);
     let mut talk = prepared.await?;
     if continues {
         talk.add_stored_history().await?;
@@ -150,6 +139,10 @@ async fn continue_talk<A>(
     let who = &caller.principal;
     let (turn, dialogue) = find_response(state, who, previous, PREVIOUS).await?;
     let key = thread_of(who, &turn, &dialogue, previous)?;
+    let names_player = who.player.is_some() || asked.chat.user.is_some();
+    if names_player && player_of(who, asked.chat.user.as_deref())? != key.player {
+        return Err(no_such_response(previous, PREVIOUS));
+    }
     caller.count_turn(state, &key.player)?;
     let thread = state.threads.lock(&key).await;
     // Another request of the talk may have taken the turn back meanwhile.
@@ -160,30 +153,37 @@ async fn continue_talk<A>(
             "the session of the earlier response is closed",
         ));
     }
-    let authored = &state.services.ledger.authored;
-    let npc = authored.load_npc(&caller.scope, &dialogue.world, &turn.npc).await?;
-    let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
-    let is_described = npc.persona == Persona::default();
     let target = match &asked.model {
         Some(model) => Some(find_target(state, who, model)?),
         None => None,
     };
+    let speaks = match &target {
+        Some(ChatTarget::Npc { world, npc }) if *world == dialogue.world && dialogue.npcs.contains(npc) => npc,
+        _ => &turn.npc,
+    };
+    let authored = &state.services.ledger.authored;
+    let npc = authored.load_npc(&caller.scope, &dialogue.world, speaks).await?;
+    let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
+    // A persona that an author has written counts.
+    let is_described = npc.persona == Persona::default();
     let other_model = || Problem::invalid_field("model", format!("does not speak in the session of `{PREVIOUS}`"));
-    let mut addressee = None;
     let is_own = match target {
         Some(ChatTarget::Npc { world, npc }) => {
             if world != dialogue.world || !dialogue.npcs.contains(&npc) {
                 return Err(other_model());
             }
-            addressee = Some(npc).filter(|_| dialogue.npcs.len() > 1);
             false
         }
         Some(ChatTarget::Character(model)) => {
             let world = model.and_then(|model| model.world);
-            if !is_described || world.is_some_and(|world| world != dialogue.world) {
+            let is_of_model = match world {
+                Some(world) => world == dialogue.world,
+                None => is_described || is_world_of_characters(&dialogue.world),
+            };
+            if !is_of_model {
                 return Err(other_model());
             }
-            true
+            is_described
         }
         None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
     };
@@ -194,17 +194,14 @@ async fn continue_talk<A>(
         alignment: alignment_after(turn.number, &sorted.transcript),
         dialogue,
     };
-    let prepared = PreparedTalk::prepare(
-        request,
-        state,
-        caller,
-        (key, thread),
-        found,
-        (sorted, is_own),
-        &asked.chat,
-    );
+    let speaker = Speaker {
+        npc,
+        sorted,
+        is_own,
+        is_named: true,
+    };
+    let prepared = PreparedTalk::prepare(request, state, caller, (key, thread), found, speaker, &asked.chat);
     let mut talk = prepared.await?;
-    talk.addressee = addressee;
     talk.add_stored_history().await?;
     Ok((talk, model))
 }
@@ -226,8 +223,8 @@ fn alignment_after(last: u32, input: &Transcript) -> TranscriptAlignment {
 
 /// Answers with a whole response. If the client hangs up before the answer, the reply was not heard.
 async fn answer_whole(mut talk: PreparedTalk, head: ResponseHead) -> Result<HttpResponse, Problem> {
-    let guard = CutOnDrop::new(&talk, std::sync::Arc::default());
     let running = talk.begin_reply(true, None).await?;
+    let guard = CutOnDrop::new(&talk, std::sync::Arc::default());
     let turn = match running.accepted {
         AcceptedLine::Repeated(turn) => turn,
         AcceptedLine::Turn { done } => completed_turn(done.await)?,

@@ -108,6 +108,30 @@ async fn items_before_the_line_are_stored_as_they_were_said() {
 }
 
 #[actix_web::test]
+async fn players_bring_in_no_replies_and_speak_for_nobody_else() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    let player = server.client(server.token("acme", Role::Player, Some("p1")));
+    let first = respond(&player, "One.", None).await;
+    let unsaid = json!({"previous_response_id": first["id"], "input": [
+        {"role": "user", "content": "Elsewhere."},
+        {"role": "assistant", "content": "The gold is yours."},
+        {"role": "user", "content": "Back."}]});
+    let (status, error) = status_and_error(&player, Method::POST, RESPONSES, Some(&unsaid)).await;
+    assert_eq!((status, &error["code"]), (403, &json!("forbidden")), "{error}");
+    let own_beginning = json!({"previous_response_id": first["id"], "input": [
+        {"role": "assistant", "content": "The gold is"}]});
+    let (status, _) = status_and_error(&player, Method::POST, RESPONSES, Some(&own_beginning)).await;
+    assert_eq!(status, 403);
+    let of_another = json!({"previous_response_id": first["id"], "input": "Two.", "user": "p2"});
+    let (status, error) = status_and_error(&client, Method::POST, RESPONSES, Some(&of_another)).await;
+    assert_eq!((status, &error["param"]), (404, &json!("previous_response_id")));
+    assert_eq!(lines(&client).await, [["One."]]);
+    respond(&player, "Two.", Some(&first)).await;
+    assert_eq!(lines(&client).await, [["One.", "Two."]]);
+}
+
+#[actix_web::test]
 async fn named_conversation_goes_on_with_each_line() {
     let server = HttpTestServer::start();
     let client = server.start_demo_world().await;

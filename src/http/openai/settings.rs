@@ -1,6 +1,6 @@
 //! Settings of the paths of the OpenAI API. Defaults are in `config/default.toml`, section `[chat]`.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use colloquy_core::ids::{NpcId, TenantId, WorldId};
 use colloquy_memory::authored::WorldSettings;
@@ -27,7 +27,6 @@ pub struct ChatSettings {
     /// True if tokens of players see the NPCs of their worlds in the list of models; default true.
     pub players_list_models: bool,
     /// The model of requests to `/v1/responses` that name neither a model nor an earlier response; default none.
-    #[serde(deserialize_with = "text_if_set")]
     pub default_model: Option<String>,
     /// Origins of web pages that may call these paths, or `*`; default none.
     pub allowed_origins: Vec<String>,
@@ -76,12 +75,6 @@ impl Default for ChatSettings {
             models: Vec::new(),
         }
     }
-}
-
-/// Reads an optional text, which is empty in the configuration if unset.
-fn text_if_set<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty()))
 }
 
 impl ChatModel {

@@ -94,6 +94,13 @@ pub struct Application {
     folder: DataFolder,
 }
 
+/// How long a stopping server says so before it takes no more requests. A single server has no other node that balancers
+/// could use.
+fn drain_notice(config: &Config) -> Duration {
+    let notice = config.node.url.is_some().then_some(config.server.drain_notice_ms);
+    Duration::from_millis(notice.unwrap_or_default())
+}
+
 impl Application {
     /// Opens the stores, starts the actors and binds the address (port 0: any free port). Connections wait until the
     /// application runs. Must be called within an actix `System`.
@@ -194,12 +201,7 @@ impl Application {
             },
             server,
             metrics,
-            // A single server has no other node that balancers could use.
-            notice: Duration::from_millis(if config.node.url.is_some() {
-                config.server.drain_notice_ms
-            } else {
-                0
-            }),
+            notice: drain_notice(config),
             deadline: Duration::from_secs(config.server.shutdown_deadline_s),
             services,
             deliveries,

@@ -117,7 +117,9 @@ fn definitions_of(schemas: &[&Value]) -> Map<String, Value> {
     let components = &openapi::document()["components"]["schemas"];
     let mut found = Map::new();
     let mut names = BTreeSet::new();
-    schemas.iter().for_each(|schema| collect_names(schema, &mut names));
+    for schema in schemas {
+        collect_names(schema, &mut names);
+    }
     while let Some(name) = names.pop_first() {
         if found.contains_key(&name) {
             continue;

@@ -1,6 +1,6 @@
 //! Answers in the form of the OpenAI API.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use colloquy_memory::turn::Usage;
 
@@ -67,6 +67,36 @@ impl From<Usage> for CompletionUsage {
     }
 }
 
+/// The usage in a piece of a streamed answer.
+#[derive(Debug, Clone, Copy)]
+pub enum ChunkUsage {
+    /// The request asks for no usage.
+    Absent,
+    /// The usage comes with a later piece.
+    Later,
+    Total(CompletionUsage),
+}
+
+impl ChunkUsage {
+    fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
+    /// The usage in all pieces but the last.
+    pub fn before_end(is_asked_for: bool) -> Self {
+        if is_asked_for { Self::Later } else { Self::Absent }
+    }
+}
+
+impl Serialize for ChunkUsage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Absent | Self::Later => serializer.serialize_none(),
+            Self::Total(usage) => usage.serialize(serializer),
+        }
+    }
+}
+
 /// A piece of a streamed answer (`chat.completion.chunk`).
 #[derive(Debug, Serialize)]
 pub struct ChatChunk<'a> {
@@ -76,8 +106,8 @@ pub struct ChatChunk<'a> {
     pub model: &'a str,
     pub choices: &'a [ChunkChoice<'a>],
     /// Present only if the request asks for usage: `null` until the last chunk.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub usage: Option<Option<CompletionUsage>>,
+    #[serde(skip_serializing_if = "ChunkUsage::is_absent")]
+    pub usage: ChunkUsage,
 }
 
 #[derive(Debug, Serialize)]

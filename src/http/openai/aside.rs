@@ -7,7 +7,9 @@ use bytes::Bytes;
 
 use super::targets::may_use_characters;
 use super::{
-    answer::{AnswerMessage, ChatChunk, ChatCompletion, Choice, ChunkChoice, CompletionUsage, Delta, FinishReason},
+    answer::{
+        AnswerMessage, ChatChunk, ChatCompletion, Choice, ChunkChoice, ChunkUsage, CompletionUsage, Delta, FinishReason,
+    },
     messages::to_chat_message,
     request::ChatCompletionRequest,
     stream::{DONE, to_frame},
@@ -103,13 +105,13 @@ pub async fn answer(
         role: Some("assistant"),
         content: Some(&answer.text),
     };
-    let without_usage = asked.include_usage.then_some(None);
+    let without_usage = ChunkUsage::before_end(asked.include_usage);
     let mut frames: Vec<Bytes> = vec![
         chunk(&[choice(words, None)], without_usage),
         chunk(&[choice(Delta::default(), Some(finish_reason))], without_usage),
     ];
     if asked.include_usage {
-        frames.push(chunk(&[], Some(Some(usage))));
+        frames.push(chunk(&[], ChunkUsage::Total(usage)));
     }
     frames.push(DONE);
     Ok(HttpResponse::Ok()

@@ -128,15 +128,11 @@ pub fn find_character_name(messages: &[InputMessage]) -> Option<String> {
         between(head, "Write ", "'s next reply").or_else(|| between(head, "write ", "'s next reply"))
     });
     let is_you = heads.filter_map(|head| {
-        let english = ["You are ", "You're "].iter();
-        let english = english
-            .filter_map(|opening| between_any(head, opening, &[",", ".", "\n", " \u{2014}"]))
-            .next();
+        let mut english = ["You are ", "You're "].iter();
+        let english = english.find_map(|opening| between_any(head, opening, &[",", ".", "\n", " \u{2014}"]));
         let korean = || {
-            let openings = ["당신은 ", "너는 "].iter();
-            openings
-                .filter_map(|opening| between_any(head, opening, &["입니다", "이다", "다.", ","]))
-                .next()
+            let mut openings = ["당신은 ", "너는 "].iter();
+            openings.find_map(|opening| between_any(head, opening, &["입니다", "이다", "다.", ","]))
         };
         english.or_else(korean)
     });

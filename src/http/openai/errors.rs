@@ -44,8 +44,12 @@ impl From<&Problem> for ErrorBody {
 /// repeat does not end is a 400.
 fn status_of(problem: &Problem) -> StatusCode {
     match problem.code {
-        Code::ValidationFailed | Code::LineEmpty | Code::LineTooLong | Code::PromptTooLarge => StatusCode::BAD_REQUEST,
-        Code::NpcDead | Code::SessionClosed => StatusCode::BAD_REQUEST,
+        Code::ValidationFailed
+        | Code::LineEmpty
+        | Code::LineTooLong
+        | Code::PromptTooLarge
+        | Code::NpcDead
+        | Code::SessionClosed => StatusCode::BAD_REQUEST,
         code => code.status(),
     }
 }

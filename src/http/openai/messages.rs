@@ -39,11 +39,11 @@ const MAX_NAME_BYTES: usize = 60;
 
 /// Returns the member of a group that shall speak, if the messages name one.
 pub fn named_speaker(messages: &[InputMessage]) -> Option<&str> {
-    let notes = messages
+    let mut notes = messages
         .iter()
         .rev()
         .filter(|message| message.role == InputRole::System);
-    notes.filter_map(|note| speaker_in(&note.text)).next()
+    notes.find_map(|note| speaker_in(&note.text))
 }
 
 /// True if the text names the next speaker of a group.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::{
-    answer::{ChatChunk, ChunkChoice, CompletionUsage, Delta, FinishReason},
+    answer::{ChatChunk, ChunkChoice, ChunkUsage, Delta, FinishReason},
     completions::{PreparedTalk, RunningReply, SESSION_HEADER, finish_reason},
     errors::ErrorBody,
     request::ChatCompletionRequest,
@@ -344,7 +344,7 @@ struct ChunkForm {
 }
 
 impl ChunkForm {
-    fn chunk(&self, choices: &[ChunkChoice<'_>], usage: Option<Option<CompletionUsage>>) -> Bytes {
+    fn chunk(&self, choices: &[ChunkChoice<'_>], usage: ChunkUsage) -> Bytes {
         to_frame(&ChatChunk {
             id: &self.id,
             object: "chat.completion.chunk",
@@ -362,7 +362,7 @@ impl ChunkForm {
             logprobs: None,
             finish_reason,
         };
-        self.chunk(std::slice::from_ref(&choice), self.with_usage.then_some(None))
+        self.chunk(std::slice::from_ref(&choice), ChunkUsage::before_end(self.with_usage))
     }
 }
 
@@ -412,12 +412,11 @@ impl StreamedAnswer {
         let mut next = Some((running, mark));
         let mut usage = Usage::default();
         for index in (0..count).rev() {
-            let (running, mark) = match next.take() {
-                Some(first) => first,
-                None => {
-                    let mark = new_mark();
-                    (self.stream.talk.begin_reply(false, Some(mark.clone())).await?, mark)
-                }
+            let (running, mark) = if let Some(first) = next.take() {
+                first
+            } else {
+                let mark = new_mark();
+                (self.stream.talk.begin_reply(false, Some(mark.clone())).await?, mark)
             };
             self.form.index = index;
             let sent = self.stream.send_reply(&mut self.form, running, &mark, shut).await?;
@@ -427,7 +426,7 @@ impl StreamedAnswer {
             usage += self.stream.talk.usage_of(&turn);
         }
         if self.form.with_usage {
-            let chunk = self.form.chunk(&[], Some(Some(CompletionUsage::from(usage))));
+            let chunk = self.form.chunk(&[], ChunkUsage::Total(usage.into()));
             let _ = self.stream.send(chunk, 0).await;
         }
         let _ = self.stream.send(DONE, 0).await;

@@ -31,7 +31,7 @@ use colloquy_ports::{
 /// The number of talks whose lines the node keeps: about 30 bytes for a line.
 const MAX_KEPT_THREADS: u64 = 5_000;
 /// How long the lines of a talk are kept after its last request.
-const KEPT_FOR: Duration = Duration::from_secs(900);
+const KEPT_FOR: Duration = Duration::from_mins(15);
 /// The latest sessions among which a transcript is looked for.
 const MAX_COMPARED_SESSIONS: u32 = 20;
 /// The latest turns of a session that are compared.
@@ -253,24 +253,25 @@ impl KnownSessions {
         let said_before = known
             .as_ref()
             .map_or_else(VecDeque::new, |known| known.said_replies.clone());
-        let current = match known.filter(|known| known.is_current(dialogue)) {
-            Some(known) => known,
-            None => {
-                let from = dialogue.head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
-                let dialogues = &state.services.ledger.dialogues;
-                let turns = dialogues
-                    .load_turns(&who.scope(), dialogue.id, from, dialogue.head_turn)
-                    .await?;
-                let mut known = KnownSession {
-                    id: dialogue.id,
-                    head_turn: dialogue.head_turn,
-                    updated_at: dialogue.updated_at,
-                    turns: Vec::with_capacity(turns.len()),
-                    said_replies: said_before,
-                };
-                turns.iter().for_each(|turn| known.append(turn));
-                known
+        let current = if let Some(known) = known.filter(|known| known.is_current(dialogue)) {
+            known
+        } else {
+            let from = dialogue.head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
+            let dialogues = &state.services.ledger.dialogues;
+            let turns = dialogues
+                .load_turns(&who.scope(), dialogue.id, from, dialogue.head_turn)
+                .await?;
+            let mut known = KnownSession {
+                id: dialogue.id,
+                head_turn: dialogue.head_turn,
+                updated_at: dialogue.updated_at,
+                turns: Vec::with_capacity(turns.len()),
+                said_replies: said_before,
+            };
+            for turn in &turns {
+                known.append(turn);
             }
+            known
         };
         if self.sessions.len() >= MAX_COMPARED_SESSIONS as usize {
             self.sessions.remove(0);

@@ -71,7 +71,7 @@ async fn transcript_decides_which_turns_stand() {
     assert_eq!(first["choices"][0]["finish_reason"], "stop");
     ask(&[&one[..], &two].concat()).await;
     let said = turns(&[("", "What will it be?"), ("One.", REPLY), ("Two.", REPLY)]);
-    assert_eq!(talks(&client, "vale").await, [said.clone()]);
+    assert_eq!(talks(&client, "vale").await, std::slice::from_ref(&said));
 
     // The same last line again: the reply is said anew.
     ask(&[&one[..], &two].concat()).await;
@@ -98,7 +98,7 @@ async fn transcript_decides_which_turns_stand() {
     // The front was cut away.
     ask(&[user("Four."), assistant(REPLY), user("Five.")]).await;
     let said = turns(&[("", "What will it be?"), ("Four.", REPLY), ("Five.", REPLY)]);
-    assert_eq!(talks(&client, "vale").await, [said.clone()]);
+    assert_eq!(talks(&client, "vale").await, std::slice::from_ref(&said));
 
     // A talk that shares no line is a talk of its own.
     ask(&[user("Hello.")]).await;

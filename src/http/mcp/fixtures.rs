@@ -35,6 +35,12 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
     serde_json::from_value(value).map_err(|error| ErrorData::internal_error(format!("fixture: {error}"), None))
 }
 
+/// Reads a result of the protocol that needs no further message.
+fn complete_result<T: DeserializeOwned>(mut result: Value) -> Result<T, ErrorData> {
+    result["resultType"] = json!("complete");
+    typed(result)
+}
+
 /// Adds what only fixtures offer.
 pub fn with_capabilities(mut capabilities: ServerCapabilities) -> ServerCapabilities {
     capabilities.logging = Some(JsonObject::new());
@@ -167,7 +173,7 @@ async fn perform(
         ],
         "test_error_handling" => {
             let told = text("This tool intentionally returns an error for testing");
-            return Ok(typed::<CallToolResult>(json!({"content": [told], "isError": true}))?.into());
+            return Ok(complete_result::<CallToolResult>(json!({"content": [told], "isError": true}))?.into());
         }
         "test_tool_with_logging" => vec![text(send_logs(context).await)],
         "test_tool_with_progress" => vec![text(send_progress(context).await)],
@@ -189,7 +195,7 @@ async fn perform(
         name if name.starts_with("test_input_required_result_") => return answer_in_rounds(call, context),
         _ => vec![text("Done.")],
     };
-    Ok(typed::<CallToolResult>(json!({"content": blocks, "isError": false}))?.into())
+    Ok(complete_result::<CallToolResult>(json!({"content": blocks, "isError": false}))?.into())
 }
 
 async fn send_logs(context: &RequestContext<RoleServer>) -> &'static str {
@@ -316,7 +322,7 @@ fn answer_in_rounds(
     {
         return Err(ErrorData::invalid_params("the request state was changed", None));
     }
-    let finished = |told: String| Ok(typed::<CallToolResult>(json!({"content": [text(&told)]}))?.into());
+    let finished = |told: String| Ok(complete_result::<CallToolResult>(json!({"content": [text(&told)]}))?.into());
     let roots = || json!({"method": "roots/list", "params": {}});
     let confirmation = || elicitation("Please confirm", &json!({"ok": {"type": "boolean"}}), &["ok"]);
     match &*call.name {
@@ -408,7 +414,7 @@ pub fn read_resource(uri: &str) -> Option<Result<ReadResourceResult, ErrorData>>
             json!({"uri": uri, "mimeType": "application/json", "text": text.to_string()})
         }
     };
-    Some(typed(json!({ "contents": [content] })))
+    Some(complete_result(json!({ "contents": [content] })))
 }
 
 /// The fixture prompts.
@@ -467,7 +473,7 @@ pub fn get_prompt(request: &GetPromptRequestParams) -> Option<Result<GetPromptRe
         .into_iter()
         .map(|content| json!({"role": "user", "content": content}))
         .collect();
-    Some(typed::<GetPromptResult>(json!({ "messages": messages })).map(Into::into))
+    Some(complete_result::<GetPromptResult>(json!({ "messages": messages })).map(Into::into))
 }
 
 /// Proposals for the arguments of fixture prompts.

@@ -113,8 +113,11 @@ start_server() {
     exit 1
   }
   token="$("$binary" token --tenant demo --role admin --ttl 24h)"
-  curl --silent --fail --output /dev/null --request PUT --header "Authorization: Bearer $token" \
-    --header "Content-Type: application/json" --data '{"name":"Vale"}' "$base/v1/worlds/vale"
+  "$node" -e 'const [base, token] = process.argv.slice(1);
+    fetch(`${base}/v1/worlds/vale`, {
+      method: "PUT", body: JSON.stringify({ name: "Vale" }),
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+    }).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1));' "$base" "$token"
   "$node" tests/mcp-conformance-proxy.mjs "$base" "$token" >"$folder/$name.port" &
   processes+=($!)
   for _ in $(seq 100); do

@@ -236,7 +236,7 @@ pub fn bearer_token(request: &HttpRequest) -> Result<&str, AuthError> {
     }
 }
 
-fn app_state(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
+pub fn app_state(request: &HttpRequest) -> Result<web::Data<AppState>, Problem> {
     request
         .app_data::<web::Data<AppState>>()
         .cloned()

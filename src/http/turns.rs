@@ -21,7 +21,7 @@ use super::{
 use colloquy_actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine};
 use colloquy_core::{
     ids::{DialogueId, NpcId, TurnId},
-    scope::{Principal, Role},
+    scope::Principal,
 };
 use colloquy_dialogue::explain::{self, Explained, TurnExplanation};
 use colloquy_memory::turn::{Turn, TurnStatus, Usage};
@@ -82,11 +82,7 @@ impl TurnView {
             npc_id: turn.npc.clone(),
             reply_text: turn.reply_text.clone(),
             cues: turn.cues.clone(),
-            usage: if who.role == Role::Player {
-                turn.usage.for_players()
-            } else {
-                turn.usage
-            },
+            usage: turn.usage.seen_by(who.role),
             started_at: turn.started_at,
             committed_at: turn.committed_at,
         }

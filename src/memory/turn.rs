@@ -6,7 +6,10 @@ use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 
 use super::{locks::DisclosureLocks, private_terms::PrivateTerms};
-use colloquy_core::ids::{ActionId, DialogueId, NpcId, PlayerId, ScenarioId, TurnId};
+use colloquy_core::{
+    ids::{ActionId, DialogueId, NpcId, PlayerId, ScenarioId, TurnId},
+    scope::Role,
+};
 
 /// How a turn's reply ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema, IntoStaticStr, EnumString)]
@@ -83,6 +86,15 @@ impl Usage {
         Self {
             completion_tokens: self.completion_tokens,
             ..Self::default()
+        }
+    }
+
+    /// Returns the usage as a caller of this role may see it.
+    #[must_use]
+    pub fn seen_by(self, role: Role) -> Self {
+        match role {
+            Role::Player => self.for_players(),
+            _ => self,
         }
     }
 }

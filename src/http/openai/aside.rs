@@ -18,10 +18,7 @@ use crate::{
     AppState,
     errors::{Code, Problem},
 };
-use colloquy_core::{
-    ids::PlayerId,
-    scope::{Principal, Role},
-};
+use colloquy_core::{ids::PlayerId, scope::Principal};
 use colloquy_dialogue::aside::{AsideRequest, answer_aside};
 use colloquy_memory::authored::Npc;
 
@@ -53,12 +50,7 @@ pub async fn answer(
     };
     let answer = answer_aside(&state.services, &who.scope(), npc, request).await;
     let answer = answer.map_err(|error| Problem::from(&error))?;
-    let usage = if who.role == Role::Player {
-        answer.usage.for_players()
-    } else {
-        answer.usage
-    };
-    let usage = CompletionUsage::from(usage);
+    let usage = CompletionUsage::from(answer.usage.seen_by(who.role));
     let finish_reason = if answer.at_cap {
         FinishReason::Length
     } else {

@@ -86,6 +86,14 @@ pub struct RunningReply {
     pub known_chars: usize,
 }
 
+/// A whole reply.
+pub struct WholeReply {
+    pub turn: Arc<Turn>,
+    /// The text that the client does not have yet.
+    pub new_text: String,
+    pub finish_reason: FinishReason,
+}
+
 /// Answers with the next reply of a talk.
 #[post("/completions")]
 pub async fn create_chat_completion(
@@ -454,6 +462,26 @@ impl PreparedTalk {
         })
     }
 
+    /// Begins a reply and waits until its turn is complete. If the client hangs up before, the reply was not heard.
+    ///
+    /// # Errors
+    /// The turn was refused, or failed.
+    pub async fn finish_reply(&mut self, is_first: bool) -> Result<WholeReply, Problem> {
+        let running = self.begin_reply(is_first, None).await?;
+        let guard = CutOnDrop::new(self, Arc::default());
+        let turn = match running.accepted {
+            AcceptedLine::Repeated(turn) => turn,
+            AcceptedLine::Turn { done } => completed_turn(done.await)?,
+        };
+        guard.disarm();
+        self.thread.record_turn(&turn);
+        Ok(WholeReply {
+            new_text: turn.reply_text.chars().skip(running.known_chars).collect(),
+            finish_reason: finish_reason(&running.chat, &turn),
+            turn,
+        })
+    }
+
     /// True if the NPC goes on with its last reply.
     pub fn goes_on(&self) -> bool {
         self.request == TranscriptRequest::GoOn
@@ -471,11 +499,7 @@ impl PreparedTalk {
 
     /// Returns the tokens of a turn, as the caller may see them.
     pub fn usage_of(&self, turn: &Turn) -> Usage {
-        if self.who.role == Role::Player {
-            turn.usage.for_players()
-        } else {
-            turn.usage
-        }
+        turn.usage.seen_by(self.who.role)
     }
 }
 
@@ -489,7 +513,7 @@ pub fn finish_reason(chat: &ChatRequest, turn: &Turn) -> FinishReason {
     }
 }
 
-/// Answers with whole replies. If the client hangs up before the answer, the reply was not heard.
+/// Answers with whole replies.
 async fn answer_whole(mut talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
     let mut choices = Vec::new();
     let mut usage = Usage::default();
@@ -497,27 +521,19 @@ async fn answer_whole(mut talk: PreparedTalk, asked: &ChatCompletionRequest) -> 
     let count = if talk.goes_on() { 1 } else { asked.choices };
     // The first choice comes last, so that it stands until a later request shows another one.
     for index in (0..count).rev() {
-        let running = talk.begin_reply(index + 1 == count, None).await?;
-        let guard = CutOnDrop::new(&talk, Arc::default());
-        let turn = match running.accepted {
-            AcceptedLine::Repeated(turn) => turn,
-            AcceptedLine::Turn { done } => completed_turn(done.await)?,
-        };
-        guard.disarm();
-        talk.thread.record_turn(&turn);
-        usage += talk.usage_of(&turn);
-        let content: String = turn.reply_text.chars().skip(running.known_chars).collect();
+        let reply = talk.finish_reply(index + 1 == count).await?;
+        usage += talk.usage_of(&reply.turn);
         choices.push(Choice {
             index,
             message: AnswerMessage {
                 role: "assistant",
-                content,
+                content: reply.new_text,
                 refusal: None,
             },
             logprobs: None,
-            finish_reason: finish_reason(&running.chat, &turn),
+            finish_reason: reply.finish_reason,
         });
-        last = Some(turn);
+        last = Some(reply.turn);
     }
     choices.reverse();
     let turn = last.ok_or_else(|| Problem::internal_error(&"a request without choices"))?;

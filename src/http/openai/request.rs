@@ -1,12 +1,11 @@
 //! The body of `POST /v1/chat/completions`. Unknown fields are kept: they may be for the reply model.
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{future::Future, pin::Pin};
 
 use crate::{
-    AppState,
     errors::{Code, FieldError, Problem},
     extract,
 };
@@ -249,8 +248,7 @@ impl FromRequest for ChatBody {
         let request = request.clone();
         let payload = payload.take();
         Box::pin(async move {
-            let missing = || Problem::internal_error(&"the application was built without its state");
-            let state = request.app_data::<web::Data<AppState>>().ok_or_else(missing)?;
+            let state = extract::app_state(&request)?;
             let raw = extract::json_body(&request, payload, state.chat.max_body_bytes).await?;
             ChatCompletionRequest::parse(&raw, state.chat.max_choices).map(Self)
         })

@@ -19,10 +19,9 @@ use self::{
 use super::{
     answer::FinishReason,
     characters::is_world_of_characters,
-    completions::{PreparedTalk, SESSION_HEADER, finish_reason, open_session, player_of, session_name},
+    completions::{PreparedTalk, SESSION_HEADER, open_session, player_of, session_name},
     messages::sort_messages,
     speaker::{Speaker, resolve_speaker},
-    stream::CutOnDrop,
     targets::{ChatTarget, find_target, may_use_characters},
     threads::{FoundThread, ThreadKey},
 };
@@ -32,14 +31,13 @@ use crate::{
     extract::{Authorized, InWorld, Path, QueryParams, Talker},
     nodes::DialogueOfRequest,
     run_uncancelled, sessions,
-    turns::completed_turn,
 };
-use colloquy_actors::{AcceptedLine, InterruptCommand};
-use colloquy_core::scope::{Principal, Role};
+use colloquy_actors::InterruptCommand;
+use colloquy_core::scope::Principal;
 use colloquy_memory::{
     authored::Persona,
     chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest},
-    turn::{Turn, Usage},
+    turn::Turn,
 };
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
 
@@ -221,22 +219,15 @@ fn alignment_after(last: u32, input: &Transcript) -> TranscriptAlignment {
     }
 }
 
-/// Answers with a whole response. If the client hangs up before the answer, the reply was not heard.
+/// Answers with a whole response.
 async fn answer_whole(mut talk: PreparedTalk, head: ResponseHead) -> Result<HttpResponse, Problem> {
-    let running = talk.begin_reply(true, None).await?;
-    let guard = CutOnDrop::new(&talk, std::sync::Arc::default());
-    let turn = match running.accepted {
-        AcceptedLine::Repeated(turn) => turn,
-        AcceptedLine::Turn { done } => completed_turn(done.await)?,
-    };
-    guard.disarm();
-    talk.thread.record_turn(&turn);
-    let text: String = turn.reply_text.chars().skip(running.known_chars).collect();
-    let ending = ReplyEnding::new(finish_reason(&running.chat, &turn), turn.status);
+    let reply = talk.finish_reply(true).await?;
+    let turn = &reply.turn;
+    let ending = ReplyEnding::new(reply.finish_reason, turn.status);
     Ok(HttpResponse::Ok()
         .insert_header((SESSION_HEADER, talk.session.to_string()))
         .insert_header(("x-colloquy-turn", turn.number.to_string()))
-        .json(head.finished(ending, &text, talk.usage_of(&turn))))
+        .json(head.finished(ending, &reply.new_text, talk.usage_of(turn))))
 }
 
 /// Options of a request for a stored response.
@@ -268,13 +259,9 @@ pub async fn get_response(
         previous: before.first().map(|turn| response_id(turn.id)),
         ..ResponseHead::new(turn.id, turn.started_at.timestamp(), model)
     };
-    let usage: Usage = match who.role {
-        Role::Player => turn.usage.for_players(),
-        _ => turn.usage,
-    };
     // Whether the reply reached its limit is not stored.
     let ending = ReplyEnding::new(FinishReason::Stop, turn.status);
-    let view = head.finished(ending, &turn.reply_text, usage);
+    let view = head.finished(ending, &turn.reply_text, turn.usage.seen_by(who.role));
     Ok(HttpResponse::Ok()
         .insert_header((SESSION_HEADER, dialogue.id.to_string()))
         .insert_header(("x-colloquy-turn", turn.number.to_string()))

@@ -1,6 +1,6 @@
 //! The body of `POST /v1/responses`: the input as messages of a chat program, and the fields that the answer repeats.
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde_json::{Map, Value, json};
 use std::{future::Future, pin::Pin};
 
@@ -12,7 +12,6 @@ use super::{
     answer::EchoedFields,
 };
 use crate::{
-    AppState,
     errors::{Code, Problem},
     extract,
 };
@@ -262,8 +261,7 @@ impl FromRequest for ResponseBody {
         let request = request.clone();
         let payload = payload.take();
         Box::pin(async move {
-            let missing = || Problem::internal_error(&"the application was built without its state");
-            let state = request.app_data::<web::Data<AppState>>().ok_or_else(missing)?;
+            let state = extract::app_state(&request)?;
             let raw = extract::json_body(&request, payload, state.chat.max_body_bytes).await?;
             ResponseRequest::parse(&raw).map(Self)
         })

@@ -30,6 +30,7 @@ mod idempotency;
 mod imports;
 mod insights;
 mod jobs;
+mod llms;
 mod lore;
 mod mcp;
 pub mod metrics;
@@ -89,6 +90,7 @@ pub fn configure(cfg: &mut ServiceConfig, chat: &ChatSettings) {
         .configure(|cfg| openai::configure(cfg, chat))
         .configure(|cfg| documented_routes(&mut utoipa_actix_web::service_config::ServiceConfig::new(cfg)))
         .configure(docs::configure)
+        .configure(llms::configure)
         .configure(nodes::configure_internal_routes)
         .configure(mcp::configure)
         .default_service(web::to(unmatched_route))

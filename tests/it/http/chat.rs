@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     fakes::REPLY,
     harness::{HttpTestClient, HttpTestOptions, HttpTestServer, json_of},
+    openai_schema,
 };
 
 const COMPLETIONS: &str = "/v1/chat/completions";
@@ -177,6 +178,7 @@ async fn stream_has_the_chunks_of_the_openai_api() {
         .iter()
         .map(|frame| frame.strip_prefix("data: ").unwrap());
     let chunks: Vec<Value> = chunks.map(|json| serde_json::from_str(json).unwrap()).collect();
+    chunks.iter().for_each(openai_schema::assert_valid_event);
     let said = chunks
         .iter()
         .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());

@@ -199,12 +199,55 @@ async fn documents_and_their_page_are_served() {
 }
 
 #[actix_web::test]
+async fn pages_for_language_models_are_listed_and_served() {
+    let server = HttpTestServer::start();
+    let client = server.as_role(Role::Operator);
+    let text_of = async |path: &str| {
+        let page = client.anonymous(reqwest::Method::GET, path).send().await.unwrap();
+        assert_eq!(page.status(), 200, "{path}");
+        page.text().await.unwrap()
+    };
+    let index = text_of("/llms.txt").await;
+    assert!(index.starts_with("# Colloquy\n\n> "), "{index}");
+    let links = Regex::new(r"\[[^\]]+\]\((/llms/[^)]+)\): \S").unwrap();
+    let listed: Vec<&str> = links
+        .captures_iter(&index)
+        .map(|link| link.get(1).unwrap().as_str())
+        .collect();
+    let guides = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guides");
+    for guide in std::fs::read_dir(guides).unwrap() {
+        let name = guide.unwrap().file_name().into_string().unwrap();
+        let is_listed = listed.contains(&format!("/llms/docs/guides/{name}").as_str());
+        assert!(is_listed || !name.ends_with(".md"), "{name} is not in {index}");
+    }
+    for path in &listed {
+        assert!(text_of(path).await.starts_with("# "), "{path}");
+    }
+    let full_text = text_of("/llms-full.txt").await;
+    assert!(full_text.contains("# Chat programs") && !full_text.contains("# Decisions"));
+    let unknown = client
+        .anonymous(reqwest::Method::GET, "/llms/docs/nothing.md")
+        .send()
+        .await;
+    assert_eq!(unknown.unwrap().status(), 404);
+}
+
+#[actix_web::test]
 async fn documents_are_absent_when_switched_off() {
     let mut options = super::harness::HttpTestOptions::default();
     options.http.docs = false;
     let server = HttpTestServer::with(options);
     let anyone = server.as_role(Role::Operator);
-    for path in ["/openapi.json", "/asyncapi.json", "/docs", "/docs/", "/"] {
+    for path in [
+        "/openapi.json",
+        "/asyncapi.json",
+        "/docs",
+        "/docs/",
+        "/",
+        "/llms.txt",
+        "/llms-full.txt",
+        "/llms/README.md",
+    ] {
         let (status, _) = anyone.call(reqwest::Method::GET, path, None).await;
         assert_eq!(status, 404, "{path}");
     }

@@ -24,7 +24,7 @@ use self::{
 };
 use super::{
     fakes::NumberedLlm,
-    harness::{HttpTestClient, HttpTestOptions, HttpTestServer},
+    harness::{HttpTestClient, HttpTestOptions, HttpTestServer, json_of},
 };
 use crate::support::eventually;
 
@@ -143,7 +143,7 @@ impl FrontEnd {
         if body["stream"] == true {
             reader.read_stream(response, stop_after).await;
         } else {
-            reader.read_whole(&response.json().await.unwrap());
+            reader.read_whole(&json_of(response).await.1);
         }
         if stop_after != Some(0) {
             reader.check(body["n"].as_u64().unwrap_or(1), stop_after.is_none());

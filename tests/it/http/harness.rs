@@ -54,6 +54,7 @@ use tokio_tungstenite::{
 };
 
 use super::fakes::{FakeEmbedder, FakeIndex, FakeTenants, NoPeers, PATIENCE, llm};
+use super::openai_schema;
 
 /// The options that a test may change.
 #[derive(Clone)]
@@ -434,9 +435,13 @@ impl HttpTestClient {
     }
 }
 
+/// Returns the status and the body of an answer. Answers of the OpenAI API are checked by its published schema.
 pub async fn json_of(response: Response) -> (StatusCode, Value) {
     let status = response.status();
-    (status, response.json().await.unwrap_or(Value::Null))
+    let path = response.url().path().to_owned();
+    let body = response.json().await.unwrap_or(Value::Null);
+    openai_schema::assert_valid_answer(&path, status.as_u16(), &body);
+    (status, body)
 }
 
 /// A game client's socket.

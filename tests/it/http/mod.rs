@@ -14,6 +14,7 @@ mod front_ends;
 mod harness;
 mod interrupters;
 mod mcp;
+mod openai_schema;
 mod requests;
 mod resources;
 mod responses;

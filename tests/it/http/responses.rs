@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::{
     fakes::REPLY,
     harness::{HttpTestClient, HttpTestOptions, HttpTestServer},
+    openai_schema,
 };
 
 const RESPONSES: &str = "/v1/responses";
@@ -197,6 +198,7 @@ async fn stream_has_the_events_of_the_openai_api() {
     let events: Vec<Value> = frames
         .map(|frame| serde_json::from_str(frame.split_once("\ndata: ").unwrap().1).unwrap())
         .collect();
+    events.iter().for_each(openai_schema::assert_valid_event);
     let kinds: Vec<&str> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
     let deltas = kinds
         .iter()

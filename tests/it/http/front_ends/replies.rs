@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqwest::Response;
 use serde_json::Value;
 
+use crate::http::openai_schema;
+
 /// The replies of one answer, by the index of the choice.
 pub struct ReplyReader<'a> {
     label: &'a str,
@@ -67,6 +69,7 @@ impl<'a> ReplyReader<'a> {
         let json = line.strip_prefix("data: ");
         let json = json.unwrap_or_else(|| panic!("{label}: not all programs read {line:?}"));
         let event: Value = serde_json::from_str(json).unwrap();
+        openai_schema::assert_valid_event(&event);
         let choices = event["choices"].as_array();
         let choices = choices.unwrap_or_else(|| panic!("{label}: {event} has no choices"));
         assert!(choices.len() <= 1, "{label}: SillyTavern reads one choice of {event}");

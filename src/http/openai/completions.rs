@@ -9,8 +9,9 @@ use tokio::sync::OwnedMutexGuard;
 use super::{
     answer::{AnswerMessage, ChatCompletion, Choice, CompletionUsage, FinishReason},
     aside,
+    body::ChatBody,
     messages::SortedMessages,
-    request::{ChatBody, ChatCompletionRequest},
+    request::ChatCompletionRequest,
     speaker::{Speaker, resolve_speaker},
     stream::{self, CutOnDrop, StreamedAnswer},
     targets::find_target,
@@ -100,7 +101,7 @@ pub async fn create_chat_completion(
     state: web::Data<AppState>,
     caller: Authorized<InWorld<Talker>>,
     request: HttpRequest,
-    body: ChatBody,
+    body: ChatBody<ChatCompletionRequest>,
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0;
     let target = find_target(&state, &caller.principal, &asked.model)?;

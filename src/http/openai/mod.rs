@@ -5,7 +5,7 @@
 //! roles and limits. Requests and answers follow OpenAI's published schema, so these paths are not in this server's own
 //! OpenAPI document.
 //!
-//! - `request`, `messages`: reading a request, and the transcript in its messages;
+//! - `body`, `request`, `messages`: reading a request, and the transcript in its messages;
 //! - `targets`, `settings`: which NPC a model name means;
 //! - `characters`: characters that the chat program describes;
 //! - `speaker`: who answers, and which replies a request may bring in;
@@ -16,6 +16,7 @@
 
 mod answer;
 mod aside;
+mod body;
 mod characters;
 mod completions;
 pub mod errors;

@@ -1,14 +1,10 @@
 //! The body of `POST /v1/chat/completions`. Unknown fields are kept: they may be for the reply model.
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use std::{future::Future, pin::Pin};
 
-use crate::{
-    errors::{Code, FieldError, Problem},
-    extract,
-};
+use super::{body::ParseBody, settings::ChatSettings};
+use crate::errors::{Code, FieldError, Problem};
 use colloquy_core::scope::{Principal, Role};
 use colloquy_ports::llm::ClientFields;
 
@@ -237,21 +233,9 @@ fn join_text_parts(parts: &[Value]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// The body of a request, within the size limit of chat programs.
-pub struct ChatBody(pub ChatCompletionRequest);
-
-impl FromRequest for ChatBody {
-    type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let request = request.clone();
-        let payload = payload.take();
-        Box::pin(async move {
-            let state = extract::app_state(&request)?;
-            let raw = extract::json_body(&request, payload, state.chat.max_body_bytes).await?;
-            ChatCompletionRequest::parse(&raw, state.chat.max_choices).map(Self)
-        })
+impl ParseBody for ChatCompletionRequest {
+    fn parse_body(raw: &[u8], settings: &ChatSettings) -> Result<Self, Problem> {
+        Self::parse(raw, settings.max_choices)
     }
 }
 

@@ -14,10 +14,11 @@ use utoipa::IntoParams;
 
 use self::{
     answer::{ReplyEnding, ResponseHead, response_id, turn_of_response},
-    request::{ResponseBody, ResponseRequest},
+    request::ResponseRequest,
 };
 use super::{
     answer::FinishReason,
+    body::ChatBody,
     characters::is_world_of_characters,
     completions::{PreparedTalk, SESSION_HEADER, open_session, player_of, session_name},
     messages::sort_messages,
@@ -50,7 +51,7 @@ pub async fn create_response(
     state: web::Data<AppState>,
     caller: Authorized<InWorld<Talker>>,
     request: HttpRequest,
-    body: ResponseBody,
+    body: ChatBody<ResponseRequest>,
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0;
     let (mut talk, model) = match &asked.previous {

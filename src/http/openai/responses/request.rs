@@ -1,20 +1,17 @@
 //! The body of `POST /v1/responses`: the input as messages of a chat program, and the fields that the answer repeats.
 
-use actix_web::{FromRequest, HttpRequest, dev::Payload};
 use serde_json::{Map, Value, json};
-use std::{future::Future, pin::Pin};
 
 use super::{
     super::{
+        body::ParseBody,
         completions::parse_name,
         request::{ChatCompletionRequest, FieldFaults, InputMessage, InputRole},
+        settings::ChatSettings,
     },
     answer::EchoedFields,
 };
-use crate::{
-    errors::{Code, Problem},
-    extract,
-};
+use crate::errors::{Code, Problem};
 
 /// A request for a response.
 #[derive(Debug, Clone, PartialEq)]
@@ -250,21 +247,9 @@ fn read_item(at: usize, item: &Value, faults: &mut FieldFaults) -> Option<InputM
     })
 }
 
-/// The body of a request, within the size limit of chat programs.
-pub struct ResponseBody(pub ResponseRequest);
-
-impl FromRequest for ResponseBody {
-    type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
-
-    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
-        let request = request.clone();
-        let payload = payload.take();
-        Box::pin(async move {
-            let state = extract::app_state(&request)?;
-            let raw = extract::json_body(&request, payload, state.chat.max_body_bytes).await?;
-            ResponseRequest::parse(&raw).map(Self)
-        })
+impl ParseBody for ResponseRequest {
+    fn parse_body(raw: &[u8], _: &ChatSettings) -> Result<Self, Problem> {
+        Self::parse(raw)
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
     errors::{Code, FieldError, Problem},
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams, Talker},
     idempotency::{self, IdempotentResponse},
-    openai::is_world_of_characters,
+    openai::is_hidden_world,
     pagination::{self, Items},
     run_uncancelled,
     turns::{TurnView, completed_turn},
@@ -241,8 +241,7 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
     let (Some(world), Some(player), true) = (body.world_id, player, errors.is_empty()) else {
         return Err(Problem::invalid_fields(errors));
     };
-    let is_of_others = who.role == Role::Player && is_world_of_characters(&world);
-    if is_of_others || !who.can_access_world(&world) {
+    if is_hidden_world(who, &world) || !who.can_access_world(&world) {
         return Err(Problem::not_found("world").with_param("world_id"));
     }
     let mut witnesses = body.witnesses;

@@ -11,7 +11,10 @@ use super::{
     settings::ChatModel,
 };
 use crate::{AppState, errors::Problem, extract::Authorized};
-use colloquy_core::ids::{NpcId, PlayerId, WorldId};
+use colloquy_core::{
+    ids::{NpcId, PlayerId, WorldId},
+    scope::{Principal, Role},
+};
 use colloquy_memory::{
     authored::{Language, Npc, Persona, World, WorldSettings},
     tiers::TenantTier,
@@ -25,9 +28,14 @@ const UNNAMED: &str = "Character";
 /// The longest name that is taken from the messages, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
-/// True if the world belongs to the characters of one player's chat program. Other players do not reach it.
+/// True if the world belongs to the characters of one player's chat program.
 pub fn is_world_of_characters(world: &WorldId) -> bool {
     world.as_str().starts_with(OWN_WORLD_PREFIX)
+}
+
+/// True if the world belongs to the characters of somebody's chat program, and is hidden from the caller: a player.
+pub fn is_hidden_world(who: &Principal, world: &WorldId) -> bool {
+    who.role == Role::Player && is_world_of_characters(world)
 }
 
 /// Returns the NPC of the character in the messages. The NPC and its world are made if missing.

@@ -33,7 +33,7 @@ mod threads;
 use actix_cors::Cors;
 use actix_web::web::{self, ServiceConfig};
 
-pub use self::{characters::is_world_of_characters, settings::ChatSettings, threads::ChatThreads};
+pub use self::{characters::is_hidden_world, settings::ChatSettings, threads::ChatThreads};
 
 /// True for the paths whose errors have OpenAI's form.
 pub fn is_openai_path(path: &str) -> bool {

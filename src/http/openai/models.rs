@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 
 use super::{
-    characters::is_world_of_characters,
+    characters::is_hidden_world,
     settings::PROXY_MODEL,
     targets::{self, ChatTarget, find_target, no_such_model},
 };
@@ -64,9 +64,8 @@ pub async fn list_models(
     }
     if who.role != Role::Player || state.chat.players_list_models {
         let worlds = reachable_worlds(&state, who).await?;
-        let is_hidden = |world: &WorldId| who.role == Role::Player && is_world_of_characters(world);
-        for world in worlds.into_iter().filter(|world| !is_hidden(world)) {
-            list_npcs(&state, who, &world, &mut data).await?;
+        for world in worlds.iter().filter(|world| !is_hidden_world(who, world)) {
+            list_npcs(&state, who, world, &mut data).await?;
         }
     }
     if find_target(&state, who, PROXY_MODEL).is_ok() {

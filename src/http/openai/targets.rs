@@ -1,7 +1,7 @@
 //! Which NPC a model name means.
 
 use super::{
-    characters::is_world_of_characters,
+    characters::is_hidden_world,
     settings::{ChatModel, PROXY_MODEL},
 };
 use crate::{
@@ -47,8 +47,7 @@ pub fn find_target(state: &AppState, who: &Principal, name: &str) -> Result<Chat
         }
     };
     match &target {
-        ChatTarget::Npc { world, .. } if !who.can_access_world(world) => Err(no_such_model(name)),
-        ChatTarget::Npc { world, .. } if who.role == Role::Player && is_world_of_characters(world) => {
+        ChatTarget::Npc { world, .. } if !who.can_access_world(world) || is_hidden_world(who, world) => {
             Err(no_such_model(name))
         }
         ChatTarget::Character(_) if !may_use_characters(state, who) => Err(Problem::new(

@@ -182,6 +182,9 @@ impl KnownSessions {
             }
             return Ok(Some(continue_lone_line(dialogue, alignment, transcript)));
         }
+        let is_its_talk = |dialogue: &Dialogue, alignment: &TranscriptAlignment| {
+            !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn)
+        };
         // Most requests go on with the session of the request before.
         if let Some(last) = self.sessions.last().map(|known| known.id)
             && let Some(dialogue) = state
@@ -193,8 +196,7 @@ impl KnownSessions {
             && dialogue.status == DialogueStatus::Open
         {
             let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
-            let is_its_talk = !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn);
-            if alignment.shared_turns > 0 && alignment.missing.is_empty() && is_its_talk {
+            if alignment.shared_turns > 0 && alignment.missing.is_empty() && is_its_talk(&dialogue, &alignment) {
                 return Ok(Some(FoundThread { dialogue, alignment }));
             }
         }
@@ -227,8 +229,7 @@ impl KnownSessions {
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));
             }
-            let is_its_talk = !key.name.is_empty() || !alignment.may_be_another_talk(dialogue.head_turn);
-            if alignment.shared_turns > better && is_its_talk {
+            if alignment.shared_turns > better && is_its_talk(&dialogue, &alignment) {
                 best = Some(FoundThread { dialogue, alignment });
             }
         }

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{AppState, errors::Problem};
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
-use colloquy_ports::{Page, PageRequest, ledger::dialogues::Dialogue};
+use colloquy_ports::{Page, PageRequest, StoreResult, ledger::dialogues::Dialogue};
 
 /// Maximum number of items of a page.
 pub const MAX_PAGE: u32 = 200;
@@ -74,6 +74,30 @@ pub fn parse_page<C: FromStr>(
         return Err(invalid_cursor());
     }
     Ok(PageRequest { limit, after })
+}
+
+/// Reads pages of a list until the list ends, or at least `enough` items are there.
+///
+/// # Errors
+/// As of `read_page`.
+pub async fn collect_pages<T>(
+    enough: usize,
+    read_page: impl AsyncFn(&PageRequest) -> StoreResult<Page<T>>,
+) -> StoreResult<Vec<T>> {
+    let mut request = PageRequest {
+        limit: MAX_PAGE,
+        after: None,
+    };
+    let mut items = Vec::new();
+    while items.len() < enough {
+        let page = read_page(&request).await?;
+        items.extend(page.items);
+        request.after = page.next;
+        if request.after.is_none() {
+            break;
+        }
+    }
+    Ok(items)
 }
 
 /// The error for an `after` that is no cursor of the list.

@@ -13,7 +13,9 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
-    npcs, run_uncancelled,
+    npcs,
+    pagination::collect_pages,
+    run_uncancelled,
     sessions::reachable_session,
     worlds::{self, SettingsBody},
 };
@@ -25,7 +27,7 @@ use colloquy_memory::{
     authored::{Npc, World, WorldSettings},
     tiers::{EffectiveValue, TenantTier, Tier, effective_values},
 };
-use colloquy_ports::{PageRequest, StoreResult};
+use colloquy_ports::StoreResult;
 
 /// The settings of a tier.
 #[derive(Debug, Serialize, ToSchema)]
@@ -126,20 +128,12 @@ pub async fn put_tenant_settings(
 
 /// Makes all nodes read the tenant's NPCs again.
 async fn forget_all_worlds(state: &AppState, scope: &TenantScope) -> StoreResult<()> {
-    let mut page = PageRequest {
-        limit: 200,
-        after: None,
-    };
-    loop {
-        let found = state.services.ledger.authored.list_worlds(scope, &page).await?;
-        for world in &found.items {
-            state.sessions.forget_authored_everywhere(scope, &world.id).await;
-        }
-        match found.next {
-            Some(next) => page.after = Some(next),
-            None => return Ok(()),
-        }
+    let store = &state.services.ledger.authored;
+    let worlds = collect_pages(usize::MAX, async |page| store.list_worlds(scope, page).await).await?;
+    for world in &worlds {
+        state.sessions.forget_authored_everywhere(scope, &world.id).await;
     }
+    Ok(())
 }
 
 /// Returns the settings of the tenant.

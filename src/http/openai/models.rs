@@ -13,12 +13,12 @@ use crate::{
     AppState,
     errors::Problem,
     extract::{Authorized, InWorld, Path, Talker},
+    pagination::collect_pages,
 };
 use colloquy_core::{
     ids::WorldId,
-    scope::{Principal, Role, TenantScope},
+    scope::{Principal, Role},
 };
-use colloquy_ports::PageRequest;
 
 /// The most models in a list. A client that needs others names them.
 const MAX_LISTED: usize = 1_000;
@@ -101,20 +101,10 @@ async fn reachable_worlds(state: &AppState, who: &Principal) -> Result<Vec<World
     if let Some(world) = &who.world {
         return Ok(vec![world.clone()]);
     }
-    let scope: TenantScope = who.scope();
-    let mut worlds = Vec::new();
-    let mut page = PageRequest {
-        limit: 200,
-        after: None,
-    };
-    loop {
-        let found = state.services.ledger.authored.list_worlds(&scope, &page).await?;
-        worlds.extend(found.items.into_iter().map(|world| world.id));
-        match found.next {
-            Some(next) if worlds.len() < MAX_LISTED => page.after = Some(next),
-            _ => return Ok(worlds),
-        }
-    }
+    let scope = who.scope();
+    let store = &state.services.ledger.authored;
+    let worlds = collect_pages(MAX_LISTED, async |page| store.list_worlds(&scope, page).await).await?;
+    Ok(worlds.into_iter().map(|world| world.id).collect())
 }
 
 /// Adds the NPCs of a world, up to the most models of a list.
@@ -125,19 +115,13 @@ async fn list_npcs(
     data: &mut Vec<ModelView>,
 ) -> Result<(), Problem> {
     let scope = who.scope();
-    let mut page = PageRequest {
-        limit: 200,
-        after: None,
-    };
-    while data.len() < MAX_LISTED {
-        let found = state.services.ledger.authored.list_npcs(&scope, world, &page).await?;
-        let room = MAX_LISTED - data.len();
-        let npcs = found.items.into_iter().take(room);
-        data.extend(npcs.map(|npc| ModelView::new(format!("{world}/{}", npc.id), Some(npc.updated_at), who)));
-        match found.next {
-            Some(next) => page.after = Some(next),
-            None => break,
-        }
-    }
+    let store = &state.services.ledger.authored;
+    let room = MAX_LISTED.saturating_sub(data.len());
+    let npcs = collect_pages(room, async |page| store.list_npcs(&scope, world, page).await).await?;
+    let views = npcs
+        .into_iter()
+        .take(room)
+        .map(|npc| ModelView::new(format!("{world}/{}", npc.id), Some(npc.updated_at), who));
+    data.extend(views);
     Ok(())
 }

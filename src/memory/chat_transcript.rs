@@ -58,6 +58,12 @@ impl StoredTurn {
         }
     }
 
+    /// The words of the reply.
+    #[must_use]
+    pub const fn reply(&self) -> TextPrint {
+        self.reply
+    }
+
     /// Drops the text of the reply. A beginning of the reply then counts as another reply.
     pub fn forget_text(&mut self) {
         self.reply_text = None;
@@ -79,13 +85,15 @@ impl StoredTurn {
 }
 
 /// The words of a text, without regard to white space: chat programs trim lines and join them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct TextPrint(u64);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TextPrint(u64);
 
 impl TextPrint {
     const EMPTY: Self = Self(0);
 
-    fn of_text(text: &str) -> Self {
+    /// The words of `text`, as a hash that is valid within this process.
+    #[must_use]
+    pub fn of_text(text: &str) -> Self {
         let mut words = text.split_whitespace().peekable();
         if words.peek().is_none() {
             return Self::EMPTY;

@@ -15,7 +15,7 @@ pub struct ChatRequest {
     /// What the chat program asked of the reply model.
     pub client: Option<Arc<ClientFields>>,
     /// The prompt of a character that the chat program describes. `None`: the persona of the NPC counts.
-    pub own_prompt: Option<OwnPrompt>,
+    pub own_prompt: Option<Arc<OwnPrompt>>,
     /// The id that the turn gets. `None`: the session makes an id.
     pub turn_id: Option<TurnId>,
     /// Set when the reply ends.
@@ -84,7 +84,7 @@ impl ChatRequest {
 
     /// The request for a reply of the model.
     #[must_use]
-    pub fn for_reply(scene_notes: Vec<String>, client: Arc<ClientFields>, own_prompt: Option<OwnPrompt>) -> Self {
+    pub fn for_reply(scene_notes: Vec<String>, client: Arc<ClientFields>, own_prompt: Option<Arc<OwnPrompt>>) -> Self {
         Self {
             scene_notes,
             client: Some(client),

@@ -105,7 +105,7 @@ impl TurnInput {
     /// Returns the messages of the chat program that describes the character.
     #[must_use]
     pub fn own_prompt(&self) -> Option<&OwnPrompt> {
-        self.chat.as_ref()?.own_prompt.as_ref()
+        self.chat.as_ref()?.own_prompt.as_deref()
     }
     /// Returns the persona's authored greeting for a stranger, if the persona has a greeting.
     #[must_use]

@@ -76,7 +76,7 @@ pub struct PreparedTalk {
 struct ChatTemplate {
     scene_notes: Vec<String>,
     client: Arc<ClientFields>,
-    own_prompt: Option<OwnPrompt>,
+    own_prompt: Option<Arc<OwnPrompt>>,
 }
 
 /// A reply under way.
@@ -378,7 +378,7 @@ impl PreparedTalk {
             chat: ChatTemplate {
                 scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
                 client: Arc::new(client),
-                own_prompt: is_own.then(|| own_prompt(sorted, &alignment)),
+                own_prompt: is_own.then(|| Arc::new(own_prompt(sorted, &alignment))),
             },
             request: alignment.request,
         })
@@ -391,7 +391,7 @@ impl PreparedTalk {
     /// The session cannot be loaded.
     pub async fn add_stored_history(&mut self) -> Result<(), DialogueError> {
         let goes_on = self.goes_on();
-        let Some(prompt) = &mut self.chat.own_prompt else {
+        let Some(prompt) = self.chat.own_prompt.as_mut().map(Arc::make_mut) else {
             return Ok(());
         };
         let snapshot = self.state.sessions.snapshot(&self.who.scope(), self.session).await?;

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{HashSet, VecDeque},
-    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
 };
@@ -19,7 +18,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     chat_transcript::{
-        StoredTurn, Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest, align_transcript,
+        StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest, align_transcript,
     },
     turn::Turn,
 };
@@ -87,8 +86,8 @@ pub struct KnownSessions {
 /// The marks of a request for a turn, with which later requests are compared.
 #[derive(Debug)]
 struct LastRequest {
-    /// Hashes of the system messages within and after the talk.
-    notes: HashSet<u64>,
+    /// The system messages within and after the talk.
+    notes: HashSet<TextPrint>,
     was_streamed: bool,
 }
 
@@ -98,11 +97,21 @@ struct KnownSession {
     head_turn: u32,
     updated_at: DateTime<Utc>,
     turns: Vec<StoredTurn>,
-    /// Hashes of the latest replies that NPCs have said here, also of those that were replaced.
-    said_replies: VecDeque<u64>,
+    /// The latest replies that NPCs have said here, also those that were replaced.
+    said_replies: VecDeque<TextPrint>,
 }
 
 impl KnownSession {
+    const fn new(id: DialogueId) -> Self {
+        Self {
+            id,
+            head_turn: 0,
+            updated_at: DateTime::<Utc>::MIN_UTC,
+            turns: Vec::new(),
+            said_replies: VecDeque::new(),
+        }
+    }
+
     fn is_current(&self, dialogue: &Dialogue) -> bool {
         self.head_turn == dialogue.head_turn
             && self.updated_at.timestamp_micros() == dialogue.updated_at.timestamp_micros()
@@ -121,7 +130,7 @@ impl KnownSessions {
     /// turn had.
     pub fn is_aside(&self, sorted: &SortedMessages) -> bool {
         let known = self.last_request.as_ref().map(|last| &last.notes);
-        let is_known = |text: &String| known.is_some_and(|notes| notes.contains(&hash_text(text)));
+        let is_known = |text: &String| known.is_some_and(|notes| notes.contains(&TextPrint::of_text(text)));
         sorted.transcript.end != TranscriptEnd::Reply
             && sorted
                 .trailing
@@ -139,13 +148,13 @@ impl KnownSessions {
     /// True if an NPC has said the reply in this session.
     pub fn has_said(&self, session: DialogueId, reply: &str) -> bool {
         let known = self.sessions.iter().find(|known| known.id == session);
-        known.is_some_and(|known| known.said_replies.contains(&hash_words(reply)))
+        known.is_some_and(|known| known.said_replies.contains(&TextPrint::of_text(reply)))
     }
 
     /// Notes the marks of a request for a turn.
     pub fn note_request(&mut self, sorted: &SortedMessages, is_streamed: bool) {
         self.last_request = Some(LastRequest {
-            notes: sorted.notes.iter().map(|note| hash_text(note)).collect(),
+            notes: sorted.notes.iter().map(|note| TextPrint::of_text(note)).collect(),
             was_streamed: is_streamed,
         });
     }
@@ -246,86 +255,56 @@ impl KnownSessions {
         who: &Principal,
         dialogue: &Dialogue,
     ) -> Result<&[StoredTurn], Problem> {
-        let known = self
-            .sessions
-            .iter()
-            .position(|known| known.id == dialogue.id)
-            .map(|at| self.sessions.remove(at));
-        let said_before = known
-            .as_ref()
-            .map_or_else(VecDeque::new, |known| known.said_replies.clone());
-        let current = if let Some(known) = known.filter(|known| known.is_current(dialogue)) {
-            known
-        } else {
+        let mut session = self.take_session(dialogue.id);
+        if !session.is_current(dialogue) {
             let from = dialogue.head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
             let dialogues = &state.services.ledger.dialogues;
             let turns = dialogues
                 .load_turns(&who.scope(), dialogue.id, from, dialogue.head_turn)
                 .await?;
-            let mut known = KnownSession {
-                id: dialogue.id,
-                head_turn: dialogue.head_turn,
-                updated_at: dialogue.updated_at,
-                turns: Vec::with_capacity(turns.len()),
-                said_replies: said_before,
-            };
+            session.turns.clear();
             for turn in &turns {
-                known.append(turn);
+                session.append(turn);
             }
-            known
-        };
+            session.head_turn = dialogue.head_turn;
+            session.updated_at = dialogue.updated_at;
+        }
         if self.sessions.len() >= MAX_COMPARED_SESSIONS as usize {
             self.sessions.remove(0);
         }
-        self.sessions.push(current);
+        self.sessions.push(session);
         Ok(self.sessions.last().map_or(&[], |known| &known.turns))
     }
 
     /// Records a turn that was just committed.
     pub fn record_turn(&mut self, turn: &Turn) {
-        let at = self.sessions.iter().position(|known| known.id == turn.dialogue);
-        let mut known = at.map_or_else(
-            || KnownSession {
-                id: turn.dialogue,
-                head_turn: 0,
-                updated_at: turn.committed_at,
-                turns: Vec::new(),
-                said_replies: VecDeque::new(),
-            },
-            |at| self.sessions.remove(at),
-        );
-        known.turns.retain(|stored| stored.number < turn.number);
-        known.append(turn);
-        known.head_turn = turn.number;
-        known.updated_at = turn.committed_at;
-        self.sessions.push(known);
+        let mut session = self.take_session(turn.dialogue);
+        session.turns.retain(|stored| stored.number < turn.number);
+        session.append(turn);
+        session.head_turn = turn.number;
+        session.updated_at = turn.committed_at;
+        self.sessions.push(session);
+    }
+
+    /// Takes a session out of the list; without its turns, if the session is not known.
+    fn take_session(&mut self, id: DialogueId) -> KnownSession {
+        let at = self.sessions.iter().position(|known| known.id == id);
+        at.map_or_else(|| KnownSession::new(id), |at| self.sessions.remove(at))
     }
 }
 
 impl KnownSession {
     fn append(&mut self, turn: &Turn) {
-        self.said_replies.push_back(hash_words(&turn.reply_text));
+        let stored = StoredTurn::new(turn.number, &turn.player_text, &turn.reply_text);
+        self.said_replies.push_back(stored.reply());
         if self.said_replies.len() > MAX_SAID_REPLIES {
             self.said_replies.pop_front();
         }
-        self.turns
-            .push(StoredTurn::new(turn.number, &turn.player_text, &turn.reply_text));
+        self.turns.push(stored);
         if let Some(older) = self.turns.len().checked_sub(TURNS_WITH_TEXT + 1) {
             self.turns[older].forget_text();
         }
     }
-}
-
-fn hash_words(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.split_whitespace().for_each(|word| word.hash(&mut hasher));
-    hasher.finish()
-}
-
-fn hash_text(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// A line without earlier turns follows the last turn of a session that the request names.

@@ -10,9 +10,9 @@ use super::{
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, OptionalBody, Path, Talker},
     idempotency, run_uncancelled, sessions, sse,
-    turns::{TurnView, accepts_event_stream, completed_turn},
+    turns::{TurnView, accepts_event_stream, await_turn},
 };
-use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand};
+use colloquy_actors::{HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand};
 use colloquy_core::{
     ids::{DialogueId, PlayerId},
     scope::{Principal, Role, TenantScope},
@@ -283,10 +283,7 @@ pub async fn regenerate_turn(
     if accepts_event_stream(&request) {
         return sse::stream_turn(&state, &caller.principal, id, |mark| again(Some(mark))).await;
     }
-    let turn = match again(None).await? {
-        AcceptedLine::Repeated(turn) => turn,
-        AcceptedLine::Turn { done } => completed_turn(done.await)?,
-    };
+    let turn = await_turn(again(None).await?).await?;
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 

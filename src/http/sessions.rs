@@ -16,11 +16,11 @@ use super::{
     openai::is_hidden_world,
     pagination::{self, Items},
     run_uncancelled,
-    turns::{TurnView, completed_turn},
+    turns::{TurnView, await_turn},
     validate::visible_text,
     worlds::{self, SettingsBody},
 };
-use colloquy_actors::{AcceptedLine, DialogueError, NewSession, handle::CreatedSession};
+use colloquy_actors::{DialogueError, NewSession, handle::CreatedSession};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NpcId, PlayerId, TurnId, WorldId},
     scope::{Principal, Role, TenantScope},
@@ -352,10 +352,7 @@ pub async fn create_session(
 
 /// Requests and awaits the turn in which the NPC of a new session speaks first.
 async fn run_greeting(state: &AppState, scope: &TenantScope, id: DialogueId) -> Result<Arc<Turn>, Problem> {
-    match state.sessions.request_greeting(scope, id, None, None).await? {
-        AcceptedLine::Repeated(turn) => Ok(turn),
-        AcceptedLine::Turn { done } => completed_turn(done.await),
-    }
+    await_turn(state.sessions.request_greeting(scope, id, None, None).await?).await
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

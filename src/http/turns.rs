@@ -144,6 +144,17 @@ pub async fn create_turn(
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
+/// Awaits the finished turn of an accepted line.
+///
+/// # Errors
+/// As of [`completed_turn`].
+pub async fn await_turn(accepted: AcceptedLine) -> Result<Arc<Turn>, Problem> {
+    match accepted {
+        AcceptedLine::Repeated(turn) => Ok(turn),
+        AcceptedLine::Turn { done } => completed_turn(done.await),
+    }
+}
+
 /// Awaits the finished turn from a receiver.
 ///
 /// # Errors

@@ -150,6 +150,22 @@ impl TranscriptAlignment {
         self.first_number == 1 && self.shared_turns <= 2 && head.saturating_sub(self.last_standing) > MAX_TAKEN_BACK
     }
 
+    /// Lets the turns of `transcript` follow the stored turns up to `last`. The transcript repeats none of them.
+    #[must_use]
+    pub fn after_turn(last: u32, transcript: &Transcript) -> Self {
+        Self {
+            last_standing: last,
+            heard_chars: None,
+            missing: transcript.turns.clone(),
+            request: match &transcript.end {
+                TranscriptEnd::Line(line) => TranscriptRequest::Answer(line.clone()),
+                TranscriptEnd::Reply => TranscriptRequest::GoOn,
+            },
+            shared_turns: 0,
+            first_number: last.saturating_add(1),
+        }
+    }
+
     /// True if no stored turn is taken back or shortened, and no turn of the transcript is missing.
     #[must_use]
     pub fn is_continuation_of(&self, head: u32) -> bool {

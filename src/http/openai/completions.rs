@@ -22,7 +22,7 @@ use crate::{
     errors::Problem,
     extract::{Authorized, InWorld, Talker},
     nodes::DialogueOfRequest,
-    turns::completed_turn,
+    turns::await_turn,
 };
 use colloquy_actors::{
     AcceptedLine, DialogueError, HeardLength, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
@@ -324,10 +324,7 @@ async fn follow_transcript(
                 extract_state,
             ))),
         };
-        let stored = match state.sessions.say_line(&who.scope(), session, line).await? {
-            AcceptedLine::Repeated(turn) => turn,
-            AcceptedLine::Turn { done } => completed_turn(done.await)?,
-        };
+        let stored = await_turn(state.sessions.say_line(&who.scope(), session, line).await?).await?;
         thread.record_turn(&stored);
     }
     Ok(())
@@ -470,10 +467,7 @@ impl PreparedTalk {
     pub async fn finish_reply(&mut self, is_first: bool) -> Result<WholeReply, Problem> {
         let running = self.begin_reply(is_first, None).await?;
         let guard = CutOnDrop::new(self, Arc::default());
-        let turn = match running.accepted {
-            AcceptedLine::Repeated(turn) => turn,
-            AcceptedLine::Turn { done } => completed_turn(done.await)?,
-        };
+        let turn = await_turn(running.accepted).await?;
         guard.disarm();
         self.thread.record_turn(&turn);
         Ok(WholeReply {

@@ -17,9 +17,7 @@ use colloquy_core::{
     scope::Principal,
 };
 use colloquy_memory::{
-    chat_transcript::{
-        StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest, align_transcript,
-    },
+    chat_transcript::{StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd, align_transcript},
     turn::Turn,
 };
 use colloquy_ports::{
@@ -309,18 +307,11 @@ impl KnownSession {
 
 /// A line without earlier turns follows the last turn of a session that the request names.
 fn continue_lone_line(dialogue: Dialogue, alignment: TranscriptAlignment, transcript: &Transcript) -> FoundThread {
-    let alignment = match &transcript.end {
-        TranscriptEnd::Line(line) if transcript.turns.is_empty() && alignment.shared_turns == 0 => {
-            TranscriptAlignment {
-                last_standing: dialogue.head_turn,
-                heard_chars: None,
-                missing: Vec::new(),
-                request: TranscriptRequest::Answer(line.clone()),
-                shared_turns: 0,
-                first_number: dialogue.head_turn + 1,
-            }
-        }
-        _ => alignment,
+    let is_lone_line = transcript.turns.is_empty() && matches!(transcript.end, TranscriptEnd::Line(_));
+    let alignment = if is_lone_line && alignment.shared_turns == 0 {
+        TranscriptAlignment::after_turn(dialogue.head_turn, transcript)
+    } else {
+        alignment
     };
     FoundThread { dialogue, alignment }
 }

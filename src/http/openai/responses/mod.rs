@@ -36,8 +36,8 @@ use crate::{
 use colloquy_actors::InterruptCommand;
 use colloquy_core::scope::Principal;
 use colloquy_memory::{
-    authored::Persona,
-    chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptRequest},
+    authored::{Npc, Persona},
+    chat_transcript::TranscriptAlignment,
     turn::Turn,
 };
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
@@ -113,7 +113,7 @@ async fn begin_talk<A>(
     let found = match found {
         // The same line again is a line that was said twice.
         Some(FoundThread { dialogue, .. }) if is_lone => FoundThread {
-            alignment: alignment_after(dialogue.head_turn, transcript),
+            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, transcript),
             dialogue,
         },
         Some(found) => found,
@@ -152,45 +152,12 @@ async fn continue_talk<A>(
             "the session of the earlier response is closed",
         ));
     }
-    let target = match &asked.model {
-        Some(model) => Some(find_target(state, who, model)?),
-        None => None,
-    };
-    let speaks = match &target {
-        Some(ChatTarget::Npc { world, npc }) if *world == dialogue.world && dialogue.npcs.contains(npc) => npc,
-        _ => &turn.npc,
-    };
-    let authored = &state.services.ledger.authored;
-    let npc = authored.load_npc(&caller.scope, &dialogue.world, speaks).await?;
-    let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
-    // A persona that an author has written counts.
-    let is_described = npc.persona == Persona::default();
-    let other_model = || Problem::invalid_field("model", format!("does not speak in the session of `{PREVIOUS}`"));
-    let is_own = match target {
-        Some(ChatTarget::Npc { world, npc }) => {
-            if world != dialogue.world || !dialogue.npcs.contains(&npc) {
-                return Err(other_model());
-            }
-            false
-        }
-        Some(ChatTarget::Character(model)) => {
-            let world = model.and_then(|model| model.world);
-            let is_of_model = match world {
-                Some(world) => world == dialogue.world,
-                None => is_described || is_world_of_characters(&dialogue.world),
-            };
-            if !is_of_model {
-                return Err(other_model());
-            }
-            is_described
-        }
-        None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
-    };
+    let (npc, is_own) = find_next_speaker(state, caller, asked.model.as_deref(), &turn, &dialogue).await?;
     let model = asked.model.clone();
-    let model = model.unwrap_or_else(|| format!("{}/{}", dialogue.world, turn.npc));
+    let model = model.unwrap_or_else(|| format!("{}/{}", dialogue.world, npc.id));
     let sorted = sort_messages(&asked.chat.messages, Some(&npc.name));
     let found = FoundThread {
-        alignment: alignment_after(turn.number, &sorted.transcript),
+        alignment: TranscriptAlignment::after_turn(turn.number, &sorted.transcript),
         dialogue,
     };
     let speaker = Speaker {
@@ -205,19 +172,46 @@ async fn continue_talk<A>(
     Ok((talk, model))
 }
 
-/// Lets the input follow the stored turns up to `last`. The input repeats none of them.
-fn alignment_after(last: u32, input: &Transcript) -> TranscriptAlignment {
-    TranscriptAlignment {
-        last_standing: last,
-        heard_chars: None,
-        missing: input.turns.clone(),
-        request: match &input.end {
-            TranscriptEnd::Line(line) => TranscriptRequest::Answer(line.clone()),
-            TranscriptEnd::Reply => TranscriptRequest::GoOn,
-        },
-        shared_turns: 0,
-        first_number: last.saturating_add(1),
-    }
+/// Returns the NPC that answers after `turn`: that of `model`, or else the NPC of the turn. True: the messages describe the
+/// character.
+///
+/// # Errors
+/// As of [`find_target`] and of the store. 400 if the NPC of `model` takes no part in the session.
+async fn find_next_speaker<A>(
+    state: &AppState,
+    caller: &Authorized<A>,
+    model: Option<&str>,
+    turn: &Turn,
+    dialogue: &Dialogue,
+) -> Result<(Npc, bool), Problem> {
+    let who = &caller.principal;
+    let target = model.map(|model| find_target(state, who, model)).transpose()?;
+    let other_model = || Problem::invalid_field("model", format!("does not speak in the session of `{PREVIOUS}`"));
+    let speaker = match &target {
+        Some(ChatTarget::Npc { world, npc }) if *world == dialogue.world && dialogue.npcs.contains(npc) => npc,
+        Some(ChatTarget::Npc { .. }) => return Err(other_model()),
+        Some(ChatTarget::Character(_)) | None => &turn.npc,
+    };
+    let authored = &state.services.ledger.authored;
+    let npc = authored.load_npc(&caller.scope, &dialogue.world, speaker).await?;
+    let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
+    // A persona that an author has written counts.
+    let is_described = npc.persona == Persona::default();
+    let is_own = match target {
+        Some(ChatTarget::Npc { .. }) => false,
+        Some(ChatTarget::Character(model)) => {
+            let is_of_model = match model.and_then(|model| model.world) {
+                Some(world) => world == dialogue.world,
+                None => is_described || is_world_of_characters(&dialogue.world),
+            };
+            if !is_of_model {
+                return Err(other_model());
+            }
+            is_described
+        }
+        None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
+    };
+    Ok((npc, is_own))
 }
 
 /// Answers with a whole response.

@@ -5,7 +5,7 @@ mod views;
 use std::collections::BTreeSet;
 
 use actix_web::{HttpRequest, HttpResponse, delete, get, patch, post, web};
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::{Deserialize, Serialize};
 
 use self::views::{
@@ -98,7 +98,8 @@ async fn repeat_answer(
 
 async fn insert_webhook(state: &AppState, who: &Principal, body: WebhookBody) -> Result<IdempotentResponse, Problem> {
     let services = &state.services;
-    let (id, now): (WebhookId, _) = (services.ids.next_id(), services.clock.now());
+    let id: WebhookId = services.ids.next_id();
+    let now = services.clock.now();
     let disabled = (body.enabled == Some(false)).then_some(DisabledReason::ByHand);
     let webhook = Webhook {
         id,
@@ -169,8 +170,9 @@ pub async fn get_webhook(
     request: HttpRequest,
 ) -> Result<HttpResponse, Problem> {
     let webhook = find_webhook(&state, &caller.scope, path.0).await?;
-    let (version, now) = (webhook.version, state.services.clock.now());
-    Ok(etag::respond_found(&request, version, &WebhookView::new(webhook, now)))
+    let version = webhook.version;
+    let view = WebhookView::new(webhook, state.services.clock.now());
+    Ok(etag::respond_found(&request, version, &view))
 }
 
 /// Changes, disables or enables a webhook.
@@ -211,14 +213,8 @@ pub async fn edit_webhook(
         rotation: None,
     };
     run_uncancelled(async move {
-        let webhook = apply_change(&state, &caller, path.0, &change, (wanted, action)).await?;
-        let (version, now) = (webhook.version, state.services.clock.now());
-        Ok(etag::respond_stored(
-            false,
-            "",
-            version,
-            &WebhookView::new(webhook, now),
-        ))
+        let webhook = apply_change(&state, &caller, path.0, &change, wanted, action).await?;
+        Ok(respond_changed(&state, webhook, WebhookView::new))
     })
     .await
 }
@@ -275,14 +271,8 @@ pub async fn rotate_webhook_key(
             rotation: Some((keys::new_key(stored.signature, rand::random()), now + overlap)),
             ..WebhookChange::default()
         };
-        let webhook = apply_change(&state, &caller, id, &change, (wanted, "webhook.rotate")).await?;
-        let version = webhook.version;
-        Ok(etag::respond_stored(
-            false,
-            "",
-            version,
-            &WebhookWithKeyView::new(webhook, now),
-        ))
+        let webhook = apply_change(&state, &caller, id, &change, wanted, "webhook.rotate").await?;
+        Ok(respond_changed(&state, webhook, WebhookWithKeyView::new))
     })
     .await
 }
@@ -375,12 +365,23 @@ async fn find_webhook(state: &AppState, scope: &TenantScope, id: WebhookId) -> R
     found.ok_or_else(|| Problem::not_found("webhook"))
 }
 
+/// Answers with a webhook that was just changed.
+fn respond_changed<V: Serialize>(
+    state: &AppState,
+    webhook: Webhook,
+    view: impl FnOnce(Webhook, DateTime<Utc>) -> V,
+) -> HttpResponse {
+    let version = webhook.version;
+    etag::respond_stored(false, "", version, &view(webhook, state.services.clock.now()))
+}
+
 async fn apply_change(
     state: &AppState,
     caller: &Authorized<Administrator>,
     id: WebhookId,
     change: &WebhookChange,
-    (wanted, action): (IfMatch, &'static str),
+    wanted: IfMatch,
+    action: &'static str,
 ) -> Result<Webhook, Problem> {
     let edit = caller.new_edit(state, action, id);
     let store = &state.services.ledger.webhooks;

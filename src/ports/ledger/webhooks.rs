@@ -19,6 +19,26 @@ use colloquy_core::{
     scope::TenantScope,
 };
 
+/// Names of the values of a type, from the derives of `strum`.
+macro_rules! stored_names {
+    ($($kind:ty),+) => {$(
+        impl $kind {
+            /// The name on the wire and in the ledger.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                self.into_str()
+            }
+            /// The inverse of [`Self::as_str`].
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+        }
+    )+};
+}
+
+stored_names!(WebhookEventType, SignatureKind, DisabledReason, MessageStatus);
+
 /// The sort of an event.
 #[derive(
     Debug,
@@ -83,16 +103,6 @@ pub enum WebhookEventType {
 impl WebhookEventType {
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// The name on the wire and in the ledger.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        self.into_str()
-    }
-    /// The inverse of [`Self::as_str`].
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
     /// The type that takes events of this type back. A webhook that gets this type gets the other type too.
     #[must_use]
     pub const fn retraction(self) -> Option<Self> {
@@ -131,17 +141,6 @@ pub enum SignatureKind {
 
 impl SignatureKind {
     pub const ALL: &'static [Self] = Self::VARIANTS;
-
-    /// The name on the wire and in the ledger.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        self.into_str()
-    }
-    /// The inverse of [`Self::as_str`].
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
 }
 
 /// A signing key in its text form: `whsec_…` or `whsk_…`. Does not print.
@@ -207,19 +206,6 @@ pub enum DisabledReason {
     Failing,
 }
 
-impl DisabledReason {
-    /// The name on the wire and in the ledger.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        self.into_str()
-    }
-    /// The inverse of [`Self::as_str`].
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-}
-
 /// An address that is told of events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Webhook {
@@ -281,19 +267,6 @@ pub enum MessageStatus {
     Delivered,
     /// All attempts failed.
     Failed,
-}
-
-impl MessageStatus {
-    /// The name on the wire and in the ledger.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        self.into_str()
-    }
-    /// The inverse of [`Self::as_str`].
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
 }
 
 /// A claimed message.

@@ -190,8 +190,8 @@ pub fn align_transcript(transcript: &Transcript, stored: &[StoredTurn]) -> Trans
         TranscriptEnd::Reply => None,
     };
     let start = find_start(&compared, line, stored);
-    let (begin, run) = (start.position, start.run);
-    let mut standing = begin + run;
+    let run = start.run;
+    let mut standing = start.position + run;
     let mut heard_chars = None;
     let mut shown = run;
     // A reply of which only the beginning is shown was cut there.
@@ -235,7 +235,9 @@ pub fn align_transcript(transcript: &Transcript, stored: &[StoredTurn]) -> Trans
         shared_turns: start.shared
             + usize::from(heard_chars.is_some() || is_other_reply)
             + usize::from(answered.is_some()),
-        first_number: before(begin).saturating_add(1).min(last_standing.saturating_add(1)),
+        first_number: before(start.position)
+            .saturating_add(1)
+            .min(last_standing.saturating_add(1)),
         missing,
         request,
     }

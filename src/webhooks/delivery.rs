@@ -116,7 +116,8 @@ impl Deliveries {
 
     async fn run_rounds(self, stop: CancellationToken) {
         let poll = Duration::from_millis(self.settings.poll_ms.max(1));
-        let (running, mut tasks) = (RunningAttempts::default(), JoinSet::new());
+        let running = RunningAttempts::default();
+        let mut tasks = JoinSet::new();
         let mut last_backlog: Option<Instant> = None;
         let mut released = false;
         while !stop.is_cancelled() {
@@ -244,20 +245,18 @@ impl Deliveries {
             }
         };
         let body = render_body(message, content);
-        let (at, started) = (self.clock.now(), self.clock.monotonic_now());
+        let at = self.clock.now();
+        let started = self.clock.monotonic_now();
         let answered = match sign_request(webhook, message, body, at) {
             Ok(request) => self.sender.send_webhook(&request).await,
             Err(error) => Err(error),
         };
-        let (now, spent) = (
-            self.clock.now(),
-            self.clock.monotonic_now().saturating_duration_since(started),
-        );
+        let now = self.clock.now();
+        let spent = self.clock.monotonic_now().saturating_duration_since(started);
         let verdict = judge_attempt(&self.settings, webhook, message, &answered, (now, rand::random()));
         self.count(&verdict, spent);
         if let Some(reason) = verdict.disable {
-            let (tenant, reason) = (scope.tenant(), reason.as_str());
-            tracing::warn!(%tenant, webhook = %webhook.id, reason, "a webhook is disabled");
+            tracing::warn!(tenant = %scope.tenant(), webhook = %webhook.id, reason = reason.as_str(), "a webhook is disabled");
         }
         let record = AttemptRecord {
             attempt: Attempt {

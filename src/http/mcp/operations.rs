@@ -104,7 +104,8 @@ impl OperationClient {
         let (calls, mut queue) = mpsc::unbounded_channel::<OperationCall>();
         actix_web::rt::spawn(async move {
             while let Some(OperationCall { request, mut answer }) = queue.recv().await {
-                let (operations, frame) = (Rc::clone(&operations), Rc::clone(&frame));
+                let operations = Rc::clone(&operations);
+                let frame = Rc::clone(&frame);
                 actix_web::rt::spawn(async move {
                     let answered = tokio::select! {
                         // As for a connection that the client closes: handlers finish what must be finished.
@@ -174,7 +175,8 @@ async fn perform(
             .get(name)
             .and_then(|value| value.to_str().ok().map(str::to_owned))
     };
-    let (etag, retry_after) = (header(header::ETAG), header(header::RETRY_AFTER));
+    let etag = header(header::ETAG);
+    let retry_after = header(header::RETRY_AFTER);
     let bytes = body::to_bytes_limited(response.into_body(), MAX_ANSWER_BYTES)
         .await
         .map_err(|_| Problem::internal_error(&"the answer of an operation is too large"))?

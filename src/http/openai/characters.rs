@@ -47,7 +47,8 @@ pub async fn find_or_make_character<A>(
     caller: &Authorized<A>,
     player: &PlayerId,
     model: Option<&ChatModel>,
-    (found_name, sorted): (Option<&str>, &SortedMessages),
+    found_name: Option<&str>,
+    sorted: &SortedMessages,
 ) -> Result<Npc, Problem> {
     let world = match model.and_then(|model| model.world.clone()) {
         Some(world) => world,

@@ -38,7 +38,7 @@ use colloquy_memory::{
     turn::{Turn, TurnStatus, Usage},
 };
 use colloquy_ports::{
-    ledger::dialogues::Playback,
+    ledger::dialogues::{Dialogue, Playback},
     llm::{ChatMessage, ChatRole, ClientFields},
 };
 
@@ -277,8 +277,7 @@ fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPro
 async fn follow_transcript(
     state: &AppState,
     who: &Principal,
-    session: DialogueId,
-    head: u32,
+    dialogue: &Dialogue,
     alignment: &TranscriptAlignment,
     thread: &mut KnownSessions,
 ) -> Result<(), Problem> {
@@ -293,20 +292,20 @@ async fn follow_transcript(
         }
     }
     let answers_again = matches!(alignment.request, TranscriptRequest::AnswerAgain(_));
-    let is_moved = alignment.last_standing < head && !answers_again;
+    let is_moved = alignment.last_standing < dialogue.head_turn && !answers_again;
     if is_moved || alignment.heard_chars.is_some() {
         let command = InterruptCommand {
             turn: Some(alignment.last_standing),
             heard: alignment.heard_chars.map(HeardLength::Chars),
             key: None,
-            if_head: Some(head),
+            if_head: Some(dialogue.head_turn),
             who: who.clone(),
         };
         let sessions = &state.sessions;
         if alignment.heard_chars.is_some() {
-            sessions.interrupt_dialogue(&who.scope(), session, command).await?;
+            sessions.interrupt_dialogue(&who.scope(), dialogue.id, command).await?;
         } else {
-            sessions.rewind_dialogue(&who.scope(), session, command).await?;
+            sessions.rewind_dialogue(&who.scope(), dialogue.id, command).await?;
         }
     }
     let missing = alignment.missing.len();
@@ -324,7 +323,7 @@ async fn follow_transcript(
                 extract_state,
             ))),
         };
-        let stored = await_turn(state.sessions.say_line(&who.scope(), session, line).await?).await?;
+        let stored = await_turn(state.sessions.say_line(&who.scope(), dialogue.id, line).await?).await?;
         thread.record_turn(&stored);
     }
     Ok(())
@@ -357,8 +356,7 @@ impl PreparedTalk {
         for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
             caller.count_turn(state, &key.player)?;
         }
-        let (session, head) = (dialogue.id, dialogue.head_turn);
-        follow_transcript(state, &caller.principal, session, head, &alignment, &mut thread).await?;
+        follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
         let client = if is_own {
             asked.client_fields(&caller.principal)
         } else {
@@ -367,7 +365,7 @@ impl PreparedTalk {
         Ok(Self {
             state: state.clone(),
             who: caller.principal.clone(),
-            session,
+            session: dialogue.id,
             npc: npc.id,
             number: number_of_reply(&alignment),
             thread,
@@ -408,17 +406,20 @@ impl PreparedTalk {
         Ok(())
     }
 
-    /// Asks for the reply with number `choice`, the last one first. `re` marks the events of the turn. Each reply takes the
-    /// place of the one before.
+    /// Asks for a reply. Each later reply takes the place of the reply before. `re` marks the events of the turn.
     pub async fn begin_reply(&self, is_first: bool, re: Option<Arc<str>>) -> Result<RunningReply, DialogueError> {
         let template = &self.chat;
-        let (notes, own_prompt) = (template.scene_notes.clone(), template.own_prompt.clone());
-        let chat = ChatRequest::for_reply(notes, Arc::clone(&template.client), own_prompt);
+        let chat = ChatRequest::for_reply(
+            template.scene_notes.clone(),
+            Arc::clone(&template.client),
+            template.own_prompt.clone(),
+        );
         let chat = Arc::new(match self.turn_id {
             Some(id) => chat.with_turn_id(id),
             None => chat,
         });
-        let (sessions, scope) = (&self.state.sessions, self.who.scope());
+        let sessions = &self.state.sessions;
+        let scope = self.who.scope();
         let goes_on = self.goes_on();
         let (accepted, known_chars) = match &self.request {
             TranscriptRequest::Answer(text) if is_first && text.is_empty() => {

@@ -39,11 +39,11 @@ struct ModelList {
 }
 
 impl ModelView {
-    fn new(id: String, at: Option<DateTime<Utc>>, who: &Principal) -> Self {
+    fn new(id: String, edited_at: Option<DateTime<Utc>>, who: &Principal) -> Self {
         Self {
             id,
             object: "model",
-            created: at.map_or(0, |at| at.timestamp()),
+            created: edited_at.map_or(0, |edited_at| edited_at.timestamp()),
             owned_by: who.tenant.to_string(),
         }
     }
@@ -81,8 +81,9 @@ pub async fn get_model(
     caller: Authorized<InWorld<Talker>>,
     path: Path<String>,
 ) -> Result<HttpResponse, Problem> {
-    let (who, name) = (&caller.principal, path.0);
-    let at = match find_target(&state, who, &name)? {
+    let who = &caller.principal;
+    let name = path.0;
+    let edited_at = match find_target(&state, who, &name)? {
         ChatTarget::Character(_) => None,
         ChatTarget::Npc { world, npc } => {
             let found = state
@@ -94,7 +95,7 @@ pub async fn get_model(
             Some(found.ok_or_else(|| no_such_model(&name))?.updated_at)
         }
     };
-    Ok(HttpResponse::Ok().json(ModelView::new(name, at, who)))
+    Ok(HttpResponse::Ok().json(ModelView::new(name, edited_at, who)))
 }
 
 async fn reachable_worlds(state: &AppState, who: &Principal) -> Result<Vec<WorldId>, Problem> {

@@ -44,7 +44,7 @@ pub async fn resolve_speaker<A>(
 ) -> Result<Speaker, Problem> {
     let mut speaker = match target {
         ChatTarget::Npc { world, npc } => {
-            let npc = find_speaker(state, caller, (world, npc), named_speaker(messages)).await?;
+            let npc = find_speaker(state, caller, world, npc, named_speaker(messages)).await?;
             let sorted = sort_messages(messages, Some(&npc.name));
             Speaker {
                 npc,
@@ -56,8 +56,7 @@ pub async fn resolve_speaker<A>(
         ChatTarget::Character(model) => {
             let name = find_character_name(messages);
             let sorted = sort_messages(messages, name.as_deref());
-            let found = (name.as_deref(), &sorted);
-            let npc = find_or_make_character(state, caller, player, model.as_deref(), found).await?;
+            let npc = find_or_make_character(state, caller, player, model.as_deref(), name.as_deref(), &sorted).await?;
             Speaker {
                 // A persona that an author has written counts.
                 is_own: npc.persona == Persona::default(),
@@ -107,7 +106,8 @@ impl Speaker {
 async fn find_speaker<A>(
     state: &AppState,
     caller: &Authorized<A>,
-    (world, npc): (&WorldId, &NpcId),
+    world: &WorldId,
+    npc: &NpcId,
     named: Option<&str>,
 ) -> Result<Npc, Problem> {
     let authored = &state.services.ledger.authored;

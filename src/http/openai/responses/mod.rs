@@ -279,7 +279,8 @@ pub async fn delete_response(
     path: Path<String>,
 ) -> Result<HttpResponse, Problem> {
     run_uncancelled(async move {
-        let (who, id) = (&caller.principal, path.0);
+        let who = &caller.principal;
+        let id = path.0;
         let (turn, dialogue) = find_response(&state, who, &id, "response_id").await?;
         let key = thread_of(who, &turn, &dialogue, &id)?;
         caller.count_cut(&state, &key.player)?;

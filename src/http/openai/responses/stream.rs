@@ -8,7 +8,7 @@ use super::{
     super::{
         answer::FinishReason,
         completions::PreparedTalk,
-        stream::{ReplyFrames, open_stream},
+        stream::{OpenedStream, ReplyFrames, open_stream},
     },
     answer::{OutputMessage, OutputText, ReplyEnding, ResponseHead, ResponseStatus, ResponseView},
 };
@@ -187,13 +187,18 @@ impl EventForm {
 /// # Errors
 /// As of a line, if the line is not accepted. Later errors are part of the stream.
 pub async fn stream_response(talk: PreparedTalk, head: ResponseHead) -> Result<HttpResponse, Problem> {
-    let opened = open_stream(talk).await?;
+    let OpenedStream {
+        mut stream,
+        running,
+        mark,
+        response,
+        attachment,
+    } = open_stream(talk).await?;
     let mut form = EventForm {
         head,
         text: String::new(),
         next_number: 0,
     };
-    let (mut stream, running, mark, attachment) = (opened.stream, opened.running, opened.mark, opened.attachment);
     actix_web::rt::spawn(async move {
         let talk = &stream.talk;
         let (caller, mut shut) = SseStream::with_shutdown(talk.who.clone());
@@ -203,7 +208,7 @@ pub async fn stream_response(talk: PreparedTalk, head: ResponseHead) -> Result<H
         }
         drop((attachment, place, caller));
     });
-    Ok(opened.response)
+    Ok(response)
 }
 
 #[cfg(test)]

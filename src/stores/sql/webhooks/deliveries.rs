@@ -217,7 +217,8 @@ pub(super) async fn record_attempt(
     tenant: &TenantId,
     record: &AttemptRecord,
 ) -> StoreResult<()> {
-    let (attempt, now) = (&record.attempt, to_micros(record.now));
+    let attempt = &record.attempt;
+    let now = to_micros(record.now);
     let (status, due_at) = match record.after {
         AfterAttempt::Delivered => (MessageStatus::Delivered, now),
         AfterAttempt::RetryAt(at) => (MessageStatus::Pending, to_micros(at)),

@@ -230,18 +230,18 @@ fn action_event(action: &NewAction) -> Event {
         "expires_at": action.expires_at,
         "reinstated": false,
     });
-    let (kind, at) = (WebhookEventType::ActionRequested, action.requested_at);
-    Event::in_dialogue(kind, action.dialogue, action.id, data, at).with_world(&action.world)
+    let kind = WebhookEventType::ActionRequested;
+    Event::in_dialogue(kind, action.dialogue, action.id, data, action.requested_at).with_world(&action.world)
 }
 
 /// Returns the events of new changes of state.
 pub(in super::super) fn events_of_changes(changes: &[NewStateChange]) -> impl Iterator<Item = Event> {
     changes.iter().map(|new| {
         let data = json!({"cause_id": new.cause.to_columns().1, "undone": false, "reinstated": false});
-        let (kind, world) = (WebhookEventType::StateChanged, &new.world);
+        let kind = WebhookEventType::StateChanged;
         match new.dialogue {
-            Some(dialogue) => Event::in_dialogue(kind, dialogue, new.id, data, new.at).with_world(world),
-            None => Event::in_world(kind, world, new.id, data, new.at),
+            Some(dialogue) => Event::in_dialogue(kind, dialogue, new.id, data, new.at).with_world(&new.world),
+            None => Event::in_world(kind, &new.world, new.id, data, new.at),
         }
     })
 }
@@ -279,11 +279,10 @@ pub(in super::super) struct RewoundObjects {
 
 /// Returns the events of a rewind: retractions first, then what stands again.
 pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundObjects) -> Vec<Event> {
-    let (id, dialogue, at) = (asked.id, asked.dialogue, asked.at);
     let event = |kind, object: String, data| {
-        Event::in_dialogue(kind, dialogue, object, data, at)
+        Event::in_dialogue(kind, asked.dialogue, object, data, asked.at)
             .with_world(&asked.world)
-            .caused_by(id)
+            .caused_by(asked.id)
     };
     let mut events = Vec::new();
     let RewoundObjects {
@@ -297,12 +296,12 @@ pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundO
         let turns: Vec<Value> = (turns.iter())
             .map(|(turn, number)| json!({"turn_id": turn, "turn": number}))
             .collect();
-        let told = event(
+        let retraction = event(
             WebhookEventType::TurnTakenBack,
-            id.to_string(),
+            asked.id.to_string(),
             json!({ "turns": turns }),
         );
-        events.push(told.caused_by(format!("{id}/{part}")));
+        events.push(retraction.caused_by(format!("{}/{part}", asked.id)));
     }
     let state = |(change, cause): &(StateEventId, String), undone: bool| {
         let data = json!({"cause_id": cause, "undone": undone, "reinstated": !undone});
@@ -321,10 +320,10 @@ pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundO
     }));
     events.extend(changed.again_changes.iter().map(|change| state(change, false)));
     if let Some(replacement) = &asked.replacement {
-        events.push(turn_event(&replacement.turn, Some(replacement.of), at).with_world(&asked.world));
+        events.push(turn_event(&replacement.turn, Some(replacement.of), asked.at).with_world(&asked.world));
     }
     let closed = changed.closed.into_iter();
-    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", at).with_world(&asked.world)));
+    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", asked.at).with_world(&asked.world)));
     events
 }
 

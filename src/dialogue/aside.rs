@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{
     Services,
-    models::{ModelRequest, with_usage_owner},
+    models::{ModelRequest, run_admitted, with_usage_owner},
     turn::TurnError,
 };
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
@@ -45,7 +45,10 @@ pub async fn answer_aside(
     request: AsideRequest,
 ) -> Result<AsideAnswer, TurnError> {
     let budgets = services.models.budgets();
-    budgets.check_turn(scope.tenant(), Some(&request.player))?;
+    // An admitted answer may finish even if a budget runs out meanwhile. Nothing is stored, so the place is free afterwards.
+    let _place = budgets
+        .reserve_turn(&services.ledger, scope, Some(&request.player))
+        .await?;
     let owner = UsageOwner {
         world: npc.world.clone(),
         npc: npc.id.clone(),
@@ -58,7 +61,7 @@ pub async fn answer_aside(
         more_room: false,
         client: Some(request.client),
     };
-    let asking = services.models.request_completion(scope, ask);
+    let asking = run_admitted(services.models.request_completion(scope, ask));
     let (answer, _) = with_usage_owner(owner, Some(request.player), asking).await;
     let answer = answer?;
     Ok(AsideAnswer {

@@ -25,7 +25,10 @@ use super::{
     AppState,
     errors::{Code, Problem},
     extract, method_not_allowed, nodes,
-    openai::{errors::to_openai_response, is_openai_path},
+    openai::{
+        errors::{to_openai_response, translate_forwarded},
+        is_openai_path,
+    },
     openapi,
 };
 use colloquy_core::scope::Role;
@@ -83,7 +86,15 @@ pub async fn with_request_context<B: MessageBody + 'static>(
     };
     let mut response = match called {
         Ok(response) => match nodes::forward_if_remote(&response, &id).await {
-            Some(answer) => ServiceResponse::new(response.into_parts().0, answer),
+            Some(answer) => {
+                let (request, _) = response.into_parts();
+                let answer = if is_openai_path(request.path()) {
+                    translate_forwarded(answer).await
+                } else {
+                    answer
+                };
+                ServiceResponse::new(request, answer)
+            }
             None => with_problem_body(response, &id),
         },
         Err(error) => return Err(problem_of_error(&error).into()),

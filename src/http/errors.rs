@@ -177,6 +177,17 @@ impl ProblemBody {
             errors: problem.errors.clone(),
         }
     }
+
+    /// The problem of a document of another node. `None`: the code is one of a newer server.
+    #[must_use]
+    pub fn into_problem(self) -> Option<Problem> {
+        let code = Code::ALL.iter().find(|code| code.as_str() == self.code)?;
+        Some(Problem {
+            param: self.param,
+            errors: self.errors,
+            ..Problem::new(*code, self.detail)
+        })
+    }
 }
 
 impl Problem {

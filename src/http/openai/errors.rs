@@ -1,9 +1,13 @@
 //! Errors in the form of the OpenAI API: `{"error":{"message","type","param","code"}}`.
 
-use actix_web::{HttpResponse, http::StatusCode};
+use actix_web::{
+    HttpResponse,
+    body::{BoxBody, to_bytes},
+    http::{StatusCode, header::CONTENT_TYPE},
+};
 use serde::Serialize;
 
-use crate::errors::{Code, Problem};
+use crate::errors::{Code, Problem, ProblemBody};
 
 /// The body of an error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,11 +58,29 @@ fn status_of(problem: &Problem) -> StatusCode {
     }
 }
 
+/// Puts a problem document of another node into OpenAI's form. Other answers stay as they are.
+pub async fn translate_forwarded(answer: HttpResponse) -> HttpResponse {
+    let kind = answer.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "application/problem+json") {
+        return answer;
+    }
+    let (head, body) = answer.into_parts();
+    let Ok(document) = to_bytes(body).await else {
+        // The node died while it answered.
+        return to_openai_response(&Problem::wrong_node(), &head);
+    };
+    let problem = serde_json::from_slice::<ProblemBody>(&document).ok();
+    match problem.and_then(ProblemBody::into_problem) {
+        Some(problem) => to_openai_response(&problem, &head),
+        None => head.set_body(BoxBody::new(document)),
+    }
+}
+
 /// The response for a problem. `response` is the problem document, whose headers are kept.
-pub fn to_openai_response(problem: &Problem, response: &HttpResponse) -> HttpResponse {
+pub fn to_openai_response<B>(problem: &Problem, response: &HttpResponse<B>) -> HttpResponse {
     let mut builder = HttpResponse::build(status_of(problem));
     for (name, value) in response.headers() {
-        if name != actix_web::http::header::CONTENT_TYPE {
+        if name != CONTENT_TYPE {
             builder.append_header((name.clone(), value.clone()));
         }
     }
@@ -90,5 +112,26 @@ mod tests {
         let response = to_openai_response(&problem, &problem.to_response(None));
         assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(response.headers().get("retry-after").unwrap(), "1");
+    }
+
+    #[actix_web::test]
+    async fn problems_of_another_node_have_the_form_of_the_openai_api() {
+        let problem = Problem::new(Code::RateLimited, "slow down").with_param("messages");
+        let answer = translate_forwarded(problem.to_response(Some("req_1"))).await;
+        assert_eq!(answer.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(answer.headers().get("retry-after").unwrap(), "1");
+        assert_eq!(answer.headers().get(CONTENT_TYPE).unwrap(), "application/json");
+        let body: serde_json::Value = serde_json::from_slice(&to_bytes(answer.into_body()).await.unwrap()).unwrap();
+        assert_eq!(
+            body["error"],
+            serde_json::json!({
+                "message": "Too many requests: slow down", "type": "rate_limit_error", "param": "messages",
+                "code": "rate_limited",
+            })
+        );
+        let reply =
+            translate_forwarded(HttpResponse::Ok().json(serde_json::json!({"object": "chat.completion"}))).await;
+        let body: serde_json::Value = serde_json::from_slice(&to_bytes(reply.into_body()).await.unwrap()).unwrap();
+        assert_eq!(body["object"], "chat.completion");
     }
 }

@@ -210,6 +210,12 @@ impl PlayerLine {
     pub(super) fn has_given_reply(&self) -> bool {
         self.chat.as_ref().is_some_and(|chat| chat.given_reply.is_some())
     }
+
+    /// True if the line was written for another last turn than `head_turn`.
+    pub(super) fn is_for_another_head(&self, head_turn: u32) -> bool {
+        let known = self.chat.as_ref().and_then(|chat| chat.if_head);
+        known.is_some_and(|known| known != head_turn)
+    }
 }
 
 /// How the session accepted a line.

@@ -53,6 +53,7 @@ fn is_failure(error: &TurnError) -> bool {
         error,
         TurnError::CutBeforeReply
             | TurnError::Unsaid
+            | TurnError::StaleHead
             | TurnError::Closed
             | TurnError::KeyTaken
             | TurnError::Fenced

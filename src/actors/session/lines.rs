@@ -23,8 +23,9 @@ use crate::{
     running_turn::KeyedLine,
 };
 use colloquy_dialogue::{
+    events::EventBody,
     npc_conversation::{ListeningNpc, MIN_NPCS, find_addressed},
-    turn::TurnInput,
+    turn::{TurnError, TurnInput, event_error},
 };
 use colloquy_memory::authored::Npc;
 use colloquy_ports::{StoreResult, ledger::dialogues::KeyedTurn};
@@ -71,6 +72,10 @@ impl Session {
             return reply.answer(Err(DialogueError::TurnInProgress {
                 retry_after: self.retry_after(),
             }));
+        }
+        let head_turn = loaded.dialogue.head_turn;
+        if !busy && line.is_for_another_head(head_turn) {
+            return reply.answer(Err(DialogueError::StaleHead { head_turn }));
         }
         // A turn that the line cuts does not count against the queue.
         let cuts = line.on_busy == OnBusy::Interrupt;
@@ -126,6 +131,23 @@ impl Session {
                 None
             }
             None => Some(reply),
+        }
+    }
+
+    /// Cancels the first lines of the queue that were written for another head. Listeners get an event per line.
+    fn refuse_stale_lines(&mut self) {
+        let Some(head_turn) = self.state.loaded().map(|loaded| loaded.dialogue.head_turn) else {
+            return;
+        };
+        let is_stale = |first: &WaitingLine| first.line.is_for_another_head(head_turn);
+        while let Some(stale) = self.kind.queue.pop_front_if(|first| is_stale(first)) {
+            self.memory.abandon_wait();
+            let body = EventBody::Error {
+                turn: None,
+                error: event_error(&TurnError::StaleHead),
+            };
+            self.log.publish_event(body, stale.re());
+            stale.cancel_with(&DialogueError::StaleHead { head_turn }, &Arc::new(TurnError::StaleHead));
         }
     }
 
@@ -222,6 +244,7 @@ impl Session {
     /// Starts the first line of the queue, or a preparation of its turn.
     pub(super) fn start_next_line(&mut self, ctx: &mut Context<Self>) {
         let now = self.now();
+        self.refuse_stale_lines();
         let Some(first) = self.kind.queue.front_mut() else {
             return;
         };

@@ -1,7 +1,10 @@
 //! Lines: queued, interrupting, refused, repeated.
 
+use std::sync::Arc;
+
 use super::world::{TestWorld, wait_for_turn, wait_until};
 use crate::{AcceptedLine, DialogueError, HeardLength, InterruptOutcome, OnBusy, metrics::ActorKind};
+use colloquy_dialogue::turn::{ChatRequest, TurnError};
 use colloquy_memory::turn::TurnStatus;
 
 #[actix::test]
@@ -136,6 +139,48 @@ async fn player_lines_empty_or_too_long_are_rejected() {
         Err(DialogueError::LineTooLong { max: 100 })
     ));
     assert_eq!(world.say_and_wait(id, &longest).await.number, 1);
+    world.shut_down().await;
+}
+
+#[actix::test]
+async fn line_for_another_last_turn_is_refused() {
+    let world = TestWorld::new().await;
+    let id = world.new_session().await;
+    world.say_and_wait(id, "first").await;
+    let say_after = async |head: u32| {
+        let line = crate::PlayerLine {
+            text: format!("after {head}"),
+            to: None,
+            key: None,
+            on_busy: OnBusy::Queue,
+            re: None,
+            who: None,
+            chat: Some(Arc::new(ChatRequest::default().with_if_head(head))),
+        };
+        world.sessions.say_line(&world.scope, id, line).await
+    };
+    for stale in [0, 2] {
+        let refused = say_after(stale).await.unwrap_err();
+        assert!(
+            matches!(refused, DialogueError::StaleHead { head_turn: 1 }),
+            "{refused:?}"
+        );
+    }
+    let held = world.say_line(id, "hold").await;
+    world.wait_for_begun(2).await;
+    // Each waits behind the running turn.
+    let stale = say_after(1).await;
+    let known = say_after(2).await;
+    let second = say_after(2).await;
+    world.fake.go.add_permits(1);
+    assert_eq!(wait_for_turn(held).await.unwrap().number, 2);
+    assert!(matches!(*wait_for_turn(stale).await.unwrap_err(), TurnError::StaleHead));
+    assert_eq!(wait_for_turn(known).await.unwrap().number, 3);
+    assert!(matches!(
+        *wait_for_turn(second).await.unwrap_err(),
+        TurnError::StaleHead
+    ));
+    assert_eq!(*world.fake.spoken.lock(), ["first", "hold", "after 2"]);
     world.shut_down().await;
 }
 

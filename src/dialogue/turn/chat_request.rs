@@ -18,6 +18,9 @@ pub struct ChatRequest {
     pub own_prompt: Option<Arc<OwnPrompt>>,
     /// The id that the turn gets. `None`: the session makes an id.
     pub turn_id: Option<TurnId>,
+    /// The last turn that the request knows. If another turn is the last one when the line would be said, the line is
+    /// refused: the request was read before. `None`: the line follows any turn.
+    pub if_head: Option<u32>,
     /// Set when the reply ends.
     end: OnceLock<ReplyEnd>,
 }
@@ -98,6 +101,15 @@ impl ChatRequest {
     pub fn with_turn_id(self, id: TurnId) -> Self {
         Self {
             turn_id: Some(id),
+            ..self
+        }
+    }
+
+    /// Refuses the line unless turn `head` is the last one.
+    #[must_use]
+    pub fn with_if_head(self, head: u32) -> Self {
+        Self {
+            if_head: Some(head),
             ..self
         }
     }

@@ -73,6 +73,11 @@ pub fn event_error(error: &TurnError) -> EventError {
         TurnError::Closed => ("session_closed", "the dialogue is closed; the turn was not kept", None),
         TurnError::KeyTaken => ("key_taken", "the key belongs to another turn", None),
         TurnError::Unsaid => ("turn_unsaid", "the dialogue was taken back to an earlier turn", None),
+        TurnError::StaleHead => (
+            "stale_head",
+            "the dialogue has gone on, or back, since the request was read",
+            None,
+        ),
         TurnError::NpcDead => ("npc_dead", "the NPC is dead, and does not answer", None),
         TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
         TurnError::PromptTooLarge { .. } => (

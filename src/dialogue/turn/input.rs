@@ -224,6 +224,9 @@ pub enum TurnError {
     /// The dialogue was rewound to an earlier turn during this turn.
     #[error("the dialogue was taken back to an earlier turn")]
     Unsaid,
+    /// The line was for another head ([`super::ChatRequest::if_head`]).
+    #[error("the dialogue has gone on, or back, since the request was read")]
+    StaleHead,
     /// The NPC is dead, and the world has no ghosts.
     #[error("the NPC is dead")]
     NpcDead,

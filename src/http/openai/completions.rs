@@ -309,6 +309,7 @@ async fn follow_transcript(
         }
     }
     let missing = alignment.missing.len();
+    let mut known_head = alignment.last_standing;
     for (at, turn) in alignment.missing.iter().enumerate() {
         let extract_state = missing - at <= TURNS_READ_FOR_STATE;
         let line = PlayerLine {
@@ -318,13 +319,13 @@ async fn follow_transcript(
             on_busy: OnBusy::Queue,
             re: None,
             who: None,
-            chat: Some(Arc::new(ChatRequest::with_given_reply(
-                turn.reply_text.clone(),
-                extract_state,
-            ))),
+            chat: Some(Arc::new(
+                ChatRequest::with_given_reply(turn.reply_text.clone(), extract_state).with_if_head(known_head),
+            )),
         };
         let stored = await_turn(state.sessions.say_line(&who.scope(), dialogue.id, line).await?).await?;
         thread.record_turn(&stored);
+        known_head = stored.number;
     }
     Ok(())
 }
@@ -414,9 +415,15 @@ impl PreparedTalk {
             Arc::clone(&template.client),
             template.own_prompt.clone(),
         );
-        let chat = Arc::new(match self.turn_id {
+        let chat = match self.turn_id {
             Some(id) => chat.with_turn_id(id),
             None => chat,
+        };
+        let says_line = is_first && matches!(self.request, TranscriptRequest::Answer(_));
+        let chat = Arc::new(if says_line {
+            chat.with_if_head(self.number.saturating_sub(1))
+        } else {
+            chat
         });
         let sessions = &self.state.sessions;
         let scope = self.who.scope();
@@ -442,7 +449,7 @@ impl PreparedTalk {
                 let known_chars = if goes_on { self.last_reply_chars().await? } else { 0 };
                 let command = RegenerateCommand {
                     key: None,
-                    if_head: None,
+                    if_head: Some(self.number),
                     re,
                     who: self.who.clone(),
                     goes_on,
@@ -468,8 +475,9 @@ impl PreparedTalk {
     pub async fn finish_reply(&mut self, is_first: bool) -> Result<WholeReply, Problem> {
         let running = self.begin_reply(is_first, None).await?;
         let guard = CutOnDrop::new(self, Arc::default());
-        let turn = await_turn(running.accepted).await?;
+        let ended = await_turn(running.accepted).await;
         guard.disarm();
+        let turn = ended?;
         self.thread.record_turn(&turn);
         Ok(WholeReply {
             new_text: turn.reply_text.chars().skip(running.known_chars).collect(),

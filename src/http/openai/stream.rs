@@ -82,7 +82,8 @@ impl CutOnDrop {
             turn: Some(self.number),
             heard: Some(HeardLength::Chars(self.sent_chars.load(Ordering::Acquire))),
             key: None,
-            if_head: None,
+            // A later turn is of another request.
+            if_head: Some(self.number),
             who: self.who.clone(),
         }
     }
@@ -275,7 +276,14 @@ impl ReplyStream {
                 event = self.events.recv() => event,
                 // Events come first, so all text was sent when the turn has ended.
                 ended = wait_for_turn(&mut done) => {
-                    committed = Some(ended?);
+                    match ended {
+                        Ok(turn) => committed = Some(turn),
+                        Err(problem) => {
+                            // There is nothing to cut, and the next turn has the same number.
+                            guard.disarm();
+                            return Err(problem);
+                        }
+                    }
                     continue;
                 }
                 () = tokio::time::sleep(heartbeat), if !has_hung_up => {

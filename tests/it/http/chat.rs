@@ -376,6 +376,43 @@ async fn further_names_mean_npcs_of_their_tenant() {
 }
 
 #[actix_web::test]
+async fn simultaneous_requests_for_a_session_double_no_turn() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    complete(&client, "vale/ergen", &[user("One.")]).await;
+    let sessions = client.get("/v1/sessions?world_id=vale").await;
+    let session = sessions["items"][0]["id"].as_str().unwrap();
+    let mut said = turns(&[("One.", REPLY)]);
+    for round in 0..8 {
+        // The same transcript, under no name and under the id of the session.
+        said.extend((0..3).map(|at| (format!("Line {round}-{at}."), format!("Reply {round}-{at}."))));
+        let messages = said.iter().flat_map(|(line, reply)| [user(line), assistant(reply)]);
+        let last = format!("Line {round}.");
+        let messages: Vec<Value> = messages.chain([user(&last)]).collect();
+        let body = json!({"model": "vale/ergen", "messages": messages});
+        let ask = async |name: Option<&str>| {
+            let request = client.request(Method::POST, COMPLETIONS).json(&body);
+            let request = match name {
+                Some(name) => request.header("x-colloquy-session", name),
+                None => request,
+            };
+            json_of(request.send().await.unwrap()).await
+        };
+        let (unnamed, named) = tokio::join!(ask(None), ask(Some(session)));
+        assert!(unnamed.0 == 200 || named.0 == 200, "{unnamed:?} {named:?}");
+        for (status, answer) in [unnamed, named] {
+            let refused = ["stale_head", "turn_in_progress", "turn_unsaid"].map(Value::from);
+            assert!(
+                status == 200 || status == 409 && refused.contains(&answer["error"]["code"]),
+                "{answer}"
+            );
+        }
+        said.push((last, REPLY.to_owned()));
+        assert_eq!(talks(&client, "vale").await, std::slice::from_ref(&said));
+    }
+}
+
+#[actix_web::test]
 async fn header_names_the_talk() {
     let server = HttpTestServer::start();
     let client = server.start_demo_world().await;

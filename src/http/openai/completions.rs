@@ -33,7 +33,7 @@ use colloquy_core::{
 };
 use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ReplyEnd};
 use colloquy_memory::{
-    chat_transcript::{TranscriptAlignment, TranscriptRequest, align_transcript},
+    chat_transcript::{ComparedTranscript, TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
     turn::{Turn, TurnStatus, Usage},
 };
@@ -170,7 +170,7 @@ pub async fn open_session<A>(
     let created = state.sessions.create_session(&caller.scope, new_session(key)).await?;
     Ok(FoundThread {
         dialogue: created.dialogue,
-        alignment: align_transcript(&sorted.transcript, &[]),
+        alignment: align_transcript(&ComparedTranscript::new(&sorted.transcript), &[]),
     })
 }
 

@@ -4,7 +4,7 @@
 //! whose transcript shows what its user sees.
 
 use super::request::{InputMessage, InputRole};
-use colloquy_memory::chat_transcript::{Transcript, TranscriptEnd, TranscriptTurn};
+use colloquy_memory::chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn};
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The messages of a request, sorted by their purpose.
@@ -28,8 +28,6 @@ const EXAMPLE_NAMES: [&str; 2] = ["example_user", "example_assistant"];
 const SILENT_LINE: &str = "*says nothing*";
 /// The end of a system message that asks for more of the last reply.
 const GO_ON_MARK: &str = "[Continue the last response]";
-/// What a program shows for a reply without a word.
-const EMPTY_REPLIES: [&str; 2] = ["...", "…"];
 /// The beginning of a note that names the next speaker of a group, up to the name.
 const SPEAKER_MARK: &str = "[Write the next reply only as ";
 /// The most Unicode scalar values of lines that are joined. Of a longer group talk, the NPC hears the latest lines.
@@ -72,8 +70,8 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         let text = names.without_name(message);
         let spoken = match message.role {
             InputRole::User => builder.add_line(&unwrap_speech(text)),
-            InputRole::Assistant if EMPTY_REPLIES.contains(&text) => {
-                // The user stopped the reply before its first word.
+            InputRole::Assistant if SILENT_REPLIES.contains(&text) => {
+                // The user stopped the reply before its first word, or the NPC said no word.
                 continue;
             }
             InputRole::Assistant if names.is_of_another(message) => builder.add_line(message.text.trim()),

@@ -17,7 +17,9 @@ use colloquy_core::{
     scope::Principal,
 };
 use colloquy_memory::{
-    chat_transcript::{StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd, align_transcript},
+    chat_transcript::{
+        ComparedTranscript, StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd, align_transcript,
+    },
     turn::Turn,
 };
 use colloquy_ports::{
@@ -168,6 +170,7 @@ impl KnownSessions {
         key: &ThreadKey,
         transcript: &Transcript,
     ) -> Result<Option<FoundThread>, Problem> {
+        let compared = ComparedTranscript::new(transcript);
         if let Ok(id) = key.name.parse::<DialogueId>() {
             let dialogue = sessions::reachable_open_session(state, who, id).await?;
             let is_of_player = dialogue.player.as_ref() == Some(&key.player);
@@ -182,7 +185,7 @@ impl KnownSessions {
                     "have no line for the session that the request names",
                 ));
             }
-            let alignment = align_transcript(transcript, turns);
+            let alignment = align_transcript(&compared, turns);
             if alignment.shared_turns == 0 && !transcript.turns.is_empty() && !turns.is_empty() {
                 let detail = "have no line in common with the session that the request names";
                 return Err(Problem::invalid_field("messages", detail));
@@ -202,7 +205,7 @@ impl KnownSessions {
                 .await?
             && dialogue.status == DialogueStatus::Open
         {
-            let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
+            let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
             if alignment.shared_turns > 0 && alignment.missing.is_empty() && is_its_talk(&dialogue, &alignment) {
                 return Ok(Some(FoundThread { dialogue, alignment }));
             }
@@ -231,7 +234,7 @@ impl KnownSessions {
         let mut best: Option<FoundThread> = None;
         let mut newest = None;
         for dialogue in found.items.into_iter().filter(of_talk) {
-            let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
+            let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
             let better = best.as_ref().map_or(0, |best| best.alignment.shared_turns);
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));

@@ -11,8 +11,8 @@ use super::{
     report::Check,
     verdicts::{
         BlockSample, ContextSample, EndpointView, FormatOutcome, FormatSamples, StreamSample, judge_context,
-        judge_failure, judge_first_token, judge_format, judge_intent, judge_language, judge_state_block, judge_stream,
-        judge_thoughts,
+        judge_failure, judge_first_token, judge_format, judge_intent, judge_language, judge_listing, judge_state_block,
+        judge_stream, judge_thoughts,
     },
 };
 use crate::{
@@ -78,9 +78,11 @@ impl ModelProbe<'_> {
     async fn ask_all(&self, subject: &ModelSubject<'_>, at: &EndpointView<'_>) -> Vec<Check> {
         let url = redact_url(&at.settings.base_url);
         let mut checks = Vec::new();
-        let opened = self
-            .open_model(llm_options(&subject.resolved), at, &url, &mut checks)
-            .await;
+        let options = llm_options(&subject.resolved);
+        let listed = self.http.list_models(&options.endpoint, self.limit).await;
+        let listed = listed.and_then(|listed| judge_listing(&listed, &options.model, &url));
+        let opened = self.open_model(options, at, &url, &mut checks).await;
+        checks.extend(listed);
         let Some((mut llm, options)) = opened else {
             return checks;
         };

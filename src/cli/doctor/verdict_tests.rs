@@ -262,3 +262,32 @@ fn late_classification_gets_a_longer_limit() {
     let late = judge_intent(2_400.0, 2_000, true);
     assert_eq!(keys(&late), [("llm.tasks.intent.timeout_ms", 4_000.into())]);
 }
+
+#[test]
+fn model_that_the_endpoint_does_not_list_is_told_with_similar_names() {
+    let listed: Vec<String> = [
+        "gpt-5",
+        "models/gemini-3",
+        "llama3:latest",
+        "qwen3:8b",
+        "phi4",
+        "qwen2",
+        "o7",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for name in ["gpt-5", "gemini-3", "llama3", "qwen3:8b", "phi4:free"] {
+        assert_eq!(
+            judge_listing(&listed, name, "u").unwrap().verdict,
+            Verdict::Ok,
+            "{name}"
+        );
+    }
+    let check = judge_listing(&listed, "qwen3:14b", "u").unwrap();
+    assert_eq!(check.verdict, Verdict::Warn);
+    assert_eq!(
+        check.finding,
+        "u does not list `qwen3:14b`, but has `qwen3:8b`, `qwen2`, `gpt-5`, `models/gemini-3`, `llama3:latest` and 2 more"
+    );
+    assert_eq!(judge_listing(&[], "m", "u"), None);
+}

@@ -1,5 +1,7 @@
 //! What the answers of a language model mean. Pure: samples in, checks out.
 
+use std::cmp::Reverse;
+
 use super::report::Check;
 use crate::config::{EndpointSection, presets::ReasoningField};
 use colloquy_memory::authored::Language;
@@ -18,6 +20,9 @@ const JUDGED_STREAM_MS: f64 = 1_000.0;
 const LANGUAGE_SHARE: f64 = 0.5;
 /// The least share of a long prompt that the endpoint must have read.
 const READ_SHARE: f64 = 0.8;
+
+/// The most names of models in a finding.
+const LISTED_MODELS: usize = 5;
 
 /// The settings of an endpoint, and their section.
 #[derive(Debug, Clone, Copy)]
@@ -70,6 +75,38 @@ pub(super) fn judge_failure(error: &LlmError, at: &EndpointView<'_>, shown_url: 
         }
         _ => check("The endpoint's own words are in the log above.".to_owned()),
     }
+}
+
+/// Whether the endpoint lists the model. `None`: the list is empty.
+pub(super) fn judge_listing(listed: &[String], model: &str, shown_url: &str) -> Option<Check> {
+    // Endpoints list `models/NAME` or `NAME:latest` for NAME, and NAME for `NAME:free`.
+    let is_model = |id: &String| {
+        let id = id.strip_prefix("models/").unwrap_or(id);
+        id == model
+            || id.strip_suffix(":latest") == Some(model)
+            || model.split_once(':').is_some_and(|(name, _)| name == id)
+    };
+    if listed.iter().any(is_model) {
+        return Some(Check::ok("listed", format!("{shown_url} lists `{model}`")));
+    }
+    let common_chars = |id: &&String| {
+        let pairs = id.chars().zip(model.chars());
+        pairs.take_while(|(one, other)| one.eq_ignore_ascii_case(other)).count()
+    };
+    let mut similar: Vec<&String> = listed.iter().collect();
+    similar.sort_by_key(|id| Reverse(common_chars(id)));
+    similar.truncate(LISTED_MODELS);
+    let names: Vec<String> = similar.iter().map(|id| format!("`{id}`")).collect();
+    let finding = format!("{shown_url} does not list `{model}`, but has {}", names.join(", "));
+    let rest = listed.len().saturating_sub(LISTED_MODELS);
+    let finding = if rest > 0 {
+        format!("{finding} and {rest} more")
+    } else {
+        finding
+    };
+    let check = Check::warn("listed", finding);
+    (!listed.is_empty())
+        .then(|| check.advise("Check the model's name. Some endpoints answer to names that they do not list."))
 }
 
 impl Check {

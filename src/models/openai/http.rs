@@ -93,6 +93,21 @@ impl HttpClient {
     pub fn with_trace_headers(self, traced: TraceHeaders) -> Self {
         Self { traced, ..self }
     }
+    /// Returns the ids of the models that an endpoint lists. `None`: no list comes within `limit`.
+    pub async fn list_models(&self, endpoint: &Endpoint, limit: Duration) -> Option<Vec<String>> {
+        let url = format!("{}/models", endpoint.base_url.trim_end_matches('/'));
+        let mut request = self.client.get(url).timeout(limit);
+        if let Some(key) = &endpoint.api_key {
+            request = request.bearer_auth(key.expose_secret());
+        }
+        let answer = request.send().await.ok()?.error_for_status().ok()?;
+        let list: Value = answer.json().await.ok()?;
+        let ids = list["data"].as_array()?.iter();
+        Some(
+            ids.filter_map(|model| model["id"].as_str().map(str::to_owned))
+                .collect(),
+        )
+    }
 }
 
 /// The address of a model.

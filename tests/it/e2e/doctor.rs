@@ -87,6 +87,7 @@ fn good_endpoint_passes_every_check() {
     assert!(succeeded, "{report:#}");
     for name in [
         "answer",
+        "listed",
         "stream",
         "first word",
         "language en",

@@ -1,7 +1,7 @@
 //! The transcript of a chat program, compared with the stored turns of a session.
 //!
-//! A chat program sends the whole talk with every request: cut at the front when it is long, and with lines that its user
-//! has edited or deleted. [`align_transcript`] decides which stored turns the transcript still shows, which lines are
+//! A chat program sends the whole talk with every request. A long talk is cut at the front, and users edit and delete
+//! lines. [`align_transcript`] decides which stored turns the transcript still shows, which lines are
 //! new, and what the request asks for. The module is pure: it reads no store.
 
 mod prints;
@@ -71,8 +71,8 @@ pub struct TranscriptAlignment {
 }
 
 impl TranscriptAlignment {
-    /// True if the transcript may be the beginning of another talk than that of a session with `head` turns: it has little in
-    /// common with the session, and would take much of it back.
+    /// True if the transcript may be the beginning of another talk than that of a session with `head` turns. Such a transcript
+    /// has little in common with the session, and would take much of it back.
     #[must_use]
     pub fn may_be_another_talk(&self, head: u32) -> bool {
         self.first_number == 1 && self.shared_turns <= 2 && head.saturating_sub(self.last_standing) > MAX_TAKEN_BACK
@@ -236,8 +236,9 @@ struct TranscriptStart {
     shared: usize,
 }
 
-/// Finds the beginning of the transcript. A beginning from which more turns are the same wins; then one that reaches the
-/// last stored reply, one whose next stored turn has the same `line`, the session's first turn, and the latest. The work is
+/// Finds the beginning of the transcript. A beginning from which more turns are the same wins. Among equals, a beginning wins
+/// that reaches the last stored reply; then one whose next stored turn has the same `line`; then the session's first turn,
+/// and the latest. The work is
 /// linear in the number of turns.
 fn find_start(shown: &[TurnPrint], line: Option<TextPrint>, stored: &[StoredTurn]) -> TranscriptStart {
     let known: HashSet<TurnPrint> = stored.iter().map(|turn| turn.print).collect();

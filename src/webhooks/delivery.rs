@@ -1,6 +1,6 @@
 //! The loop that delivers messages. Every node runs the loop; claims of the ledger share the work.
 //!
-//! A message is delivered at least once: a node that dies after an answer has not stored the success, and the message is
+//! A message is delivered at least once. If a node dies after an answer, its success is not stored, and the message is
 //! claimed again when the lease ends. Receivers tell repetitions by `webhook-id`.
 
 use std::{

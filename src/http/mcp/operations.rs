@@ -1,5 +1,5 @@
-//! Operations of REST, called inside the process: the same routes with the same middleware and extractors as for a
-//! request over TCP, so a caller can do neither more nor less.
+//! Operations of REST, called inside the process. Routes, middleware and extractors are those of a request over
+//! TCP, so a caller can do neither more nor less.
 
 use std::{net::SocketAddr, rc::Rc};
 

@@ -131,8 +131,8 @@ fn is_greeting_of(npc: &Npc, text: &str) -> bool {
     npc.persona.greeting.split_whitespace().eq(text.split_whitespace())
 }
 
-/// Leaves out the first reply of a transcript if no line of the player stands before, unless the persona has it: a greeting
-/// of the chat program, or the end of a turn whose front was cut away.
+/// Leaves out the first reply of a transcript if no line of the player stands before: a greeting of the chat program, or the
+/// end of a turn whose front was cut away. The greeting of the persona stays.
 fn leave_out_unsaid_greeting(sorted: &mut SortedMessages, npc: &Npc) {
     let first = sorted.transcript.turns.first();
     if first.is_some_and(|turn| turn.player_text.is_empty() && !is_greeting_of(npc, &turn.reply_text)) {

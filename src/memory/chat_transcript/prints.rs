@@ -132,8 +132,8 @@ impl StoredTurn {
         self.first_number.saturating_sub(1)
     }
 
-    /// True if `shown`, the first turn of a transcript, is the end of this turn: its line may have been cut away, or the
-    /// first of its joined messages.
+    /// True if `shown`, the first turn of a transcript, is the end of this turn. The line of the turn may have been cut away, or
+    /// the first of its joined messages.
     pub(super) fn is_shown_first_as(&self, shown: &TurnPrint) -> bool {
         let line = self.print.player;
         let line_is_cut = shown.player.is_empty() || self.number > 1 && shown.player.words < line.words;

@@ -29,6 +29,8 @@ pub struct AsideRequest {
 #[derive(Debug, Clone, PartialEq)]
 pub struct AsideAnswer {
     pub text: String,
+    /// Calls of the client's tools, as they came.
+    pub tool_calls: Vec<serde_json::Value>,
     pub usage: Usage,
     /// True if the answer ended at the output cap.
     pub at_cap: bool,
@@ -66,6 +68,7 @@ pub async fn answer_aside(
     let answer = answer?;
     Ok(AsideAnswer {
         text: answer.text,
+        tool_calls: answer.tool_calls,
         usage: answer.usage,
         at_cap: answer.at_cap,
     })

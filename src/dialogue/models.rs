@@ -209,7 +209,9 @@ impl ModelRouter {
         let completion = answer.map(|answered| {
             let (mut answer, prompt) = (answered.answer, &answered.request.messages);
             if answer.usage == Usage::default() {
-                answer.usage = usage::estimate_usage(self.counter_for_model(&trace.model), prompt, &answer.text);
+                let calls = answer.tool_calls.iter().map(serde_json::Value::to_string);
+                let said: String = std::iter::once(answer.text.clone()).chain(calls).collect();
+                answer.usage = usage::estimate_usage(self.counter_for_model(&trace.model), prompt, &said);
             }
             self.book.record_usage(scope.tenant(), task, &trace.model, answer.usage);
             trace.usage = answer.usage;
@@ -219,8 +221,8 @@ impl ModelRouter {
     }
     /// Opens a stream. `CallTrace` covers the time until the first chunk; usage arrives as the last chunk.
     ///
-    /// Returns after the first text arrives. Earlier failures are retried and fall back; later failures end the
-    /// stream. The first chunk is text. Dropping the stream ends the call.
+    /// Returns after the first text or piece of a tool call arrives. Earlier failures are retried and fall back; later
+    /// failures end the stream. Dropping the stream ends the call.
     ///
     /// # Errors
     /// As for [`Self::request_completion`].

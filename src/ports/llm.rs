@@ -123,6 +123,26 @@ pub struct ClientFields {
     pub may_exceed_cap: bool,
 }
 
+impl ClientFields {
+    /// True if the model may call tools of the client.
+    #[must_use]
+    pub fn asks_for_tools(&self) -> bool {
+        let tools = self.fields.get(TOOLS).and_then(serde_json::Value::as_array);
+        let is_off = self.fields.get(TOOL_CHOICE).is_some_and(|choice| choice == "none");
+        tools.is_some_and(|tools| !tools.is_empty()) && !is_off
+    }
+
+    /// Asks for a reply without calls of tools. The tools stay, because some endpoints want the tools of earlier calls.
+    pub fn forbid_tool_calls(&mut self) {
+        if self.asks_for_tools() {
+            self.fields.insert(TOOL_CHOICE.to_owned(), "none".into());
+        }
+    }
+}
+
+const TOOLS: &str = "tools";
+const TOOL_CHOICE: &str = "tool_choice";
+
 /// One call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LlmRequest {
@@ -149,12 +169,17 @@ pub struct Completion {
     pub model: String,
     /// True if the text ended at the output cap (`finish_reason: length`) and not where the model meant to stop.
     pub at_cap: bool,
+    /// Calls of the client's tools (`message.tool_calls`), as they came. Empty unless [`ClientFields::asks_for_tools`].
+    pub tool_calls: Vec<serde_json::Value>,
 }
 
 /// A piece of a streamed answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Chunk {
     Text(String),
+    /// Pieces of calls of the client's tools (`delta.tool_calls`), as they came. Only after
+    /// [`ClientFields::asks_for_tools`].
+    ToolCalls(Vec<serde_json::Value>),
     /// The text ended at the output cap (`finish_reason: length`) and not where the model meant to stop.
     AtCap,
     /// The endpoint's own token counts, if the endpoint gives counts. Comes last.

@@ -389,7 +389,7 @@ impl ModelProbe<'_> {
                         }
                     }
                     Chunk::AtCap => at_cap = true,
-                    Chunk::Usage(Usage { .. }) => {}
+                    Chunk::ToolCalls(_) | Chunk::Usage(Usage { .. }) => {}
                 }
             }
             let whole_ms = begun.elapsed().as_secs_f64() * 1e3;

@@ -35,18 +35,18 @@ impl AnswerMode for WholeAnswer {
 
     async fn ask_model(&self, llm: &dyn Llm, request: &LlmRequest) -> Result<Completion, LlmError> {
         let completion = llm.complete_chat(request).await?;
-        if completion.text.trim().is_empty() {
+        if completion.text.trim().is_empty() && completion.tool_calls.is_empty() {
             return Err(LlmError::Broken("the answer is empty".into()));
         }
         Ok(completion)
     }
 }
 
-/// Requests a stream and waits for its first text. Earlier failures can be retried unnoticed by the caller.
+/// Requests a stream and waits for its first text, or its first piece of a tool call. Earlier failures can be retried unnoticed by the caller.
 pub(super) struct StreamedAnswer;
 
 impl AnswerMode for StreamedAnswer {
-    type Answer = (String, BoxStream<'static, Result<Chunk, LlmError>>);
+    type Answer = (Chunk, BoxStream<'static, Result<Chunk, LlmError>>);
 
     async fn ask_model(&self, llm: &dyn Llm, request: &LlmRequest) -> Result<Self::Answer, LlmError> {
         let mut stream = llm.stream_chat(request).await?;
@@ -54,7 +54,7 @@ impl AnswerMode for StreamedAnswer {
             match stream.next().await {
                 Some(Ok(Chunk::AtCap)) => {}
                 Some(Ok(Chunk::Text(text))) if text.is_empty() => {}
-                Some(Ok(Chunk::Text(text))) => return Ok((text, stream)),
+                Some(Ok(first @ (Chunk::Text(_) | Chunk::ToolCalls(_)))) => return Ok((first, stream)),
                 Some(Ok(Chunk::Usage(_))) | None => return Err(LlmError::Broken("the answer is empty".into())),
                 Some(Err(error)) => return Err(error),
             }

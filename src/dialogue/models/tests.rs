@@ -92,6 +92,7 @@ impl Llm for Puppet {
                 usage: if self.reports_usage { USAGE } else { Usage::default() },
                 model: self.name.to_owned(),
                 at_cap: false,
+                tool_calls: Vec::new(),
             }),
         }
     }
@@ -168,7 +169,7 @@ async fn text_of(stream: BoxStream<'static, Result<Chunk, LlmError>>) -> (String
                 assert!(usages.is_empty(), "text after the usage");
                 text.push_str(&piece);
             }
-            Chunk::AtCap => {}
+            Chunk::AtCap | Chunk::ToolCalls(_) => {}
             Chunk::Usage(usage) => usages.push(usage),
         }
     }

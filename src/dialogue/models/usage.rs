@@ -176,10 +176,10 @@ pub(super) fn estimate_usage(counter: TokenCounter, prompt: &[ChatMessage], answ
     }
 }
 
-/// A started stream. It repeats the first piece, and ends with the usage (counted if the endpoint reports none). The
+/// A started stream. It repeats the first chunk, and ends with the usage (counted if the endpoint reports none). The
 /// usage is recorded at every kind of end, including a cut.
 pub(super) struct MeteredStream {
-    first: Option<String>,
+    first: Option<Chunk>,
     rest: BoxStream<'static, Result<Chunk, LlmError>>,
     meter: StreamMeter,
     over: bool,
@@ -214,7 +214,7 @@ impl MeteredStream {
     pub(super) fn new(
         book: Arc<UsageBook>,
         payer: UsagePayer<'_>,
-        (first, rest): (String, BoxStream<'static, Result<Chunk, LlmError>>),
+        (first, rest): (Chunk, BoxStream<'static, Result<Chunk, LlmError>>),
         permits: HeldPermits,
     ) -> Self {
         Self {
@@ -265,7 +265,7 @@ impl Stream for MeteredStream {
             return Poll::Ready(None);
         }
         let next = match self.first.take() {
-            Some(text) => Some(Ok(Chunk::Text(text))),
+            Some(first) => Some(Ok(first)),
             None => match self.rest.poll_next_unpin(context) {
                 Poll::Ready(next) => next,
                 Poll::Pending => return Poll::Pending,
@@ -274,6 +274,12 @@ impl Stream for MeteredStream {
         match &next {
             Some(Ok(Chunk::Text(text))) => {
                 self.meter.answer.push_str(text);
+                return Poll::Ready(next);
+            }
+            Some(Ok(Chunk::ToolCalls(calls))) => {
+                for call in calls {
+                    self.meter.answer.push_str(&call.to_string());
+                }
                 return Poll::Ready(next);
             }
             Some(Ok(Chunk::AtCap)) => return Poll::Ready(next),

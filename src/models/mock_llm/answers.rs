@@ -26,13 +26,25 @@ pub(super) struct MockChatRequest<'a> {
     #[serde(default, borrow)]
     response_format: Option<MockResponseFormat<'a>>,
     max_tokens: Option<u32>,
+    #[serde(default)]
+    pub tools: Vec<serde_json::Value>,
+    #[serde(default)]
+    tool_choice: serde_json::Value,
 }
 
 #[derive(Deserialize)]
 struct RawMessage<'a> {
-    /// Parsed only for tasks that depend on the content.
-    #[serde(borrow)]
-    content: &'a RawValue,
+    #[serde(default, borrow)]
+    role: Cow<'a, str>,
+    /// Parsed only for tasks that depend on the content. Replies that only call tools may have none.
+    #[serde(default, borrow)]
+    content: Option<&'a RawValue>,
+}
+
+impl RawMessage<'_> {
+    fn raw_content(&self) -> &str {
+        self.content.map_or("", RawValue::get)
+    }
 }
 
 #[derive(Deserialize)]
@@ -60,6 +72,13 @@ impl MockChatRequest<'_> {
         self.stream_options
             .as_ref()
             .is_some_and(|options| options.include_usage)
+    }
+
+    /// True if the request has tools, and no results of tools since the last line.
+    pub(super) fn may_call_tools(&self) -> bool {
+        let since_line = self.messages.iter().rev().take_while(|message| message.role != "user");
+        let has_results = since_line.into_iter().any(|message| message.role == "tool");
+        !self.tools.is_empty() && self.tool_choice != "none" && !has_results
     }
 
     fn schema_name(&self) -> Option<&str> {
@@ -106,7 +125,7 @@ impl MockChatRequest<'_> {
             None if self.stream => return Task::Reply,
             None => {}
         }
-        let prompt = self.messages.last().map_or("", |message| message.content.get());
+        let prompt = self.messages.last().map_or("", RawMessage::raw_content);
         // Quotes are escaped in the raw JSON text.
         if prompt.contains(r#"{\"facts\":"#) || prompt.contains("hp_change") {
             Task::Extraction
@@ -127,7 +146,7 @@ impl MockChatRequest<'_> {
             None => self
                 .messages
                 .last()
-                .is_some_and(|message| message.content.get().contains("hp_change")),
+                .is_some_and(|message| message.raw_content().contains("hp_change")),
         }
     }
 
@@ -147,7 +166,7 @@ impl MockChatRequest<'_> {
         }
         let mut all = String::new();
         for message in &self.messages {
-            match serde_json::from_str(message.content.get()) {
+            match serde_json::from_str(message.raw_content()) {
                 Ok(RawContent::Text(text)) => all.push_str(&text),
                 Ok(RawContent::Parts(parts)) => all.extend(parts.into_iter().map(|part| part.text)),
                 Ok(RawContent::Other(_)) | Err(_) => {}
@@ -190,7 +209,7 @@ impl ReplyScript {
 /// The model's name in every answer.
 pub(super) const MODEL: &str = "mock";
 
-fn sse_event(value: &serde_json::Value) -> Bytes {
+pub(super) fn sse_event(value: &serde_json::Value) -> Bytes {
     format!("data: {value}\n\n").into()
 }
 
@@ -240,7 +259,7 @@ pub(super) fn modify_events(fault: FaultKind, script: &ReplyScript) -> Option<Ve
 }
 
 /// Returns the smallest value that fits a schema: the first listed value, the least number, required properties alone.
-fn smallest_instance(schema: &serde_json::Value) -> serde_json::Value {
+pub(super) fn smallest_instance(schema: &serde_json::Value) -> serde_json::Value {
     if let Some(first) = schema["enum"].as_array().and_then(|values| values.first()) {
         return first.clone();
     }

@@ -9,6 +9,7 @@ mod embeddings;
 mod options;
 mod server;
 mod state;
+mod tool_calls;
 
 pub use self::{
     options::{FaultKind, MockFault, MockOptions},

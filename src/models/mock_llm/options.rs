@@ -34,6 +34,12 @@ pub struct MockOptions {
     /// The text of replies, one word per piece. Empty: a built-in text in `deltas` pieces.
     #[arg(long, default_value = "")]
     pub reply: String,
+    /// The number of tools that a reply calls, if the request has tools and the last line has no results yet.
+    #[arg(long, default_value_t = 0)]
+    pub tool_calls: u32,
+    /// The text before such calls.
+    #[arg(long, default_value = "")]
+    pub tool_words: String,
     /// The answer of the intent classifier.
     #[arg(long, default_value = "chat")]
     pub intent: String,
@@ -102,6 +108,9 @@ impl MockOptions {
         }
         if patched.deltas > 100_000 {
             return Err("deltas must be at most 100000".into());
+        }
+        if patched.tool_calls > 100 {
+            return Err("tool_calls must be at most 100".into());
         }
         if !(0.0..=16.0).contains(&patched.facts_per_turn) {
             return Err("facts_per_turn must be 0 to 16".into());

@@ -20,6 +20,7 @@ use super::{
     embeddings,
     options::{CallKind, FaultKind, MockOptions},
     state::{AnswerGuard, MockState, MockStats},
+    tool_calls::MockToolCalls,
 };
 use colloquy_ports::llm::Task;
 
@@ -257,15 +258,26 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
         FaultKind::InvalidJson if !json_task => FaultKind::InvalidBody,
         other => other,
     };
+    let pace = (settings.tokens_per_s > 0).then(|| Duration::from_secs(1) / settings.tokens_per_s);
+    let usage = |completion| request.wants_usage().then_some((prompt_tokens, completion));
+    let tool_calls = MockToolCalls::for_request(&request, &settings, number);
+    if let Some(calls) = tool_calls.filter(|_| task == Task::Reply) {
+        if !request.stream {
+            witness.mark_done();
+            return calls.whole(prompt_tokens);
+        }
+        let events = calls.events();
+        let whole = events.concat().into();
+        let pieces = events.len() - 1;
+        return streamed_body(fault, events, &whole, usage(pieces), pace, witness);
+    }
     let text = match fault {
         FaultKind::InvalidJson => r#"{"facts": [{"subject": "#.into(),
         FaultKind::IgnoreSchema => "Well, let me see.".into(),
         _ => answers::answer_text(task, &request, number, &settings, &script),
     };
     if request.stream {
-        let usage = request
-            .wants_usage()
-            .then_some((prompt_tokens, script.events.len() - 1));
+        let usage = usage(script.events.len() - 1);
         let (events, whole) = if task == Task::Reply {
             let events = answers::modify_events(fault, &script);
             match events {
@@ -278,7 +290,6 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
             let whole = events.concat().into();
             (events, whole)
         };
-        let pace = (settings.tokens_per_s > 0).then(|| Duration::from_secs(1) / settings.tokens_per_s);
         return streamed_body(fault, events, &whole, usage, pace, witness);
     }
     let completion_tokens = text.len().div_ceil(4);

@@ -243,16 +243,26 @@ impl Llm for OpenAiLlm {
             .next()
             .ok_or_else(|| LlmError::Broken("no choice in the answer".into()))?;
         let at_cap = choice.finish_reason.as_deref() == Some(AT_CAP);
-        let answer = choice.message;
+        let mut answer = choice.message;
         let has_thought_beside = answer.has_thought();
-        let Some(content) = answer.content else {
-            return Err(match answer.refusal {
-                Some(_) => declined_error(),
-                None if has_thought_beside => only_thought_error(),
-                None => LlmError::Broken("the answer is empty".into()),
-            });
+        let tool_calls = if asks_for_tools(request) {
+            answer.take_tool_calls()
+        } else {
+            Vec::new()
         };
-        let spoken = cut_thoughts(&content.into_text());
+        let calls_tools = !tool_calls.is_empty();
+        let content = match answer.content {
+            Some(content) => content.into_text(),
+            None if calls_tools => String::new(),
+            None => {
+                return Err(match answer.refusal {
+                    Some(_) => declined_error(),
+                    None if has_thought_beside => only_thought_error(),
+                    None => LlmError::Broken("the answer is empty".into()),
+                });
+            }
+        };
+        let spoken = cut_thoughts(&content);
         let has_thought = has_thought_beside || spoken.has_thought;
         if has_thought {
             self.thoughts.on_thought();
@@ -263,14 +273,16 @@ impl Llm for OpenAiLlm {
         }
         // An answer that ended at its cap may lack the closing tag. JSON is no thought.
         let is_unclosed = at_cap
+            && !calls_tools
             && !has_thought
             && self.thoughts.prefilled.contains(model)
             && !spoken.text.trim_start().starts_with(['{', '[', '`']);
-        if is_unclosed || (has_thought && spoken.text.trim().is_empty()) {
+        if is_unclosed || (has_thought && !calls_tools && spoken.text.trim().is_empty()) {
             return Err(only_thought_error());
         }
         Ok(Completion {
             at_cap,
+            tool_calls,
             text: spoken.text,
             usage: response.usage.map(Usage::from).unwrap_or_default(),
             model: response.model.unwrap_or_else(|| model.to_owned()),
@@ -291,8 +303,10 @@ impl Llm for OpenAiLlm {
             cutter: Some(ThoughtCutter::new(self.thoughts.prefilled.contains(model))),
             thoughts: self.thoughts.clone(),
             model: model.to_owned(),
+            asks_for_tools: asks_for_tools(request),
             has_thought: false,
             has_text: false,
+            calls_tools: false,
             pending: VecDeque::new(),
             usage: None,
         };
@@ -311,6 +325,11 @@ impl Llm for OpenAiLlm {
     fn model(&self) -> &str {
         &self.options.model
     }
+}
+
+/// True if the model may call tools. Calls that nobody asked for are left out.
+fn asks_for_tools(request: &LlmRequest) -> bool {
+    request.client.as_ref().is_some_and(|client| client.asks_for_tools())
 }
 
 /// The model refused to answer. Its reasons quote the prompt, so they are left out.
@@ -338,10 +357,14 @@ struct ChunkReader {
     thoughts: Arc<Thoughts>,
     /// The model that answers.
     model: String,
+    /// True if the model may call tools of the client.
+    asks_for_tools: bool,
     /// True if the endpoint sent a thought, in its text or beside the text.
     has_thought: bool,
     /// True if text was returned.
     has_text: bool,
+    /// True if the answer has calls of tools.
+    calls_tools: bool,
     /// Chunks that are read and not yet returned.
     pending: VecDeque<Result<Chunk, LlmError>>,
     usage: Option<Usage>,
@@ -384,14 +407,19 @@ impl ChunkReader {
         let Some(choice) = event.choices.into_iter().next() else {
             return;
         };
-        if let Some(delta) = choice.delta {
+        if let Some(mut delta) = choice.delta {
             self.has_thought |= delta.has_thought();
+            let calls = delta.take_tool_calls();
             match delta.content.map(AnswerContent::into_text) {
                 Some(text) if !text.is_empty() => self.read_text(&text),
                 _ if delta.refusal.as_ref().is_some_and(|text| !text.is_empty()) => {
                     self.pending.push_back(Err(declined_error()));
                 }
                 _ => {}
+            }
+            if self.asks_for_tools && !calls.is_empty() {
+                self.calls_tools = true;
+                self.pending.push_back(Ok(Chunk::ToolCalls(calls)));
             }
         }
         if let Some(reason) = choice.finish_reason {
@@ -427,7 +455,7 @@ impl ChunkReader {
         let is_pending = !self.pending.is_empty();
         if !ended.tail.is_empty() {
             self.pending.push_back(Ok(Chunk::Text(ended.tail)));
-        } else if self.has_thought && !self.has_text && !is_pending {
+        } else if self.has_thought && !self.has_text && !self.calls_tools && !is_pending {
             self.pending.push_back(Err(only_thought_error()));
         }
         if at_cap {

@@ -164,6 +164,9 @@ pub(super) struct AssistantMessage {
     pub content: Option<AnswerContent>,
     /// The model's refusal, in its own words.
     pub refusal: Option<String>,
+    /// Calls of tools, or pieces of them. Another value than a list is left out.
+    #[serde(default)]
+    tool_calls: Value,
     /// True if the endpoint sends a thought apart from the answer. The text of the thought is not read.
     #[serde(default, deserialize_with = "is_filled")]
     reasoning_content: bool,
@@ -176,6 +179,14 @@ impl AssistantMessage {
     pub(super) fn has_thought(&self) -> bool {
         let is_part = || self.content.as_ref().is_some_and(AnswerContent::has_thought);
         self.reasoning_content || self.reasoning || is_part()
+    }
+
+    /// Takes the calls of tools, as they came.
+    pub(super) fn take_tool_calls(&mut self) -> Vec<Value> {
+        match self.tool_calls.take() {
+            Value::Array(calls) => calls,
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -146,7 +146,7 @@ impl Table {
                     assert!(usage.is_none(), "usage comes last");
                     text.push_str(&piece);
                 }
-                Chunk::AtCap => {}
+                Chunk::AtCap | Chunk::ToolCalls(_) => {}
                 Chunk::Usage(counted) => usage = Some(counted),
             }
         }

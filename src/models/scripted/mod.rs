@@ -209,6 +209,7 @@ impl Llm for ScriptedLlm {
             text,
             model: MODEL.to_owned(),
             at_cap: false,
+            tool_calls: Vec::new(),
         })
     }
 

@@ -126,7 +126,7 @@ async fn drain_stream(
         assert!(usage.is_none(), "something followed the usage");
         match chunk {
             Ok(Chunk::Text(piece)) => text.push_str(&piece),
-            Ok(Chunk::AtCap) => {}
+            Ok(Chunk::AtCap | Chunk::ToolCalls(_)) => {}
             Ok(Chunk::Usage(reported)) => usage = Some(reported),
             Err(error) => return (text, Err(error)),
         }

@@ -4,6 +4,7 @@ mod buffer;
 mod embedder;
 mod ledger;
 mod llm;
+mod llm_tools;
 mod owners;
 mod qdrant;
 mod vectors;

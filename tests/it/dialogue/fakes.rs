@@ -108,6 +108,7 @@ impl Llm for QueuedLlm {
                 usage: colloquy::memory::turn::Usage::default(),
                 model: "told".to_owned(),
                 at_cap: false,
+                tool_calls: Vec::new(),
             }),
             QueuedAnswer::Fails(error) => Err(error),
             QueuedAnswer::Silent(_) => std::future::pending().await,

@@ -66,6 +66,7 @@ impl Llm for FakeLlm {
             usage: USAGE,
             model: "fake".into(),
             at_cap: false,
+            tool_calls: Vec::new(),
         })
     }
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {
@@ -122,6 +123,7 @@ impl Llm for NumberedLlm {
             usage: USAGE,
             model: "fake".into(),
             at_cap: false,
+            tool_calls: Vec::new(),
         })
     }
     async fn stream_chat(&self, _: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {

@@ -461,6 +461,7 @@ impl Llm for ReplayModel {
             usage: colloquy::memory::turn::Usage::default(),
             model: "player".to_owned(),
             at_cap: false,
+            tool_calls: Vec::new(),
         })
     }
     async fn stream_chat(&self, request: &LlmRequest) -> Result<BoxStream<'static, Result<Chunk, LlmError>>, LlmError> {

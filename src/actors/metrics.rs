@@ -52,6 +52,7 @@ fn is_failure(error: &TurnError) -> bool {
     !matches!(
         error,
         TurnError::CutBeforeReply
+            | TurnError::CalledTools(_)
             | TurnError::Unsaid
             | TurnError::StaleHead
             | TurnError::Closed

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tracing::{Instrument as _, debug_span};
 
 pub use self::{
-    chat_request::{ChatRequest, GivenReply, OwnPrompt, ReplyEnd},
+    chat_request::{CalledTools, ChatRequest, GivenReply, OwnPrompt, ReplyEnd, ToolExchange},
     continuation::{PartialReply, ReplyBeginning},
     failure::event_error,
     input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
@@ -109,7 +109,8 @@ async fn run_turn_steps(
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;
         let prompt = prompt?;
         let authored = gathered.authored_words(&input);
-        let request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
+        let mut request = ReplyRequest::from_prompt(&prompt, gathered.counter, authored);
+        request.add_tool_messages(&input);
         let speaking = Box::pin(speak_reply(services, &input, request, feed, &mut cut, &stopwatch));
         let reply = speaking.instrument(debug_span!("turn.reply")).await?;
         Ok((gathered, prompt, assemble_ms, reply))

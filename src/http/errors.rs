@@ -429,7 +429,7 @@ impl From<&TurnError> for Problem {
             TurnError::KeyTaken => Self::new(Code::KeyTaken, error.to_string()).with_param("key"),
             TurnError::Unsaid => Self::new(Code::TurnUnsaid, error.to_string()),
             TurnError::StaleHead => Self::new(Code::StaleHead, error.to_string()),
-            TurnError::CutBeforeReply => Self::new(Code::TurnCut, error.to_string()),
+            TurnError::CutBeforeReply | TurnError::CalledTools(_) => Self::new(Code::TurnCut, error.to_string()),
             TurnError::TimedOut => Self::new(Code::ModelTimeout, error.to_string()),
             TurnError::NpcDead => Self::new(Code::NpcDead, "the NPC is dead, and does not answer in this world"),
             TurnError::PromptTooLarge { .. } => Self::new(Code::PromptTooLarge, error.to_string()),

@@ -261,7 +261,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         if matches!(error, TurnError::Fenced) {
             self.node.metrics.count_fenced_write(K::FENCED_TURN);
         }
-        if matches!(error, TurnError::CutBeforeReply) {
+        if matches!(error, TurnError::CutBeforeReply | TurnError::CalledTools(_)) {
             self.mark_cuts_dropped(&running, ctx);
         }
         let error = Arc::new(error);

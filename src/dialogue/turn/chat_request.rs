@@ -2,8 +2,14 @@
 
 use std::sync::{Arc, OnceLock};
 
+use serde_json::Value;
+use tokio::sync::mpsc;
+
 use colloquy_core::ids::TurnId;
+use colloquy_memory::turn::Usage;
 use colloquy_ports::llm::{ChatMessage, ChatRole, ClientFields};
+
+use super::ReplyBeginning;
 
 /// What the request of a chat program adds to a player's line.
 #[derive(Debug, Default)]
@@ -16,6 +22,10 @@ pub struct ChatRequest {
     pub client: Option<Arc<ClientFields>>,
     /// The prompt of a character that the chat program describes. `None`: the persona of the NPC counts.
     pub own_prompt: Option<Arc<OwnPrompt>>,
+    /// The calls of the client's tools that belong to the line, with their results.
+    pub tools: ToolExchange,
+    /// Gets the pieces of tool calls as the model sends them. `None`: nobody reads the pieces.
+    pub tool_calls: Option<mpsc::UnboundedSender<Vec<Value>>>,
     /// The id that the turn gets. `None`: the session makes an id.
     pub turn_id: Option<TurnId>,
     /// The last turn that the request knows. If another turn is the last one when the line would be said, the line is
@@ -31,6 +41,46 @@ pub struct GivenReply {
     pub text: String,
     /// True if a job shall read the turn for changes of the world's state.
     pub extract_state: bool,
+}
+
+/// The calls of the client's tools since a line, and their results. The reply of the line is not complete yet.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolExchange {
+    /// What the NPC said before the calls: the beginning of the reply.
+    pub begun_reply: String,
+    /// The calls and results, which follow the line in the prompt. Empty with an [`OwnPrompt`], which has the messages.
+    pub messages: Vec<ChatMessage>,
+}
+
+/// The blank line between the words before a tool call and the words after the results.
+const AFTER_TOOLS: &str = "\n\n";
+
+impl ToolExchange {
+    /// Returns the length of the reply that the client has already, in Unicode scalar values.
+    #[must_use]
+    pub fn known_chars(&self) -> usize {
+        match self.begun_reply.chars().count() {
+            0 => 0,
+            begun => begun + AFTER_TOOLS.len(),
+        }
+    }
+
+    /// Returns the beginning of the reply, for the text that follows. `None`: the reply has not begun.
+    pub(super) fn beginning(&self) -> Option<ReplyBeginning<'_>> {
+        (!self.begun_reply.is_empty()).then(|| ReplyBeginning::with_gap(&self.begun_reply, AFTER_TOOLS))
+    }
+}
+
+/// A reply that called tools of the client. The reply is no turn: the turn comes with the results.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CalledTools {
+    /// The reply up to the calls, with the part that was said before earlier calls.
+    pub text: String,
+    /// The pieces of the calls, as they came.
+    pub pieces: Vec<Value>,
+    pub usage: Usage,
+    /// True if the answer ended at a limit, so the last call may be incomplete.
+    pub at_limit: bool,
 }
 
 /// The messages of a chat program around a line, as they came.
@@ -93,6 +143,21 @@ impl ChatRequest {
             client: Some(client),
             own_prompt,
             ..Self::default()
+        }
+    }
+
+    /// Continues a reply after calls of tools.
+    #[must_use]
+    pub fn after_tools(self, tools: ToolExchange) -> Self {
+        Self { tools, ..self }
+    }
+
+    /// Sends the pieces of tool calls to `reader`.
+    #[must_use]
+    pub fn with_tool_calls_for(self, reader: Option<mpsc::UnboundedSender<Vec<Value>>>) -> Self {
+        Self {
+            tool_calls: reader,
+            ..self
         }
     }
 

@@ -51,6 +51,11 @@ pub struct ReplyBeginning<'a> {
 }
 
 impl<'a> ReplyBeginning<'a> {
+    /// A beginning with the white space before the text that follows.
+    pub(super) const fn with_gap(text: &'a str, gap: &'a str) -> Self {
+        Self { text, gap }
+    }
+
     fn from_text(text: &'a str) -> Self {
         let inside_a_word = text.ends_with(char::is_alphanumeric);
         let whole = match text.rfind(char::is_whitespace) {

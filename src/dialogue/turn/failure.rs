@@ -13,7 +13,7 @@ const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Returns the end of a turn that leaves nothing behind. A cut before the first character is not a fault.
 pub(super) fn failed_reply_done(input: &TurnInput, error: &TurnError) -> ReplyDone {
     let (status, error) = match error {
-        TurnError::CutBeforeReply | TurnError::Unsaid => (TurnStatus::Interrupted, None),
+        TurnError::CutBeforeReply | TurnError::CalledTools(_) | TurnError::Unsaid => (TurnStatus::Interrupted, None),
         fault => (TurnStatus::Failed, Some(event_error(fault))),
     };
     ReplyDone {
@@ -80,6 +80,11 @@ pub fn event_error(error: &TurnError) -> EventError {
         ),
         TurnError::NpcDead => ("npc_dead", "the NPC is dead, and does not answer", None),
         TurnError::CutBeforeReply => ("turn_cut", "the turn was cut before the reply began", None),
+        TurnError::CalledTools(_) => (
+            "turn_cut",
+            "the model called tools of the client; the turn comes with their results",
+            None,
+        ),
         TurnError::PromptTooLarge { .. } => (
             "prompt_too_large",
             "the persona and rules alone exceed the prompt budget",

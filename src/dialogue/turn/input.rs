@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use chrono::{DateTime, Utc};
 
 use super::{
-    chat_request::{ChatRequest, GivenReply, OwnPrompt},
+    chat_request::{CalledTools, ChatRequest, GivenReply, OwnPrompt},
     continuation::PartialReply,
 };
 use crate::{events::ReplyDone, prompt::TemplateError, requester::Requester, scenarios::UnlockTrigger, scene::Scene};
@@ -216,6 +216,9 @@ pub enum TurnError {
     /// The key belongs to another turn.
     #[error("the key belongs to another turn")]
     KeyTaken,
+    /// The model called tools of the client. The turn comes with the request that has the results.
+    #[error("the model called tools of the client")]
+    CalledTools(Arc<CalledTools>),
     /// The reply was cut before its first character, and leaves no text to commit.
     #[error("the turn was cut before the reply began")]
     CutBeforeReply,

@@ -4,7 +4,7 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::chat_request::ReplyEnd;
+use super::chat_request::{CalledTools, ReplyEnd};
 use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
 use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
 use colloquy_memory::{
@@ -72,6 +72,15 @@ impl<'a> ReplyRequest<'a> {
             authored,
         }
     }
+
+    /// Lets the calls of the client's tools and their results follow the prompt. They are not stored.
+    pub(super) fn add_tool_messages(&mut self, input: &TurnInput) {
+        let messages = input.chat.iter().flat_map(|chat| &chat.tools.messages);
+        for message in messages {
+            self.prompt_tokens += self.counter.count_tokens(&message.content);
+            self.messages.push(message.clone());
+        }
+    }
 }
 
 impl Reply {
@@ -119,6 +128,7 @@ pub(super) async fn speak_reply(
     let mut first_token_ms = None;
     let mut usage = None;
     let mut notes = Vec::new();
+    let mut tool_calls = Vec::new();
     let cut_at = loop {
         let next = tokio::select! {
             biased;
@@ -129,6 +139,10 @@ pub(super) async fn speak_reply(
             // A given reply was shown as it is: nothing in it is a state block or a cue.
             Some(Ok(Chunk::Text(delta))) if is_given => voice.send_visible(&delta),
             Some(Ok(Chunk::Text(delta))) => voice.write_delta(&delta),
+            Some(Ok(Chunk::ToolCalls(pieces))) => {
+                voice.hand_on_tool_calls(&pieces);
+                tool_calls.extend(pieces);
+            }
             Some(Ok(Chunk::AtCap)) => {
                 notes.push("the reply ended at the output cap of the model's task (finish_reason: length)".to_owned());
             }
@@ -165,6 +179,15 @@ pub(super) async fn speak_reply(
     call.usage = usage;
     let ended = match cut_at {
         Some(cut) => voice.finish_cut(&cut)?,
+        None if !tool_calls.is_empty() => {
+            let called = CalledTools {
+                text: voice.finish_before_tools(),
+                pieces: tool_calls,
+                usage,
+                at_limit: !notes.is_empty(),
+            };
+            return Err(TurnError::CalledTools(called.into()));
+        }
         None => voice.finish_completed()?,
     };
     if let Some(chat) = &input.chat {
@@ -279,6 +302,7 @@ impl<'a> ReplyWriter<'a> {
             tags.push(END_MARK.to_owned());
         }
         let goes_on = input.continuation.as_ref().map(|unfinished| unfinished.beginning());
+        let goes_on = goes_on.or_else(|| input.chat.as_ref()?.tools.beginning());
         let mut voice = Self {
             input,
             feed,
@@ -319,6 +343,23 @@ impl<'a> ReplyWriter<'a> {
             self.text.push_str(visible);
             self.chars += visible.chars().count();
         }
+    }
+    /// Sends pieces of tool calls to the client.
+    fn hand_on_tool_calls(&mut self, pieces: &[serde_json::Value]) {
+        for piece in pieces {
+            self.raw.push_str(&piece.to_string());
+        }
+        let reader = self.input.chat.as_ref().and_then(|chat| chat.tool_calls.as_ref());
+        if let Some(reader) = reader {
+            // A client that hung up reads no more. The cut follows.
+            let _ = reader.send(pieces.to_vec());
+        }
+    }
+    /// Returns the text that was said before calls of tools.
+    fn finish_before_tools(mut self) -> String {
+        let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
+        self.write_visible(&ended.visible_tail);
+        self.text
     }
     fn finish_completed(mut self) -> Result<FinishedReply, TurnError> {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();

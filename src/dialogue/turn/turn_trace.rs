@@ -55,6 +55,12 @@ pub(super) fn trace_of_turn(
     if input.continuation.is_some() {
         notes.push("a reply that was cut was taken up again".to_owned());
     }
+    let tool_messages = input.chat.as_ref().map_or(0, |chat| chat.tools.messages.len());
+    if tool_messages > 0 {
+        notes.push(format!(
+            "{tool_messages} messages about tools of the client followed the prompt; they are not stored"
+        ));
+    }
     notes.extend(prompt.notes);
     notes.extend(reply.notes);
     notes.extend(state_notes);

@@ -1,6 +1,7 @@
 //! Answers in the form of the OpenAI API.
 
 use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use colloquy_memory::turn::Usage;
 
@@ -28,8 +29,23 @@ pub struct Choice {
 #[derive(Debug, Serialize)]
 pub struct AnswerMessage {
     pub role: &'static str,
-    pub content: String,
+    /// `None`: the reply only calls tools.
+    pub content: Option<String>,
     pub refusal: Option<()>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tool_calls: Vec<Value>,
+}
+
+impl AnswerMessage {
+    /// The reply of an NPC, with whole calls of the client's tools.
+    pub fn new(text: String, tool_calls: Vec<Value>) -> Self {
+        Self {
+            role: "assistant",
+            content: Some(text).filter(|text| !text.is_empty() || tool_calls.is_empty()),
+            refusal: None,
+            tool_calls,
+        }
+    }
 }
 
 /// Why a reply ended.
@@ -38,6 +54,7 @@ pub struct AnswerMessage {
 pub enum FinishReason {
     Stop,
     Length,
+    ToolCalls,
 }
 
 /// The tokens of an answer.
@@ -124,4 +141,7 @@ pub struct Delta<'a> {
     pub role: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<&'a str>,
+    /// Pieces of calls of the client's tools, as they came.
+    #[serde(skip_serializing_if = "<[Value]>::is_empty")]
+    pub tool_calls: &'a [Value],
 }

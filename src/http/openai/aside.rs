@@ -12,7 +12,8 @@ use super::{
     },
     messages::to_chat_message,
     request::ChatCompletionRequest,
-    stream::{DONE, to_frame},
+    stream::{DONE, StreamedAnswer, to_frame},
+    tool_calls::index_tool_calls,
 };
 use crate::{
     AppState,
@@ -51,12 +52,12 @@ pub async fn answer(
     let answer = answer_aside(&state.services, &who.scope(), npc, request).await;
     let answer = answer.map_err(|error| Problem::from(&error))?;
     let usage = CompletionUsage::from(answer.usage.seen_by(who.role));
-    let finish_reason = if answer.at_cap {
-        FinishReason::Length
-    } else {
-        FinishReason::Stop
+    let finish_reason = match answer.at_cap {
+        true => FinishReason::Length,
+        false if answer.tool_calls.is_empty() => FinishReason::Stop,
+        false => FinishReason::ToolCalls,
     };
-    let id = format!("chatcmpl-{:032x}", rand::random::<u128>());
+    let id = StreamedAnswer::new_id();
     let created = state.services.clock.now().timestamp();
     if !asked.stream {
         return Ok(HttpResponse::Ok().json(ChatCompletion {
@@ -66,11 +67,7 @@ pub async fn answer(
             model: &asked.model,
             choices: vec![Choice {
                 index: 0,
-                message: AnswerMessage {
-                    role: "assistant",
-                    content: answer.text,
-                    refusal: None,
-                },
+                message: AnswerMessage::new(answer.text, answer.tool_calls),
                 logprobs: None,
                 finish_reason,
             }],
@@ -96,6 +93,7 @@ pub async fn answer(
     let words = Delta {
         role: Some("assistant"),
         content: Some(&answer.text),
+        tool_calls: &index_tool_calls(&answer.tool_calls),
     };
     let without_usage = ChunkUsage::before_end(asked.include_usage);
     let mut frames: Vec<Bytes> = vec![

@@ -240,6 +240,7 @@ mod tests {
             role: InputRole::System,
             text: text.to_owned(),
             name: None,
+            calls_tools: false,
             as_sent: None,
         };
         vec![system(head), system(note)]

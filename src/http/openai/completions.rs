@@ -3,19 +3,22 @@
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
+use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use super::{
-    answer::{AnswerMessage, ChatCompletion, Choice, CompletionUsage, FinishReason},
+    answer::FinishReason,
     aside,
     body::ChatBody,
     messages::SortedMessages,
     request::ChatCompletionRequest,
     speaker::{Speaker, resolve_speaker},
-    stream::{self, CutOnDrop, StreamedAnswer},
-    targets::find_target,
+    stream::{self, CutOnDrop},
+    targets::{ChatTarget, find_target},
     threads::{FoundThread, KnownSessions, ThreadKey},
+    tool_calls::ReplyOutcome,
+    whole::answer_whole,
 };
 use crate::{
     AppState,
@@ -31,11 +34,11 @@ use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId, TurnId},
     scope::{Principal, Role},
 };
-use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ReplyEnd};
+use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ToolExchange};
 use colloquy_memory::{
     chat_transcript::{ComparedTranscript, TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
-    turn::{Turn, TurnStatus, Usage},
+    turn::Usage,
 };
 use colloquy_ports::{
     ledger::dialogues::{Dialogue, Playback},
@@ -68,6 +71,8 @@ pub struct PreparedTalk {
     pub thread: OwnedMutexGuard<KnownSessions>,
     /// The id of the next turn. `None`: the session makes an id.
     pub turn_id: Option<TurnId>,
+    /// Gets the pieces of tool calls of a streamed reply.
+    pub tool_calls: Option<mpsc::UnboundedSender<Vec<Value>>>,
     request: TranscriptRequest,
     chat: ChatTemplate,
 }
@@ -77,6 +82,7 @@ struct ChatTemplate {
     scene_notes: Vec<String>,
     client: Arc<ClientFields>,
     own_prompt: Option<Arc<OwnPrompt>>,
+    tools: ToolExchange,
 }
 
 /// A reply under way.
@@ -85,14 +91,18 @@ pub struct RunningReply {
     pub chat: Arc<ChatRequest>,
     /// The text of the reply that the client has already, in Unicode scalar values.
     pub known_chars: usize,
+    /// The part of that text that stands if the client hangs up at once, in Unicode scalar values.
+    pub heard_chars: usize,
 }
 
 /// A whole reply.
 pub struct WholeReply {
-    pub turn: Arc<Turn>,
+    pub outcome: ReplyOutcome,
     /// The text that the client does not have yet.
     pub new_text: String,
     pub finish_reason: FinishReason,
+    /// The tokens of the reply, as the caller may see them.
+    pub usage: Usage,
 }
 
 /// Answers with the next reply of a talk.
@@ -105,6 +115,9 @@ pub async fn create_chat_completion(
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0;
     let target = find_target(&state, &caller.principal, &asked.model)?;
+    if matches!(target, ChatTarget::Character(_)) {
+        asked.refuse_functions()?;
+    }
     let player = player_of(&caller.principal, asked.user.as_deref())?;
     for _ in 0..asked.choices {
         caller.count_turn(&state, &player)?;
@@ -135,9 +148,7 @@ pub async fn create_chat_completion(
         drop(thread);
         return aside::answer(&state, &caller.principal, npc, key.player, &asked, is_own).await;
     }
-    let found = thread
-        .find_session(&state, &caller.principal, &key, &sorted.transcript)
-        .await?;
+    let found = thread.find_talk(&state, &caller.principal, &key, sorted).await?;
     let found = match found {
         Some(found) => found,
         None if (is_own || caller.principal.role != Role::Player)
@@ -345,7 +356,15 @@ impl PreparedTalk {
         asked: &ChatCompletionRequest,
     ) -> Result<Self, Problem> {
         speaker.check_import(state, &caller.principal, &found, &thread)?;
-        let FoundThread { dialogue, alignment } = found;
+        let tools = speaker.tool_exchange(&caller.principal);
+        if tools.begun_reply.chars().count() > MAX_IMPORTED_CHARS {
+            let detail = format!("the reply before the last tool calls has more than {MAX_IMPORTED_CHARS} characters");
+            return Err(Problem::invalid_field("messages", detail));
+        }
+        let FoundThread {
+            dialogue,
+            mut alignment,
+        } = found;
         let Speaker {
             npc, sorted, is_own, ..
         } = speaker;
@@ -357,12 +376,21 @@ impl PreparedTalk {
         for _ in 0..(alignment.missing.len() / per_line).min(MAX_LINES_OF_IMPORT) {
             caller.count_turn(state, &key.player)?;
         }
-        follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
-        let client = if is_own {
+        let mut client = if is_own {
             asked.client_fields(&caller.principal)
         } else {
             asked.sampling_fields(&caller.principal)
         };
+        alignment.request = match alignment.request {
+            // The reply may be tool calls, which are no turn. So the turn is taken back, and none is replaced.
+            TranscriptRequest::AnswerAgain(line) if client.asks_for_tools() => TranscriptRequest::Answer(line),
+            TranscriptRequest::GoOn => {
+                client.forbid_tool_calls();
+                TranscriptRequest::GoOn
+            }
+            other => other,
+        };
+        follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
         Ok(Self {
             state: state.clone(),
             who: caller.principal.clone(),
@@ -371,10 +399,12 @@ impl PreparedTalk {
             number: number_of_reply(&alignment),
             thread,
             turn_id: None,
+            tool_calls: None,
             chat: ChatTemplate {
                 scene_notes: if is_own { Vec::new() } else { scene_notes(&sorted) },
                 client: Arc::new(client),
                 own_prompt: is_own.then(|| Arc::new(own_prompt(sorted, &alignment))),
+                tools,
             },
             request: alignment.request,
         })
@@ -414,12 +444,15 @@ impl PreparedTalk {
             template.scene_notes.clone(),
             Arc::clone(&template.client),
             template.own_prompt.clone(),
-        );
+        )
+        .after_tools(template.tools.clone())
+        .with_tool_calls_for(self.tool_calls.clone());
         let chat = match self.turn_id {
             Some(id) => chat.with_turn_id(id),
             None => chat,
         };
-        let says_line = is_first && matches!(self.request, TranscriptRequest::Answer(_));
+        let is_anew = is_first || self.may_call_tools();
+        let says_line = is_anew && matches!(self.request, TranscriptRequest::Answer(_));
         let chat = Arc::new(if says_line {
             chat.with_if_head(self.number.saturating_sub(1))
         } else {
@@ -428,12 +461,16 @@ impl PreparedTalk {
         let sessions = &self.state.sessions;
         let scope = self.who.scope();
         let goes_on = self.goes_on();
+        let tools = &template.tools;
+        if !is_first && is_anew {
+            self.take_back_choice().await?;
+        }
         let (accepted, known_chars) = match &self.request {
-            TranscriptRequest::Answer(text) if is_first && text.is_empty() => {
+            TranscriptRequest::Answer(text) if is_anew && text.is_empty() => {
                 let greeting = sessions.request_greeting(&scope, self.session, re, Some(Arc::clone(&chat)));
-                (greeting.await?, 0)
+                (greeting.await?, tools.known_chars())
             }
-            TranscriptRequest::Answer(text) if is_first => {
+            TranscriptRequest::Answer(text) if is_anew => {
                 let line = PlayerLine {
                     text: text.clone(),
                     to: Some(self.npc.clone()),
@@ -443,10 +480,17 @@ impl PreparedTalk {
                     who: Some(self.who.clone()),
                     chat: Some(Arc::clone(&chat)),
                 };
-                (sessions.say_line(&scope, self.session, line).await?, 0)
+                (
+                    sessions.say_line(&scope, self.session, line).await?,
+                    tools.known_chars(),
+                )
             }
             _ => {
-                let known_chars = if goes_on { self.last_reply_chars().await? } else { 0 };
+                let known_chars = if goes_on {
+                    self.last_reply_chars().await?
+                } else {
+                    tools.known_chars()
+                };
                 let command = RegenerateCommand {
                     key: None,
                     if_head: Some(self.number),
@@ -465,7 +509,29 @@ impl PreparedTalk {
             accepted,
             chat,
             known_chars,
+            heard_chars: tools.begun_reply.chars().count(),
         })
+    }
+
+    /// Takes back a choice before the next one. Nothing is replaced, because the next choice may be no turn.
+    async fn take_back_choice(&self) -> Result<(), DialogueError> {
+        let command = InterruptCommand {
+            turn: Some(self.number.saturating_sub(1)),
+            heard: None,
+            key: None,
+            if_head: Some(self.number),
+            who: self.who.clone(),
+        };
+        let sessions = &self.state.sessions;
+        sessions
+            .rewind_dialogue(&self.who.scope(), self.session, command)
+            .await?;
+        Ok(())
+    }
+
+    /// True if the reply may call tools of the client.
+    pub fn may_call_tools(&self) -> bool {
+        self.chat.client.asks_for_tools()
     }
 
     /// Begins a reply and waits until its turn is complete. If the client hangs up before, the reply was not heard.
@@ -474,16 +540,28 @@ impl PreparedTalk {
     /// The turn was refused, or failed.
     pub async fn finish_reply(&mut self, is_first: bool) -> Result<WholeReply, Problem> {
         let running = self.begin_reply(is_first, None).await?;
-        let guard = CutOnDrop::new(self, Arc::default());
-        let ended = await_turn(running.accepted).await;
+        let guard = CutOnDrop::new(self, Arc::new(running.heard_chars.into()));
+        let ended = match running.accepted {
+            AcceptedLine::Repeated(turn) => Ok(ReplyOutcome::Turn(turn)),
+            AcceptedLine::Turn { done } => ReplyOutcome::from_ended(done.await),
+        };
         guard.disarm();
-        let turn = ended?;
-        self.thread.record_turn(&turn);
+        let outcome = ended?;
+        self.record_outcome(&outcome);
         Ok(WholeReply {
-            new_text: turn.reply_text.chars().skip(running.known_chars).collect(),
-            finish_reason: finish_reason(&running.chat, &turn),
-            turn,
+            new_text: outcome.text().chars().skip(running.known_chars).collect(),
+            finish_reason: outcome.finish_reason(&running.chat),
+            usage: outcome.usage_for(self.who.role),
+            outcome,
         })
+    }
+
+    /// Records the end of a reply for later requests of the talk.
+    pub fn record_outcome(&mut self, outcome: &ReplyOutcome) {
+        match outcome {
+            ReplyOutcome::Turn(turn) => self.thread.record_turn(turn),
+            ReplyOutcome::ToolCalls(_) => self.thread.note_tool_calls(self.session),
+        }
     }
 
     /// True if the NPC goes on with its last reply.
@@ -500,57 +578,4 @@ impl PreparedTalk {
             .map(|turn| turn.reply_text.trim_end().chars().count());
         last.ok_or(DialogueError::NothingToRegenerate)
     }
-
-    /// Returns the tokens of a turn, as the caller may see them.
-    pub fn usage_of(&self, turn: &Turn) -> Usage {
-        turn.usage.seen_by(self.who.role)
-    }
-}
-
-/// Why the reply of a turn ended.
-pub fn finish_reason(chat: &ChatRequest, turn: &Turn) -> FinishReason {
-    let at_limit = chat.reply_end() == Some(ReplyEnd::AtLimit);
-    if at_limit || turn.status == TurnStatus::Interrupted {
-        FinishReason::Length
-    } else {
-        FinishReason::Stop
-    }
-}
-
-/// Answers with whole replies.
-async fn answer_whole(mut talk: PreparedTalk, asked: &ChatCompletionRequest) -> Result<HttpResponse, Problem> {
-    let mut choices = Vec::new();
-    let mut usage = Usage::default();
-    let mut last = None;
-    let count = if talk.goes_on() { 1 } else { asked.choices };
-    // The first choice comes last, so that it stands until a later request shows another one.
-    for index in (0..count).rev() {
-        let reply = talk.finish_reply(index + 1 == count).await?;
-        usage += talk.usage_of(&reply.turn);
-        choices.push(Choice {
-            index,
-            message: AnswerMessage {
-                role: "assistant",
-                content: reply.new_text,
-                refusal: None,
-            },
-            logprobs: None,
-            finish_reason: reply.finish_reason,
-        });
-        last = Some(reply.turn);
-    }
-    choices.reverse();
-    let turn = last.ok_or_else(|| Problem::internal_error(&"a request without choices"))?;
-    let id = StreamedAnswer::id_of(turn.id);
-    Ok(HttpResponse::Ok()
-        .insert_header((SESSION_HEADER, talk.session.to_string()))
-        .insert_header(("x-colloquy-turn", turn.number.to_string()))
-        .json(ChatCompletion {
-            id: &id,
-            object: "chat.completion",
-            created: turn.started_at.timestamp(),
-            model: &asked.model,
-            choices,
-            usage: CompletionUsage::from(usage),
-        }))
 }

@@ -4,6 +4,7 @@
 //! whose transcript shows what its user sees.
 
 use super::request::{InputMessage, InputRole};
+use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn};
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
@@ -20,6 +21,8 @@ pub struct SortedMessages {
     /// The messages of the talk, each with the position of its turn in the transcript. Messages at the position after the
     /// last turn belong to the answered line.
     pub talk: Vec<(usize, ChatMessage)>,
+    /// The calls of tools after the answered line, and their results. `None`: no tool was called since.
+    pub tools: Option<ToolExchange>,
 }
 
 /// Names of speakers in the examples of chat programs, which are no part of the talk.
@@ -65,11 +68,22 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
     let mut notes = Vec::new();
     let mut trailing: Vec<String> = Vec::new();
     let mut talk = Vec::new();
+    let is_line = |message: &InputMessage| match message.role {
+        InputRole::User => true,
+        InputRole::Assistant => names.is_of_another(message),
+        InputRole::System | InputRole::Tool => false,
+    };
     for message in messages[first..].iter().filter(|message| !is_example(message)) {
-        let turn = builder.turns.len();
         let text = names.without_name(message);
+        if message.calls_tools {
+            builder.reopen_last_reply();
+        } else if !text.is_empty() && is_line(message) {
+            builder.finish_begun_reply();
+        }
+        let turn = builder.turns.len();
         let spoken = match message.role {
             InputRole::User => builder.add_line(&unwrap_speech(text)),
+            InputRole::Assistant if message.calls_tools => builder.begin_reply(text),
             InputRole::Assistant if SILENT_REPLIES.contains(&text) => {
                 // The user stopped the reply before its first word, or the NPC said no word.
                 continue;
@@ -89,7 +103,11 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         talk.push((turn, to_chat_message(message)));
     }
     let end = builder.end_with(&trailing);
-    let ends_with_reply = builder.line.is_none() && !builder.turns.is_empty();
+    let ends_with_reply = builder.line.is_none() && !builder.turns.is_empty() && !builder.calls_tools;
+    let tools = builder.calls_tools.then(|| ToolExchange {
+        begun_reply: builder.begun_reply,
+        messages: messages_after_line(&talk, builder.turns.len()),
+    });
     SortedMessages {
         head: messages[..first].iter().map(to_chat_message).collect(),
         transcript: Transcript {
@@ -99,7 +117,22 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         notes,
         trailing: if ends_with_reply { trailing } else { Vec::new() },
         talk,
+        tools,
     }
+}
+
+/// Returns the replies, calls and results after the line at the position `turn`.
+fn messages_after_line(talk: &[(usize, ChatMessage)], turn: usize) -> Vec<ChatMessage> {
+    let after = talk
+        .iter()
+        .rev()
+        .take_while(|(at, message)| *at == turn && message.role != ChatRole::User);
+    let mut messages: Vec<_> = after
+        .filter(|(_, message)| message.role == ChatRole::Assistant)
+        .map(|(_, message)| message.clone())
+        .collect();
+    messages.reverse();
+    messages
 }
 
 /// Drops the first of joined lines until the rest is short enough. The last line stays.
@@ -115,6 +148,10 @@ struct TranscriptBuilder {
     turns: Vec<TranscriptTurn>,
     /// The lines since the last reply; `None`: none.
     line: Option<String>,
+    /// What the NPC said before it called tools. The words after the results belong to the same reply.
+    begun_reply: String,
+    /// True if tools were called since the line.
+    calls_tools: bool,
 }
 
 impl TranscriptBuilder {
@@ -145,17 +182,54 @@ impl TranscriptBuilder {
     }
 
     fn add_reply(&mut self, text: &str) -> bool {
+        if text.is_empty() {
+            return false;
+        }
+        self.begin_reply(text);
+        self.finish_begun_reply();
+        true
+    }
+
+    /// Takes the last reply up again if no line follows: its calls of tools came as a message of their own.
+    fn reopen_last_reply(&mut self) {
+        if self.line.is_none()
+            && !self.calls_tools
+            && let Some(last) = self.turns.pop()
+        {
+            self.line = Some(last.player_text).filter(|line| !line.is_empty());
+            self.begun_reply = last.reply_text;
+        }
+        self.calls_tools = true;
+    }
+
+    /// Adds words to a reply that is not complete. True if there were words.
+    fn begin_reply(&mut self, text: &str) -> bool {
         if !text.is_empty() {
-            self.turns.push(TranscriptTurn {
-                player_text: self.line.take().unwrap_or_default(),
-                reply_text: text.to_owned(),
-            });
+            if !self.begun_reply.is_empty() {
+                self.begun_reply.push_str("\n\n");
+            }
+            self.begun_reply.push_str(text);
         }
         !text.is_empty()
     }
 
+    /// Makes the words of a begun reply a turn.
+    fn finish_begun_reply(&mut self) {
+        self.calls_tools = false;
+        let reply_text = std::mem::take(&mut self.begun_reply);
+        if !reply_text.is_empty() {
+            self.turns.push(TranscriptTurn {
+                player_text: self.line.take().unwrap_or_default(),
+                reply_text,
+            });
+        }
+    }
+
     /// Returns what the request asks for, by the system messages after the last spoken one.
     fn end_with(&mut self, trailing: &[String]) -> TranscriptEnd {
+        if self.calls_tools {
+            return TranscriptEnd::Line(self.line.clone().unwrap_or_default());
+        }
         let asks_to_go_on = trailing.iter().any(|text| text.trim_end().ends_with(GO_ON_MARK));
         if asks_to_go_on && self.line.as_deref().is_none_or(|line| line == SILENT_LINE) {
             self.line = None;
@@ -280,13 +354,14 @@ pub fn to_chat_message(message: &InputMessage) -> ChatMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use InputRole::{Assistant, System, User};
+    use InputRole::{Assistant, System, Tool, User};
 
     fn message(role: InputRole, text: &str) -> InputMessage {
         InputMessage {
             role,
             text: text.to_owned(),
             name: None,
+            calls_tools: false,
             as_sent: None,
         }
     }
@@ -416,6 +491,77 @@ mod tests {
         assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Thanks.".to_owned()));
         let unnamed = sort(&[(Assistant, "Note: closed."), (User, "Oh.")], Some("Mira"));
         assert_eq!(texts(&unnamed), [("", "Note: closed.")]);
+    }
+
+    fn calling(text: &str) -> InputMessage {
+        InputMessage {
+            calls_tools: true,
+            ..message(Assistant, text)
+        }
+    }
+
+    fn begun(sorted: &SortedMessages) -> Option<(&str, usize)> {
+        let tools = sorted.tools.as_ref()?;
+        Some((&tools.begun_reply, tools.messages.len()))
+    }
+
+    #[test]
+    fn words_around_tool_calls_are_one_reply() {
+        let mut talk = vec![
+            message(User, "Rain?"),
+            calling("Let me look."),
+            message(Tool, "clouds"),
+            calling(""),
+            message(Tool, "drops"),
+        ];
+        let asked = sort_messages(&talk, None);
+        assert_eq!(asked.transcript.end, TranscriptEnd::Line("Rain?".to_owned()));
+        assert_eq!(begun(&asked), Some(("Let me look.", 4)));
+        assert!(asked.transcript.turns.is_empty());
+        let of_turns: Vec<_> = asked.talk.iter().map(|(turn, _)| *turn).collect();
+        assert_eq!(of_turns, [0; 5]);
+
+        talk.push(message(Assistant, "Yes."));
+        let answered = sort_messages(&talk, None);
+        assert_eq!(texts(&answered), [("Rain?", "Let me look.\n\nYes.")]);
+        assert_eq!(
+            (begun(&answered), &answered.transcript.end),
+            (None, &TranscriptEnd::Reply)
+        );
+
+        talk.push(message(User, "Oh."));
+        let next = sort_messages(&talk, None);
+        assert_eq!(texts(&next), [("Rain?", "Let me look.\n\nYes.")]);
+        assert_eq!(next.transcript.end, TranscriptEnd::Line("Oh.".to_owned()));
+        assert_eq!(next.talk.last().map(|(turn, _)| *turn), Some(1));
+    }
+
+    #[test]
+    fn line_ends_a_reply_that_called_tools() {
+        let with_words = sort_messages(
+            &[message(User, "Rain?"), calling("Let me look."), message(User, "Well?")],
+            None,
+        );
+        assert_eq!(texts(&with_words), [("Rain?", "Let me look.")]);
+        assert_eq!(begun(&with_words), None);
+        let of_turns: Vec<_> = with_words.talk.iter().map(|(turn, _)| *turn).collect();
+        assert_eq!(of_turns, [0, 0, 1]);
+        let without = sort_messages(&[message(User, "Rain?"), calling(""), message(User, "Well?")], None);
+        assert_eq!(without.transcript.end, TranscriptEnd::Line("Rain?\n\nWell?".to_owned()));
+        assert_eq!((begun(&without), texts(&without).len()), (None, 0));
+    }
+
+    #[test]
+    fn calls_in_a_message_of_their_own_belong_to_the_reply_before() {
+        let talk = [
+            message(User, "Rain?"),
+            message(Assistant, "Let me look."),
+            calling(""),
+            message(Tool, "drops"),
+        ];
+        let sorted = sort_messages(&talk, None);
+        assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Rain?".to_owned()));
+        assert_eq!((begun(&sorted), texts(&sorted).len()), (Some(("Let me look.", 3)), 0));
     }
 
     #[test]

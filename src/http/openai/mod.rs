@@ -10,7 +10,8 @@
 //! - `characters`: characters that the chat program describes;
 //! - `speaker`: who answers, and which replies a request may bring in;
 //! - `threads`: which session a transcript belongs to;
-//! - `completions`, `stream`, `answer`: the turn and its answer; `aside`: an answer that is no turn;
+//! - `completions`, `whole`, `stream`, `answer`: the turn and its answer; `aside`: an answer that is no turn;
+//! - `tool_calls`: calls of the client's tools;
 //! - `responses`: the Responses API, whose responses are turns;
 //! - `errors`: errors in OpenAI's form.
 
@@ -29,6 +30,8 @@ mod speaker;
 mod stream;
 mod targets;
 mod threads;
+mod tool_calls;
+mod whole;
 
 use actix_cors::Cors;
 use actix_web::web::{self, ServiceConfig};

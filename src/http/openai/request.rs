@@ -27,7 +27,7 @@ const SERVER_FIELDS: [&str; 12] = [
 const SAMPLING_FIELDS: [&str; 5] = ["temperature", "top_p", "seed", "presence_penalty", "frequency_penalty"];
 /// Further such fields, of tokens that are no player's: with them, a client decides what a reply says, or ends it before its
 /// state block.
-const AUTHORS_FIELDS: [&str; 2] = ["stop", "logit_bias"];
+const AUTHORS_FIELDS: [&str; 5] = ["stop", "logit_bias", "tools", "tool_choice", "parallel_tool_calls"];
 /// The most messages of a request.
 const MAX_MESSAGES: usize = 4_000;
 
@@ -51,6 +51,8 @@ pub struct InputMessage {
     pub text: String,
     /// The name of the speaker, if the chat program sends names.
     pub name: Option<String>,
+    /// True for a reply that calls tools.
+    pub calls_tools: bool,
     /// The message as it came, if `role` and `text` are not all of it.
     pub as_sent: Option<Map<String, Value>>,
 }
@@ -151,6 +153,20 @@ impl ChatCompletionRequest {
         }
     }
 
+    /// Refuses functions that a model might call, which the API has replaced by tools.
+    ///
+    /// # Errors
+    /// 400 that names the field.
+    pub fn refuse_functions(&self) -> Result<(), Problem> {
+        let functions = self.fields.get("functions").and_then(Value::as_array);
+        let is_off = self.fields.get("function_call").is_some_and(|choice| choice == "none");
+        if is_off || functions.is_none_or(Vec::is_empty) {
+            return Ok(());
+        }
+        let detail = "are the old form of tools, and not offered: send `tools`";
+        Err(Problem::invalid_field("functions", detail))
+    }
+
     /// Returns the fields for the model of a character that the chat program describes: all that the server does not set.
     pub fn client_fields(&self, who: &Principal) -> ClientFields {
         let fields = self
@@ -217,6 +233,7 @@ fn read_message(at: usize, value: &Value, faults: &mut FieldFaults) -> Option<In
         Some(Value::Array(parts)) => join_text_parts(parts),
         Some(_) => return faults.add(&param("content"), "must be a text or a list of parts"),
     };
+    let calls = fields.get("tool_calls").and_then(Value::as_array);
     let is_plain = fields.keys().all(|name| name == "role" || name == "content")
         && !fields.get("content").is_some_and(Value::is_array)
         && role != InputRole::Tool;
@@ -224,6 +241,7 @@ fn read_message(at: usize, value: &Value, faults: &mut FieldFaults) -> Option<In
         role,
         text,
         name: fields.get("name").and_then(Value::as_str).map(str::to_owned),
+        calls_tools: calls.is_some_and(|calls| !calls.is_empty()),
         as_sent: (!is_plain).then(|| fields.clone()),
     })
 }

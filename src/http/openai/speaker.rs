@@ -16,6 +16,7 @@ use colloquy_core::{
     ids::{NpcId, PlayerId, WorldId},
     scope::{Principal, Role},
 };
+use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::{
     authored::{Npc, Persona},
     chat_transcript::TranscriptTurn,
@@ -78,6 +79,16 @@ impl Speaker {
         self.is_own || who.role != Role::Player || state.chat.players_import
     }
 
+    /// Returns the calls of tools since the line, for the prompt. Of players, only characters of their own call tools.
+    pub fn tool_exchange(&self, who: &Principal) -> ToolExchange {
+        let mut tools = self.sorted.tools.clone().unwrap_or_default();
+        // The messages of the chat program have the calls and results already.
+        if self.is_own || who.role == Role::Player {
+            tools.messages.clear();
+        }
+        tools
+    }
+
     /// Refuses replies that the NPC has not said, if the caller may not bring them in.
     ///
     /// # Errors
@@ -93,7 +104,9 @@ impl Speaker {
             let is_greeting = turn.player_text.is_empty() && is_greeting_of(&self.npc, &turn.reply_text);
             !is_greeting && !thread.has_said(found.dialogue.id, &turn.reply_text)
         };
-        if self.trusts_replies(state, who) || !found.alignment.missing.iter().any(is_unsaid) {
+        let begins_reply = self.sorted.tools.iter().any(|tools| !tools.begun_reply.is_empty());
+        let brings_in_words = begins_reply || found.alignment.missing.iter().any(is_unsaid);
+        if self.trusts_replies(state, who) || !brings_in_words {
             return Ok(());
         }
         let detail =

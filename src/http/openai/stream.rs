@@ -12,26 +12,27 @@ use actix_web::{HttpResponse, http::header, web};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::Serialize;
-use tokio::sync::mpsc;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     answer::{ChatChunk, ChunkChoice, ChunkUsage, Delta, FinishReason},
-    completions::{PreparedTalk, RunningReply, SESSION_HEADER, finish_reason},
+    completions::{PreparedTalk, RunningReply, SESSION_HEADER},
     errors::ErrorBody,
     request::ChatCompletionRequest,
+    tool_calls::ReplyOutcome,
 };
 use crate::{
     AppState,
     errors::{Code, Problem},
     sse::{ListenerGuard, SseListener, SseStream},
-    turns::completed_turn,
 };
 use colloquy_actors::{AcceptedLine, HeardLength, InterruptCommand, PublishedEvent};
 use colloquy_core::{
     ids::{DialogueId, TurnId},
     scope::{Principal, Role},
 };
-use colloquy_dialogue::events::EventBody;
+use colloquy_dialogue::{events::EventBody, turn::TurnError};
 use colloquy_memory::turn::{Turn, TurnStatus, Usage};
 
 /// A comment, which clients skip.
@@ -48,6 +49,9 @@ struct Piece {
     bytes: Bytes,
     reply_chars: usize,
 }
+
+/// A turn that has not ended.
+type PendingTurn = oneshot::Receiver<Result<Arc<Turn>, Arc<TurnError>>>;
 
 /// Cuts the running reply on drop, at the text that was sent.
 pub struct CutOnDrop {
@@ -128,6 +132,10 @@ pub trait ReplyFrames {
     fn opening(&mut self) -> Bytes;
     /// Returns the frame of new words.
     fn words(&mut self, new: &str) -> Bytes;
+    /// Returns the frame of pieces of tool calls, which come only if the request asks for tools.
+    fn tool_calls(&mut self, _pieces: &[Value]) -> Bytes {
+        Bytes::new()
+    }
     /// Returns the frames after the last word. `turn` tells a cut reply from one at its limit.
     fn ending(&mut self, reason: FinishReason, turn: TurnStatus, usage: Usage) -> Bytes;
 }
@@ -146,7 +154,9 @@ pub struct OpenedStream {
 ///
 /// # Errors
 /// As of a line, if the line is not accepted.
-pub async fn open_stream(talk: PreparedTalk) -> Result<OpenedStream, Problem> {
+pub async fn open_stream(mut talk: PreparedTalk) -> Result<OpenedStream, Problem> {
+    let (calls, tool_calls) = mpsc::unbounded_channel();
+    talk.tool_calls = talk.may_call_tools().then_some(calls);
     let (feed, events) = mpsc::channel(talk.state.settings.sse_queue);
     let listener = SseListener::new(feed, talk.who.role == Role::Player);
     let scope = talk.who.scope();
@@ -181,6 +191,7 @@ pub async fn open_stream(talk: PreparedTalk) -> Result<OpenedStream, Problem> {
             talk,
             out,
             events,
+            tool_calls,
             sent_chars,
         },
         running,
@@ -234,6 +245,8 @@ pub struct ReplyStream {
     pub talk: PreparedTalk,
     out: mpsc::Sender<Piece>,
     events: mpsc::Receiver<Arc<PublishedEvent>>,
+    /// Pieces of tool calls. At most the output of one reply waits here.
+    tool_calls: mpsc::UnboundedReceiver<Vec<Value>>,
     sent_chars: Arc<AtomicUsize>,
 }
 
@@ -248,19 +261,19 @@ impl ReplyStream {
         running: RunningReply,
         mark: &str,
         shut: &mut mpsc::Receiver<Problem>,
-    ) -> Result<Option<Arc<Turn>>, Problem> {
-        self.sent_chars.store(0, Ordering::Release);
+    ) -> Result<Option<SentReply>, Problem> {
+        self.sent_chars.store(running.heard_chars, Ordering::Release);
         let mut guard = CutOnDrop::new(&self.talk, Arc::clone(&self.sent_chars));
-        let mut has_hung_up = self.send(form.opening(), 0).await.is_err();
+        let mut has_hung_up = self.send(form.opening(), running.heard_chars).await.is_err();
         let (mut done, repeated) = match running.accepted {
             AcceptedLine::Turn { done } => (Some(done), None),
-            AcceptedLine::Repeated(turn) => (None, Some(turn)),
+            AcceptedLine::Repeated(turn) => (None, Some(Ok(ReplyOutcome::Turn(turn)))),
         };
         let heartbeat = Duration::from_millis(self.talk.state.chat.heartbeat_ms);
         let mut number = None;
-        let mut committed = repeated;
+        let mut outcome = repeated;
         let mut shown_chars = running.known_chars;
-        while committed.is_none() {
+        while outcome.is_none() {
             let event = tokio::select! {
                 biased;
                 Some(why) = shut.recv() => return Err(why),
@@ -274,16 +287,16 @@ impl ReplyStream {
                     return Ok(None);
                 }
                 event = self.events.recv() => event,
-                // Events come first, so all text was sent when the turn has ended.
-                ended = wait_for_turn(&mut done) => {
-                    match ended {
-                        Ok(turn) => committed = Some(turn),
-                        Err(problem) => {
-                            // There is nothing to cut, and the next turn has the same number.
-                            guard.disarm();
-                            return Err(problem);
-                        }
+                Some(pieces) = self.tool_calls.recv() => {
+                    if self.send(form.tool_calls(&pieces), shown_chars).await.is_err() {
+                        guard.cut_now().await;
+                        return Ok(None);
                     }
+                    continue;
+                }
+                // Events come first, so all text was sent when the turn has ended.
+                ended = wait_for_reply(&mut done) => {
+                    outcome = Some(ended);
                     continue;
                 }
                 () = tokio::time::sleep(heartbeat), if !has_hung_up => {
@@ -315,21 +328,25 @@ impl ReplyStream {
                 _ => {}
             }
         }
+        // Nothing runs any more. After a failure, a cut would meet the next try.
         guard.disarm();
-        let Some(turn) = committed else { return Ok(None) };
+        let Some(outcome) = outcome.transpose()? else {
+            return Ok(None);
+        };
         // A repeated line has no events, and a slow event may be behind the commit.
-        let rest: String = turn.reply_text.chars().skip(shown_chars).collect();
+        let rest: String = outcome.text().chars().skip(shown_chars).collect();
         if !rest.is_empty() {
             let _ = self.send(form.words(&rest), usize::MAX).await;
         }
-        let ending = form.ending(
-            finish_reason(&running.chat, &turn),
-            turn.status,
-            self.talk.usage_of(&turn),
-        );
+        let status = outcome.turn().map_or(TurnStatus::Completed, |turn| turn.status);
+        let usage = outcome.usage_for(self.talk.who.role);
+        let ending = form.ending(outcome.finish_reason(&running.chat), status, usage);
         let _ = self.send(ending, usize::MAX).await;
-        self.talk.thread.record_turn(&turn);
-        Ok(Some(turn))
+        self.talk.record_outcome(&outcome);
+        Ok(Some(SentReply {
+            is_turn: outcome.turn().is_some(),
+            usage,
+        }))
     }
 
     /// Sends a frame. `reply_chars` is the length of the reply up to its end, in Unicode scalar values.
@@ -339,6 +356,14 @@ impl ReplyStream {
     pub async fn send(&self, bytes: Bytes, reply_chars: usize) -> Result<(), HungUp> {
         self.out.send(Piece { bytes, reply_chars }).await.map_err(|_| HungUp)
     }
+}
+
+/// A reply that was sent whole.
+pub struct SentReply {
+    /// False if the reply called tools.
+    pub is_turn: bool,
+    /// The tokens of the reply, as the caller may see them.
+    pub usage: Usage,
 }
 
 /// Replies as chunks of the OpenAI API.
@@ -379,6 +404,7 @@ impl ReplyFrames for ChunkForm {
         let role = Delta {
             role: Some("assistant"),
             content: Some(""),
+            ..Delta::default()
         };
         self.choice(role, None)
     }
@@ -386,6 +412,14 @@ impl ReplyFrames for ChunkForm {
     fn words(&mut self, new: &str) -> Bytes {
         let delta = Delta {
             content: Some(new),
+            ..Delta::default()
+        };
+        self.choice(delta, None)
+    }
+
+    fn tool_calls(&mut self, pieces: &[Value]) -> Bytes {
+        let delta = Delta {
+            tool_calls: pieces,
             ..Delta::default()
         };
         self.choice(delta, None)
@@ -403,6 +437,11 @@ pub struct StreamedAnswer {
 }
 
 impl StreamedAnswer {
+    /// An id for an answer that is no turn.
+    pub fn new_id() -> String {
+        format!("chatcmpl-{:032x}", rand::random::<u128>())
+    }
+
     /// The id of an answer that is one turn.
     pub fn id_of(turn: TurnId) -> String {
         let turn = turn.to_string();
@@ -419,19 +458,22 @@ impl StreamedAnswer {
     ) -> Result<(), Problem> {
         let mut next = Some((running, mark));
         let mut usage = Usage::default();
+        let mut has_turn = false;
         for index in (0..count).rev() {
             let (running, mark) = if let Some(first) = next.take() {
                 first
             } else {
                 let mark = new_mark();
-                (self.stream.talk.begin_reply(false, Some(mark.clone())).await?, mark)
+                let next = self.stream.talk.begin_reply(!has_turn, Some(mark.clone()));
+                (next.await?, mark)
             };
             self.form.index = index;
             let sent = self.stream.send_reply(&mut self.form, running, &mark, shut).await?;
-            let Some(turn) = sent else {
+            let Some(sent) = sent else {
                 return Ok(());
             };
-            usage += self.stream.talk.usage_of(&turn);
+            has_turn = sent.is_turn;
+            usage += sent.usage;
         }
         if self.form.with_usage {
             let chunk = self.form.chunk(&[], ChunkUsage::Total(usage.into()));
@@ -442,12 +484,10 @@ impl StreamedAnswer {
     }
 }
 
-/// Awaits the outcome of a turn.
-async fn wait_for_turn(
-    done: &mut Option<tokio::sync::oneshot::Receiver<Result<Arc<Turn>, Arc<colloquy_dialogue::turn::TurnError>>>>,
-) -> Result<Arc<Turn>, Problem> {
+/// Awaits the end of a turn.
+async fn wait_for_reply(done: &mut Option<PendingTurn>) -> Result<ReplyOutcome, Problem> {
     match done {
-        Some(received) => completed_turn(received.await),
+        Some(received) => ReplyOutcome::from_ended(received.await),
         None => std::future::pending().await,
     }
 }

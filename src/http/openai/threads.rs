@@ -81,6 +81,8 @@ pub struct KnownSessions {
     sessions: Vec<KnownSession>,
     /// The last request for a turn; `None`: there was none on this node.
     last_request: Option<LastRequest>,
+    /// The session whose first line awaits the results of tools. The session has no turn yet.
+    awaits_results: Option<DialogueId>,
 }
 
 /// The marks of a request for a turn, with which later requests are compared.
@@ -157,6 +159,48 @@ impl KnownSessions {
             notes: sorted.notes.iter().map(|note| TextPrint::of_text(note)).collect(),
             was_streamed: is_streamed,
         });
+    }
+
+    /// Notes that the reply of a session's line called tools.
+    pub fn note_tool_calls(&mut self, session: DialogueId) {
+        self.awaits_results = Some(session);
+    }
+
+    /// Finds the session of a request: the one that has most turns in common with the transcript, or the one whose first
+    /// line awaits the results in the request. `None`: the request begins a talk.
+    ///
+    /// # Errors
+    /// As of [`Self::find_session`].
+    pub async fn find_talk(
+        &mut self,
+        state: &AppState,
+        who: &Principal,
+        key: &ThreadKey,
+        sorted: &SortedMessages,
+    ) -> Result<Option<FoundThread>, Problem> {
+        match self.find_session(state, who, key, &sorted.transcript).await? {
+            Some(found) => Ok(Some(found)),
+            None => self.session_awaiting_results(state, who, sorted).await,
+        }
+    }
+
+    /// Returns the session whose first line awaits the results of tools, for a request with the results.
+    async fn session_awaiting_results(
+        &self,
+        state: &AppState,
+        who: &Principal,
+        sorted: &SortedMessages,
+    ) -> Result<Option<FoundThread>, Problem> {
+        let Some(session) = self.awaits_results.filter(|_| sorted.tools.is_some()) else {
+            return Ok(None);
+        };
+        let dialogues = &state.services.ledger.dialogues;
+        let found = dialogues.load_dialogue(&who.scope(), session).await?;
+        let found = found.filter(|dialogue| dialogue.status == DialogueStatus::Open && dialogue.head_turn == 0);
+        Ok(found.map(|dialogue| FoundThread {
+            dialogue,
+            alignment: align_transcript(&sorted.transcript, &[]),
+        }))
     }
 
     /// Finds the session that has most turns in common with the transcript. `None`: the transcript is a talk of its own.

@@ -67,7 +67,7 @@ impl ReplyEnding {
         match (reason, turn) {
             (_, TurnStatus::Interrupted | TurnStatus::Failed) => Self::Cut,
             (FinishReason::Length, TurnStatus::Completed) => Self::AtLimit,
-            (FinishReason::Stop, TurnStatus::Completed) => Self::Whole,
+            (FinishReason::Stop | FinishReason::ToolCalls, TurnStatus::Completed) => Self::Whole,
         }
     }
 

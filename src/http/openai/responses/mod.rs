@@ -217,12 +217,14 @@ async fn find_next_speaker<A>(
 /// Answers with a whole response.
 async fn answer_whole(mut talk: PreparedTalk, head: ResponseHead) -> Result<HttpResponse, Problem> {
     let reply = talk.finish_reply(true).await?;
-    let turn = &reply.turn;
+    // The request has no tools, so the reply is a turn.
+    let turn = reply.outcome.turn();
+    let turn = turn.ok_or_else(|| Problem::internal_error(&"a reply without a turn"))?;
     let ending = ReplyEnding::new(reply.finish_reason, turn.status);
     Ok(HttpResponse::Ok()
         .insert_header((SESSION_HEADER, talk.session.to_string()))
         .insert_header(("x-colloquy-turn", turn.number.to_string()))
-        .json(head.finished(ending, &reply.new_text, talk.usage_of(turn))))
+        .json(head.finished(ending, &reply.new_text, reply.usage)))
 }
 
 /// Options of a request for a stored response.

@@ -182,6 +182,7 @@ const fn plain_message(role: InputRole, text: String) -> InputMessage {
         role,
         text,
         name: None,
+        calls_tools: false,
         as_sent: None,
     }
 }

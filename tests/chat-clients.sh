@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs clients of the OpenAI API that others wrote against a server of its own: the tests of the official Python client,
+# Runs clients of the OpenAI API that others wrote against servers of its own: the tests of the official Python client,
 # the official Node client, the AI SDK and LiteLLM. A client whose registry cannot be reached is left out with a message,
-# except with COLLOQUY_REQUIRE_SUITES=1. COLLOQUY_BIN names the binary; without it the binary is built. The server listens on
-# 127.0.0.1 and goes with the script, as its data do.
+# except with COLLOQUY_REQUIRE_SUITES=1. COLLOQUY_BIN names the binary; without it the binary is built. The servers listen on
+# 127.0.0.1 and go with the script, as their data do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -20,17 +20,24 @@ fi
 COLLOQUY_BIN="$(realpath "$COLLOQUY_BIN")"
 
 folder="$(mktemp -d)"
-server=
+processes=()
 finish() {
-  [ -z "$server" ] || kill "$server" 2>/dev/null || true
-  [ -z "$server" ] || wait "$server" 2>/dev/null || true
+  for process in "${processes[@]}"; do
+    kill "$process" 2>/dev/null || true
+    wait "$process" 2>/dev/null || true
+  done
   rm -rf "$folder"
 }
 trap finish EXIT
 
-port="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
-cat >"$folder/colloquy.toml" <<END
-data_dir = "$folder/data"
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# start NAME [MORE]: starts a server with a configuration of its own, and sets TOKEN and BASE_URL.
+start() {
+  local name="$1" port
+  port="$(free_port)"
+  cat >"$folder/$name.toml" <<END
+data_dir = "$folder/$name"
 [server]
 listen = "127.0.0.1:$port"
 [limits]
@@ -47,20 +54,22 @@ default_model = "vale/mira"
 name = "gpt-6-astra"
 world = "vale"
 npc = "mira"
+${2:-}
 END
-"$COLLOQUY_BIN" serve --config "$folder/colloquy.toml" >"$folder/server.log" 2>&1 &
-server=$!
-ready() { "$COLLOQUY_BIN" health --config "$folder/colloquy.toml" >/dev/null 2>&1; }
-for _ in $(seq 100); do
-  ready && break
-  sleep 0.2
-done
-ready || {
-  cat "$folder/server.log" >&2
-  exit 1
+  "$COLLOQUY_BIN" serve --config "$folder/$name.toml" >"$folder/$name.log" 2>&1 &
+  processes+=($!)
+  local ready="$COLLOQUY_BIN health --config $folder/$name.toml"
+  for _ in $(seq 100); do
+    $ready >/dev/null 2>&1 && break
+    sleep 0.2
+  done
+  $ready >/dev/null 2>&1 || {
+    cat "$folder/$name.log" >&2
+    exit 1
+  }
+  TOKEN="$("$COLLOQUY_BIN" token --config "$folder/$name.toml" --tenant demo --role backend --ttl 2h)"
+  export TOKEN BASE_URL="http://127.0.0.1:$port/v1" MODEL=vale/mira
 }
-TOKEN="$("$COLLOQUY_BIN" token --config "$folder/colloquy.toml" --tenant demo --role backend --ttl 2h)"
-export TOKEN BASE_URL="http://127.0.0.1:$port/v1" MODEL=vale/mira
 
 failed=0
 run() {
@@ -77,9 +86,17 @@ run() {
     echo "$name: $(tail -1 "$folder/output")"
   fi
 }
+start scripted
 run "Python client" tests/openai-python.sh responses
 run "Node client, AI SDK, LiteLLM" tests/doors/run.sh
-if grep -n "panicked at" "$folder/server.log" >&2; then
+mock_port="$(free_port)"
+"$COLLOQUY_BIN" mock-llm --listen "127.0.0.1:$mock_port" --tool-calls 2 --tool-words "Let me look." >"$folder/mock.log" 2>&1 &
+processes+=($!)
+start tools "[llm]
+model = \"mock\"
+base_url = \"http://127.0.0.1:$mock_port/v1\""
+run "tools of the Node client and the AI SDK" tests/doors/run.sh tools
+if grep -n "panicked at" "$folder"/*.log >&2; then
   failed=1
 fi
 exit "$failed"

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs independent clients against a running server: a streamed talk, an answer in one piece, the list of models and an
 # unknown model, each with the official Node client, the AI SDK's generic provider and LiteLLM.
-#   BASE_URL=http://127.0.0.1:8080/v1 TOKEN=... MODEL=npc-mira tests/doors/run.sh [node|ai-sdk|litellm ...]
+#   BASE_URL=http://127.0.0.1:8080/v1 TOKEN=... MODEL=npc-mira tests/doors/run.sh [node|ai-sdk|litellm|tools ...]
+# `tools` runs only if it is named: it wants a server whose model is `colloquy mock-llm --tool-calls 2 --tool-words
+# "Let me look."`, and the token of a backend.
 # The clients come from npm and PyPI and go to a cache outside the repository. Wants Node 18 and Python 3.10 or later.
 # A client whose registry or runtime is missing is skipped with a message. The last line counts passed and failed checks.
 set -euo pipefail
@@ -52,7 +54,7 @@ clients=("$@")
 [ "${#clients[@]}" -gt 0 ] || clients=(node ai-sdk litellm)
 for client in "${clients[@]}"; do
   case "$client" in
-    node | ai-sdk)
+    node | ai-sdk | tools)
       if node_packages; then
         (cd "$node_folder" && timeout 180 node "$client.mjs") | tee -a "$output" || echo "FAIL $client ended early" | tee -a "$output"
       else
@@ -67,7 +69,7 @@ for client in "${clients[@]}"; do
       fi
       ;;
     *)
-      echo "unknown client: $client (known: node, ai-sdk, litellm)" >&2
+      echo "unknown client: $client (known: node, ai-sdk, litellm, tools)" >&2
       exit 2
       ;;
   esac

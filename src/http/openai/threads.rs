@@ -166,8 +166,8 @@ impl KnownSessions {
         self.awaits_results = Some(session);
     }
 
-    /// Finds the session of a request: the one that has most turns in common with the transcript, or the one whose first
-    /// line awaits the results in the request. `None`: the request begins a talk.
+    /// Finds the session of a request: the one that has most turns in common with the transcript, or else the one whose
+    /// first line awaits the results of tools. `None`: the request begins a talk.
     ///
     /// # Errors
     /// As of [`Self::find_session`].
@@ -180,18 +180,18 @@ impl KnownSessions {
     ) -> Result<Option<FoundThread>, Problem> {
         match self.find_session(state, who, key, &sorted.transcript).await? {
             Some(found) => Ok(Some(found)),
-            None => self.session_awaiting_results(state, who, sorted).await,
+            None => self.take_session_without_turns(state, who, sorted).await,
         }
     }
 
-    /// Returns the session whose first line awaits the results of tools, for a request with the results.
-    async fn session_awaiting_results(
-        &self,
+    /// Returns the session whose first line awaits the results of tools, if the session still has no turn.
+    async fn take_session_without_turns(
+        &mut self,
         state: &AppState,
         who: &Principal,
         sorted: &SortedMessages,
     ) -> Result<Option<FoundThread>, Problem> {
-        let Some(session) = self.awaits_results.filter(|_| sorted.tools.is_some()) else {
+        let Some(session) = self.awaits_results.take() else {
             return Ok(None);
         };
         let dialogues = &state.services.ledger.dialogues;

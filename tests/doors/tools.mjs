@@ -98,7 +98,7 @@ for (const stream of [false, true]) {
       expect(calls.length === before + 2 && calls.at(-1).place === "text", JSON.stringify(calls));
       expect(steps[0].usage.totalTokens > 0, JSON.stringify(steps[0].usage));
       expect(steps[1].finishReason === "stop", steps[1].finishReason);
-      messages.push(...(await answer.response).messages);
+      messages.push(...(await answer.responseMessages));
       return steps[1].text;
     };
     const reply = `${WORDS}\n\n${await ask()}`;

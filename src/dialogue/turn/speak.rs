@@ -113,14 +113,7 @@ pub(super) async fn speak_reply(
     let (opened, mut call) = if let Some(words) = question.authored {
         authored_stream(words)
     } else {
-        let ask = ModelRequest {
-            task: Task::Reply,
-            messages: question.messages,
-            json_schema: None,
-            model: services.reply_model(&input.npc),
-            more_room: false,
-            client: input.chat.as_ref().and_then(|chat| chat.client.clone()),
-        };
+        let ask = reply_call(services, input, question.messages);
         let opening = stopwatch.time_wait(services.models.request_stream(&input.scope, ask));
         unless_cut(cut, opening).await?.0
     };
@@ -190,8 +183,9 @@ pub(super) async fn speak_reply(
         }
         None => voice.finish_completed()?,
     };
+    // Each note of the stream names a limit.
+    let at_limit = !notes.is_empty();
     if let Some(chat) = &input.chat {
-        let at_limit = !notes.is_empty();
         chat.set_reply_end(if at_limit {
             ReplyEnd::AtLimit
         } else {
@@ -213,10 +207,21 @@ pub(super) async fn speak_reply(
         whole_ms: reply_ms,
         ends: cues.len() < tags,
         cues,
-        // Each note of the stream names a limit.
-        at_limit: !notes.is_empty(),
+        at_limit,
         notes,
     })
+}
+
+/// Returns the call of the reply model.
+fn reply_call(services: &Services, input: &TurnInput, messages: Vec<ChatMessage>) -> ModelRequest {
+    ModelRequest {
+        task: Task::Reply,
+        messages,
+        json_schema: None,
+        model: services.reply_model(&input.npc),
+        more_room: false,
+        client: input.chat.as_ref().and_then(|chat| chat.client.clone()),
+    }
 }
 
 /// Stands for a model in the trace of an authored greeting.

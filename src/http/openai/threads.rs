@@ -199,7 +199,7 @@ impl KnownSessions {
         let found = found.filter(|dialogue| dialogue.status == DialogueStatus::Open && dialogue.head_turn == 0);
         Ok(found.map(|dialogue| FoundThread {
             dialogue,
-            alignment: align_transcript(&sorted.transcript, &[]),
+            alignment: align_transcript(&ComparedTranscript::new(&sorted.transcript), &[]),
         }))
     }
 

@@ -49,7 +49,7 @@ impl RunningServer {
         }
         let started = self.clock.monotonic_now();
         let left = |reserve: Duration| remaining_time(started, self.clock.monotonic_now(), deadline, reserve);
-        self.sockets.broadcast_text(&draining_event(deadline).into());
+        self.sockets.broadcast_draining(&draining_event(deadline).into());
 
         // `drain_node` refuses new lines at once, cuts running turns at its deadline, and flushes buffered writes.
         let drained = self.sessions.drain_node(left(SHUTDOWN_RESERVE)).await;

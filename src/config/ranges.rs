@@ -20,6 +20,8 @@ pub(super) const RANGES: &[(&str, f64, f64)] = &[
     ("chat.heartbeat_ms", 100.0, 600_000.0),
     ("chat.max_choices", 1.0, 64.0),
     ("chat.imported_turns_per_line", 1.0, 1_000_000.0),
+    ("chat.max_event_bytes", 4096.0, 16_777_216.0),
+    ("chat.spoken_chars_per_s", 1.0, 1_000.0),
     ("socket.max_open", 1.0, 1_000_000.0),
     ("socket.max_message_bytes", 1024.0, 1_048_576.0),
     ("socket.max_queued", 8.0, 65_536.0),

@@ -103,7 +103,7 @@ enum RateLimitScope {
     PlayerOnly,
     /// The request was counted when it first arrived here.
     Nothing,
-    /// A request that was counted here calls this operation ([`CountedRequest`]). What the operation itself counts is
+    /// A request that was counted here calls this operation ([`CountedRequest`]), or a message of a socket does. What the operation itself counts is
     /// counted, such as lines.
     OperationOnly,
 }
@@ -124,6 +124,16 @@ impl RateLimitScope {
 }
 
 impl<A> Authorized<A> {
+    /// The caller of an open socket. The socket has checked the role, and counts its messages itself; what an operation
+    /// counts is counted, such as lines.
+    pub fn on_socket(principal: Principal) -> Self {
+        Self {
+            scope: principal.scope(),
+            principal,
+            counted: RateLimitScope::OperationOnly,
+            allowed: PhantomData,
+        }
+    }
     /// An edit by the caller, made now, for the audit log, within the budgets of the tenant.
     pub fn new_edit(&self, state: &AppState, action: &'static str, object: impl ToString) -> Edit {
         let (ids, now) = (&state.services.ids, state.services.clock.now());

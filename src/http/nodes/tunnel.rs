@@ -61,8 +61,8 @@ pub struct Tunnels {
 }
 
 impl NodeClient {
-    /// Opens a socket at another node as `who`. `hear` gets each message from the node. `ended` runs unless this side
-    /// dropped the tunnel first.
+    /// Opens a socket at another node as `who`. `path` begins with a slash and includes the query. `hear` gets each message
+    /// from the node. `ended` runs unless this side dropped the tunnel first.
     ///
     /// # Errors
     /// The node cannot be reached, or refuses.
@@ -70,13 +70,12 @@ impl NodeClient {
         &self,
         node: NodeId,
         who: &Principal,
-        coalesce_ms: u64,
+        path: &str,
         mut hear: impl FnMut(&str) + 'static,
         ended: impl FnOnce(TunnelEnd) + 'static,
     ) -> Result<Tunnel, Problem> {
-        let path = format!("/v1/ws?coalesce_ms={coalesce_ms}");
         let request = self
-            .signed_request(node, Method::GET, &path, Some(who), Bytes::new())
+            .signed_request(node, Method::GET, path, Some(who), Bytes::new())
             .await?
             .header(header::CONNECTION, "Upgrade")
             .header(header::UPGRADE, "websocket")

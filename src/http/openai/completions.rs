@@ -160,7 +160,9 @@ pub async fn create_chat_completion(
         None => open_session(&state, &caller, &key, sorted).await?,
     };
     thread.note_request(sorted, asked.stream);
-    let talk = PreparedTalk::prepare(&request, &state, &caller, (key, thread), found, speaker, &asked).await?;
+    // For the middleware that may forward the request to the node of the session.
+    DialogueOfRequest::set(&request, found.dialogue.id);
+    let talk = PreparedTalk::prepare(&state, &caller, (key, thread), found, speaker, &asked).await?;
     if asked.stream {
         return stream::stream_answer(talk, &asked).await;
     }
@@ -232,7 +234,8 @@ pub fn parse_name(param: &str, name: &str) -> Result<String, Problem> {
     Ok(name.to_owned())
 }
 
-fn new_session(key: &ThreadKey) -> NewSession {
+/// The session of a talk that has none yet.
+pub fn new_session(key: &ThreadKey) -> NewSession {
     NewSession {
         world: key.world.clone(),
         npcs: vec![key.npc.clone()],
@@ -284,14 +287,18 @@ fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPro
     prompt
 }
 
-/// Makes the turns of the session those of the transcript: takes turns back, and stores turns that are not known.
-async fn follow_transcript(
+/// Makes the turns of the session those of the transcript: takes turns back, and stores turns that are not known. Returns
+/// the last stored turn.
+///
+/// # Errors
+/// As of an imported line or a rewind.
+pub async fn follow_transcript(
     state: &AppState,
     who: &Principal,
     dialogue: &Dialogue,
     alignment: &TranscriptAlignment,
     thread: &mut KnownSessions,
-) -> Result<(), Problem> {
+) -> Result<Option<Arc<Turn>>, Problem> {
     for (at, turn) in alignment.missing.iter().enumerate() {
         let longest = turn.player_text.chars().count().max(turn.reply_text.chars().count());
         if longest > MAX_IMPORTED_CHARS {
@@ -321,6 +328,7 @@ async fn follow_transcript(
     }
     let missing = alignment.missing.len();
     let mut known_head = alignment.last_standing;
+    let mut last = None;
     for (at, turn) in alignment.missing.iter().enumerate() {
         let extract_state = missing - at <= TURNS_READ_FOR_STATE;
         let line = PlayerLine {
@@ -337,8 +345,9 @@ async fn follow_transcript(
         let stored = await_turn(state.sessions.say_line(&who.scope(), dialogue.id, line).await?).await?;
         thread.record_turn(&stored);
         known_head = stored.number;
+        last = Some(stored);
     }
-    Ok(())
+    Ok(last)
 }
 
 impl PreparedTalk {
@@ -347,7 +356,6 @@ impl PreparedTalk {
     /// # Errors
     /// As of an imported line or a rewind.
     pub async fn prepare<A>(
-        request: &HttpRequest,
         state: &web::Data<AppState>,
         caller: &Authorized<A>,
         (key, mut thread): (ThreadKey, OwnedMutexGuard<KnownSessions>),
@@ -368,8 +376,6 @@ impl PreparedTalk {
         let Speaker {
             npc, sorted, is_own, ..
         } = speaker;
-        // For the middleware that may forward the request to the node of the session.
-        DialogueOfRequest::set(request, dialogue.id);
         let per_line = usize::try_from(state.chat.imported_turns_per_line)
             .unwrap_or(usize::MAX)
             .max(1);

@@ -26,21 +26,33 @@ struct ErrorDetail {
 
 impl From<&Problem> for ErrorBody {
     fn from(problem: &Problem) -> Self {
-        let status = problem.code.status();
         Self {
             error: ErrorDetail {
-                message: format!("{}: {}", problem.code.title(), problem.detail),
-                kind: match status {
-                    StatusCode::UNAUTHORIZED => "authentication_error",
-                    StatusCode::FORBIDDEN => "permission_error",
-                    StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
-                    _ if status.is_server_error() => "server_error",
-                    _ => "invalid_request_error",
-                },
+                message: message_of(problem),
+                kind: kind_of(problem.code),
                 param: problem.param.clone(),
                 code: Some(problem.code.as_str()),
             },
         }
+    }
+}
+
+/// The message of a problem, in one sentence or more.
+pub fn message_of(problem: &Problem) -> String {
+    format!("{}: {}", problem.code.title(), problem.detail)
+}
+
+/// OpenAI's kind of an error.
+pub fn kind_of(code: Code) -> &'static str {
+    let status = code.status();
+    match status {
+        StatusCode::UNAUTHORIZED => "authentication_error",
+        StatusCode::FORBIDDEN => "permission_error",
+        StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+        // What this server does not offer is a fault of the request.
+        StatusCode::NOT_IMPLEMENTED => "invalid_request_error",
+        _ if status.is_server_error() => "server_error",
+        _ => "invalid_request_error",
     }
 }
 

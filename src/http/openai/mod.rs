@@ -1,5 +1,5 @@
 //! The paths of the OpenAI API, for programs that know no other: `/v1/chat/completions`,
-//! `/v1/responses` and `/v1/models`.
+//! `/v1/responses`, `/v1/realtime` and `/v1/models`.
 //!
 //! A model is an NPC. A request ends in the same sessions, turns and rewinds as the REST resources, with the same tokens,
 //! roles and limits. Requests and answers follow OpenAI's published schema, so these paths are not in this server's own
@@ -13,6 +13,7 @@
 //! - `completions`, `whole`, `stream`, `answer`: the turn and its answer; `aside`: an answer that is no turn;
 //! - `tool_calls`: calls of the client's tools;
 //! - `responses`: the Responses API, whose responses are turns;
+//! - `realtime`: the Realtime API in text, whose items are the words of turns;
 //! - `errors`: errors in OpenAI's form.
 
 mod answer;
@@ -23,6 +24,7 @@ mod completions;
 pub mod errors;
 mod messages;
 mod models;
+mod realtime;
 mod request;
 mod responses;
 mod settings;
@@ -40,7 +42,7 @@ pub use self::{characters::is_hidden_world, settings::ChatSettings, threads::Cha
 
 /// True for the paths whose errors have OpenAI's form.
 pub fn is_openai_path(path: &str) -> bool {
-    ["/v1/chat/", "/v1/models", "/v1/responses"]
+    ["/v1/chat/", "/v1/models", "/v1/realtime", "/v1/responses"]
         .iter()
         .any(|prefix| path.starts_with(prefix))
 }
@@ -59,6 +61,11 @@ pub fn configure(cfg: &mut ServiceConfig, settings: &ChatSettings) {
             .service(responses::create_response)
             .service(responses::get_response)
             .service(responses::delete_response)
+            .default_service(web::to(super::unmatched_route)),
+    );
+    cfg.service(
+        web::scope("/v1/realtime")
+            .service(realtime::open_realtime)
             .default_service(web::to(super::unmatched_route)),
     );
     cfg.service(

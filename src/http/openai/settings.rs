@@ -28,6 +28,10 @@ pub struct ChatSettings {
     pub players_list_models: bool,
     /// The model of requests to `/v1/responses` that name neither a model nor an earlier response; default none.
     pub default_model: Option<String>,
+    /// Largest event of a client of `/v1/realtime`, in bytes; default 262,144.
+    pub max_event_bytes: usize,
+    /// Characters that are spoken in a second, for positions in ms of clients of `/v1/realtime`; default 15.
+    pub spoken_chars_per_s: u32,
     /// Origins of web pages that may call these paths, or `*`; default none.
     pub allowed_origins: Vec<String>,
     /// Further model names.
@@ -71,6 +75,8 @@ impl Default for ChatSettings {
             players_import: false,
             players_list_models: true,
             default_model: None,
+            max_event_bytes: 262_144,
+            spoken_chars_per_s: 15,
             allowed_origins: Vec::new(),
             models: Vec::new(),
         }

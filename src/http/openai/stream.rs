@@ -76,6 +76,11 @@ impl CutOnDrop {
         }
     }
 
+    /// Names the turn, once the turn has begun.
+    pub fn set_number(&mut self, number: u32) {
+        self.number = number;
+    }
+
     /// The reply was sent whole.
     pub fn disarm(mut self) {
         self.armed = false;
@@ -233,7 +238,7 @@ pub async fn stream_answer(talk: PreparedTalk, asked: &ChatCompletionRequest) ->
 }
 
 /// A mark for the events of one turn.
-fn new_mark() -> Arc<str> {
+pub fn new_mark() -> Arc<str> {
     format!("cht_{:032x}", rand::random::<u128>()).into()
 }
 

@@ -254,31 +254,15 @@ impl KnownSessions {
                 return Ok(Some(FoundThread { dialogue, alignment }));
             }
         }
-        let filter = DialogueFilter {
-            kind: Some(DialogueKind::Session),
-            world: Some(key.world.clone()),
-            npc: Some(key.npc.clone()),
-            player: Some(key.player.clone()),
-            status: Some(DialogueStatus::Open),
-            ..DialogueFilter::default()
-        };
-        let page = PageRequest {
-            limit: MAX_COMPARED_SESSIONS,
-            after: None,
-        };
-        let found = state
-            .services
-            .ledger
-            .dialogues
-            .list_dialogues(&who.scope(), &filter, &page)
-            .await?;
-        let of_talk = |dialogue: &Dialogue| {
-            dialogue.npcs.len() == 1 && dialogue.options.chat_key.as_deref() == Some(key.name.as_str())
-        };
         let mut best: Option<FoundThread> = None;
         let mut newest = None;
+<<<<<<< HEAD
         for dialogue in found.items.into_iter().filter(of_talk) {
             let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
+=======
+        for dialogue in latest_sessions_of(state, who, key).await? {
+            let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
+>>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
             let better = best.as_ref().map_or(0, |best| best.alignment.shared_turns);
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));
@@ -352,6 +336,59 @@ impl KnownSession {
     }
 }
 
+<<<<<<< HEAD
+=======
+/// Returns the latest open sessions of a talk, newest first.
+async fn latest_sessions_of(
+    state: &AppState,
+    who: &Principal,
+    key: &ThreadKey,
+) -> Result<impl Iterator<Item = Dialogue> + use<>, Problem> {
+    let filter = DialogueFilter {
+        kind: Some(DialogueKind::Session),
+        world: Some(key.world.clone()),
+        npc: Some(key.npc.clone()),
+        player: Some(key.player.clone()),
+        status: Some(DialogueStatus::Open),
+        ..DialogueFilter::default()
+    };
+    let page = PageRequest {
+        limit: MAX_COMPARED_SESSIONS,
+        after: None,
+    };
+    let dialogues = &state.services.ledger.dialogues;
+    let found = dialogues.list_dialogues(&who.scope(), &filter, &page).await?;
+    let name = key.name.clone();
+    let is_of_talk =
+        move |dialogue: &Dialogue| dialogue.npcs.len() == 1 && dialogue.options.chat_key.as_ref() == Some(&name);
+    Ok(found.items.into_iter().filter(is_of_talk))
+}
+
+/// Returns the newest open session of a talk.
+///
+/// # Errors
+/// The store's.
+pub async fn newest_session_of(
+    state: &AppState,
+    who: &Principal,
+    key: &ThreadKey,
+) -> Result<Option<Dialogue>, Problem> {
+    Ok(latest_sessions_of(state, who, key).await?.next())
+}
+
+fn hash_words(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.split_whitespace().for_each(|word| word.hash(&mut hasher));
+    hasher.finish()
+}
+
+fn hash_text(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+>>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
 /// A line without earlier turns follows the last turn of a session that the request names.
 fn continue_lone_line(dialogue: Dialogue, alignment: TranscriptAlignment, transcript: &Transcript) -> FoundThread {
     let is_lone_line = transcript.turns.is_empty() && matches!(transcript.end, TranscriptEnd::Line(_));

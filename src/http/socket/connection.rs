@@ -71,6 +71,33 @@ pub struct SocketOptions {
     pub subprotocols: &'static [&'static str],
     /// Deltas of a reply are joined for up to this long; zero: sent at once. At most 1 s.
     pub coalesce: Duration,
+    /// Largest message in bytes. `None`: as in the settings.
+    pub max_message_bytes: Option<usize>,
+    pub own_events: OwnEvents,
+}
+
+/// The form of the events that no message of the client caused.
+#[derive(Debug, Clone, Copy)]
+pub struct OwnEvents {
+    /// Writes an error of the connection from its code and its message.
+    pub write_error: fn(&'static str, &'static str) -> String,
+    /// Writes the notice of a shutdown. `None`: the notice as it is broadcast.
+    pub write_draining: Option<fn() -> String>,
+}
+
+impl Default for OwnEvents {
+    fn default() -> Self {
+        Self {
+            write_error: |code, message| {
+                let error = serde_json::json!({
+                    "type": "error",
+                    "error": { "code": code, "message": message, "param": null },
+                });
+                error.to_string()
+            },
+            write_draining: None,
+        }
+    }
 }
 
 /// The sending side of a socket. Cheap to share; outlives the socket, but does not keep the socket open.
@@ -78,6 +105,8 @@ pub struct SocketConnection {
     id: u64,
     hub: Arc<SocketHubState>,
     coalesce: Duration,
+    max_message_bytes: usize,
+    own_events: OwnEvents,
     /// True if the socket only reports why the connection was refused.
     is_refusal: bool,
     /// Set once the actor runs; until then the queue only fills.
@@ -94,6 +123,10 @@ pub struct SocketConnection {
 struct OutboundQueue {
     queue: VecDeque<OutboundItem>,
     bytes: usize,
+    /// Messages queued since the connection opened.
+    queued: u64,
+    /// Messages that the actor has taken since the connection opened.
+    taken: u64,
     /// True if a `FlushQueued` is on its way to the actor, or the actor waits to join more deltas.
     woken: bool,
     /// Since when messages wait, in ms since the hub started.
@@ -101,6 +134,15 @@ struct OutboundQueue {
     pinged_ms: u64,
     close: Option<(u16, &'static str)>,
     close_since_ms: u64,
+}
+
+/// Messages of a connection, counted since the connection opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentCounts {
+    /// Messages that were queued for the client.
+    pub queued: u64,
+    /// Messages of these that were given to the network.
+    pub taken: u64,
 }
 
 /// The next step of the actor.
@@ -151,6 +193,15 @@ impl SocketConnection {
         self.hub.count_close(code);
         self.wake_actor(&mut out);
     }
+    /// Returns the messages queued so far, and how many of them were given to the network.
+    #[must_use]
+    pub fn sent_counts(&self) -> SentCounts {
+        let out = self.out.lock();
+        SentCounts {
+            queued: out.queued,
+            taken: out.taken,
+        }
+    }
     /// True while messages wait for the client.
     pub(super) fn has_queued(&self) -> bool {
         !self.out.lock().queue.is_empty()
@@ -173,6 +224,7 @@ impl SocketConnection {
             return Err(ListenerGone);
         }
         out.queue.push_back(item);
+        out.queued += 1;
         out.bytes += bytes;
         out.waits_since_ms.get_or_insert_with(|| self.hub.now_ms());
         self.wake_actor(&mut out);
@@ -249,12 +301,8 @@ impl SocketConnection {
 
     /// Sends an error of the connection itself, then closes the connection.
     pub(super) fn close_with_error(&self, code: u16, name: &'static str, message: &'static str) {
-        let error = serde_json::json!({
-            "type": "error",
-            "error": { "code": name, "message": message, "param": null },
-        });
         // If the message cannot be sent, the close code reports the error.
-        let _ = self.send_text(error.to_string());
+        let _ = self.send_text((self.own_events.write_error)(name, message));
         self.close_after_flush(code, name);
     }
 
@@ -269,6 +317,11 @@ impl SocketConnection {
 
     pub(super) fn limits(&self) -> &SocketSettings {
         &self.hub.settings
+    }
+
+    /// Returns the size of the largest message from the client, in bytes.
+    pub(super) fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes
     }
 
     pub(super) fn is_closing(&self) -> bool {
@@ -287,6 +340,7 @@ impl SocketConnection {
         }
         out.bytes = 0;
         out.woken = false;
+        out.taken = out.queued;
         out.waits_since_ms = None;
         FlushBatch::Now {
             items: std::mem::take(&mut out.queue),
@@ -430,6 +484,8 @@ impl SocketHub {
             id: hub.next_id.fetch_add(1, Relaxed),
             hub: Arc::clone(hub),
             coalesce: options.coalesce.min(MAX_COALESCE),
+            max_message_bytes: options.max_message_bytes.unwrap_or(hub.settings.max_message_bytes),
+            own_events: options.own_events,
             is_refusal: options.tenant.is_none(),
             addr: OnceLock::new(),
             out: Mutex::default(),
@@ -456,11 +512,13 @@ impl SocketHub {
     pub fn closed_by_code(&self) -> Vec<(u16, u64)> {
         self.hub.closed.lock().iter().map(|(code, n)| (*code, *n)).collect()
     }
-    /// Sends a message to every socket (`server.draining`).
-    pub fn broadcast_text(&self, text: &ByteString) {
+    /// Sends the notice of a shutdown to every socket: `notice` (`server.draining`), or the notice in the socket's form.
+    pub fn broadcast_draining(&self, notice: &ByteString) {
         for connection in self.hub.open_connections() {
+            let own = connection.own_events.write_draining;
+            let text = own.map_or_else(|| notice.clone(), |write| write().into());
             // Gone sockets need no message.
-            let _ = connection.send_text(text.clone());
+            let _ = connection.send_text(text);
         }
     }
     /// Closes every socket and waits up to `deadline` for the end; then cuts the rest.

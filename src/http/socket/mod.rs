@@ -13,21 +13,22 @@ mod subscription;
 mod tests;
 mod worlds;
 
-pub(super) use self::subscription::redact_for_player;
+pub(super) use self::{remote::without_expiry, subscription::redact_for_player};
 use std::{sync::Arc, time::Duration};
 
 use actix_web::{HttpRequest, HttpResponse, get, http::header, web};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use self::protocol::{RefusedSocket, Socket};
+use self::protocol::Socket;
+pub(super) use self::protocol::{MAX_EXPIRY_WATCH, MAX_INBOX, RefusedSocket};
 use super::{
     AppState,
     errors::{Code, Problem},
     extract::{QueryParams, bearer_token},
     nodes,
 };
-use crate::socket::player_socket::{SocketOptions, SocketProtocol, UpgradeError};
+use crate::socket::player_socket::{OwnEvents, SocketOptions, SocketProtocol, UpgradeError};
 use colloquy_core::{
     scope::{Principal, Role},
     shares::NoCapacity,
@@ -73,10 +74,13 @@ pub async fn open_socket(
             tenant,
             subprotocols: &[SUBPROTOCOL],
             coalesce: Duration::from_millis(coalesce),
+            max_message_bytes: None,
+            own_events: OwnEvents::default(),
         };
         state.sockets.serve_upgrade(&request, payload, protocol, &options)
     };
-    match admit_socket(&state, &request, query.0.ticket.as_deref()).await {
+    let offered = offered_token(&request);
+    match admit_socket(&state, &request, query.0.ticket.as_deref(), offered.as_deref()).await {
         Ok(admitted) => {
             let tenant = admitted.principal.tenant.clone();
             let AdmittedSocket {
@@ -89,8 +93,8 @@ pub async fn open_socket(
         }
         // Browser scripts cannot read why an upgrade failed. They get the refusal on the socket. A client that can set
         // headers can also read a status.
-        Err(problem) if is_upgrade(&request) && needs_refusal_on_socket(&request) => {
-            let refused = RefusedSocket::new(problem.clone());
+        Err(problem) if is_upgrade(&request) && needs_refusal_on_socket(&request, offered.is_some()) => {
+            let refused = RefusedSocket::new(problem.code, events::error_event(&problem, None, None));
             serve(Arc::new(refused), None).map_err(|error| not_opened_error(error, |_| problem))
         }
         Err(problem) => Err(problem.into()),
@@ -98,30 +102,36 @@ pub async fn open_socket(
 }
 
 /// True if the request asks for a socket at all: any other gets its refusal as a status.
-fn is_upgrade(request: &HttpRequest) -> bool {
+pub(super) fn is_upgrade(request: &HttpRequest) -> bool {
     let upgrade = request.headers().get(header::UPGRADE);
     upgrade.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Problem) -> actix_web::Error {
+pub(super) fn not_opened_error(error: UpgradeError, no_place: impl FnOnce(NoCapacity) -> Problem) -> actix_web::Error {
     match error {
         UpgradeError::Handshake(error) => error,
         UpgradeError::NoPlace(none) => no_place(none).into(),
     }
 }
 
-struct AdmittedSocket {
-    principal: Principal,
+/// The caller of a socket.
+pub(super) struct AdmittedSocket {
+    pub principal: Principal,
     /// The socket's seat among the sockets of its player.
-    seat: Option<SocketSeat>,
+    pub seat: Option<SocketSeat>,
     /// True for a tunnel of another node. That node has verified the caller and counted the request for the tenant.
-    is_forwarded: bool,
+    pub is_forwarded: bool,
 }
 
-async fn admit_socket(
+/// Checks who opens a socket, and counts the socket. `offered` is the token of a subprotocol.
+///
+/// # Errors
+/// No valid token, an operator's token, or too many requests or sockets.
+pub(super) async fn admit_socket(
     state: &AppState,
     request: &HttpRequest,
     ticket: Option<&str>,
+    offered: Option<&str>,
 ) -> Result<AdmittedSocket, Problem> {
     if let Some(hop) = nodes::forward_token(request)? {
         let nobody = || Problem::new(Code::Forbidden, "a node opens sockets for callers only");
@@ -137,8 +147,8 @@ async fn admit_socket(
     }
     let principal = if let Some(ticket) = ticket {
         nodes::redeem_any_ticket(state, ticket).await?
-    } else if let Some(token) = offered_token(request) {
-        state.auth.verify_token(&token).await?
+    } else if let Some(token) = offered {
+        state.auth.verify_token(token).await?
     } else {
         state.auth.verify_token(bearer_token(request)?).await?
     };
@@ -159,13 +169,19 @@ async fn admit_socket(
     })
 }
 
-fn needs_refusal_on_socket(request: &HttpRequest) -> bool {
+/// True for clients that cannot read the status of a refused upgrade: scripts of web pages.
+pub(super) fn needs_refusal_on_socket(request: &HttpRequest, offers_token: bool) -> bool {
     !request.headers().contains_key(header::AUTHORIZATION)
-        && (request.query_string().contains("ticket=") || offered_token(request).is_some())
+        && (request.query_string().contains("ticket=") || offers_token)
 }
 
 /// Reads the token of `Sec-WebSocket-Protocol: colloquy.v1, bearer.<jwt>`.
 fn offered_token(request: &HttpRequest) -> Option<String> {
+    token_in_subprotocols(request, SUBPROTOCOL, "bearer.")
+}
+
+/// Returns the token behind `prefix` among the offered subprotocols, if `subprotocol` is one of them.
+pub(super) fn token_in_subprotocols(request: &HttpRequest, subprotocol: &str, prefix: &str) -> Option<String> {
     let offers: Vec<&str> = request
         .headers()
         .get_all(header::SEC_WEBSOCKET_PROTOCOL)
@@ -173,11 +189,11 @@ fn offered_token(request: &HttpRequest) -> Option<String> {
         .flat_map(|value| value.split(','))
         .map(str::trim)
         .collect();
-    if !offers.contains(&SUBPROTOCOL) {
+    if !offers.contains(&subprotocol) {
         return None;
     }
     offers
         .iter()
-        .find_map(|offer| offer.strip_prefix("bearer."))
+        .find_map(|offer| offer.strip_prefix(prefix))
         .map(str::to_owned)
 }

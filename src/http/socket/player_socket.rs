@@ -21,7 +21,9 @@ use bytestring::ByteString;
 use futures_util::{Stream, StreamExt};
 
 use super::connection::{FlushBatch, OutboundItem};
-pub use super::connection::{SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code};
+pub use super::connection::{
+    OwnEvents, SentCounts, SocketConnection, SocketHub, SocketListener, SocketOptions, SocketSettings, close_code,
+};
 use colloquy_actors::PublishedEvent;
 use colloquy_core::shares::NoCapacity;
 use colloquy_dialogue::events::DialogueEvent;
@@ -55,7 +57,7 @@ impl SocketHub {
             payload,
             connection: Arc::clone(&connection),
             unread: Rc::clone(&unread),
-            max: connection.limits().max_message_bytes + UNREAD_SLACK,
+            max: connection.max_message_bytes() + UNREAD_SLACK,
         };
         let socket = PlayerSocket {
             connection: Arc::clone(&connection),
@@ -66,7 +68,7 @@ impl SocketHub {
         };
         ws::WsResponseBuilder::new(socket, request, payload)
             .protocols(options.subprotocols)
-            .frame_size(connection.limits().max_message_bytes)
+            .frame_size(connection.max_message_bytes())
             .start()
             .inspect_err(|_| connection.on_ended())
             .map_err(UpgradeError::Handshake)
@@ -184,7 +186,7 @@ impl PlayerSocket {
 
     /// Handles a part of a text message in several frames.
     fn on_message_part(&mut self, part: &Bytes, last: bool) {
-        let max = self.connection.limits().max_message_bytes;
+        let max = self.connection.max_message_bytes();
         let Some(partial) = &mut self.partial else {
             return self.reject_malformed("a continuation of no message");
         };

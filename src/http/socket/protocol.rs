@@ -41,9 +41,9 @@ use colloquy_core::{
 use colloquy_tenancy::limits::{SocketLimit, SocketRefusal, SocketSeat};
 
 /// Messages that may wait while a message is handled.
-const MAX_INBOX: usize = 256;
+pub const MAX_INBOX: usize = 256;
 /// Tokens with a longer life are not watched until their end.
-const MAX_EXPIRY_WATCH: Duration = Duration::from_hours(365 * 24);
+pub const MAX_EXPIRY_WATCH: Duration = Duration::from_hours(365 * 24);
 /// All message types that a viewer may send.
 const VIEWER_MESSAGES: [&str; 7] = [
     "session.resume",
@@ -58,17 +58,21 @@ const VIEWER_MESSAGES: [&str; 7] = [
 const MAX_EVENT_ID_CHARS: usize = 128;
 
 /// A socket of a rejected caller: sends the reason and closes.
-pub struct RefusedSocket(Problem);
+pub struct RefusedSocket {
+    code: Code,
+    /// The reason as an event.
+    event: String,
+}
 
 impl RefusedSocket {
-    pub fn new(problem: Problem) -> Self {
-        Self(problem)
+    pub fn new(code: Code, event: String) -> Self {
+        Self { code, event }
     }
 }
 
 impl SocketProtocol for RefusedSocket {
     fn on_open(&self, connection: &Arc<SocketConnection>) {
-        let (code, reason) = match self.0.code {
+        let (code, reason) = match self.code {
             Code::Unauthenticated | Code::TokenExpired | Code::TokenRevoked => {
                 (close_code::UNAUTHENTICATED, "unauthenticated")
             }
@@ -76,7 +80,7 @@ impl SocketProtocol for RefusedSocket {
             Code::RateLimited => (close_code::TOO_MANY, "too many"),
             _ => (close_code::INTERNAL, "internal"),
         };
-        let _ = connection.send_text(events::error_event(&self.0, None, None));
+        let _ = connection.send_text(self.event.clone());
         connection.close_after_flush(code, reason);
     }
     fn on_text(&self, _: &Arc<SocketConnection>, _: ByteString) {}

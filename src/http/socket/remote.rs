@@ -135,9 +135,8 @@ impl SocketState {
             (Some(inner), end) => inner.on_tunnel_ended(&for_close, owner, end),
             (None, _) => {}
         };
-        nodes
-            .open_tunnel(owner, &who, self.coalesce_ms, on_message, on_end)
-            .await
+        let path = format!("/v1/ws?coalesce_ms={}", self.coalesce_ms);
+        nodes.open_tunnel(owner, &who, &path, on_message, on_end).await
     }
 
     /// Sends a message about the whole socket to every owner.
@@ -224,7 +223,7 @@ impl SocketState {
 
 /// The caller of a socket, for the owners of its dialogues. This node closes the socket when the token expires; the
 /// owners need no expiry.
-pub(super) fn without_expiry(who: &Principal) -> Principal {
+pub fn without_expiry(who: &Principal) -> Principal {
     Principal {
         expires_at: DateTime::<Utc>::MAX_UTC,
         ..who.clone()

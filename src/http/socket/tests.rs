@@ -21,7 +21,7 @@ use tokio_tungstenite::{
 };
 
 use crate::socket::player_socket::{
-    SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code,
+    OwnEvents, SocketConnection, SocketHub, SocketOptions, SocketProtocol, SocketSettings, close_code,
 };
 use colloquy_actors::PublishedEvent;
 use colloquy_core::ids::{DialogueId, DialogueKind};
@@ -108,6 +108,8 @@ impl SocketTestServer {
                             tenant: Some("acme".parse().unwrap()),
                             subprotocols: &["colloquy.v1"],
                             coalesce,
+                            max_message_bytes: None,
+                            own_events: OwnEvents::default(),
                         };
                         let opened = hub.serve_upgrade(&request, payload, echo, &options);
                         async move {

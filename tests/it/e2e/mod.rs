@@ -46,6 +46,7 @@ mod previews;
 mod prompt_verification;
 mod query_plans;
 mod quoted_unsaid_text;
+mod realtime;
 mod rewinds;
 mod saves;
 mod scenarios;

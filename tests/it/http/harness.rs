@@ -259,6 +259,14 @@ impl HttpTestServer {
             .into_client_request()
             .unwrap()
     }
+    /// Returns a request for a connection of the Realtime API with a bearer header. `query` begins with a question mark.
+    pub fn realtime_request(&self, token: &str, query: &str) -> Request {
+        let url = format!("ws://{}/v1/realtime{query}", self.address);
+        let mut request = url.into_client_request().unwrap();
+        let bearer = format!("Bearer {token}").parse().unwrap();
+        request.headers_mut().insert("authorization", bearer);
+        request
+    }
     pub async fn socket(&self, token: &str) -> HttpTestSocket {
         let mut request = self.upgrade_request("");
         let bearer = format!("Bearer {token}").parse().unwrap();
@@ -469,6 +477,9 @@ impl HttpTestSocket {
     }
     pub async fn send_text(&mut self, text: &str) {
         self.stream.send(Message::text(text)).await.unwrap();
+    }
+    pub async fn send_binary(&mut self, bytes: &'static [u8]) {
+        self.stream.send(Message::binary(bytes)).await.unwrap();
     }
     /// Returns the next event, or the code of the closed socket.
     pub async fn next(&mut self) -> Result<Value, u16> {

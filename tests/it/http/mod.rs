@@ -16,6 +16,7 @@ mod harness;
 mod interrupters;
 mod mcp;
 mod openai_schema;
+mod realtime;
 mod requests;
 mod resources;
 mod responses;

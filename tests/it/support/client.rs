@@ -32,9 +32,18 @@ impl TestSocket {
     pub async fn open(address: SocketAddr, token: &str) -> Self {
         Self::try_open(address, token).await.expect("the socket was refused")
     }
+    /// Opens a socket at another path, such as `/v1/realtime?model=vale/mira`.
+    pub async fn open_at(address: SocketAddr, token: &str, path: &str) -> Self {
+        Self::try_open_at(address, token, path)
+            .await
+            .expect("the socket was refused")
+    }
     /// Opens a socket, or returns the status of the refusal.
     pub async fn try_open(address: SocketAddr, token: &str) -> Result<Self, StatusCode> {
-        let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+        Self::try_open_at(address, token, "/v1/ws").await
+    }
+    async fn try_open_at(address: SocketAddr, token: &str, path: &str) -> Result<Self, StatusCode> {
+        let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
         let bearer = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert("Authorization", bearer);
         match tokio_tungstenite::connect_async(request).await {

@@ -325,7 +325,8 @@ pub fn turn_of_response(id: &str) -> Option<TurnId> {
     format!("{}_{ulid}", TurnId::PREFIX).parse().ok()
 }
 
-fn id_with_prefix(prefix: &str, turn: TurnId) -> String {
+/// An id with the same random part as the id of a turn.
+pub fn id_with_prefix(prefix: &str, turn: TurnId) -> String {
     let turn = turn.to_string();
     format!("{prefix}_{}", turn.rsplit('_').next().unwrap_or_default())
 }

@@ -88,21 +88,25 @@ fn truncated_reply_takes_its_state_along() {
         let mock = mock_llm::start_on_thread(MockOptions::default()).unwrap();
         let server = fresh(&[]).with_mock(&mock.base_url()).start();
         let rest = server.backend();
+        let events = json!([
+            {"type": "location", "who": "mira", "to": "Inn"},
+            {"type": "location", "who": "Bram", "to": "Inn"}
+        ]);
+        rest.post("/v1/worlds/vale/events", &json!({"events": events})).await;
         let (mut socket, _) = connect(&server).await;
-        let block = json!({"location": "Mill"});
-        let reply = format!("Come with me to the mill, quickly.\n```state\n{block}\n```");
+        let block = json!({"changes": [{"who": "Bram", "status": "wounded"}]});
+        let reply = format!("Bram has fallen from the roof.\n```state\n{block}\n```");
         mock.apply_settings(&json!({"reply": reply})).unwrap();
-        let location = async || {
+        let status = async || {
             let state = rest.get("/v1/worlds/vale/state").await;
             let characters = state["characters"].as_array().unwrap().clone();
-            let mira = characters.into_iter().find(|one| one["name"] == "Mira");
-            mira.map_or(Value::Null, |mira| mira["location"]["value"].clone())
+            let bram = characters.into_iter().find(|one| one["name"] == "Bram");
+            bram.unwrap()["status"]["value"].clone()
         };
-        let before = location().await;
-        let item = say(&mut socket, "Where do we go?").await;
-        assert_eq!(item["content"][0]["text"], "Come with me to the mill, quickly.");
-        assert_eq!(location().await, "Mill");
+        let item = say(&mut socket, "What was that noise?").await;
+        assert_eq!(item["content"][0]["text"], "Bram has fallen from the roof.");
+        assert_eq!(status().await, "wounded");
         truncate(&mut socket, &item, 4).await;
-        assert_eq!(location().await, before);
+        assert_eq!(status().await, Value::Null);
     });
 }

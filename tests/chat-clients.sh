@@ -1,15 +1,8 @@
 #!/usr/bin/env bash
-<<<<<<< HEAD
 # Runs clients of the OpenAI API that others wrote against servers of its own: the tests of the official Python client,
-# the official Node client, the AI SDK and LiteLLM. A client whose registry cannot be reached is left out with a message,
-# except with COLLOQUY_REQUIRE_SUITES=1. COLLOQUY_BIN names the binary; without it the binary is built. The servers listen on
-# 127.0.0.1 and go with the script, as their data do.
-=======
-# Runs clients of the OpenAI API that others wrote against a server of its own: the tests of the official Python client,
-# the official Node client, the AI SDK and LiteLLM, and talks of the Realtime API. A client whose registry cannot be reached is left out with a message,
-# except with COLLOQUY_REQUIRE_SUITES=1. COLLOQUY_BIN names the binary; without it the binary is built. The server listens on
-# 127.0.0.1 and goes with the script, as its data do.
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
+# the official Node client, the AI SDK and LiteLLM, and talks of the Realtime API. A client whose registry cannot be reached
+# is left out with a message, except with COLLOQUY_REQUIRE_SUITES=1. COLLOQUY_BIN names the binary; without it the binary is
+# built. The servers listen on 127.0.0.1 and go with the script, as their data do.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -95,8 +88,7 @@ run() {
 }
 start scripted
 run "Python client" tests/openai-python.sh responses
-<<<<<<< HEAD
-run "Node client, AI SDK, LiteLLM" tests/doors/run.sh
+run "Node client, AI SDK, LiteLLM, Realtime" tests/doors/run.sh
 mock_port="$(free_port)"
 "$COLLOQUY_BIN" mock-llm --listen "127.0.0.1:$mock_port" --tool-calls 2 --tool-words "Let me look." >"$folder/mock.log" 2>&1 &
 processes+=($!)
@@ -105,10 +97,6 @@ model = \"mock\"
 base_url = \"http://127.0.0.1:$mock_port/v1\""
 run "tools of the Node client and the AI SDK" tests/doors/run.sh tools
 if grep -n "panicked at" "$folder"/*.log >&2; then
-=======
-run "Node client, AI SDK, LiteLLM, Realtime" tests/doors/run.sh
-if grep -n "panicked at" "$folder/server.log" >&2; then
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
   failed=1
 fi
 exit "$failed"

@@ -1,16 +1,11 @@
 #!/usr/bin/env bash
 # Runs independent clients against a running server: a streamed talk, an answer in one piece, the list of models and an
-<<<<<<< HEAD
-# unknown model, each with the official Node client, the AI SDK's generic provider and LiteLLM.
-#   BASE_URL=http://127.0.0.1:8080/v1 TOKEN=... MODEL=npc-mira tests/doors/run.sh [node|ai-sdk|litellm|tools ...]
-# `tools` runs only if it is named: it wants a server whose model is `colloquy mock-llm --tool-calls 2 --tool-words
-# "Let me look."`, and the token of a backend.
-=======
 # unknown model, each with the official Node client, the AI SDK's generic provider and LiteLLM; and a talk of the Realtime
 # API with the official clients for Node and Python.
 #   BASE_URL=http://127.0.0.1:8080/v1 TOKEN=... MODEL=npc-mira tests/doors/run.sh \
-#     [node|ai-sdk|litellm|realtime|realtime-python ...]
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
+#     [node|ai-sdk|litellm|realtime|realtime-python|tools ...]
+# `tools` runs only if it is named: it wants a server whose model is `colloquy mock-llm --tool-calls 2 --tool-words
+# "Let me look."`, and the token of a backend.
 # The clients come from npm and PyPI and go to a cache outside the repository. Wants Node 18 and Python 3.10 or later.
 # A client whose registry or runtime is missing is skipped with a message. The last line counts passed and failed checks.
 set -euo pipefail
@@ -64,11 +59,7 @@ clients=("$@")
 [ "${#clients[@]}" -gt 0 ] || clients=(node ai-sdk litellm realtime realtime-python)
 for client in "${clients[@]}"; do
   case "$client" in
-<<<<<<< HEAD
-    node | ai-sdk | tools)
-=======
-    node | ai-sdk | realtime)
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
+    node | ai-sdk | realtime | tools)
       if node_packages; then
         (cd "$node_folder" && timeout 180 node "$client.mjs") | tee -a "$output" || echo "FAIL $client ended early" | tee -a "$output"
       else
@@ -90,11 +81,7 @@ for client in "${clients[@]}"; do
       fi
       ;;
     *)
-<<<<<<< HEAD
-      echo "unknown client: $client (known: node, ai-sdk, litellm, tools)" >&2
-=======
-      echo "unknown client: $client (known: node, ai-sdk, litellm, realtime, realtime-python)" >&2
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
+      echo "unknown client: $client (known: node, ai-sdk, litellm, realtime, realtime-python, tools)" >&2
       exit 2
       ;;
   esac

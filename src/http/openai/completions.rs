@@ -38,7 +38,7 @@ use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ToolExchange};
 use colloquy_memory::{
     chat_transcript::{ComparedTranscript, TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
-    turn::Usage,
+    turn::{Turn, Usage},
 };
 use colloquy_ports::{
     ledger::dialogues::{Dialogue, Playback},

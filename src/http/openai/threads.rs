@@ -256,13 +256,8 @@ impl KnownSessions {
         }
         let mut best: Option<FoundThread> = None;
         let mut newest = None;
-<<<<<<< HEAD
-        for dialogue in found.items.into_iter().filter(of_talk) {
-            let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
-=======
         for dialogue in latest_sessions_of(state, who, key).await? {
-            let alignment = align_transcript(transcript, self.read_turns(state, who, &dialogue).await?);
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
+            let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
             let better = best.as_ref().map_or(0, |best| best.alignment.shared_turns);
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));
@@ -336,8 +331,6 @@ impl KnownSession {
     }
 }
 
-<<<<<<< HEAD
-=======
 /// Returns the latest open sessions of a talk, newest first.
 async fn latest_sessions_of(
     state: &AppState,
@@ -376,19 +369,6 @@ pub async fn newest_session_of(
     Ok(latest_sessions_of(state, who, key).await?.next())
 }
 
-fn hash_words(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.split_whitespace().for_each(|word| word.hash(&mut hasher));
-    hasher.finish()
-}
-
-fn hash_text(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
-}
-
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
 /// A line without earlier turns follows the last turn of a session that the request names.
 fn continue_lone_line(dialogue: Dialogue, alignment: TranscriptAlignment, transcript: &Transcript) -> FoundThread {
     let is_lone_line = transcript.turns.is_empty() && matches!(transcript.end, TranscriptEnd::Line(_));

@@ -456,13 +456,17 @@ pub async fn json_of(response: Response) -> (StatusCode, Value) {
 pub struct HttpTestSocket {
     stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
     pub protocol: Option<String>,
+    /// True for a connection of the Realtime API, whose events are checked by the published schema.
+    is_realtime: bool,
 }
 
 impl HttpTestSocket {
     pub async fn open(request: Request) -> Result<Self, StatusCode> {
+        let is_realtime = request.uri().path() == "/v1/realtime";
         match tokio_tungstenite::connect_async(request).await {
             Ok((stream, response)) => Ok(Self {
                 stream,
+                is_realtime,
                 protocol: response
                     .headers()
                     .get("sec-websocket-protocol")
@@ -493,9 +497,14 @@ impl HttpTestSocket {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, receive)
-            .await
-            .expect("the server said nothing")
+        let received = tokio::time::timeout(PATIENCE, receive);
+        let received = received.await.expect("the server said nothing");
+        if let Ok(event) = &received
+            && self.is_realtime
+        {
+            openai_schema::assert_valid_realtime_event(event);
+        }
+        received
     }
     /// Returns the next event of this type, skipping other events.
     pub async fn until_event(&mut self, kind: &str) -> Value {

@@ -97,6 +97,11 @@ pub fn assert_valid_event(event: &Value) {
     assert_valid(schema, event);
 }
 
+/// Checks an event that the server sends on a connection of the Realtime API.
+pub fn assert_valid_realtime_event(event: &Value) {
+    assert_valid("RealtimeServerEvent", event);
+}
+
 #[test]
 fn answers_are_checked_by_the_published_schema() {
     if DOCUMENT.is_none() {
@@ -107,4 +112,9 @@ fn answers_are_checked_by_the_published_schema() {
     assert_valid_answer("/v1/models/nobody", 404, &error);
     let wrong = std::panic::catch_unwind(|| assert_valid("ErrorResponse", &json!({"error": {"message": 5}})));
     assert!(wrong.is_err(), "the schema allows anything");
+    let mut event = json!({"type": "conversation.item.deleted", "event_id": "event_1", "item_id": "item_1"});
+    assert_valid_realtime_event(&event);
+    event["item_id"] = json!(1);
+    let wrong = std::panic::catch_unwind(|| assert_valid_realtime_event(&event));
+    assert!(wrong.is_err(), "the schema of events allows anything");
 }

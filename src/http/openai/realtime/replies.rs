@@ -6,9 +6,9 @@ use tokio::sync::oneshot;
 
 use super::{
     super::{
-        completions::finish_reason,
         responses::{ReplyEnding, response_id},
         stream::{CutOnDrop, new_mark},
+        tool_calls::ReplyOutcome,
     },
     connection::Connection,
     errors::RealtimeError,
@@ -227,7 +227,7 @@ impl Connection {
             Some(heard) => turn.reply_text.chars().take(heard).collect(),
             None => turn.reply_text.clone(),
         };
-        let ending = ReplyEnding::new(finish_reason(&chat, &turn), turn.status);
+        let ending = ReplyEnding::new(ReplyOutcome::Turn(Arc::clone(&turn)).finish_reason(&chat), turn.status);
         let (status, item_status) = match ending {
             ReplyEnding::Cut => (ResponseStatus::Cancelled, ItemStatus::Incomplete),
             _ if heard.is_some() => (ResponseStatus::Cancelled, ItemStatus::Incomplete),
@@ -254,7 +254,7 @@ impl Connection {
             item: ItemView::new(&item),
         });
         self.send(&EventBody::ResponseDone {
-            response: head.view(status, Some(&item), Some(talk.usage_of(&turn)), None),
+            response: head.view(status, Some(&item), Some(turn.usage.seen_by(talk.who.role)), None),
         });
     }
 
@@ -423,6 +423,7 @@ impl Connection {
             Err(error) => {
                 let nothing = AsideAnswer {
                     text: String::new(),
+                    tool_calls: Vec::new(),
                     usage: Usage::default(),
                     at_cap: false,
                 };

@@ -11,7 +11,6 @@ use super::{
         completions::{PreparedTalk, follow_transcript, new_session, player_of},
         messages::SortedMessages,
         request::{ChatCompletionRequest, InputMessage, InputRole},
-        responses::alignment_after,
         speaker::{Speaker, resolve_speaker},
         targets::{ChatTarget, find_target, may_use_characters, no_such_model},
         threads::{FoundThread, ThreadKey, newest_session_of},
@@ -30,9 +29,10 @@ use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId},
     scope::{Principal, Role},
 };
+use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::{
     authored::Persona,
-    chat_transcript::{Transcript, TranscriptEnd, TranscriptTurn},
+    chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptTurn},
     turn::Turn,
 };
 use colloquy_ports::{
@@ -194,6 +194,7 @@ impl LaterTalk {
             role: InputRole::System,
             text: text.clone(),
             name: None,
+            calls_tools: false,
             as_sent: None,
         };
         let messages: Vec<InputMessage> = head.iter().map(system).collect();
@@ -239,6 +240,7 @@ impl TalkWords {
             notes,
             trailing: Vec::new(),
             talk: talk.collect(),
+            tools: ToolExchange::default(),
         }
     }
 }
@@ -339,7 +341,7 @@ impl Talk {
         let sorted = words.into_sorted(Vec::new());
         let speaker = self.find_speaker(state, &caller.principal, &dialogue, sorted).await?;
         let found = FoundThread {
-            alignment: alignment_after(dialogue.head_turn, &speaker.sorted.transcript),
+            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted.transcript),
             dialogue,
         };
         let asked = ChatCompletionRequest::from_parts(Vec::new(), true, None, cap, serde_json::Map::new());
@@ -366,14 +368,13 @@ impl Talk {
         let sorted = TalkWords::default().into_sorted(vec![turn]);
         let speaker = self.find_speaker(state, who, &dialogue, sorted).await?;
         let found = FoundThread {
-            alignment: alignment_after(dialogue.head_turn, &speaker.sorted.transcript),
+            alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted.transcript),
             dialogue,
         };
         if !is_heard {
             speaker.check_import(state, who, &found, &thread)?;
         }
-        let head = found.dialogue.head_turn;
-        let stored = follow_transcript(state, who, self.session, head, &found.alignment, &mut thread).await?;
+        let stored = follow_transcript(state, who, &found.dialogue, &found.alignment, &mut thread).await?;
         stored.ok_or_else(|| Problem::internal_error(&"a turn was not stored"))
     }
 

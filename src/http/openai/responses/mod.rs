@@ -14,13 +14,8 @@ use utoipa::IntoParams;
 
 pub use self::answer::{ReplyEnding, id_with_prefix, response_id};
 use self::{
-<<<<<<< HEAD
-    answer::{ReplyEnding, ResponseHead, response_id, turn_of_response},
-    request::ResponseRequest,
-=======
     answer::{ResponseHead, turn_of_response},
-    request::{ResponseBody, ResponseRequest},
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
+    request::ResponseRequest,
 };
 use super::{
     answer::FinishReason,
@@ -180,7 +175,6 @@ async fn continue_talk<A>(
     Ok((talk, model))
 }
 
-<<<<<<< HEAD
 /// Returns the NPC that answers after `turn`: that of `model`, or else the NPC of the turn. True: the messages describe the
 /// character.
 ///
@@ -221,21 +215,6 @@ async fn find_next_speaker<A>(
         None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
     };
     Ok((npc, is_own))
-=======
-/// Lets the input follow the stored turns up to `last`. The input repeats none of them.
-pub fn alignment_after(last: u32, input: &Transcript) -> TranscriptAlignment {
-    TranscriptAlignment {
-        last_standing: last,
-        heard_chars: None,
-        missing: input.turns.clone(),
-        request: match &input.end {
-            TranscriptEnd::Line(line) => TranscriptRequest::Answer(line.clone()),
-            TranscriptEnd::Reply => TranscriptRequest::GoOn,
-        },
-        shared_turns: 0,
-        first_number: last.saturating_add(1),
-    }
->>>>>>> 665937bc (The Realtime API in text: a response is a turn, and truncate is the interrupt)
 }
 
 /// Answers with a whole response.

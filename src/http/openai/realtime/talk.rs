@@ -29,7 +29,6 @@ use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId},
     scope::{Principal, Role},
 };
-use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::{
     authored::Persona,
     chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptTurn},
@@ -240,7 +239,7 @@ impl TalkWords {
             notes,
             trailing: Vec::new(),
             talk: talk.collect(),
-            tools: ToolExchange::default(),
+            tools: None,
         }
     }
 }

@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    messages::{SortedMessages, named_speaker},
+    messages::SortedMessages,
+    nudges::named_speaker,
     request::{InputMessage, InputRole},
     settings::ChatModel,
 };

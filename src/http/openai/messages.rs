@@ -3,7 +3,10 @@
 //! Programs differ in how they ask, and say so only by the shape of the messages. A wrong guess heals with the next request,
 //! whose transcript shows what its user sees.
 
-use super::request::{InputMessage, InputRole};
+use super::{
+    nudges::{MAX_NAME_BYTES, asks_to_go_on, names_speaker},
+    request::{InputMessage, InputRole},
+};
 use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn};
 use colloquy_ports::llm::{ChatMessage, ChatRole};
@@ -29,34 +32,8 @@ pub struct SortedMessages {
 const EXAMPLE_NAMES: [&str; 2] = ["example_user", "example_assistant"];
 /// A line that a program sends for a user who says nothing. Text after it is the end of the last reply.
 const SILENT_LINE: &str = "*says nothing*";
-/// The end of a system message that asks for more of the last reply.
-const GO_ON_MARK: &str = "[Continue the last response]";
-/// The beginning of a note that names the next speaker of a group, up to the name.
-const SPEAKER_MARK: &str = "[Write the next reply only as ";
 /// The most Unicode scalar values of lines that are joined. Of a longer group talk, the NPC hears the latest lines.
 const MAX_JOINED_CHARS: usize = 1_900;
-/// The longest name before a line, in bytes.
-const MAX_NAME_BYTES: usize = 60;
-
-/// Returns the member of a group that shall speak, if the messages name one.
-pub fn named_speaker(messages: &[InputMessage]) -> Option<&str> {
-    let mut notes = messages
-        .iter()
-        .rev()
-        .filter(|message| message.role == InputRole::System);
-    notes.find_map(|note| speaker_in(&note.text))
-}
-
-/// True if the text names the next speaker of a group.
-pub fn names_speaker(text: &str) -> bool {
-    speaker_in(text).is_some()
-}
-
-fn speaker_in(text: &str) -> Option<&str> {
-    let rest = &text[text.find(SPEAKER_MARK)? + SPEAKER_MARK.len()..];
-    let name = rest[..rest.find(']')?].trim_end_matches('.').trim();
-    (!name.is_empty() && name.len() <= MAX_NAME_BYTES).then_some(name)
-}
 
 /// Sorts the messages for the character `speaker`. Lines of other members of a group are what the speaker hears.
 pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> SortedMessages {
@@ -230,8 +207,8 @@ impl TranscriptBuilder {
         if self.calls_tools {
             return TranscriptEnd::Line(self.line.clone().unwrap_or_default());
         }
-        let asks_to_go_on = trailing.iter().any(|text| text.trim_end().ends_with(GO_ON_MARK));
-        if asks_to_go_on && self.line.as_deref().is_none_or(|line| line == SILENT_LINE) {
+        let goes_on = trailing.iter().any(|text| asks_to_go_on(text));
+        if goes_on && self.line.as_deref().is_none_or(|line| line == SILENT_LINE) {
             self.line = None;
             return TranscriptEnd::Reply;
         }
@@ -269,7 +246,7 @@ impl<'a> NamesInLines<'a> {
         // A group, or a program that adds names: each reply has a name, and the speaker's is one of them or asked for.
         let is_group = messages
             .iter()
-            .any(|message| message.role == InputRole::System && speaker_in(&message.text).is_some());
+            .any(|message| message.role == InputRole::System && names_speaker(&message.text));
         let all_named = names.clone().count() > 0 && names.clone().all(|name| name.is_some());
         let has_speaker = names.any(|name| name.is_some() && name == speaker);
         if !all_named || !(is_group || has_speaker) {
@@ -354,6 +331,7 @@ pub fn to_chat_message(message: &InputMessage) -> ChatMessage {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openai::nudges::named_speaker;
     use InputRole::{Assistant, System, Tool, User};
 
     fn message(role: InputRole, text: &str) -> InputMessage {
@@ -418,6 +396,13 @@ mod tests {
             vec![],
             vec![(System, "Keep it short."), (System, "Go on after: Well,  yes.")],
             vec![(User, "*says nothing*"), (System, "Lore. [Continue the last response]")],
+            vec![
+                (
+                    System,
+                    "[Continue your last message without repeating its original content.]",
+                ),
+                (System, "Keep it short."),
+            ],
         ] {
             let talk = [&[(User, "Hi"), (Assistant, "Well, yes.")][..], &trailing].concat();
             let sorted = sort(&talk, None);

@@ -2,7 +2,8 @@
 
 use super::{
     characters::{find_character_name, find_or_make_character},
-    messages::{SortedMessages, named_speaker, sort_messages},
+    messages::{SortedMessages, sort_messages},
+    nudges::named_speaker,
     request::InputMessage,
     targets::{ChatTarget, no_such_model},
     threads::{FoundThread, KnownSessions},

@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::messages::{SortedMessages, names_speaker};
+use super::{messages::SortedMessages, nudges::names_speaker};
 use crate::{AppState, errors::Problem, sessions};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TenantId, WorldId},

@@ -276,7 +276,7 @@ async fn replay(recording: &str) -> (usize, usize) {
 
 #[actix_web::test]
 async fn sessions_have_the_turns_that_sillytavern_shows() {
-    assert_eq!(replay(SILLYTAVERN).await, (52, 11));
+    assert_eq!(replay(SILLYTAVERN).await, (55, 11));
 }
 
 #[actix_web::test]

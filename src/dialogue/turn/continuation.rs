@@ -35,11 +35,19 @@ impl PartialReply {
     #[must_use]
     pub fn beginning(&self) -> ReplyBeginning<'_> {
         if self.is_whole {
-            return ReplyBeginning::up_to_white_space(&self.text);
+            return ReplyBeginning {
+                is_whole: true,
+                ..ReplyBeginning::up_to_white_space(&self.text)
+            };
         }
         ReplyBeginning::from_text(&self.text)
     }
 }
+
+/// Marks that stand right after a word.
+const CLOSING_MARKS: [char; 13] = [
+    '.', ',', ';', ':', '!', '?', ')', ']', '"', '\'', '\u{2019}', '\u{201d}', '\u{2026}',
+];
 
 /// A text that the model continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,12 +56,18 @@ pub struct ReplyBeginning<'a> {
     pub text: &'a str,
     /// The white space that followed the text. Empty if the model had not yet decided about white space.
     gap: &'a str,
+    /// True for a finished reply: a new word follows, and not the rest of a word.
+    is_whole: bool,
 }
 
 impl<'a> ReplyBeginning<'a> {
     /// A beginning with the white space before the text that follows.
     pub(super) const fn with_gap(text: &'a str, gap: &'a str) -> Self {
-        Self { text, gap }
+        Self {
+            text,
+            gap,
+            is_whole: false,
+        }
     }
 
     fn from_text(text: &'a str) -> Self {
@@ -73,6 +87,7 @@ impl<'a> ReplyBeginning<'a> {
         Self {
             text,
             gap: &whole[text.len()..],
+            is_whole: false,
         }
     }
 
@@ -88,6 +103,10 @@ impl<'a> ReplyBeginning<'a> {
         }
         let a_sentence_ended = self.text.ends_with(['.', '!', '?', '\u{2026}', ',', ';', ':']);
         if a_sentence_ended && piece.starts_with(char::is_alphanumeric) {
+            return format!(" {said}");
+        }
+        // Chat programs put a space between the two parts as well.
+        if self.is_whole && said.len() == piece.len() && !said.starts_with(CLOSING_MARKS) {
             return format!(" {said}");
         }
         piece.to_owned()
@@ -124,5 +143,22 @@ mod tests {
             "",
             "nothing was said yet"
         );
+    }
+
+    #[test]
+    fn new_words_follow_a_finished_reply_after_a_space() {
+        for (said, piece, joined) in [
+            ("rarer than", "fair weather", " fair weather"),
+            ("rarer than", " fair weather", " fair weather"),
+            ("rarer than\n", "fair weather", "\nfair weather"),
+            ("*She nods.*", "*She sits.*", " *She sits.*"),
+            ("rarer than gold", ", she says.", ", she says."),
+        ] {
+            let whole = ReplyBeginning {
+                is_whole: true,
+                ..ReplyBeginning::up_to_white_space(said)
+            };
+            assert_eq!(whole.join_piece(piece), joined, "{said}");
+        }
     }
 }

@@ -1,9 +1,6 @@
-//! Texts as they are compared: by their words, as hashes.
+//! Texts as they are compared: by their characters without white space, as hashes.
 
-use std::{
-    borrow::Cow,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-};
+use std::borrow::Cow;
 
 use super::TranscriptTurn;
 
@@ -13,42 +10,45 @@ pub const SILENT_REPLIES: [&str; 2] = ["...", "\u{2026}"];
 /// Between joined lines.
 const LINE_BREAK: &str = "\n\n";
 
-/// The words of a text, without regard to white space: chat programs trim lines and join them.
+/// The characters of a text without white space.
+fn visible_chars(text: &str) -> impl Iterator<Item = char> {
+    text.chars().filter(|character| !character.is_whitespace())
+}
+
+/// A text without regard to white space: chat programs trim lines and join them, and the two parts of a reply that goes on
+/// stand with or without a space between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TextPrint {
-    /// A polynomial of the hashes of the words.
+    /// A polynomial of the characters.
     hash: u64,
-    pub(super) words: u32,
+    /// The number of Unicode scalar values.
+    pub(super) chars: u32,
 }
 
 impl TextPrint {
-    const EMPTY: Self = Self { hash: 0, words: 0 };
+    const EMPTY: Self = Self { hash: 0, chars: 0 };
     /// The prime 2^61 - 1.
     const MODULUS: u64 = (1 << 61) - 1;
     const BASE: u64 = 0x1e37_79b9_7f4a_7c15;
 
-    /// The words of `text`, as a hash that is valid within this process.
+    /// The characters of `text` as a hash.
     #[must_use]
     pub fn of_text(text: &str) -> Self {
-        text.split_whitespace().fold(Self::EMPTY, |before, word| {
-            let mut hasher = DefaultHasher::new();
-            word.hash(&mut hasher);
-            before.followed_by(Self {
-                hash: hasher.finish() % Self::MODULUS,
-                words: 1,
-            })
+        visible_chars(text).fold(Self::EMPTY, |before, character| Self {
+            hash: (multiply(before.hash, Self::BASE) + u64::from(character)) % Self::MODULUS,
+            chars: before.chars.saturating_add(1),
         })
     }
 
     pub(super) const fn is_empty(self) -> bool {
-        self.words == 0
+        self.chars == 0
     }
 
-    /// The words of two texts, one after the other.
+    /// Two texts, one after the other.
     fn followed_by(self, next: Self) -> Self {
         let mut shift = 1;
         let mut square = Self::BASE;
-        let mut exponent = next.words;
+        let mut exponent = next.chars;
         while exponent > 0 {
             if exponent & 1 == 1 {
                 shift = multiply(shift, square);
@@ -58,16 +58,18 @@ impl TextPrint {
         }
         Self {
             hash: (multiply(self.hash, shift) + next.hash) % Self::MODULUS,
-            words: self.words.saturating_add(next.words),
+            chars: self.chars.saturating_add(next.chars),
         }
     }
 }
 
-/// Multiplies modulo [`TextPrint::MODULUS`].
+/// Multiplies modulo [`TextPrint::MODULUS`]. The factors have at most 61 bits.
 fn multiply(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other) % u128::from(TextPrint::MODULUS);
-    // The remainder has 61 bits.
-    u64::try_from(product).unwrap_or(0)
+    let product = u128::from(one) * u128::from(other);
+    let modulus = u128::from(TextPrint::MODULUS);
+    // 2^61 is 1 modulo this prime.
+    let folded = (product & modulus) + (product >> 61);
+    u64::try_from(folded).unwrap_or(0) % TextPrint::MODULUS
 }
 
 /// A turn as it is compared.
@@ -94,7 +96,7 @@ pub struct StoredTurn {
     /// The first of the turns that were joined ([`join_silent_turns`]).
     first_number: u32,
     pub(super) print: TurnPrint,
-    /// `None`: only the words are known, as a hash.
+    /// `None`: only the hash is known.
     reply_text: Option<Box<str>>,
     is_silent: bool,
 }
@@ -111,7 +113,7 @@ impl StoredTurn {
         }
     }
 
-    /// The words of the reply.
+    /// The reply.
     #[must_use]
     pub const fn reply(&self) -> TextPrint {
         self.print.reply
@@ -136,15 +138,19 @@ impl StoredTurn {
     /// the first of its joined messages.
     pub(super) fn is_shown_first_as(&self, shown: &TurnPrint) -> bool {
         let line = self.print.player;
-        let line_is_cut = shown.player.is_empty() || self.number > 1 && shown.player.words < line.words;
+        let line_is_cut = shown.player.is_empty() || self.number > 1 && shown.player.chars < line.chars;
         (line_is_cut || line == shown.player) && self.print.reply == shown.reply
     }
 
     /// Returns how many Unicode scalar values of the reply a chat program shows, if it shows only the beginning.
     pub(super) fn heard_chars(&self, shown: &TranscriptTurn) -> Option<usize> {
-        let shown = shown.reply_text.trim_end();
-        let rest = self.reply_text.as_ref()?.strip_prefix(shown)?;
-        (!shown.trim().is_empty() && !rest.trim().is_empty()).then(|| shown.chars().count())
+        let stored = self.reply_text.as_ref()?.chars().enumerate();
+        let mut stored = stored.filter(|(_, character)| !character.is_whitespace());
+        let mut heard = 0;
+        for shown in visible_chars(&shown.reply_text) {
+            heard = stored.next().filter(|(_, said)| *said == shown)?.0 + 1;
+        }
+        (heard > 0 && stored.next().is_some()).then_some(heard)
     }
 
     /// Returns what the player says after this turn, if the turn has no word of the NPC and `lines` begins with its line.

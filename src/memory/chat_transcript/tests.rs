@@ -108,6 +108,9 @@ fn beginning_of_a_reply_is_what_was_heard() {
     let aligned = align(&[TALK[0], ("Hi", "Hel")], "What?", &TALK[..2]);
     assert_eq!((aligned.last_standing, aligned.heard_chars), (2, Some(3)));
     assert!(aligned.missing.is_empty());
+    let known = [("Hi", "It is rarer thanfair weather.")];
+    let spaced = align(&[("Hi", "It is rarer than fair")], "What?", &known);
+    assert_eq!((spaced.last_standing, spaced.heard_chars), (1, Some(20)));
     let longer = align(&[TALK[0], ("Hi", "Hello. Sit.")], "What?", &TALK[..2]);
     assert_eq!((longer.last_standing, longer.heard_chars), (1, None));
     assert_eq!(longer.missing, [turn("Hi", "Hello. Sit.")]);
@@ -122,6 +125,12 @@ fn white_space_and_joined_lines_do_not_matter() {
     );
     assert_eq!(aligned.last_standing, 2);
     assert!(matches!(aligned.request, TranscriptRequest::AnswerAgain(_)));
+    let joined = align(
+        &[("Hi", "Rarer than fair weather.")],
+        "So?",
+        &[("Hi", "Rarer thanfair weather.")],
+    );
+    assert!(joined.is_continuation_of(1));
 }
 
 #[test]

@@ -4,10 +4,13 @@
 //! The ledger moves the head and all dependent rows in one transaction. This module then updates the copies. The
 //! reconciliation of affected memories happens later, without a waiting caller: [`reconcile_after_rewinds`].
 
+mod continuation;
+
 use std::{borrow::Cow, sync::Arc};
 
 use chrono::{DateTime, TimeDelta, Utc};
 
+use self::continuation::plan_continuation;
 use super::{
     Services,
     heard::HeardLength,
@@ -33,7 +36,7 @@ use colloquy_ports::{
         jobs::JobKind,
         rewinds::{
             InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult, RewindOrigin,
-            RewindRecord, SealedReply,
+            RewindRecord,
         },
     },
 };
@@ -486,52 +489,6 @@ async fn plan_resume(
         return Err(RewindError::NothingToResume);
     }
     plan_continuation(services, request, Some(sealed)).await.map(Some)
-}
-
-/// The last turn goes, and the next turn continues its reply: from the end of `sealed`, the text before a cut, or else from
-/// the end of the stored reply.
-async fn plan_continuation(
-    services: &Services,
-    request: &RewindRequest,
-    sealed: Option<SealedReply>,
-) -> Result<RewindPlan, RewindError> {
-    let OwnedDialogue {
-        scope, id, head_turn, ..
-    } = &request.dialogue;
-    let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
-    let before = head_turn.saturating_sub(1);
-    let dialogues = &services.ledger.dialogues;
-    let (turns, checkpoint, trace) = tokio::try_join!(
-        dialogues.load_turns(scope, *id, before.max(1), *head_turn),
-        dialogues.load_checkpoint(scope, *id),
-        dialogues.load_trace(scope, *id, *head_turn)
-    )?;
-    let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
-    let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
-    let of = turns.into_iter().find(|turn| turn.id == head);
-    let of = of.ok_or(RewindError::NothingToResume)?;
-    let is_whole = sealed.is_none();
-    let (key, text, until) = match sealed {
-        Some(sealed) => (sealed.key, sealed.text, sealed.until),
-        None => (None, of.reply_text.clone(), services.clock.now()),
-    };
-    if text.trim().is_empty() {
-        return Err(RewindError::NothingToResume);
-    }
-    Ok(RewindPlan {
-        unfinished: Some(PartialReply {
-            of,
-            key,
-            text,
-            is_whole,
-            until,
-            intent: trace.as_ref().and_then(classified_intent),
-            locks: checkpoint.locks,
-            told_locks: checkpoint.told_locks,
-            confided: checkpoint.confided,
-        }),
-        ..RewindPlan::with_head(before, to)
-    })
 }
 
 /// Updates the buffer. Afterwards the buffer ends at the ledger's head, or is removed.

@@ -163,6 +163,7 @@ impl FakeUseCases {
             is_whole: false,
             until: sealed.until,
             intent: None,
+            changes: Vec::new(),
             locks: None,
             told_locks: None,
             confided: None,

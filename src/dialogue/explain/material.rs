@@ -199,6 +199,7 @@ fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<Strin
         is_whole: sources.continued_whole,
         until: turn.started_at,
         intent: None,
+        changes: Vec::new(),
         locks: None,
         told_locks: None,
         confided: None,

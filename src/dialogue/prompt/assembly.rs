@@ -223,7 +223,7 @@ pub(crate) fn assemble_prompt(
         Some(scene) => render_scene_system(templates, language, material, scene, asked)?.into(),
     };
     let line = render_line(templates, material)?;
-    let goes_on = continuation_messages(templates, material)?;
+    let goes_on = continuation_messages(templates, material, asked)?;
     let (system_tokens, line_tokens) = (count(&system), count(&line) + own_prompt_tokens(material, &count));
     let fixed = system_tokens
         + line_tokens
@@ -371,14 +371,18 @@ fn attribute_hits(
 }
 
 /// Returns the messages that continue a cut reply: its beginning as the NPC's own words, and the request.
-fn continuation_messages(templates: &Templates, material: &PromptMaterial<'_>) -> Result<Vec<ChatMessage>, TurnError> {
+fn continuation_messages(
+    templates: &Templates,
+    material: &PromptMaterial<'_>,
+    asked: BlockRequest,
+) -> Result<Vec<ChatMessage>, TurnError> {
     let Some(said) = material.continued_text else {
         return Ok(Vec::new());
     };
     let request = templates.render(
         material.npc.language,
         Template::ReplyGoOn,
-        context! { is_whole => material.continues_whole },
+        context! { is_whole => material.continues_whole, ask_for_state => asked.state },
     )?;
     Ok(vec![
         ChatMessage::new(ChatRole::Assistant, said),

@@ -94,7 +94,13 @@ pub(super) async fn commit_reply(
     spoken.reply.began_block &= !block.is_only_nothing_new();
     // An NPC that speaks first has heard nothing new, and already knew its own words.
     let extract_facts = !input.is_greeting() && !skips_extraction(services, input, &block, &spoken.reply, &mut notes);
-    let changes = block.changes;
+    let mut changes = block.changes;
+    // A job that looks for changes reads the whole reply.
+    if let Some(unfinished) = input.continuation.as_ref().filter(|_| !extract_state) {
+        let earlier = unfinished.changes_within(&turn.reply_text);
+        spoken.reply.began_block |= !earlier.is_empty();
+        changes.splice(0..0, earlier.iter().cloned());
+    }
     let jobs = jobs_of(
         services,
         input,

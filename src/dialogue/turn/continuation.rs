@@ -5,6 +5,7 @@ use chrono::{DateTime, Utc};
 use colloquy_memory::{
     locks::DisclosureLocks,
     private_terms::PrivateTerms,
+    state::StateChange,
     turn::{Intent, Turn},
 };
 
@@ -23,6 +24,8 @@ pub struct PartialReply {
     pub until: DateTime<Utc>,
     /// The intent of the line, if the classifier named it for the cut turn.
     pub intent: Option<Intent>,
+    /// What a finished reply changed in the world. It stands as long as all words of the reply do.
+    pub changes: Vec<StateChange>,
     /// The locks in the checkpoint of the cut turn, because the beginning of the reply rests on them.
     pub locks: Option<DisclosureLocks>,
     pub told_locks: Option<DisclosureLocks>,
@@ -41,6 +44,15 @@ impl PartialReply {
             };
         }
         ReplyBeginning::from_text(&self.text)
+    }
+
+    /// Returns what the beginning changed in the world, if `reply` has the whole beginning.
+    pub(super) fn changes_within(&self, reply: &str) -> &[StateChange] {
+        if reply.starts_with(self.beginning().text) {
+            &self.changes
+        } else {
+            &[]
+        }
     }
 }
 

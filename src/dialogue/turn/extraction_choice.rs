@@ -53,7 +53,13 @@ pub(super) fn skips_extraction(
     let prompt = &services.settings.prompt;
     let is_asked = prompt.ask_for_state && prompt.ask_if_nothing_new && input.player.is_some();
     let tells = |change: &StateChange| matches!(change, StateChange::Happened { .. } | StateChange::Note { .. });
+    // The block of a reply that goes on tells only of the new words.
+    let is_whole_turn = input
+        .continuation
+        .as_ref()
+        .is_none_or(|unfinished| !unfinished.is_whole);
     let skips = is_asked
+        && is_whole_turn
         && block.nothing_new
         && !reply.at_limit
         && !block.changes.iter().any(tells)

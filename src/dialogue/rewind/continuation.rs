@@ -1,0 +1,76 @@
+//! The plan for a reply that goes on: its turn goes, and the next turn begins with its words.
+
+use super::{OwnedDialogue, RewindError, RewindPlan, RewindRequest};
+use crate::{Services, intent::classified_intent, turn::PartialReply};
+use colloquy_memory::{fact::Cause, state::StateChange, turn::Turn};
+use colloquy_ports::{StoreResult, ledger::rewinds::SealedReply};
+
+/// The last turn goes, and the next turn continues its reply: from the end of `sealed`, the text before a cut, or else from
+/// the end of the stored reply.
+pub(super) async fn plan_continuation(
+    services: &Services,
+    request: &RewindRequest,
+    sealed: Option<SealedReply>,
+) -> Result<RewindPlan, RewindError> {
+    let OwnedDialogue {
+        scope, id, head_turn, ..
+    } = &request.dialogue;
+    let head = request.dialogue.head.ok_or(RewindError::NothingToResume)?;
+    let before = head_turn.saturating_sub(1);
+    let dialogues = &services.ledger.dialogues;
+    let (turns, checkpoint, trace) = tokio::try_join!(
+        dialogues.load_turns(scope, *id, before.max(1), *head_turn),
+        dialogues.load_checkpoint(scope, *id),
+        dialogues.load_trace(scope, *id, *head_turn)
+    )?;
+    let checkpoint = checkpoint.ok_or(RewindError::NothingToResume)?;
+    let to = turns.iter().find(|turn| turn.number == before).map(|turn| turn.id);
+    let of = turns.into_iter().find(|turn| turn.id == head);
+    let of = of.ok_or(RewindError::NothingToResume)?;
+    let is_whole = sealed.is_none();
+    let (key, text, until) = match sealed {
+        Some(sealed) => (sealed.key, sealed.text, sealed.until),
+        None => (None, of.reply_text.clone(), services.clock.now()),
+    };
+    if text.trim().is_empty() {
+        return Err(RewindError::NothingToResume);
+    }
+    let changes = if is_whole {
+        load_changes_of_turn(services, request, &of).await?
+    } else {
+        // A cut reply has changed nothing.
+        Vec::new()
+    };
+    Ok(RewindPlan {
+        unfinished: Some(PartialReply {
+            of,
+            key,
+            text,
+            is_whole,
+            until,
+            intent: trace.as_ref().and_then(classified_intent),
+            changes,
+            locks: checkpoint.locks,
+            told_locks: checkpoint.told_locks,
+            confided: checkpoint.confided,
+        }),
+        ..RewindPlan::with_head(before, to)
+    })
+}
+
+/// Returns what a turn changed in the world, in order.
+async fn load_changes_of_turn(
+    services: &Services,
+    request: &RewindRequest,
+    turn: &Turn,
+) -> StoreResult<Vec<StateChange>> {
+    let OwnedDialogue { scope, id, world, .. } = &request.dialogue;
+    let states = &services.ledger.state;
+    let changes = states
+        .load_changes_of_dialogue(scope, world, *id, turn.committed_at)
+        .await?;
+    let of_turn = changes
+        .into_iter()
+        .filter(|stored| stored.cause == Cause::Turn(turn.id));
+    Ok(of_turn.map(|stored| stored.change).collect())
+}

@@ -24,6 +24,7 @@ pub mod fact;
 pub mod flags;
 pub mod game_clock;
 pub mod insight;
+pub mod joined_lines;
 pub mod keywords;
 pub mod locks;
 pub mod lore;

@@ -10,8 +10,9 @@ use crate::jobs::JobInput;
 use colloquy_core::ids::PlayerId;
 use colloquy_memory::{
     agreement, aliases,
-    authored::Npc,
+    authored::{Npc, Persona},
     fact::{FactKind, Importance, Polarity, Statement, Tense},
+    joined_lines,
     keywords::informative_words,
     party::{self, PLAYER},
 };
@@ -29,6 +30,8 @@ pub(super) struct SpokenLines<'a> {
     reply: &'a str,
     /// The events and notes that the NPC reported beside its reply.
     block_sentences: Vec<&'a str>,
+    /// The names of others whose words the line has: in groups of chat programs, the NPC hears the other members too.
+    others: Vec<&'a str>,
 }
 
 impl<'a> SpokenLines<'a> {
@@ -39,10 +42,15 @@ impl<'a> SpokenLines<'a> {
             player_line: &said.turn.player_text,
             reply: &said.turn.reply_text,
             block_sentences: BlockSentences::of_turn(said).texts().collect(),
+            others: match said.dialogue.options.chat_key {
+                Some(_) => joined_lines::other_speakers(&said.turn.player_text).collect(),
+                None => Vec::new(),
+            },
         }
     }
 
-    /// Parses a fact and binds `player` to the participating player. `None`: a required part is missing or too long.
+    /// Parses a fact and binds `player` to the participating player. `None`: a required part is missing or too long, or
+    /// another member of a group said it to an NPC with its own persona, and only the chat program tells so.
     pub(super) fn parse_statement(&self, value: &Value) -> Option<Statement> {
         let (npc, player) = (self.npc, self.player);
         let text = |key: &str, max| bounded_text(value.get(key).and_then(Value::as_str), max);
@@ -65,13 +73,21 @@ impl<'a> SpokenLines<'a> {
             _ => Vec::new(),
         };
         let named_speaker = text("speaker", MAX_PART_CHARS).map(who).unwrap_or_default();
+        let is_of_another = self.is_other_speaker(&named_speaker);
+        if is_of_another && npc.persona != Persona::default() {
+            return None;
+        }
         let mut statement = Statement {
             subject: who(text("subject", MAX_PART_CHARS)?),
             predicate: aliases::canonical_predicate(text("predicate", MAX_PART_CHARS)?),
             // "The player sings" has no object.
             object: text("object", MAX_PART_CHARS).unwrap_or_default(),
             keywords: distinct_keywords(keywords),
-            speaker: self.speaker_of(&content, &named_speaker),
+            speaker: if is_of_another {
+                named_speaker
+            } else {
+                self.speaker_of(&content, &named_speaker)
+            },
             kind: text("kind", MAX_PART_CHARS)
                 .map_or(FactKind::Other, |kind| FactKind::parse_lenient(&kind.to_lowercase())),
             importance: value
@@ -99,6 +115,16 @@ impl<'a> SpokenLines<'a> {
             CALL_PREDICATE.clone_into(&mut statement.predicate);
         }
         Some(statement)
+    }
+
+    /// True if the line has words of somebody with this name, who is neither the NPC nor the player.
+    fn is_other_speaker(&self, name: &str) -> bool {
+        let is_taken = name == self.npc.name || name == party::AUTHOR || party::is_player(name);
+        !is_taken
+            && self
+                .others
+                .iter()
+                .any(|other| other.to_lowercase() == name.to_lowercase())
     }
 
     /// Returns who said a statement. A turn has two speakers, or one in an NPC conversation. A model may name somebody
@@ -135,18 +161,32 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use colloquy_memory::authored::{Language, Persona, WorldSettings};
+    use colloquy_memory::authored::{Language, WorldSettings};
 
     fn read(value: &Value) -> Option<Statement> {
         read_of_turn(value, "", "")
     }
 
     fn read_of_turn(value: &Value, player_line: &str, reply: &str) -> Option<Statement> {
-        let ergen = Npc {
+        let ergen = ergen(Persona::default());
+        let player = "p7".parse().unwrap();
+        let lines = SpokenLines {
+            npc: &ergen,
+            player: Some(&player),
+            player_line,
+            reply,
+            block_sentences: vec!["The player seems to hide a wound."],
+            others: Vec::new(),
+        };
+        lines.parse_statement(value)
+    }
+
+    fn ergen(persona: Persona) -> Npc {
+        Npc {
             world: "vale".parse().unwrap(),
             id: "ergen".parse().unwrap(),
             name: "Ergen".to_owned(),
-            persona: Persona::default(),
+            persona,
             language: Language::En,
             factions: vec![],
             model: None,
@@ -155,16 +195,37 @@ mod tests {
             has_tells: false,
             version: 1,
             updated_at: chrono::DateTime::UNIX_EPOCH,
-        };
+        }
+    }
+
+    #[test]
+    fn words_of_another_member_are_never_the_players() {
+        let line = "Hello. / Tom: I hate geese. / Mira, what am I afraid of?";
+        let value = |speaker: &str| json!({ "subject": "Tom", "predicate": "hate", "object": "geese", "content": "Tom hates geese.", "speaker": speaker });
         let player = "p7".parse().unwrap();
-        let lines = SpokenLines {
-            npc: &ergen,
-            player: Some(&player),
-            player_line,
-            reply,
-            block_sentences: vec!["The player seems to hide a wound."],
+        let authored = Persona {
+            description: "A herbalist.".to_owned(),
+            ..Persona::default()
         };
-        lines.parse_statement(value)
+        for (persona, speaker, wanted) in [
+            (Persona::default(), "tom", Some("tom")),
+            (Persona::default(), "player", Some("player:p7")),
+            (Persona::default(), "Ann", Some("player:p7")),
+            (authored.clone(), "Tom", None),
+            (authored, "player", Some("player:p7")),
+        ] {
+            let npc = ergen(persona);
+            let lines = SpokenLines {
+                npc: &npc,
+                player: Some(&player),
+                player_line: line,
+                reply: "Hm.",
+                block_sentences: Vec::new(),
+                others: joined_lines::other_speakers(line).collect(),
+            };
+            let statement = lines.parse_statement(&value(speaker));
+            assert_eq!(statement.map(|said| said.speaker).as_deref(), wanted, "{speaker}");
+        }
     }
 
     #[test]

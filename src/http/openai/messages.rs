@@ -4,11 +4,14 @@
 //! whose transcript shows what its user sees.
 
 use super::{
-    nudges::{MAX_NAME_BYTES, asks_to_go_on, names_speaker},
+    nudges::{asks_to_go_on, names_speaker},
     request::{InputMessage, InputRole},
 };
 use colloquy_dialogue::turn::ToolExchange;
-use colloquy_memory::chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn};
+use colloquy_memory::{
+    chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn},
+    joined_lines::{BETWEEN_SPEAKERS, split_name},
+};
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
 /// The messages of a request, sorted by their purpose.
@@ -59,13 +62,16 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         }
         let turn = builder.turns.len();
         let spoken = match message.role {
-            InputRole::User => builder.add_line(&unwrap_speech(text)),
+            InputRole::User => match unwrap_speech(text) {
+                Some(of_another) => builder.add_line_of_another(&of_another),
+                None => builder.add_line(text),
+            },
             InputRole::Assistant if message.calls_tools => builder.begin_reply(text),
             InputRole::Assistant if SILENT_REPLIES.contains(&text) => {
                 // The user stopped the reply before its first word, or the NPC said no word.
                 continue;
             }
-            InputRole::Assistant if names.is_of_another(message) => builder.add_line(message.text.trim()),
+            InputRole::Assistant if names.is_of_another(message) => builder.add_line_of_another(&message.text),
             InputRole::Assistant => builder.add_reply(text),
             InputRole::System if !text.is_empty() => {
                 notes.push(text.to_owned());
@@ -115,8 +121,11 @@ fn messages_after_line(talk: &[(usize, ChatMessage)], turn: usize) -> Vec<ChatMe
 /// Drops the first of joined lines until the rest is short enough. The last line stays.
 fn drop_first_lines(joined: &mut String) {
     while joined.chars().count() > MAX_JOINED_CHARS {
-        let Some(end) = joined.find("\n\n") else { return };
-        joined.drain(..end + 2);
+        let ends = ["\n\n", BETWEEN_SPEAKERS].map(|mark| joined.find(mark).map(|at| at + mark.len()));
+        let Some(end) = ends.into_iter().flatten().min() else {
+            return;
+        };
+        joined.drain(..end);
     }
 }
 
@@ -129,10 +138,12 @@ struct TranscriptBuilder {
     begun_reply: String,
     /// True if tools were called since the line.
     calls_tools: bool,
+    /// True if the last of these lines is not the player's.
+    ends_with_another: bool,
 }
 
 impl TranscriptBuilder {
-    /// Adds words of the player, or of somebody else whom the NPC hears. True if there were words.
+    /// Adds words of the player. True if there were words.
     fn add_line(&mut self, text: &str) -> bool {
         if let Some(rest) = text.strip_prefix(SILENT_LINE)
             && let Some(last) = self
@@ -144,17 +155,29 @@ impl TranscriptBuilder {
             last.reply_text.push_str(rest.trim());
             return true;
         }
+        self.join_line(text, false)
+    }
+
+    /// Adds words of somebody else whom the NPC hears, with the name before. True if there were words.
+    fn add_line_of_another(&mut self, text: &str) -> bool {
+        let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "/").collect();
+        self.join_line(&words.join(" "), true)
+    }
+
+    fn join_line(&mut self, text: &str, is_of_another: bool) -> bool {
         if text.is_empty() {
             return false;
         }
         match &mut self.line {
             Some(line) => {
-                line.push_str("\n\n");
+                let is_same_speaker = !is_of_another && !self.ends_with_another;
+                line.push_str(if is_same_speaker { "\n\n" } else { BETWEEN_SPEAKERS });
                 line.push_str(text);
                 drop_first_lines(line);
             }
             None => self.line = Some(text.to_owned()),
         }
+        self.ends_with_another = is_of_another;
         true
     }
 
@@ -286,26 +309,16 @@ impl<'a> NamesInLines<'a> {
     }
 }
 
-/// Splits "Mira: Good day." into name and words.
-fn split_name(text: &str) -> Option<(&str, &str)> {
-    let (name, words) = text.trim_start().split_once(':')?;
-    let is_name = |letter: char| letter.is_alphanumeric() || " '-.".contains(letter);
-    let is_short = !name.is_empty() && name.len() <= MAX_NAME_BYTES && name.chars().all(is_name);
-    is_short.then(|| (name, words.trim_start()))
-}
-
 /// Takes the words out of `<Mira's Message>…</Mira's Message>`, in which programs put lines of other members of a group.
-fn unwrap_speech(text: &str) -> String {
-    let unwrapped = || {
-        let (mark, rest) = text.strip_prefix('<')?.split_once("'s Message>")?;
-        let words = rest.strip_suffix(&format!("</{mark}'s Message>"))?.trim();
-        Some(if mark.starts_with("Unknown") {
-            words.to_owned()
-        } else {
-            format!("{mark}: {words}")
-        })
-    };
-    unwrapped().unwrap_or_else(|| text.to_owned())
+/// `None`: the text is a line of the user.
+fn unwrap_speech(text: &str) -> Option<String> {
+    let (mark, rest) = text.strip_prefix('<')?.split_once("'s Message>")?;
+    let words = rest.strip_suffix(&format!("</{mark}'s Message>"))?.trim();
+    Some(if mark.starts_with("Unknown") {
+        words.to_owned()
+    } else {
+        format!("{mark}: {words}")
+    })
 }
 
 fn is_example(message: &InputMessage) -> bool {
@@ -442,7 +455,7 @@ mod tests {
         let sorted = sort(&talk, Some("Bran"));
         assert_eq!(
             sorted.transcript.end,
-            TranscriptEnd::Line("Hi all\n\nMira: Good day.".to_owned())
+            TranscriptEnd::Line("Hi all / Mira: Good day.".to_owned())
         );
         let again = [
             &talk[..2],
@@ -451,7 +464,7 @@ mod tests {
         .concat();
         assert_eq!(
             texts(&sort(&again, Some("Bran"))),
-            [("Hi all\n\nMira: Good day.", "Hm.")]
+            [("Hi all / Mira: Good day.", "Hm.")]
         );
         let wrapped = sort(
             &[(User, "<Mira's Message>\nGood day.\n</Mira's Message>")],
@@ -461,6 +474,22 @@ mod tests {
             wrapped.transcript.end,
             TranscriptEnd::Line("Mira: Good day.".to_owned())
         );
+    }
+
+    #[test]
+    fn words_of_another_end_where_the_players_begin() {
+        let talk = [
+            (User, "Ann: Hello."),
+            (User, "Ann: Both of you."),
+            (Assistant, "Tom: Geese are\n\nweather / with teeth."),
+            (User, "Ann: Mira, what am I afraid of?"),
+            (System, "[Write the next reply only as Mira.]"),
+        ];
+        let line = "Hello.\n\nBoth of you. / Tom: Geese are weather with teeth. / Mira, what am I afraid of?";
+        let sorted = sort(&talk, Some("Mira"));
+        assert_eq!(sorted.transcript.end, TranscriptEnd::Line(line.to_owned()));
+        let later = [&talk[..4], &[(Assistant, "Mira: Geese."), (User, "Ann: Ha.")]].concat();
+        assert_eq!(texts(&sort(&later, Some("Mira"))), [(line, "Geese.")]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! System messages by which chat programs ask for a certain reply. They are no notes about the scene.
 
 use super::request::{InputMessage, InputRole};
+use colloquy_memory::joined_lines::MAX_NAME_BYTES;
 
 /// The beginnings of messages that ask for more of the last reply.
 const GO_ON_OPENINGS: [&str; 2] = ["[Continue your last message", "[Continue the following message"];
@@ -8,8 +9,6 @@ const GO_ON_OPENINGS: [&str; 2] = ["[Continue your last message", "[Continue the
 const GO_ON_ENDING: &str = "[Continue the last response]";
 /// The beginning of a note that names the next speaker of a group, up to the name.
 const SPEAKER_MARK: &str = "[Write the next reply only as ";
-/// The longest name before a line, in bytes.
-pub const MAX_NAME_BYTES: usize = 60;
 
 /// True if the text asks for more of the last reply. A program may have joined several system messages.
 pub fn asks_to_go_on(text: &str) -> bool {

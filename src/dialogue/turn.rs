@@ -15,6 +15,7 @@ mod failure;
 pub(super) mod gather;
 mod input;
 mod job_holds;
+mod own_name;
 mod prompt_locks;
 mod speak;
 mod stopwatch;

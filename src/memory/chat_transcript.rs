@@ -120,7 +120,7 @@ impl<'a> ComparedTranscript<'a> {
                 .map(|turn| TurnPrint::new(&turn.player_text, &turn.reply_text))
                 .collect(),
             line: match &transcript.end {
-                TranscriptEnd::Line(line) => Some(TextPrint::of_text(line)),
+                TranscriptEnd::Line(line) => Some(TextPrint::of_line(line)),
                 TranscriptEnd::Reply => None,
             },
         }

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::chat_request::{CalledTools, ReplyEnd};
-use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, stopwatch::Stopwatch};
+use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, own_name::OwnNameFilter, stopwatch::Stopwatch};
 use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
 use colloquy_memory::{
     state_block::{StateBlock, StreamCutter},
@@ -109,6 +109,9 @@ pub(super) async fn speak_reply(
 ) -> Result<Reply, TurnError> {
     let began_ms = stopwatch.total_ms();
     let mut voice = ReplyWriter::new(input, feed);
+    if question.authored.is_some() {
+        voice.own_name = OwnNameFilter::inactive();
+    }
     let is_given = question.authored.is_some_and(|words| words.origin == GIVEN_REPLY);
     let (opened, mut call) = if let Some(words) = question.authored {
         authored_stream(words)
@@ -286,6 +289,7 @@ struct ReplyWriter<'a> {
     before: usize,
     /// `Some` until the first new text after the continued part.
     joining: Option<ReplyBeginning<'a>>,
+    own_name: OwnNameFilter,
     /// The model's whole output, for counting.
     raw: String,
 }
@@ -316,6 +320,7 @@ impl<'a> ReplyWriter<'a> {
             chars: 0,
             before: 0,
             joining: None,
+            own_name: OwnNameFilter::new(&input.npc.name),
             raw: String::new(),
         };
         if let Some(beginning) = goes_on {
@@ -332,6 +337,11 @@ impl<'a> ReplyWriter<'a> {
     }
     /// Sends the model's next visible text.
     fn write_visible(&mut self, visible: &str) {
+        let visible = self.own_name.push(visible);
+        self.write_after_name(&visible);
+    }
+    /// Sends visible text that does not begin with the speaker's own name.
+    fn write_after_name(&mut self, visible: &str) {
         let Some(beginning) = self.joining else {
             return self.send_visible(visible);
         };
@@ -369,6 +379,8 @@ impl<'a> ReplyWriter<'a> {
     fn finish_completed(mut self) -> Result<FinishedReply, TurnError> {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
         self.write_visible(&ended.visible_tail);
+        let rest = self.own_name.finish();
+        self.write_after_name(&rest);
         if self.text.trim().is_empty() {
             return Err(LlmError::Broken("the reply was empty".to_owned()).into());
         }
@@ -405,7 +417,8 @@ impl<'a> ReplyWriter<'a> {
         let mut cues = self.earlier_cues();
         let ended = self.cutter.finish_reply();
         let new = ended.cues.into_iter().zip(ended.cues_at);
-        let heard_of_them = new.filter(|(_, at)| whole || self.before + *at < heard_chars);
+        let removed = self.own_name.removed_chars();
+        let heard_of_them = new.filter(|(_, at)| whole || self.before + at.saturating_sub(removed) < heard_chars);
         cues.extend(heard_of_them.map(|(cue, _)| cue));
         Ok(FinishedReply {
             status: TurnStatus::Interrupted,

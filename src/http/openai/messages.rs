@@ -43,7 +43,7 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
     let speaks = |message: &InputMessage| matches!(message.role, InputRole::User | InputRole::Assistant);
     let is_talk = |message: &InputMessage| speaks(message) && !is_example(message);
     let first = messages.iter().position(is_talk).unwrap_or(messages.len());
-    let names = NamesInLines::find(&messages[first..], speaker);
+    let names = NamesInLines::find(messages.split_at(first), speaker);
     let mut builder = TranscriptBuilder::default();
     let mut notes = Vec::new();
     let mut trailing: Vec<String> = Vec::new();
@@ -261,7 +261,7 @@ struct NamesInLines<'a> {
 }
 
 impl<'a> NamesInLines<'a> {
-    fn find(messages: &'a [InputMessage], speaker: Option<&'a str>) -> Self {
+    fn find((head, messages): (&[InputMessage], &'a [InputMessage]), speaker: Option<&'a str>) -> Self {
         let replies = messages
             .iter()
             .filter(|message| message.role == InputRole::Assistant && !is_example(message));
@@ -270,14 +270,9 @@ impl<'a> NamesInLines<'a> {
         let is_group = messages
             .iter()
             .any(|message| message.role == InputRole::System && names_speaker(&message.text));
-        let all_named = names.clone().count() > 0 && names.clone().all(|name| name.is_some());
+        let has_reply = names.clone().next().is_some();
+        let all_named = names.clone().all(|name| name.is_some());
         let has_speaker = names.any(|name| name.is_some() && name == speaker);
-        if !all_named || !(is_group || has_speaker) {
-            return Self {
-                speaker: None,
-                user: None,
-            };
-        }
         let mut users = messages
             .iter()
             .filter(|message| message.role == InputRole::User && !message.text.trim().is_empty());
@@ -287,7 +282,17 @@ impl<'a> NamesInLines<'a> {
             .and_then(|message| split_name(&message.text).map(|(name, _)| name));
         let same = first
             .filter(|first| users.all(|message| split_name(&message.text).is_some_and(|(name, _)| name == *first)));
-        Self { speaker, user: same }
+        // Before the first reply, the name counts if the program's description has it.
+        let is_described = |name: &str| head.iter().any(|message| message.text.contains(name));
+        let have_names = if has_reply {
+            all_named && (is_group || has_speaker)
+        } else {
+            same.is_some_and(|user| is_group || is_described(user))
+        };
+        Self {
+            speaker: speaker.filter(|_| have_names),
+            user: same.filter(|_| have_names),
+        }
     }
 
     fn without_name<'m>(&self, message: &'m InputMessage) -> &'m str {
@@ -503,6 +508,10 @@ mod tests {
         let sorted = sort(&talk, Some("Mira"));
         assert_eq!(texts(&sorted), [("", "Herbs?"), ("Yes.", "Here.")]);
         assert_eq!(sorted.transcript.end, TranscriptEnd::Line("Thanks.".to_owned()));
+        let first = sort(&[(System, "Mira talks with Ann."), (User, "Ann: Yes.")], Some("Mira"));
+        assert_eq!(first.transcript.end, TranscriptEnd::Line("Yes.".to_owned()));
+        let note = sort(&[(System, "Mira."), (User, "Note: closed.")], Some("Mira"));
+        assert_eq!(note.transcript.end, TranscriptEnd::Line("Note: closed.".to_owned()));
         let unnamed = sort(&[(Assistant, "Note: closed."), (User, "Oh.")], Some("Mira"));
         assert_eq!(texts(&unnamed), [("", "Note: closed.")]);
     }

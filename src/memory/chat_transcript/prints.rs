@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::TranscriptTurn;
+use crate::joined_lines::without_own_name;
 
 /// What chat programs show for a reply without a word. A reply that is only this is not in a [`super::Transcript`]: the
 /// lines before and after it are joined.
@@ -38,6 +39,14 @@ impl TextPrint {
             hash: (multiply(before.hash, Self::BASE) + u64::from(character)) % Self::MODULUS,
             chars: before.chars.saturating_add(1),
         })
+    }
+
+    /// A player's line, without the player's name before. The first request of a talk does not tell whether lines have names.
+    pub(super) fn of_line(line: &str) -> Self {
+        match without_own_name(line) {
+            Some(words) => Self::of_text(&words),
+            None => Self::of_text(line),
+        }
     }
 
     pub(super) const fn is_empty(self) -> bool {
@@ -82,7 +91,7 @@ pub(super) struct TurnPrint {
 impl TurnPrint {
     pub fn new(player_text: &str, reply_text: &str) -> Self {
         Self {
-            player: TextPrint::of_text(player_text),
+            player: TextPrint::of_line(player_text),
             reply: TextPrint::of_text(reply_text),
         }
     }
@@ -162,7 +171,7 @@ impl StoredTurn {
         let mut breaks = lines.match_indices(LINE_BREAK);
         breaks.find_map(|(at, _)| {
             let next = lines[at..].trim();
-            (TextPrint::of_text(&lines[..at]) == line && !next.is_empty()).then_some(next)
+            (TextPrint::of_line(&lines[..at]) == line && !next.is_empty()).then_some(next)
         })
     }
 }

@@ -134,6 +134,14 @@ fn white_space_and_joined_lines_do_not_matter() {
 }
 
 #[test]
+fn name_that_was_stored_with_a_line_does_not_matter() {
+    let known = [("Ann: Good day", "Hello.")];
+    assert!(align(&[("Good day", "Hello.")], "So?", &known).is_continuation_of(1));
+    let again = align(&[], "Good day", &known);
+    assert_eq!(again.request, TranscriptRequest::AnswerAgain("Good day".into()));
+}
+
+#[test]
 fn transcript_that_ends_with_a_reply_goes_on() {
     let aligned = align(&TALK, "", &TALK);
     assert!(aligned.is_continuation_of(4));

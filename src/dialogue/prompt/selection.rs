@@ -399,7 +399,13 @@ impl PromptSelection {
         messages.extend(self.history.messages());
         let now = self.render_context(templates, language, material)?;
         if let Some(own) = material.own_prompt.filter(|own| own.has_line()) {
-            messages.extend(own.last_after(&now));
+            let context = if now.is_empty() {
+                now
+            } else {
+                let mark = templates.render(language, Template::ReplySaidNow, context! {})?;
+                format!("{now}\n\n{}", mark.trim())
+            };
+            messages.extend(own.last_after(&context));
             return Ok(messages);
         }
         messages.extend(material.own_prompt.iter().flat_map(|own| own.last.iter().cloned()));

@@ -55,6 +55,8 @@ templates! {
     /// The actions for which the NPC may ask, and what became of earlier ones.
     ReplyActions = "reply_actions.j2",
     ReplyLine = "reply_line.j2",
+    /// Stands between what the server adds and the line of a chat program.
+    ReplySaidNow = "reply_said_now.j2",
     /// Replaces the player's line if the NPC speaks first.
     ReplyGreeting = "reply_greeting.j2",
     ReplyCameUp = "reply_came_up.j2",

@@ -85,6 +85,10 @@ impl ReplyView {
                     view.greets = true;
                     message.content.as_str()
                 }
+                None if let Some((notes, line)) = split_at_said_now(&message.content) => {
+                    lines.push(line.trim().to_owned());
+                    notes
+                }
                 None if message.role == ChatRole::User && is_unsaid_line(&message.content) => continue,
                 None if message.role == ChatRole::User && !has_heading(&message.content) => {
                     lines.push(message.content.trim().to_owned());
@@ -165,13 +169,29 @@ impl ReplyView {
 
 /// True if the message stands for a line which the player has not said.
 fn is_greeting(text: &str) -> bool {
-    text.lines()
-        .any(|line| matches!(line, "[They come up to you]" | "[다가온 플레이어]"))
+    text.lines().any(|line| {
+        matches!(
+            line,
+            "[They come up to you]" | "[다가온 플레이어]" | "[The chat begins]" | "[대화의 시작]"
+        )
+    })
 }
 
 /// True if the message stands for an unsaid line in the history.
 fn is_unsaid_line(text: &str) -> bool {
-    matches!(text.trim(), "[The player came up to you]" | "[플레이어가 다가왔다]")
+    let marks = [
+        "[The player came up to you]",
+        "[플레이어가 다가왔다]",
+        "[The player says nothing]",
+        "[플레이어는 아무 말도 하지 않는다]",
+    ];
+    marks.contains(&text.trim())
+}
+
+/// Splits the last message of a chat program into what the server adds, and the line.
+fn split_at_said_now(text: &str) -> Option<(&str, &str)> {
+    let mut marks = ["\n[Said now]\n", "\n[지금 한 말]\n"].into_iter();
+    marks.find_map(|mark| text.split_once(mark))
 }
 
 /// A block that changes from turn to turn.

@@ -266,21 +266,25 @@ fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
 fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPrompt {
     let turns = sorted.transcript.turns.len();
     // A reply that goes on is the beginning of the new reply, and no part of the history.
-    let finished = match alignment.request {
-        TranscriptRequest::GoOn => turns.saturating_sub(1),
-        _ => turns,
-    };
+    let goes_on = alignment.request == TranscriptRequest::GoOn;
+    let finished = turns.saturating_sub(usize::from(goes_on));
+    let is_last_reply =
+        |(turn, message): &(usize, ChatMessage)| *turn == finished && message.role == ChatRole::Assistant;
+    let reply_at = sorted.talk.iter().rposition(is_last_reply).filter(|_| goes_on);
     let mut prompt = OwnPrompt {
         head: sorted.head,
         ..OwnPrompt::default()
     };
-    for (turn, message) in sorted.talk {
+    for (at, (turn, message)) in sorted.talk.into_iter().enumerate() {
+        // Around a reply that goes on, the notes count, and what belongs to the answered line.
+        let is_call_of_reply = message.role == ChatRole::Assistant && message.as_sent.is_some();
+        let is_said_before = turn == finished && Some(at) != reply_at && !is_call_of_reply;
         if turn < finished {
             let number = alignment
                 .first_number
                 .saturating_add(u32::try_from(turn).unwrap_or(u32::MAX));
             prompt.history.push((number, message));
-        } else if turn == finished && (finished == turns || message.role == ChatRole::User) {
+        } else if !goes_on || is_said_before || message.role == ChatRole::System {
             prompt.last.push(message);
         }
     }

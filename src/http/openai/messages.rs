@@ -4,7 +4,7 @@
 //! whose transcript shows what its user sees.
 
 use super::{
-    nudges::{asks_to_go_on, names_speaker},
+    nudges::{asks_to_go_on, is_only_to_go_on, names_speaker, only_names_speaker, quotes},
     request::{InputMessage, InputRole},
 };
 use colloquy_dialogue::turn::ToolExchange;
@@ -74,7 +74,9 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
             InputRole::Assistant if names.is_of_another(message) => builder.add_line_of_another(&message.text),
             InputRole::Assistant => builder.add_reply(text),
             InputRole::System if !text.is_empty() => {
-                notes.push(text.to_owned());
+                if !only_names_speaker(text) {
+                    notes.push(text.to_owned());
+                }
                 trailing.push(text.to_owned());
                 false
             }
@@ -86,6 +88,12 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         talk.push((turn, to_chat_message(message)));
     }
     let end = builder.end_with(&trailing);
+    if let (TranscriptEnd::Reply, Some(last)) = (&end, builder.turns.last()) {
+        notes.retain(|note| !is_only_to_go_on(note, &last.reply_text));
+        talk.retain(|(_, message)| {
+            message.role != ChatRole::System || !is_only_to_go_on(&message.content, &last.reply_text)
+        });
+    }
     let ends_with_reply = builder.line.is_none() && !builder.turns.is_empty() && !builder.calls_tools;
     let tools = builder.calls_tools.then(|| ToolExchange {
         begun_reply: builder.begun_reply,
@@ -241,10 +249,7 @@ impl TranscriptBuilder {
         let Some(last) = self.turns.last() else {
             return TranscriptEnd::Line(String::new());
         };
-        let reply: Vec<&str> = last.reply_text.split_whitespace().collect();
-        let reply = reply.join(" ");
-        let quotes = |text: &String| text.split_whitespace().collect::<Vec<_>>().join(" ").contains(&reply);
-        if trailing.is_empty() || trailing.iter().any(quotes) {
+        if trailing.is_empty() || trailing.iter().any(|text| quotes(text, &last.reply_text)) {
             TranscriptEnd::Reply
         } else {
             TranscriptEnd::Line(String::new())
@@ -427,6 +432,10 @@ mod tests {
             assert_eq!(sorted.transcript.end, TranscriptEnd::Reply, "{trailing:?}");
             assert_eq!(texts(&sorted), [("Hi", "Well, yes.")]);
         }
+        let nudge = "[Continue your last message without repeating its original content.]";
+        let talk = [(User, "Hi"), (Assistant, "Well,"), (System, nudge), (System, "Rain.")];
+        let noted = sort(&talk, None);
+        assert_eq!((noted.notes, noted.talk.len()), (vec!["Rain.".to_owned()], 3));
         let prefilled = sort(&[(User, "Hi"), (System, "Note."), (Assistant, "Well,")], None);
         assert_eq!(prefilled.transcript.end, TranscriptEnd::Reply);
         let later = sort(

@@ -20,6 +20,27 @@ pub fn asks_to_go_on(text: &str) -> bool {
     text.lines().any(opens) || text.trim_end().ends_with(GO_ON_ENDING)
 }
 
+/// True if the text only asks for more of `reply`. Other words in it would make it a note too.
+pub fn is_only_to_go_on(text: &str, reply: &str) -> bool {
+    is_in_brackets(text) && (asks_to_go_on(text) || quotes(text, reply))
+}
+
+/// True if the text repeats the reply, with any white space.
+pub fn quotes(text: &str, reply: &str) -> bool {
+    let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    squeeze(text).contains(&squeeze(reply))
+}
+
+/// True if the text only names the next speaker of a group.
+pub fn only_names_speaker(text: &str) -> bool {
+    is_in_brackets(text) && text.trim().starts_with(SPEAKER_MARK) && !text.trim().contains('\n')
+}
+
+fn is_in_brackets(text: &str) -> bool {
+    let text = text.trim();
+    text.starts_with('[') && text.ends_with(']')
+}
+
 /// Returns the member of a group that shall speak, if the messages name one.
 pub fn named_speaker(messages: &[InputMessage]) -> Option<&str> {
     let mut notes = messages
@@ -65,5 +86,16 @@ mod tests {
         ] {
             assert_eq!(asks_to_go_on(text), asks, "{text}");
         }
+    }
+
+    #[test]
+    fn messages_with_further_words_are_notes_too() {
+        let reply = "Well,  yes.";
+        assert!(is_only_to_go_on("[Go on from here: Well, yes.]", reply));
+        assert!(is_only_to_go_on("[Continue your last message.]", reply));
+        assert!(!is_only_to_go_on("[Continue your last message.]\nIt rains.", reply));
+        assert!(!is_only_to_go_on("[It rains.]", reply));
+        assert!(only_names_speaker("[Write the next reply only as Tom.]"));
+        assert!(!only_names_speaker("[Write the next reply only as Tom.]\n[It rains.]"));
     }
 }

@@ -20,7 +20,7 @@ use super::{
     scenarios::ShownScenarios,
     selection::{FixedParts, PromptSelection, StandingContext},
     system::{BlockRequest, system_values},
-    templates::{Template, Templates},
+    templates::{ReplyOpening, Template, Templates},
     untrusted::escape_untrusted,
 };
 use crate::{
@@ -318,7 +318,14 @@ fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<A
     }
     let language = material.npc.language;
     let line = if material.line.is_empty() {
-        templates.render_greeting(language, material.knows_player(), !material.history.is_empty())?
+        let own = material.own_prompt;
+        let opening = ReplyOpening {
+            name: &material.npc.name,
+            is_known: material.knows_player(),
+            is_silent: own.map_or(!material.history.is_empty(), |own| !own.history.is_empty()),
+            is_own_prompt: own.is_some(),
+        };
+        templates.render_greeting(language, &opening)?
     } else {
         templates.render_line(language, material.line)?
     };

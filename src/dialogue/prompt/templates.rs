@@ -22,6 +22,19 @@ use colloquy_memory::{
     tokens::TokenCounter,
 };
 
+/// The situation in which an NPC speaks without a line of the player.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReplyOpening<'a> {
+    /// The NPC's name.
+    pub name: &'a str,
+    /// True if the NPC has met the player, or knows the player's name.
+    pub is_known: bool,
+    /// True if they are talking, and the player says nothing.
+    pub is_silent: bool,
+    /// True if a chat program describes the character.
+    pub is_own_prompt: bool,
+}
+
 /// A template that failed to render.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("the prompt template {file} cannot be rendered: {message}")]
@@ -217,16 +230,20 @@ impl Templates {
             })
     }
 
-    /// Renders the request to speak first, to a player who came up silently. `is_known`: the NPC has met the player, or
-    /// knows the player's name. `is_silent`: they are talking, and the player says nothing.
+    /// Renders the request to speak without a line of the player.
     pub(crate) fn render_greeting(
         &self,
         language: Language,
-        is_known: bool,
-        is_silent: bool,
+        opening: &ReplyOpening<'_>,
     ) -> Result<Arc<str>, TemplateError> {
-        let text = self.render(language, Template::ReplyGreeting, context! { is_known, is_silent })?;
-        Ok(text.into())
+        let ReplyOpening {
+            name,
+            is_known,
+            is_silent,
+            is_own_prompt: own_prompt,
+        } = *opening;
+        let values = context! { name, is_known, is_silent, own_prompt };
+        Ok(self.render(language, Template::ReplyGreeting, values)?.into())
     }
 
     /// Renders a player's line. An empty line only says that the player came up.

@@ -40,7 +40,11 @@ pub(super) fn render_turns(
             let mut messages = Vec::with_capacity(2);
             // In a session, a player's message precedes every reply, even if the player only came up.
             if material.player.is_some() {
-                let line = templates.render_line(language, &turn.player_text)?;
+                let line = if turn.player_text.is_empty() {
+                    templates.render_unsaid_line(language, turn.number > 1)?
+                } else {
+                    templates.render_line(language, &turn.player_text)?
+                };
                 let line = match gap {
                     (Some(before), Some(at)) => material.ages().mark_gap(templates, (before, Some(at)), line)?,
                     _ => line,

@@ -72,6 +72,7 @@ templates! {
     ReplySaidNow = "reply_said_now.j2",
     /// Replaces the player's line if the NPC speaks first.
     ReplyGreeting = "reply_greeting.j2",
+    /// Replaces the line of an earlier turn without a line.
     ReplyCameUp = "reply_came_up.j2",
     /// Asks for the continuation of a cut reply.
     ReplyGoOn = "reply_go_on.j2",
@@ -246,11 +247,16 @@ impl Templates {
         Ok(self.render(language, Template::ReplyGreeting, values)?.into())
     }
 
-    /// Renders a player's line. An empty line only says that the player came up.
+    /// Renders the line of an earlier turn in which the player said nothing: the player came up, or in the middle of a
+    /// talk (`is_silent`) waited.
+    pub(crate) fn render_unsaid_line(&self, language: Language, is_silent: bool) -> Result<Arc<str>, TemplateError> {
+        Ok(self
+            .render(language, Template::ReplyCameUp, context! { is_silent })?
+            .into())
+    }
+
+    /// Renders a player's line.
     pub(crate) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
-        if line.is_empty() {
-            return Ok(self.render(language, Template::ReplyCameUp, context! {})?.into());
-        }
         let key = (language, line.to_owned());
         if let Some(kept) = self.lines.get(&key) {
             return Ok(kept);

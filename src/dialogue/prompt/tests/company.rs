@@ -114,18 +114,22 @@ fn witness_hears_and_may_not_know() {
 
 #[test]
 fn greeting_is_for_a_stranger_until_there_was_a_meeting_or_a_name() {
-    for (language, stranger, known, silent) in [
+    for (language, stranger, known, silent, said_nothing, came_up) in [
         (
             Language::En,
             "You have never met this player",
             "You know this player",
             "says nothing and waits",
+            "[The player says nothing]",
+            "[The player came up to you]",
         ),
         (
             Language::Ko,
             "처음 보는 사람이다",
             "아는 사람이다",
             "아무 말 없이 기다린다",
+            "[플레이어는 아무 말도 하지 않는다]",
+            "[플레이어가 다가왔다]",
         ),
     ] {
         let line = |case: &PromptCase| {
@@ -146,6 +150,12 @@ fn greeting_is_for_a_stranger_until_there_was_a_meeting_or_a_name() {
             line(&again).contains(silent) && !line(&again).contains(stranger),
             "they are talking"
         );
+        again.history.push(turn(2, "", "Well?"));
+        let prompt = shown(&again.assemble(&settings()).unwrap().messages);
+        assert!(prompt.contains(said_nothing) && !prompt.contains(came_up), "{prompt}");
+        again.history = vec![turn(1, "", "Well?")];
+        let prompt = shown(&again.assemble(&settings()).unwrap().messages);
+        assert!(prompt.contains(came_up) && !prompt.contains(said_nothing), "{prompt}");
     }
 }
 

@@ -26,6 +26,8 @@ use colloquy_ports::ledger::authored::PutOutcome;
 const OWN_WORLD_PREFIX: &str = "chats-";
 /// The name of a character whose name the messages do not tell.
 const UNNAMED: &str = "Character";
+/// Words in lower case within a name.
+const NAME_PARTICLES: [&str; 7] = ["of", "the", "von", "van", "de", "da", "al"];
 /// The longest name that is taken from the messages, in characters.
 const MAX_NAME_CHARS: usize = 60;
 
@@ -144,9 +146,33 @@ pub fn find_character_name(messages: &[InputMessage]) -> Option<String> {
             let mut openings = ["당신은 ", "너는 "].iter();
             openings.find_map(|opening| between_any(head, opening, &["입니다", "이다", "다.", ","]))
         };
-        english.or_else(korean)
+        english.map(words_of_name).or_else(korean)
     });
     asked.chain(written).chain(is_you).find_map(clean_name)
+}
+
+/// Returns the words of a name at the beginning of a phrase: it ends before the first word in lower case, such as in "Mira
+/// and answer Ann". A lone word is a name in any case.
+fn words_of_name(phrase: &str) -> &str {
+    let phrase = phrase.trim();
+    if !phrase.contains(char::is_whitespace) {
+        return phrase;
+    }
+    let mut end = 0;
+    let mut rest = 0;
+    for word in phrase.split_inclusive(char::is_whitespace) {
+        rest += word.len();
+        let word = word.trim();
+        let is_lower = word.chars().next().is_some_and(char::is_lowercase);
+        if is_lower && !NAME_PARTICLES.contains(&word) {
+            break;
+        }
+        // A particle counts with the word after it.
+        if !is_lower {
+            end = rest;
+        }
+    }
+    phrase[..end].trim()
 }
 
 fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
@@ -260,6 +286,11 @@ mod tests {
                 "",
                 Some("Mira the Herbalist"),
             ),
+            ("You are Mira and answer Edda.", "", Some("Mira")),
+            ("You are Anna von der Mark, a smith.", "", Some("Anna")),
+            ("You are Anna van de Mark.", "", Some("Anna van de Mark")),
+            ("You are playing Mira.", "", None),
+            ("You are mira, a herbalist.", "", Some("mira")),
             ("You are a helpful assistant.", "", None),
             ("Rules.", "[Write the next reply only as Tom.]", Some("Tom")),
             ("당신은 미라입니다. 약초를 팝니다.", "", Some("미라")),

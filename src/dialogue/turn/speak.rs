@@ -1,5 +1,7 @@
 //! The reply call of a turn. The reply is streamed, ends at a cut, and never shows a byte of a state block.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
@@ -13,10 +15,12 @@ use colloquy_memory::{
     trace::CallTrace,
     turn::{TurnStatus, Usage},
 };
-use colloquy_ports::llm::{ChatMessage, Chunk, LlmError, Task};
+use colloquy_ports::llm::{ChatMessage, Chunk, ClientFields, LlmError, Task};
 
 /// The maximum length of a reply in Unicode scalar values. A model that reaches it does not stop, so the reply ends.
 const MAX_REPLY_CHARS: usize = 16_000;
+/// Room for a state block, in tokens of the model.
+const STATE_BLOCK_TOKENS: u32 = 300;
 /// The same limit for the model's whole output, with its state block, in bytes.
 const MAX_RAW_BYTES: usize = 128 * 1024;
 
@@ -223,7 +227,20 @@ fn reply_call(services: &Services, input: &TurnInput, messages: Vec<ChatMessage>
         json_schema: None,
         model: services.reply_model(&input.npc),
         more_room: false,
-        client: input.chat.as_ref().and_then(|chat| chat.client.clone()),
+        client: client_fields(services, input),
+    }
+}
+
+/// Returns what the chat program asked of the model. An output cap of the program is for the visible text, so the state
+/// block gets room of its own.
+fn client_fields(services: &Services, input: &TurnInput) -> Option<Arc<ClientFields>> {
+    let client = input.chat.as_ref()?.client.as_ref()?;
+    match client.max_output_tokens {
+        Some(cap) if services.settings.prompt.ask_for_state => Some(Arc::new(ClientFields {
+            max_output_tokens: Some(cap.saturating_add(STATE_BLOCK_TOKENS)),
+            ..ClientFields::clone(client)
+        })),
+        _ => Some(Arc::clone(client)),
     }
 }
 

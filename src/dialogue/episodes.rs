@@ -283,7 +283,7 @@ pub(crate) fn greeting_episode(
     turn: &Turn,
     place: Option<String>,
 ) -> Result<Option<Episode>, TemplateError> {
-    let Some(player) = input.player.clone().filter(|_| input.is_greeting()) else {
+    let Some(player) = input.player.clone().filter(|_| input.teaches_nothing()) else {
         return Ok(None);
     };
     let (text, importance) = plain_episode(services, &input.npc, "", None)?;

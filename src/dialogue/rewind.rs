@@ -440,8 +440,8 @@ fn cut_replacement(
         ..of.clone()
     };
     let kinds = [
-        // A greeting teaches nothing, heard in part or in full.
-        (!of.is_greeting()).then_some(JobKind::ExtractFacts),
+        // A greeting teaches nothing, heard in part or in full. Silence in the middle of a talk is no greeting.
+        (!of.is_greeting() || of.number > 1).then_some(JobKind::ExtractFacts),
         (had_block && services.settings.prompt.ask_for_state && has_whole_sentence(&turn.reply_text))
             .then_some(JobKind::ExtractState),
         Some(JobKind::Summarise),

@@ -85,15 +85,15 @@ pub(super) async fn commit_reply(
     let is_cut = turn.status == TurnStatus::Interrupted;
     let cut_block = is_cut && spoken.reply.began_block && has_whole_sentence(&turn.reply_text);
     let omitted = !is_cut && is_block_omitted(services, &turn, &spoken.reply, &mut notes);
-    let given = !input.is_greeting() && input.given_reply().is_some_and(|given| given.extract_state);
+    let given = !input.teaches_nothing() && input.given_reply().is_some_and(|given| given.extract_state);
     let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted || given);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let was_cut = is_cut && !spoken.cuts.is_empty();
     // A later cut of the reply looks for no state change in a block without any.
     spoken.reply.began_block &= !block.is_only_nothing_new();
-    // An NPC that speaks first has heard nothing new, and already knew its own words.
-    let extract_facts = !input.is_greeting() && !skips_extraction(services, input, &block, &spoken.reply, &mut notes);
+    let extract_facts =
+        !input.teaches_nothing() && !skips_extraction(services, input, &block, &spoken.reply, &mut notes);
     let mut changes = block.changes;
     // A job that looks for changes reads the whole reply.
     if let Some(unfinished) = input.continuation.as_ref().filter(|_| !extract_state) {

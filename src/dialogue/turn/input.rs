@@ -97,6 +97,12 @@ impl TurnInput {
     pub fn is_greeting(&self) -> bool {
         self.player.is_some() && self.line.is_empty()
     }
+    /// True if nothing is learned from the turn: the NPC greets, has heard nothing new, and already knew its own words. A
+    /// character of a chat program makes its opening up, and in the middle of a talk silence may be an answer.
+    #[must_use]
+    pub fn teaches_nothing(&self) -> bool {
+        self.is_greeting() && self.number == 1 && self.own_prompt().is_none()
+    }
     /// Returns the reply that the chat program has shown before, if the turn only stores it.
     #[must_use]
     pub fn given_reply(&self) -> Option<&GivenReply> {

@@ -100,11 +100,15 @@ async fn run_turn_steps(
         let gathering = gathering.instrument(debug_span!("turn.gather"));
         let gathered = unless_cut(&mut cut, gathering).await??;
         let assembling = async {
-            // No model sees the prompt of a turn that was shown before.
-            if input.given_reply().is_some() {
-                return Ok(Prompt::default());
+            let prompt = gathered.assemble_prompt(services, &input);
+            // No model sees the prompt of a turn that was shown before. Its extraction reads which memories are known.
+            match input.given_reply() {
+                Some(_) => Ok(Prompt {
+                    candidates: prompt.map(|prompt| prompt.candidates).unwrap_or_default(),
+                    ..Prompt::default()
+                }),
+                None => prompt,
             }
-            gathered.assemble_prompt(services, &input)
         }
         .instrument(debug_span!("turn.assemble"));
         let (prompt, assemble_ms) = stopwatch.time_work(assembling).await;

@@ -179,15 +179,7 @@ pub(super) async fn speak_reply(
     call.usage = usage;
     let ended = match cut_at {
         Some(cut) => voice.finish_cut(&cut)?,
-        None if !tool_calls.is_empty() => {
-            let called = CalledTools {
-                text: voice.finish_before_tools(),
-                pieces: tool_calls,
-                usage,
-                at_limit: !notes.is_empty(),
-            };
-            return Err(TurnError::CalledTools(called.into()));
-        }
+        None if !tool_calls.is_empty() => return Err(voice.finish_before_tools(tool_calls, usage, !notes.is_empty())),
         None => voice.finish_completed()?,
     };
     // Each note of the stream names a limit.
@@ -387,11 +379,17 @@ impl<'a> ReplyWriter<'a> {
             let _ = reader.send(pieces.to_vec());
         }
     }
-    /// Returns the text that was said before calls of tools.
-    fn finish_before_tools(mut self) -> String {
+    /// Ends a reply that called tools, which is no turn.
+    fn finish_before_tools(mut self, pieces: Vec<serde_json::Value>, usage: Usage, at_limit: bool) -> TurnError {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
         self.write_visible(&ended.visible_tail);
-        self.text
+        let called = CalledTools {
+            text: self.text,
+            pieces,
+            usage,
+            at_limit,
+        };
+        TurnError::CalledTools(called.into())
     }
     fn finish_completed(mut self) -> Result<FinishedReply, TurnError> {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();

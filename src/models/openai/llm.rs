@@ -305,8 +305,7 @@ impl Llm for OpenAiLlm {
             model: model.to_owned(),
             asks_for_tools: asks_for_tools(request),
             has_thought: false,
-            has_text: false,
-            calls_tools: false,
+            has_answer: false,
             pending: VecDeque::new(),
             usage: None,
         };
@@ -361,10 +360,8 @@ struct ChunkReader {
     asks_for_tools: bool,
     /// True if the endpoint sent a thought, in its text or beside the text.
     has_thought: bool,
-    /// True if text was returned.
-    has_text: bool,
-    /// True if the answer has calls of tools.
-    calls_tools: bool,
+    /// True if text or a piece of a tool call was returned.
+    has_answer: bool,
     /// Chunks that are read and not yet returned.
     pending: VecDeque<Result<Chunk, LlmError>>,
     usage: Option<Usage>,
@@ -374,7 +371,7 @@ impl ChunkReader {
     async fn next_chunk(&mut self) -> Option<Result<Chunk, LlmError>> {
         loop {
             if let Some(chunk) = self.pending.pop_front() {
-                self.has_text |= matches!(chunk, Ok(Chunk::Text(_)));
+                self.has_answer |= matches!(chunk, Ok(Chunk::Text(_) | Chunk::ToolCalls(_)));
                 return Some(chunk);
             }
             let finished = self.cutter.is_none();
@@ -418,7 +415,6 @@ impl ChunkReader {
                 _ => {}
             }
             if self.asks_for_tools && !calls.is_empty() {
-                self.calls_tools = true;
                 self.pending.push_back(Ok(Chunk::ToolCalls(calls)));
             }
         }
@@ -455,7 +451,7 @@ impl ChunkReader {
         let is_pending = !self.pending.is_empty();
         if !ended.tail.is_empty() {
             self.pending.push_back(Ok(Chunk::Text(ended.tail)));
-        } else if self.has_thought && !self.has_text && !self.calls_tools && !is_pending {
+        } else if self.has_thought && !self.has_answer && !is_pending {
             self.pending.push_back(Err(only_thought_error()));
         }
         if at_cap {

@@ -48,8 +48,9 @@ fn streaming(deltas: &[Value], finish_reason: &str) -> String {
         .map(|delta| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": null}]}))
         .collect();
     events.push(json!({"choices": [{"index": 0, "delta": {}, "finish_reason": finish_reason}]}));
-    let frames: String = events.iter().map(|event| format!("data: {event}\n\n")).collect();
-    endpoint("text/event-stream", frames + "data: [DONE]\n\n")
+    let frames = events.iter().map(|event| format!("data: {event}\n\n"));
+    let frames: Vec<String> = frames.chain(["data: [DONE]\n\n".to_owned()]).collect();
+    endpoint("text/event-stream", frames.concat())
 }
 
 fn request(fields: &Value) -> LlmRequest {

@@ -55,6 +55,10 @@ FIELDS = {
     "POST /v1/worlds/{world}/npcs/{npc}:import": "body",
     # NPCs that exist.
     "POST /v1/worlds/{world}/npcs/{npc}/facts": "knowers",
+    # Names that differ, NPCs that exist, and rows of either kind with the settings of a world.
+    "PUT /v1/chat-models": rf"models\[\d+\]\.(name|world_id|npc_id|upstream|settings(\.(actions|clock|state|synonyms|{TIER}))?)",
+    # Another NPC than the one that adopts.
+    "POST /v1/worlds/{world}/npcs/{npc}:adopt": "npc_id",
     "PUT /v1/settings": TIER,
     # JSON Schemas of arguments, names of a calendar, values of an attribute's type, synonyms of listed words.
     "PUT /v1/worlds/{world}": rf"settings\.(actions|clock|state|synonyms|{TIER})",

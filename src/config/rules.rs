@@ -14,6 +14,7 @@ use super::{
     presets::{PRESET_NAMES, ReasoningLevel, TokenizerName},
     ranges::RANGES,
 };
+use colloquy_memory::chat_models::find_faults;
 use colloquy_telemetry::CAN_EXPORT;
 
 /// The choices of texts. `*` stands for any name.
@@ -123,15 +124,14 @@ fn unknown_key_message(merged: &MergedConfig, key: &str) -> String {
 
 /// Checks the model names of chat programs.
 fn check_chat_models(config: &Config, faults: &mut Vec<ConfigFault>) {
-    let wrong = config
-        .chat
-        .models
-        .iter()
-        .filter_map(|model| Some((model, model.find_fault()?)));
-    faults.extend(wrong.map(|(model, what)| ConfigFault {
+    let models = &config.chat.models;
+    faults.extend(find_faults(models).into_iter().map(|fault| ConfigFault {
         key: "chat.models".to_owned(),
         source: None,
-        message: format!("the model `{}`: {what}", model.name),
+        message: format!(
+            "the model `{}`: `{}` {}",
+            models[fault.at].name, fault.field, fault.what
+        ),
     }));
 }
 

@@ -11,6 +11,7 @@ mod asyncapi;
 mod audit;
 mod backlog;
 mod bounds;
+mod chat_models;
 mod consolidation;
 mod context;
 mod curation;
@@ -224,6 +225,8 @@ fn operation_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'_
         .service(tiers::get_world_settings)
         .service(tiers::get_npc_settings)
         .service(tiers::get_session_settings)
+        .service(chat_models::get_chat_models)
+        .service(chat_models::put_chat_models)
         .service(usage::get_usage)
         .service(usage::get_usage_of_worlds)
         .service(usage::get_usage_of_npcs)

@@ -12,6 +12,7 @@ pub mod backend_names;
 pub mod calendar;
 pub mod calibration;
 pub mod character_card;
+pub mod chat_models;
 pub mod chat_transcript;
 pub mod claims;
 pub mod condition;

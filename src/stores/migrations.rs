@@ -62,6 +62,7 @@ histories! {
     "0047_waiting_actions"
     "0048_waiting_episodes"
     "0049_webhooks"
+    "0050_chat_models"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

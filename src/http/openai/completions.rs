@@ -114,7 +114,7 @@ pub async fn create_chat_completion(
     body: ChatBody<ChatCompletionRequest>,
 ) -> Result<HttpResponse, Problem> {
     let asked = body.0;
-    let target = find_target(&state, &caller.principal, &asked.model)?;
+    let target = find_target(&state, &caller.principal, &asked.model).await?;
     if matches!(target, ChatTarget::Character(_)) {
         asked.refuse_functions()?;
     }

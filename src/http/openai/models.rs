@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     characters::is_hidden_world,
     settings::PROXY_MODEL,
-    targets::{self, ChatTarget, find_target, no_such_model},
+    targets::{ChatTarget, find_target, load_named_models, no_such_model, resolve_target},
 };
 use crate::{
     AppState,
@@ -57,8 +57,9 @@ pub async fn list_models(
 ) -> Result<HttpResponse, Problem> {
     let who = &caller.principal;
     let mut data: Vec<ModelView> = Vec::new();
-    for model in targets::named_models(&state, who) {
-        if find_target(&state, who, &model.name).is_ok() {
+    let named = load_named_models(&state, who).await?;
+    for model in named.iter().filter(|model| model.name != PROXY_MODEL) {
+        if resolve_target(&state, who, &named, &model.name).is_ok() {
             data.push(ModelView::new(model.name.clone(), None, who));
         }
     }
@@ -68,7 +69,7 @@ pub async fn list_models(
             list_npcs(&state, who, world, &mut data).await?;
         }
     }
-    if find_target(&state, who, PROXY_MODEL).is_ok() {
+    if resolve_target(&state, who, &named, PROXY_MODEL).is_ok() {
         data.push(ModelView::new(PROXY_MODEL.to_owned(), None, who));
     }
     Ok(HttpResponse::Ok().json(ModelList { object: "list", data }))
@@ -83,7 +84,7 @@ pub async fn get_model(
 ) -> Result<HttpResponse, Problem> {
     let who = &caller.principal;
     let name = path.0;
-    let edited_at = match find_target(&state, who, &name)? {
+    let edited_at = match find_target(&state, who, &name).await? {
         ChatTarget::Character(_) => None,
         ChatTarget::Npc { world, npc } => {
             let found = state

@@ -2,8 +2,7 @@
 
 use serde::Deserialize;
 
-use colloquy_core::ids::{NpcId, TenantId, WorldId};
-use colloquy_memory::authored::WorldSettings;
+pub use colloquy_memory::chat_models::ChatModel;
 
 /// The model name of characters that the chat program describes.
 pub const PROXY_MODEL: &str = "colloquy/proxy";
@@ -34,34 +33,8 @@ pub struct ChatSettings {
     pub spoken_chars_per_s: u32,
     /// Origins of web pages that may call these paths, or `*`; default none.
     pub allowed_origins: Vec<String>,
-    /// Further model names.
+    /// Further model names. A name that a tenant stores comes first.
     pub models: Vec<ChatModel>,
-}
-
-/// A further model name.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChatModel {
-    /// The name in requests.
-    pub name: String,
-    /// The tenant that has the name; unset: every tenant.
-    #[serde(default)]
-    pub tenant: Option<TenantId>,
-    /// The world of the NPC. With `proxy`, the world of all characters; unset: a world for each player.
-    #[serde(default)]
-    pub world: Option<WorldId>,
-    /// The NPC that answers.
-    #[serde(default)]
-    pub npc: Option<NpcId>,
-    /// True for characters that the chat program describes.
-    #[serde(default)]
-    pub proxy: bool,
-    /// With `proxy`: the model that answers; unset: the reply model of the server.
-    #[serde(default)]
-    pub upstream: Option<String>,
-    /// With `proxy`: the settings of worlds that are made.
-    #[serde(default)]
-    pub settings: WorldSettings,
 }
 
 impl Default for ChatSettings {
@@ -79,24 +52,6 @@ impl Default for ChatSettings {
             spoken_chars_per_s: 15,
             allowed_origins: Vec::new(),
             models: Vec::new(),
-        }
-    }
-}
-
-impl ChatModel {
-    /// Returns what is wrong with the model name, if anything.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<&'static str> {
-        let is_npc = self.npc.is_some() && self.world.is_some() && !self.proxy;
-        let is_proxy = self.proxy && self.npc.is_none();
-        if self.name.trim().is_empty() {
-            Some("`name` is empty")
-        } else if !is_npc && !is_proxy {
-            Some("needs either `world` and `npc`, or `proxy = true`")
-        } else if is_npc && (self.upstream.is_some() || self.settings != WorldSettings::default()) {
-            Some("`upstream` and `settings` are for `proxy = true`")
-        } else {
-            None
         }
     }
 }

@@ -26,8 +26,22 @@ pub enum ChatTarget {
 ///
 /// # Errors
 /// 404 if the name means nothing, or an NPC of a world that the token does not reach. 403 if the role may not use it.
-pub fn find_target(state: &AppState, who: &Principal, name: &str) -> Result<ChatTarget, Problem> {
-    let named = named_models(state, who).find(|model| model.name == name);
+pub async fn find_target(state: &AppState, who: &Principal, name: &str) -> Result<ChatTarget, Problem> {
+    let named = load_named_models(state, who).await?;
+    resolve_target(state, who, &named, name)
+}
+
+/// Returns the meaning of a model name for a caller. `named` has the further names of the caller's tenant.
+///
+/// # Errors
+/// As of [`find_target`].
+pub fn resolve_target(
+    state: &AppState,
+    who: &Principal,
+    named: &[ChatModel],
+    name: &str,
+) -> Result<ChatTarget, Problem> {
+    let named = named.iter().find(|model| model.name == name);
     let target = match named {
         Some(model) if model.proxy => ChatTarget::Character(Some(Box::new(model.clone()))),
         Some(ChatModel {
@@ -75,11 +89,25 @@ pub fn may_use_characters(state: &AppState, who: &Principal) -> bool {
     who.role != Role::Player || state.chat.players_use_proxy
 }
 
-/// Returns the further model names of the caller's tenant. The tenant's own names come first.
-pub fn named_models<'a>(state: &'a AppState, who: &'a Principal) -> impl Iterator<Item = &'a ChatModel> {
-    let models = &state.chat.models;
-    let own = models.iter().filter(|model| model.tenant.as_ref() == Some(&who.tenant));
-    own.chain(models.iter().filter(|model| model.tenant.is_none()))
+/// Returns the further model names of the caller's tenant, each name once: the names that the tenant has stored come before
+/// those of the configuration.
+///
+/// # Errors
+/// The store's.
+pub async fn load_named_models(state: &AppState, who: &Principal) -> Result<Vec<ChatModel>, Problem> {
+    let stored = state.services.ledger.authored.load_chat_models(&who.scope()).await?;
+    let configured = &state.chat.models;
+    let own = configured
+        .iter()
+        .filter(|model| model.tenant.as_ref() == Some(&who.tenant));
+    let shared = configured.iter().filter(|model| model.tenant.is_none());
+    let mut named = stored.models;
+    for model in own.chain(shared) {
+        if !named.iter().any(|known| known.name == model.name) {
+            named.push(model.clone());
+        }
+    }
+    Ok(named)
 }
 
 /// The answer for an unknown model name.

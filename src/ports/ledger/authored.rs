@@ -10,6 +10,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::{Npc, World, WorldSettings},
+    chat_models::{ChatModel, ChatModels},
     tiers::TenantTier,
 };
 
@@ -79,6 +80,17 @@ pub trait AuthoredStore: Send + Sync {
         &self,
         scope: &TenantScope,
         settings: &WorldSettings,
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome>;
+
+    /// Returns the tenant's model names of chat programs; the default without names.
+    async fn load_chat_models(&self, scope: &TenantScope) -> StoreResult<ChatModels>;
+    /// Replaces all model names of the tenant.
+    async fn put_chat_models(
+        &self,
+        scope: &TenantScope,
+        models: &[ChatModel],
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome>;

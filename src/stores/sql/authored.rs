@@ -19,6 +19,7 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     authored::{Language, Npc, World, WorldSettings},
+    chat_models::{ChatModel, ChatModels},
     tiers::TenantTier,
 };
 use colloquy_ports::{
@@ -57,6 +58,10 @@ const TENANT_SETTINGS: &str = "SELECT version, settings FROM tenant_settings WHE
 const UPSERT_TENANT_SETTINGS: &str = "INSERT INTO tenant_settings (tenant, settings, version, updated_at)
     VALUES ($1, $2, $3, $4)
     ON CONFLICT (tenant) DO UPDATE SET settings = excluded.settings, version = excluded.version,
+        updated_at = excluded.updated_at";
+const CHAT_MODELS: &str = "SELECT version, models FROM chat_models WHERE tenant = $1";
+const UPSERT_CHAT_MODELS: &str = "INSERT INTO chat_models (tenant, models, version, updated_at) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (tenant) DO UPDATE SET models = excluded.models, version = excluded.version,
         updated_at = excluded.updated_at";
 const WORLD_VERSION: &str = "SELECT version FROM worlds WHERE tenant = $1 AND id = $2 AND deleted_at IS NULL";
 const PUT_WORLD: &str = "INSERT INTO worlds (tenant, id, name, premise, language, rules, settings, version, updated_at)
@@ -390,6 +395,43 @@ impl AuthoredStore for SqlAuthoredStore {
             execute!(
                 connection, UPSERT_TENANT_SETTINGS;
                 tenant, settings, i64::from(version), to_micros(edit.at)
+            )
+            .await?;
+            audit::record_audit(connection, &tenant, &edit).await?;
+            Ok(put_outcome(version))
+        })
+        .await
+    }
+
+    async fn load_chat_models(&self, scope: &TenantScope) -> StoreResult<ChatModels> {
+        let query = bind!(CHAT_MODELS; scope.tenant());
+        let read: ReadRow<ChatModels> = |columns| {
+            Ok(ChatModels {
+                version: columns.number()?,
+                models: columns.json()?,
+            })
+        };
+        Ok(self.0.fetch_optional(scope, query, read).await?.unwrap_or_default())
+    }
+    async fn put_chat_models(
+        &self,
+        scope: &TenantScope,
+        models: &[ChatModel],
+        if_version: Option<u32>,
+        edit: &Edit,
+    ) -> StoreResult<PutOutcome> {
+        let (tenant, edit, models) = (scope.tenant().clone(), edit.clone(), to_json(models)?);
+        write_transaction!(self.0, scope, |connection| {
+            acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
+            let row = fetch_optional!(connection, CHAT_MODELS; tenant).await?;
+            let stored: Option<i64> = row.map(|row| Columns::new(&row).next()).transpose()?;
+            let version = match next_version(stored, if_version) {
+                Ok(version) => version,
+                Err(refused) => return Ok(refused),
+            };
+            execute!(
+                connection, UPSERT_CHAT_MODELS;
+                tenant, models, i64::from(version), to_micros(edit.at)
             )
             .await?;
             audit::record_audit(connection, &tenant, &edit).await?;

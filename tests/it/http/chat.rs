@@ -375,6 +375,138 @@ async fn further_names_mean_npcs_of_their_tenant() {
     );
 }
 
+/// The ids that `GET /v1/models` lists.
+async fn model_ids(client: &HttpTestClient) -> Vec<String> {
+    let models = client.get("/v1/models").await;
+    let models = models["data"].as_array().unwrap().iter();
+    models.map(|model| model["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[actix_web::test]
+async fn tenant_keeps_model_names_of_its_own() {
+    let configured = json!([{"name": "gpt-4o", "proxy": true, "world": "tales"}, {"name": "shared", "proxy": true}]);
+    let server = HttpTestServer::with(HttpTestOptions {
+        chat: ChatSettings {
+            models: serde_json::from_value(configured).unwrap(),
+            ..ChatSettings::default()
+        },
+        ..HttpTestOptions::default()
+    });
+    let client = server.start_demo_world().await;
+    assert_eq!(client.get("/v1/chat-models").await, json!({"models": []}));
+    let body = json!({"models": [{"name": "gpt-4o", "world_id": "vale", "npc_id": "ergen"},
+        {"name": "teller", "proxy": true, "world_id": "stories", "settings": {"gossip": true, "items": ["rope"]}}]});
+    let put = |tag: (&'static str, &'static str)| {
+        let request = client.request(Method::PUT, "/v1/chat-models").header(tag.0, tag.1);
+        request.json(&body).send()
+    };
+    assert_eq!(put(("if-match", "*")).await.unwrap().status(), 412);
+    let (made, view) = json_of(put(("if-none-match", "*")).await.unwrap()).await;
+    assert_eq!((made.as_u16(), &view["models"][0]["npc_id"]), (201, &json!("ergen")));
+    assert_eq!(put(("if-none-match", "*")).await.unwrap().status(), 412);
+    assert_eq!(put(("if-match", "\"1\"")).await.unwrap().status(), 200);
+    assert_eq!(client.get("/v1/chat-models").await, view);
+
+    // The tenant's name comes before that of the configuration.
+    complete(&client, "gpt-4o", &[user("Hi")]).await;
+    assert_eq!(talks(&client, "vale").await, [turns(&[("Hi", REPLY)])]);
+    complete(&client, "teller", &[system("You are Tom."), user("Hi")]).await;
+    let world = client.get("/v1/worlds/stories").await;
+    assert_eq!(world["settings"], json!({"gossip": true, "items": ["rope"]}));
+    let listed = model_ids(&client).await;
+    for (name, times) in [("gpt-4o", 1), ("teller", 1), ("shared", 1), ("colloquy/proxy", 1)] {
+        assert_eq!(
+            listed.iter().filter(|id| *id == name).count(),
+            times,
+            "{name}: {listed:?}"
+        );
+    }
+
+    // Other tenants have the names of the configuration alone.
+    let rival = server.client(server.token("rival", Role::Backend, None));
+    assert_eq!(rival.get("/v1/chat-models").await, json!({"models": []}));
+    assert_eq!(model_ids(&rival).await, ["gpt-4o", "shared", "colloquy/proxy"]);
+    let asked = json!({"model": "teller", "messages": [user("Hi")]});
+    assert_eq!(rival.call(Method::POST, COMPLETIONS, Some(&asked)).await.0, 404);
+
+    // Without the row, the name of the configuration counts again.
+    client.put("/v1/chat-models", &json!({"models": []})).await;
+    complete(&client, "gpt-4o", &[system("You are Ida."), user("Hi")]).await;
+    assert_eq!(client.get("/v1/worlds/tales/npcs/ida").await["name"], "Ida");
+    let audit = server.as_role(Role::Admin).get("/v1/audit").await.to_string();
+    assert!(audit.contains("chat_models.put"), "{audit}");
+}
+
+#[actix_web::test]
+async fn faulty_model_names_are_named_and_change_nothing() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    let good = json!({"name": "smith", "world_id": "vale", "npc_id": "ergen"});
+    client.put("/v1/chat-models", &json!({"models": [good]})).await;
+    for (row, param) in [
+        (json!({"name": "smith", "proxy": true}), "models[1].name"),
+        (json!({"name": "", "proxy": true}), "models[1].name"),
+        (json!({"name": "a\nb", "proxy": true}), "models[1].name"),
+        (json!({"proxy": true}), "models[1].name"),
+        (
+            json!({"name": "a", "world_id": "vale", "npc_id": "ergen", "proxy": true}),
+            "models[1].npc_id",
+        ),
+        (json!({"name": "a", "world_id": "vale"}), "models[1].npc_id"),
+        (json!({"name": "a", "npc_id": "ergen"}), "models[1].world_id"),
+        (json!({"name": "a"}), "models[1].npc_id"),
+        (
+            json!({"name": "a", "world_id": "vale", "npc_id": "nobody"}),
+            "models[1].npc_id",
+        ),
+        (
+            json!({"name": "a", "world_id": "Not an id", "npc_id": "ergen"}),
+            "models[1].world_id",
+        ),
+        (
+            json!({"name": "a", "proxy": true, "upstream": "unknown"}),
+            "models[1].upstream",
+        ),
+        (
+            json!({"name": "a", "world_id": "vale", "npc_id": "ergen", "upstream": "x"}),
+            "models[1].upstream",
+        ),
+        (
+            json!({"name": "a", "world_id": "vale", "npc_id": "ergen", "settings": {"gossip": true}}),
+            "models[1].settings",
+        ),
+        (
+            json!({"name": "a", "proxy": true, "settings": {"models": {"judge": "x"}}}),
+            "models[1].settings.models.judge",
+        ),
+        (
+            json!({"name": "a", "proxy": true, "settings": {"recall": {"top_k": 101}}}),
+            "models[1].settings.recall",
+        ),
+        (
+            json!({"name": "a", "proxy": true, "tenant": "rival"}),
+            "models[1].tenant",
+        ),
+    ] {
+        let body = json!({"models": [good, row]});
+        let (status, answer) = client.call(Method::PUT, "/v1/chat-models", Some(&body)).await;
+        assert_eq!(status, 422, "{row}: {answer}");
+        assert!(
+            answer["errors"].to_string().contains(&format!("\"{param}")),
+            "{row}: {answer}"
+        );
+    }
+    let many: Vec<Value> = (0..101)
+        .map(|at| json!({"name": format!("n{at}"), "proxy": true}))
+        .collect();
+    let (status, _) = client
+        .call(Method::PUT, "/v1/chat-models", Some(&json!({"models": many})))
+        .await;
+    assert_eq!(status, 422);
+    let stored = client.get("/v1/chat-models").await;
+    assert_eq!(stored["models"].as_array().unwrap().len(), 1, "{stored}");
+}
+
 #[actix_web::test]
 async fn simultaneous_requests_for_a_session_double_no_turn() {
     let server = HttpTestServer::start();

@@ -24,6 +24,7 @@ pub(super) fn sample_body(path: &str) -> Value {
         // A public address, which needs no look-up.
         "/v1/webhooks" => json!({"url": "https://1.1.1.1/hook"}),
         "/v1/webhooks/{webhook}:replay" => json!({"since": "2026-01-31T12:00:00Z"}),
+        "/v1/chat-models" => json!({"models": []}),
         "/v1/worlds/{world}" => json!({"name": "Vale"}),
         "/v1/worlds/{world}/npcs/{npc}" => json!({"name": "Ergen"}),
         "/v1/sessions" => json!({"world_id": "vale", "npc_id": "ergen", "player_id": "p7"}),

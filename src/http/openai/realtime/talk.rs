@@ -97,7 +97,7 @@ impl TalkRequest {
             let detail = "is missing, and this server has no default model (setting `chat.default_model`)";
             Problem::invalid_field("model", detail)
         })?;
-        let target = find_target(state, &caller.principal, &model)?;
+        let target = find_target(state, &caller.principal, &model).await?;
         let player = player_of(&caller.principal, self.user.as_deref())?;
         let start = match &target {
             ChatTarget::Npc { world, npc } => {
@@ -142,7 +142,7 @@ async fn continue_session(
         return Err(missing());
     }
     let target = match &model {
-        Some(model) => Some(find_target(state, who, model)?),
+        Some(model) => Some(find_target(state, who, model).await?),
         None => None,
     };
     let npc = npc_in_session(&dialogue, target.as_ref())?;

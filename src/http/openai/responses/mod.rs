@@ -86,7 +86,7 @@ async fn begin_talk<A>(
         let detail = "is missing, and this server has no default model (setting `chat.default_model`)";
         Problem::invalid_field("model", detail)
     })?;
-    let target = find_target(state, &caller.principal, model)?;
+    let target = find_target(state, &caller.principal, model).await?;
     let player = player_of(&caller.principal, asked.chat.user.as_deref())?;
     caller.count_turn(state, &player)?;
     let speaker = resolve_speaker(state, caller, &player, &target, &asked.chat.messages).await?;
@@ -188,7 +188,10 @@ async fn find_next_speaker<A>(
     dialogue: &Dialogue,
 ) -> Result<(Npc, bool), Problem> {
     let who = &caller.principal;
-    let target = model.map(|model| find_target(state, who, model)).transpose()?;
+    let target = match model {
+        Some(model) => Some(find_target(state, who, model).await?),
+        None => None,
+    };
     let other_model = || Problem::invalid_field("model", format!("does not speak in the session of `{PREVIOUS}`"));
     let speaker = match &target {
         Some(ChatTarget::Npc { world, npc }) if *world == dialogue.world && dialogue.npcs.contains(npc) => npc,

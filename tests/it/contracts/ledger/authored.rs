@@ -1,6 +1,7 @@
 use colloquy::{
     memory::{
         authored::{Npc, World, WorldSettings},
+        chat_models::{ChatModel, ChatModels},
         tiers::{PromptTuning, TenantTier},
     },
     ports::ledger::{
@@ -299,6 +300,31 @@ pub async fn authored_content_of_another_tenant_is_not_found<S: LedgerSubject>(f
         authored.load_world(&f.scope, &world.id).await.unwrap().unwrap().version,
         1
     );
+}
+
+pub async fn model_names_are_versioned_and_of_one_tenant<S: LedgerSubject>(f: &Fixture<S>) {
+    let authored = &f.ledger().authored;
+    let models = |name: &str| {
+        let row = serde_json::json!({"name": name, "proxy": true, "settings": {"gossip": true}});
+        vec![serde_json::from_value::<ChatModel>(row).unwrap()]
+    };
+    let put = async |name, version| {
+        let edit = f.audit_edit("chat_models.put");
+        let put = authored.put_chat_models(&f.scope, &models(name), version, &edit).await;
+        put.unwrap()
+    };
+    let none = ChatModels::default();
+    assert_eq!(authored.load_chat_models(&f.scope).await.unwrap(), none);
+    assert_eq!(put("one", Some(2)).await, PutOutcome::VersionMismatch { stored: 0 });
+    assert_eq!(put("one", Some(0)).await, PutOutcome::Created);
+    assert_eq!(put("two", Some(0)).await, PutOutcome::VersionMismatch { stored: 1 });
+    assert_eq!(put("two", None).await, PutOutcome::Updated { version: 2 });
+    let stored = ChatModels {
+        models: models("two"),
+        version: 2,
+    };
+    assert_eq!(authored.load_chat_models(&f.scope).await.unwrap(), stored);
+    assert_eq!(authored.load_chat_models(&f.other).await.unwrap(), none);
 }
 
 pub async fn tenant_settings_are_versioned_and_read_with_each_world<S: LedgerSubject>(f: &Fixture<S>) {

@@ -82,6 +82,7 @@ macro_rules! ledger_contract {
                     world_deletion_hides_it_and_ends_its_dialogues,
                     npc_deletion_ends_the_dialogues_it_speaks_in,
                     authored_content_of_another_tenant_is_not_found,
+                    model_names_are_versioned_and_of_one_tenant,
                     tenant_settings_are_versioned_and_read_with_each_world;
                 lore: lore_is_created_read_listed_versioned_and_hidden, lore_is_imported_whole,
                     lore_of_another_embedder_is_embedded_again;

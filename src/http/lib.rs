@@ -31,6 +31,7 @@ mod idempotency;
 mod imports;
 mod insights;
 mod jobs;
+mod learning;
 mod llms;
 mod lore;
 mod mcp;
@@ -200,6 +201,7 @@ fn documented_routes(cfg: &mut utoipa_actix_web::service_config::ServiceConfig<'
         .service(turns::get_trace)
         .service(summaries::list_summaries)
         .service(npc_conversations::list_conversations)
+        .service(learning::get_learning)
         .service(npc_conversations::create_conversation)
         .service(npc_conversations::step_conversation)
         .service(npc_conversations::interrupt_conversation)

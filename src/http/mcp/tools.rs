@@ -88,6 +88,7 @@ const TABLE: &[(&str, &str, Effect)] = &[
     ("list_npc_conversations", "list_conversations", READS),
     ("read_npc_conversation", "list_lines", READS),
     ("explain_npc_line", "get_line_trace", READS),
+    ("get_learning_progress", "get_learning", READS),
     ("get_world_state", "get_world_state", READS),
     ("record_world_events", "record_world_events", CHANGES),
     ("get_progress", "get_progress", READS),

@@ -260,6 +260,24 @@ pub enum JobRetry {
     NotFound,
 }
 
+/// How far NPCs have learned from the standing turns of a dialogue: `turns` is the sum of `learned`, `waiting` and
+/// `failed`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[schema(as = LearningView)]
+pub struct LearningProgress {
+    /// Stored turns.
+    pub turns: u32,
+    /// Turns whose jobs have ended, and turns with nothing to learn from.
+    pub learned: u32,
+    /// Turns with a job that runs, is due, or waits for its time.
+    pub waiting: u32,
+    /// Turns with a job that was given up. `GET /v1/jobs?status=dead` names the error, and `POST /v1/jobs/{job}:retry`
+    /// tries again.
+    pub failed: u32,
+    /// The number of the last turn that a summary covers; 0: there is no summary yet.
+    pub summarised_to: u32,
+}
+
 /// The leases of the job queue.
 #[async_trait]
 pub trait LeaseStore: Send + Sync {
@@ -342,6 +360,13 @@ pub trait JobStore: LeaseStore {
     ) -> StoreResult<Vec<JobTrace>>;
     /// Returns the number of the dialogue's pending jobs, for which the next turn may wait.
     async fn count_pending_jobs(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<u64>;
+    /// Returns how far NPCs have learned from the standing turns of a dialogue, by the jobs for facts and state. `None`:
+    /// there is no such dialogue.
+    async fn load_learning_progress(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+    ) -> StoreResult<Option<LearningProgress>>;
     /// Returns what the next turn has to expect from the extraction job of this turn.
     async fn load_extraction_status(
         &self,

@@ -29,7 +29,10 @@ use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
     ledger::{
         audit::Edit,
-        jobs::{ExtractionStatus, Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore},
+        jobs::{
+            ExtractionStatus, Job, JobFailure, JobFence, JobInput, JobKind, JobRetry, JobRow, JobStatus, JobStore,
+            LearningProgress,
+        },
     },
 };
 
@@ -137,6 +140,19 @@ const EXTRACTION_STATUS: &str = "SELECT due_at <= $5, due_at > $5 AND attempts =
 const WORLD_OF_JOB: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
     WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
 const COUNT_PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
+/// Selects the number of standing turns, of those with a pending job, of those with a dead job alone (`pending` sorts after
+/// `dead`), and the last turn in a summary. Done jobs are pruned after a while, so they are not counted.
+const LEARNING_PROGRESS: &str = "WITH open AS (SELECT MAX(j.status) AS status
+        FROM jobs j CROSS JOIN turns t
+        WHERE j.tenant = $1 AND j.dialogue = $2 AND j.status IN ('pending', 'dead')
+          AND j.kind IN ('extract_facts', 'extract_state')
+          AND t.tenant = $1 AND t.id = j.turn AND t.stands = TRUE AND t.text_version = j.text_version
+        GROUP BY j.turn)
+    SELECT d.head_turn, (SELECT COUNT(*) FROM open WHERE status = 'pending'),
+        (SELECT COUNT(*) FROM open WHERE status = 'dead'),
+        COALESCE((SELECT MAX(s.to_turn) FROM summaries s
+            WHERE s.tenant = $1 AND s.dialogue = $2 AND s.lifted_at IS NULL), 0)
+    FROM dialogues d WHERE d.tenant = $1 AND d.id = $2";
 
 /// Ends the job if its turn stands with the fence's text version and the job is pending. On `false` the fence is
 /// closed, and the caller must write nothing. `calls` is the job's model usage.
@@ -365,6 +381,24 @@ impl JobStore for SqlJobStore {
         let query = bind!(COUNT_PENDING; scope.tenant(), dialogue);
         self.0.fetch_one(scope, query, |columns| columns.number()).await
     }
+    async fn load_learning_progress(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+    ) -> StoreResult<Option<LearningProgress>> {
+        let query = bind!(LEARNING_PROGRESS; scope.tenant(), dialogue);
+        let read = |columns: &mut Columns<'_>| {
+            let (turns, waiting, failed): (u32, u32, u32) = (columns.number()?, columns.number()?, columns.number()?);
+            Ok(LearningProgress {
+                turns,
+                learned: turns.saturating_sub(waiting).saturating_sub(failed),
+                waiting,
+                failed,
+                summarised_to: columns.number()?,
+            })
+        };
+        self.0.fetch_optional(scope, query, read).await
+    }
     async fn load_extraction_status(
         &self,
         scope: &TenantScope,
@@ -401,6 +435,7 @@ sqlite_plan_tests! {
             assert_searches(MAKE_DUE, &["jobs_once"]).await;
             assert_searches(EXTRACTION_STATUS, &["jobs_once"]).await;
             assert_searches(LIST_DEAD, &["jobs_dead"]).await;
+            assert_searches(LEARNING_PROGRESS, &["jobs_once", "sqlite_autoindex_turns_1", "summaries_of_dialogue"]).await;
             for statement in [LIST, LIST_DONE] {
                 assert_searches(statement, &["sqlite_autoindex_jobs_1 (tenant=? AND id<?)"]).await;
             }

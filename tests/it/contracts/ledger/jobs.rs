@@ -469,6 +469,35 @@ pub async fn jobs_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fixture<
     assert_eq!(lease_jobs(f, f.node, 9).await[0].attempts, 0);
 }
 
+pub async fn learning_progress_counts_standing_turns<S: LedgerSubject>(f: &Fixture<S>) {
+    let mut told = dialogue_with_turns(f, 4).await;
+    let jobs = &f.ledger().jobs;
+    let progress = async || {
+        let found = jobs.load_learning_progress(&f.scope, told.id()).await.unwrap().unwrap();
+        (
+            found.turns,
+            found.learned,
+            found.waiting,
+            found.failed,
+            found.summarised_to,
+        )
+    };
+    assert_eq!(progress().await, (4, 0, 4, 0, 0));
+    jobs.finish_job(&f.scope, told.extractions[0].id, &[]).await.unwrap();
+    for job in &told.extractions[2..] {
+        jobs.fail_job(&f.scope, job.id, f.node, "no", JobFailure::Dead, &[])
+            .await
+            .unwrap();
+    }
+    assert_eq!(progress().await, (4, 1, 1, 2, 0));
+    // Jobs of turns that were taken back do not count.
+    let to = told.turn(3);
+    told.rewind_to(f, Some(to)).await;
+    let found = jobs.load_learning_progress(&f.scope, told.id()).await.unwrap().unwrap();
+    assert_eq!((found.turns, found.learned, found.waiting, found.failed), (3, 1, 1, 1));
+    assert_eq!(jobs.load_learning_progress(&f.other, told.id()).await.unwrap(), None);
+}
+
 pub async fn jobs_are_listed_in_pages<S: LedgerSubject>(f: &Fixture<S>) {
     let mut ids = Vec::new();
     for _ in 0..3 {

@@ -164,7 +164,7 @@ macro_rules! ledger_contract {
                     taught_facts_are_read_in_pages_and_worlds_once_a_period;
                 jobs: commit_leaves_its_jobs_leased, job_lease_is_extended_unless_taken_by_another_node, held_jobs_wait_until_made_due, held_job_is_held_again_when_its_turn_is_reinstated, job_reads_its_input, job_of_facts_reads_events_and_notes_of_its_turn, due_jobs_are_leased_oldest_first, failed_job_waits_and_finally_dies,
                     leases_of_a_dead_process_are_released, useless_attempts_are_counted_separately,
-                    dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages,
+                    dead_job_is_retried_on_request, jobs_of_another_tenant_are_not_found, jobs_of_a_disabled_tenant_are_not_leased, jobs_are_listed_in_pages, learning_progress_counts_standing_turns,
                     job_of_a_reinstated_turn_is_not_ended_as_unsaid,
                     job_answer_is_stored_until_the_job_is_done, job_usage_is_summed_by_task;
                 curator: silence_check_waits_from_the_first_turn_after_the_last_check,

@@ -174,7 +174,7 @@ impl Sessions {
 
     /// As [`Self::create_session`], under an id that no session has yet. `None`: the turn that caused the session was
     /// rewound meanwhile.
-    pub(super) async fn create_session_with_id(
+    pub async fn create_session_with_id(
         &self,
         scope: &TenantScope,
         id: DialogueId,

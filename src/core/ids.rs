@@ -268,6 +268,15 @@ impl DialogueId {
     pub fn as_u128(self) -> u128 {
         self.ulid.0
     }
+    /// The id of another dialogue of the same kind and time, with the lower 80 of `bits`.
+    #[must_use]
+    pub fn with_random_bits(self, bits: u128) -> Self {
+        let random = (1 << Ulid::RAND_BITS) - 1;
+        Self {
+            ulid: Ulid(self.ulid.0 & !random | bits & random),
+            ..self
+        }
+    }
     /// The time when the dialogue was made, in milliseconds.
     #[must_use]
     pub fn created_at(self) -> DateTime<Utc> {

@@ -38,6 +38,11 @@ const CHANGES: Effect = Effect {
     destructive: true,
     idempotent: false,
 };
+/// Adds what is missing, and nothing twice.
+const COMPLETES: Effect = Effect {
+    destructive: false,
+    idempotent: true,
+};
 /// Stores nothing but its cost: a model may be called.
 const SPENDS: Effect = Effect {
     destructive: false,
@@ -53,6 +58,7 @@ const TABLE: &[(&str, &str, Effect)] = &[
     ("get_npc", "get_npc", READS),
     ("put_npc", "put_npc", SETS),
     ("delete_npc", "delete_npc", SETS),
+    ("adopt_npc", "adopt_npc", COMPLETES),
     ("list_lore", "list_lore", READS),
     ("get_lore", "get_lore", READS),
     ("get_lore_history", "lore_history", READS),
@@ -82,13 +88,13 @@ const TABLE: &[(&str, &str, Effect)] = &[
     ("say_line", "create_turn", ADDS),
     ("read_transcript", "list_turns", READS),
     ("list_summaries", "list_summaries", READS),
+    ("get_learning_progress", "get_learning", READS),
     ("explain_reply", "get_trace", READS),
     ("preview_prompt", "preview_context", SPENDS),
     ("rewind_session", "rewind_session", CHANGES),
     ("list_npc_conversations", "list_conversations", READS),
     ("read_npc_conversation", "list_lines", READS),
     ("explain_npc_line", "get_line_trace", READS),
-    ("get_learning_progress", "get_learning", READS),
     ("get_world_state", "get_world_state", READS),
     ("record_world_events", "record_world_events", CHANGES),
     ("get_progress", "get_progress", READS),

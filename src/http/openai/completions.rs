@@ -50,7 +50,7 @@ pub const SESSION_HEADER: &str = "x-colloquy-session";
 /// The longest name of a talk, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 /// The longest imported line or reply, in Unicode scalar values.
-const MAX_IMPORTED_CHARS: usize = 16_000;
+pub const MAX_IMPORTED_CHARS: usize = 16_000;
 /// The most lines for which an import counts, so that a long one is possible within a minute.
 const MAX_LINES_OF_IMPORT: usize = 10;
 /// The most notes of a request, and the most Unicode scalar values of a note: more never fit a prompt.

@@ -14,8 +14,10 @@
 //! - `tool_calls`: calls of the client's tools;
 //! - `responses`: the Responses API, whose responses are turns;
 //! - `realtime`: the Realtime API in text, whose items are the words of turns;
+//! - `adoption`: an operation of this server's own, which takes a character into an authored world;
 //! - `errors`: errors in OpenAI's form.
 
+pub mod adoption;
 mod answer;
 mod aside;
 mod body;

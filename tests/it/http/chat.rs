@@ -10,32 +10,32 @@ use super::{
     openai_schema,
 };
 
-const COMPLETIONS: &str = "/v1/chat/completions";
+pub(super) const COMPLETIONS: &str = "/v1/chat/completions";
 
-fn user(text: &str) -> Value {
+pub(super) fn user(text: &str) -> Value {
     json!({"role": "user", "content": text})
 }
 
-fn assistant(text: &str) -> Value {
+pub(super) fn assistant(text: &str) -> Value {
     json!({"role": "assistant", "content": text})
 }
 
-fn system(text: &str) -> Value {
+pub(super) fn system(text: &str) -> Value {
     json!({"role": "system", "content": text})
 }
 
-async fn complete(client: &HttpTestClient, model: &str, messages: &[Value]) -> Value {
+pub(super) async fn complete(client: &HttpTestClient, model: &str, messages: &[Value]) -> Value {
     client
         .post(COMPLETIONS, &json!({"model": model, "messages": messages}))
         .await
 }
 
-fn content(answer: &Value) -> &str {
+pub(super) fn content(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().unwrap()
 }
 
 /// The sessions of a world, newest first, each with its standing turns as (line, reply).
-async fn talks(client: &HttpTestClient, world: &str) -> Vec<Vec<(String, String)>> {
+pub(super) async fn talks(client: &HttpTestClient, world: &str) -> Vec<Vec<(String, String)>> {
     let sessions = client.get(&format!("/v1/sessions?world_id={world}")).await;
     let mut talks = Vec::new();
     for session in sessions["items"].as_array().unwrap() {
@@ -52,7 +52,7 @@ async fn talks(client: &HttpTestClient, world: &str) -> Vec<Vec<(String, String)
     talks
 }
 
-fn turns(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+pub(super) fn turns(expected: &[(&str, &str)]) -> Vec<(String, String)> {
     let owned = expected
         .iter()
         .map(|(line, reply)| ((*line).to_owned(), (*reply).to_owned()));

@@ -6,6 +6,7 @@
 mod attacks;
 mod budgets;
 mod chat;
+mod chat_adoption;
 mod chat_forms;
 mod chat_tools;
 mod curator;

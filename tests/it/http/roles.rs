@@ -35,6 +35,7 @@ pub(super) fn sample_body(path: &str) -> Value {
         "/v1/worlds/{world}/players/{player}/progress/{npc}" => json!({"progress": 1}),
         "/v1/worlds/{world}/lore:import" => json!({"spec": "lorebook_v3", "data": {"entries": []}}),
         "/v1/worlds/{world}/npcs/{npc}:import" => json!({"name": "Wolf", "first_mes": "Hello, grandmother."}),
+        "/v1/worlds/{world}/npcs/{npc}:adopt" => json!({"world_id": "vale", "npc_id": "mira"}),
         "/v1/worlds/{world}/directives/{directive}" => json!({"keys": ["world:*"], "instructions": ["Whisper."]}),
         "/v1/worlds/{world}/lore/{lore}" => json!({"name": "Well", "content": "It is dry."}),
         "/v1/worlds/{world}/events" => json!({"events": [{"type": "location", "who": "mira", "to": "the mill"}]}),

@@ -136,9 +136,8 @@ impl KnownSessions {
         let is_greeting_alone = turns.len() == 1 && turns[0].player_text.is_empty();
         // After a greeting alone there is nothing to ask about, unless in brackets: the program's rules for each reply.
         let is_rule = |text: &String| known.is_none() && is_greeting_alone && !text.starts_with('[');
-        let is_known = |text: &String| {
-            is_rule(text) || known.is_some_and(|notes| notes.contains(&TextPrint::of_text(text)))
-        };
+        let is_known =
+            |text: &String| is_rule(text) || known.is_some_and(|notes| notes.contains(&TextPrint::of_text(text)));
         sorted.transcript.end != TranscriptEnd::Reply
             && sorted
                 .trailing

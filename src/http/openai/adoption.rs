@@ -344,8 +344,8 @@ impl Adoption {
             shared_turns: 0,
             first_number: 1,
         };
-        let (head, who) = (adopted.head_turn, &self.caller.principal);
-        follow_transcript(&self.state, who, adopted.id, head, &alignment, thread).await
+        follow_transcript(&self.state, &self.caller.principal, adopted, &alignment, thread).await?;
+        Ok(())
     }
 
     /// Copies the facts that people wrote for the source, except those that the target had before.

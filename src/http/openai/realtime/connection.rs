@@ -249,7 +249,13 @@ impl Connection {
             };
             return match opened {
                 Ok(to_owner) => self.relay_events(to_owner, expiry).await,
-                Err(problem) => self.close(&problem, close_code::INTERNAL, "internal"),
+                Err(problem) => {
+                    let code = match problem.code {
+                        Code::Draining | Code::WrongNode => close_code::DRAINING,
+                        _ => close_code::INTERNAL,
+                    };
+                    self.close(&problem, code, problem.code.as_str());
+                }
             };
         }
         while !self.socket.is_gone() {

@@ -72,6 +72,13 @@ impl Item {
         }
     }
 
+    /// A reply without words yet.
+    pub const fn begun(id: String) -> Self {
+        let mut item = Self::loose(id, ItemRole::Assistant, String::new());
+        item.status = ItemStatus::InProgress;
+        item
+    }
+
     /// True for a line that waits for a response.
     pub fn is_waiting_line(&self) -> bool {
         self.role == ItemRole::User && self.place == ItemPlace::Loose

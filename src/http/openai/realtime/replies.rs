@@ -55,6 +55,11 @@ impl Connection {
         if settings.is_aside {
             return self.create_aside(&talk, settings).await;
         }
+        self.begin_turn(&talk, settings).await
+    }
+
+    /// Asks for the turn of a response.
+    async fn begin_turn(&mut self, talk: &Talk, settings: ResponseSettings) -> Result<(), RealtimeError> {
         let (words, lines) = self.words_to_answer(settings.instructions.as_deref());
         let cap = self.output_cap(&settings);
         let mut prepared = talk.prepare_reply(&self.state, &self.caller, words, cap).await?;
@@ -82,9 +87,8 @@ impl Connection {
         self.sent = SentWords::default();
         self.items.move_to(&lines, ItemPlace::Running);
         self.items.push(Item {
-            status: ItemStatus::InProgress,
             place: ItemPlace::Running,
-            ..Item::loose(head.item_id.clone(), ItemRole::Assistant, String::new())
+            ..Item::begun(head.item_id.clone())
         });
         self.open_response(&head);
         self.response = Some(ActiveResponse::Turn(Box::new(TurnResponse {
@@ -143,10 +147,7 @@ impl Connection {
         self.send(&EventBody::ResponseCreated {
             response: head.view(ResponseStatus::InProgress, None, None, None),
         });
-        let item = Item {
-            status: ItemStatus::InProgress,
-            ..Item::loose(head.item_id.clone(), ItemRole::Assistant, String::new())
-        };
+        let item = Item::begun(head.item_id.clone());
         self.send(&EventBody::OutputItemAdded {
             response_id: &head.id,
             output_index: 0,
@@ -192,27 +193,36 @@ impl Connection {
     /// Ends the response that is a turn. `rewound`: the whole reply was committed, and cut by this rewind. `keeps_item`:
     /// the client cuts the item, which stays without words if nothing was heard.
     fn finish_turn(&mut self, result: Result<Arc<Turn>, Problem>, rewound: Option<&RewindRecord>, keeps_item: bool) {
-        let Some(ActiveResponse::Turn(mut response)) = self.response.take() else {
+        if let Ok(turn) = &result {
+            self.send_rest_of(turn);
+        }
+        let Some(ActiveResponse::Turn(response)) = self.response.take() else {
             return;
         };
         let stands = |turn: &Arc<Turn>| rewound.is_none_or(|rewound| rewound.head_turn >= turn.number);
-        let turn = match result {
-            Ok(turn) if stands(&turn) => turn,
-            Ok(_) => return self.drop_turn(*response, None, keeps_item),
-            Err(problem) => return self.drop_turn(*response, Some(problem), keeps_item),
-        };
-        if !response.is_cut {
-            // A slow event may be behind the commit.
-            let sent = response.text.chars().count();
-            let rest: String = turn.reply_text.chars().skip(sent).collect();
-            response.text.push_str(&rest);
-            self.response = Some(ActiveResponse::Turn(response));
-            self.send_delta(&rest);
-            let Some(ActiveResponse::Turn(sent)) = self.response.take() else {
-                return;
-            };
-            response = sent;
+        match result {
+            Ok(turn) if stands(&turn) => self.keep_turn(*response, &turn, rewound.and_then(|cut| cut.heard_chars)),
+            Ok(_) => self.drop_turn(*response, None, keeps_item),
+            Err(problem) => self.drop_turn(*response, Some(problem), keeps_item),
         }
+    }
+
+    /// Sends the words of a committed reply whose events are behind the commit.
+    fn send_rest_of(&mut self, turn: &Turn) {
+        let Some(ActiveResponse::Turn(response)) = &mut self.response else {
+            return;
+        };
+        if response.is_cut {
+            return;
+        }
+        let sent = response.text.chars().count();
+        let rest: String = turn.reply_text.chars().skip(sent).collect();
+        response.text.push_str(&rest);
+        self.send_delta(&rest);
+    }
+
+    /// Ends a response whose turn stands. `heard_chars`: the length of the reply, if a rewind has cut the reply.
+    fn keep_turn(&mut self, response: TurnResponse, turn: &Turn, heard_chars: Option<usize>) {
         let TurnResponse {
             head,
             mut talk,
@@ -220,17 +230,16 @@ impl Connection {
             guard,
             lines,
             ..
-        } = *response;
+        } = response;
         guard.disarm();
-        let heard = rewound.and_then(|rewound| rewound.heard_chars);
-        let text: String = match heard {
+        let text: String = match heard_chars {
             Some(heard) => turn.reply_text.chars().take(heard).collect(),
             None => turn.reply_text.clone(),
         };
-        let ending = ReplyEnding::new(ReplyOutcome::Turn(Arc::clone(&turn)).finish_reason(&chat), turn.status);
+        let ending = ReplyEnding::new(ReplyOutcome::Turn(Arc::clone(turn)).finish_reason(&chat), turn.status);
         let (status, item_status) = match ending {
             ReplyEnding::Cut => (ResponseStatus::Cancelled, ItemStatus::Incomplete),
-            _ if heard.is_some() => (ResponseStatus::Cancelled, ItemStatus::Incomplete),
+            _ if heard_chars.is_some() => (ResponseStatus::Cancelled, ItemStatus::Incomplete),
             ReplyEnding::AtLimit => (ResponseStatus::Incomplete, ItemStatus::Incomplete),
             ReplyEnding::Whole => (ResponseStatus::Completed, ItemStatus::Completed),
         };
@@ -245,8 +254,8 @@ impl Connection {
             known.clone_from(&item);
         }
         self.sent.turn = Some(turn.number);
-        if heard.is_none() {
-            talk.thread.record_turn(&turn);
+        if heard_chars.is_none() {
+            talk.thread.record_turn(turn);
         }
         self.close_output(&head, &item);
         self.send(&EventBody::ItemDone {

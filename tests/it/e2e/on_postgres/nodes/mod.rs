@@ -9,6 +9,7 @@ mod frozen;
 mod joining;
 mod limits;
 mod outage;
+mod realtime;
 mod resilient_client;
 mod revocations;
 mod rolling;

@@ -56,11 +56,10 @@ impl ReplyOutcome {
 
     /// Returns why the reply ended. `chat` is the request of the turn.
     pub fn finish_reason(&self, chat: &ChatRequest) -> FinishReason {
-        let is_cut = self.turn().is_some_and(|turn| turn.status == TurnStatus::Interrupted);
         match self {
-            Self::ToolCalls(called) if !called.at_limit => FinishReason::ToolCalls,
-            Self::Turn(_) if !is_cut && chat.reply_end() != Some(ReplyEnd::AtLimit) => FinishReason::Stop,
-            _ => FinishReason::Length,
+            Self::Turn(turn) => turn_finish_reason(chat, turn),
+            Self::ToolCalls(called) if called.at_limit => FinishReason::Length,
+            Self::ToolCalls(_) => FinishReason::ToolCalls,
         }
     }
 
@@ -70,6 +69,16 @@ impl ReplyOutcome {
             Self::Turn(_) => Vec::new(),
             Self::ToolCalls(called) => merge_tool_calls(&called.pieces),
         }
+    }
+}
+
+/// Returns why the reply of a turn ended. `chat` is the request of the turn.
+pub fn turn_finish_reason(chat: &ChatRequest, turn: &Turn) -> FinishReason {
+    let is_at_limit = chat.reply_end() == Some(ReplyEnd::AtLimit);
+    if is_at_limit || turn.status == TurnStatus::Interrupted {
+        FinishReason::Length
+    } else {
+        FinishReason::Stop
     }
 }
 

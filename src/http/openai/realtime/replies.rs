@@ -8,7 +8,7 @@ use super::{
     super::{
         responses::{ReplyEnding, response_id},
         stream::{CutOnDrop, new_mark},
-        tool_calls::ReplyOutcome,
+        tool_calls::turn_finish_reason,
     },
     connection::Connection,
     errors::RealtimeError,
@@ -236,7 +236,7 @@ impl Connection {
             Some(heard) => turn.reply_text.chars().take(heard).collect(),
             None => turn.reply_text.clone(),
         };
-        let ending = ReplyEnding::new(ReplyOutcome::Turn(Arc::clone(turn)).finish_reason(&chat), turn.status);
+        let ending = ReplyEnding::new(turn_finish_reason(&chat, turn), turn.status);
         let (status, item_status) = match ending {
             ReplyEnding::Cut => (ResponseStatus::Cancelled, ItemStatus::Incomplete),
             _ if heard_chars.is_some() => (ResponseStatus::Cancelled, ItemStatus::Incomplete),

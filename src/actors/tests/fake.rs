@@ -157,16 +157,9 @@ impl FakeUseCases {
         let sealed = sealed.ok_or(RewindError::NothingToResume)?;
         let of = ledger.dialogues.load_turn(&owned.scope, head).await?;
         Ok(PartialReply {
-            of: of.ok_or(RewindError::NothingToResume)?.turn,
             key: sealed.key,
-            text: sealed.text,
-            is_whole: false,
             until: sealed.until,
-            intent: None,
-            changes: Vec::new(),
-            locks: None,
-            told_locks: None,
-            confided: None,
+            ..PartialReply::from_text(of.ok_or(RewindError::NothingToResume)?.turn, sealed.text)
         })
     }
 

@@ -192,17 +192,11 @@ fn continued_reply(turn: &Turn, sources: &PromptSources, reasons: &mut Vec<Strin
     let beginning: String = turn.reply_text.chars().take(wanted).collect();
     let is_shorter = beginning.chars().count() < wanted;
     reasons.extend(is_shorter.then(|| "the reply was cut to less than the part that it took up again".to_owned()));
+    // After a space, no word counts as cut in two.
+    let continued = PartialReply::from_text(turn.clone(), format!("{beginning} "));
     Some(Arc::new(PartialReply {
-        of: turn.clone(),
-        key: None,
-        text: format!("{beginning} "), // After a space, no word counts as cut in two.
         is_whole: sources.continued_whole,
-        until: turn.started_at,
-        intent: None,
-        changes: Vec::new(),
-        locks: None,
-        told_locks: None,
-        confided: None,
+        ..continued
     }))
 }
 

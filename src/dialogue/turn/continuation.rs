@@ -33,6 +33,23 @@ pub struct PartialReply {
 }
 
 impl PartialReply {
+    /// A reply that was cut after `text`, without anything else of its turn's commit.
+    #[must_use]
+    pub fn from_text(of: Turn, text: String) -> Self {
+        Self {
+            until: of.started_at,
+            of,
+            key: None,
+            text,
+            is_whole: false,
+            intent: None,
+            changes: Vec::new(),
+            locks: None,
+            told_locks: None,
+            confided: None,
+        }
+    }
+
     /// Returns the part that the model continues, up to the last whole word. The model repeats a word that was cut in
     /// two, because joining half a word would be a guess.
     #[must_use]

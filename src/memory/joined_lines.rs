@@ -1,9 +1,11 @@
 //! Lines of several speakers that an NPC hears as one line: "Hello, you two. / Tom: Good day. / Mira, who is he?"
 //!
-//! The player's words stand without a name. The words of others have their names before, and end at a slash.
+//! The player's words stand without a name. The words of others have their names before, and a slash after them.
 
 /// Stands between the words of different speakers. Prompts show white space as one space.
 pub const BETWEEN_SPEAKERS: &str = " / ";
+/// Stands after the words of another at the end of a line.
+pub const AFTER_ANOTHER: &str = " /";
 /// The longest name before a line, in bytes.
 pub const MAX_NAME_BYTES: usize = 60;
 
@@ -18,7 +20,13 @@ pub fn split_name(text: &str) -> Option<(&str, &str)> {
 
 /// Returns the names of others whose words a line has, in order.
 pub fn other_speakers(line: &str) -> impl Iterator<Item = &str> {
-    line.split(BETWEEN_SPEAKERS)
+    // The words after the last slash are the player's.
+    let before_player = line
+        .strip_suffix(AFTER_ANOTHER)
+        .or_else(|| line.rsplit_once(BETWEEN_SPEAKERS).map(|(before, _)| before));
+    before_player
+        .into_iter()
+        .flat_map(|before| before.split(BETWEEN_SPEAKERS))
         .filter_map(|words| split_name(words).map(|(name, _)| name))
 }
 
@@ -42,9 +50,19 @@ mod tests {
 
     #[test]
     fn names_before_words_are_found() {
-        let line = "Hello: you two. / Tom: Good day. / Mira, who is he? / O'Neil Jr.: Me.";
-        let names: Vec<_> = other_speakers(line).collect();
-        assert_eq!(names, ["Hello", "Tom", "O'Neil Jr."]);
+        for (line, names) in [
+            (
+                "Hello, you two. / Tom: Good day. / O'Neil Jr.: Me. / Mira, who: he?",
+                vec!["Tom", "O'Neil Jr."],
+            ),
+            ("Tom: Good day. /", vec!["Tom"]),
+            ("Hello. / Tom: Good day. /", vec!["Tom"]),
+            ("Tom: Good day.", vec![]),
+            ("Hello", vec![]),
+        ] {
+            let found: Vec<_> = other_speakers(line).collect();
+            assert_eq!(found, names, "{line}");
+        }
         assert_eq!(split_name("*She nods*: yes"), None);
         assert_eq!(
             without_own_name("Ann: Hi.\n\nAnn: You?").as_deref(),

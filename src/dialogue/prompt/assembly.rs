@@ -104,6 +104,8 @@ pub(crate) struct PromptMaterial<'a> {
     /// The messages of a chat program that describes the character.
     pub own_prompt: Option<&'a OwnPrompt>,
     pub line: &'a str,
+    /// True if the line has words of others than the player.
+    pub hears_others: bool,
     /// The beginning of a cut reply that this turn continues.
     pub continued_text: Option<&'a str>,
     /// True if that text is a whole reply, and not one that was cut.
@@ -327,7 +329,7 @@ fn render_line(templates: &Templates, material: &PromptMaterial<'_>) -> Result<A
         };
         templates.render_greeting(language, &opening)?
     } else {
-        templates.render_line(language, material.line)?
+        templates.render_line(language, material.line, material.hears_others)?
     };
     Ok(match material.history.last().and_then(|turn| turn.committed_at) {
         Some(before) => material.ages().mark_gap(templates, (before, None), line)?,

@@ -43,7 +43,7 @@ pub(super) fn render_turns(
                 let line = if turn.player_text.is_empty() {
                     templates.render_unsaid_line(language, turn.number > 1)?
                 } else {
-                    templates.render_line(language, &turn.player_text)?
+                    templates.render_line(language, &turn.player_text, false)?
                 };
                 let line = match gap {
                     (Some(before), Some(at)) => material.ages().mark_gap(templates, (before, Some(at)), line)?,

@@ -255,13 +255,21 @@ impl Templates {
             .into())
     }
 
-    /// Renders a player's line.
-    pub(crate) fn render_line(&self, language: Language, line: &str) -> Result<Arc<str>, TemplateError> {
+    /// Renders a player's line. If it has the words of others too (`hears_others`), with the rule that tells them apart.
+    pub(crate) fn render_line(
+        &self,
+        language: Language,
+        line: &str,
+        hears_others: bool,
+    ) -> Result<Arc<str>, TemplateError> {
+        let values = context! { line => escape_untrusted(line), hears_others };
+        if hears_others {
+            return Ok(self.render(language, Template::ReplyLine, values)?.into());
+        }
         let key = (language, line.to_owned());
         if let Some(kept) = self.lines.get(&key) {
             return Ok(kept);
         }
-        let values = context! { line => escape_untrusted(line) };
         let rendered: Arc<str> = self.render(language, Template::ReplyLine, values)?.into();
         self.lines.insert(key, rendered.clone());
         Ok(rendered)
@@ -380,7 +388,7 @@ impl Templates {
                 world_state => list(),
                 corrections => each(context! { present => "x", outdated => "x" }), duties => entries(),
                 ended => entries(),
-                unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), is_silent => texts.is_empty(), is_whole => texts.is_empty(), parameters => each(context! {
+                unknown_to => list(), witnesses => list(), dead_name => "x", dead_party => "x", is_known => texts.is_empty(), is_silent => texts.is_empty(), is_whole => texts.is_empty(), hears_others => texts.is_empty(), parameters => each(context! {
                     name => "x", optional => true, type => "text", values => list(), min => "0", max => "1", description => "x",
                 }),
                 direct => texts.is_empty(), compress => texts.is_empty(), has_player => texts.is_empty(), max_text => 1, max_edits => 1, max_memory => 1,
@@ -470,7 +478,11 @@ mod tests {
         let templates = Templates::load(Some(dir.path())).unwrap();
         let line = |language| {
             templates
-                .render(language, Template::ReplyLine, context! { line => "hi" })
+                .render(
+                    language,
+                    Template::ReplyLine,
+                    context! { line => "hi", hears_others => true },
+                )
                 .unwrap()
         };
         assert_eq!(line(Language::En), "says: hi");
@@ -562,7 +574,7 @@ mod tests {
         assert_eq!(templates.render_system(&world, &mira, &none, plain).unwrap(), first);
 
         for _ in 0..2 {
-            let line = |language| templates.render_line(language, "hi <b>").unwrap();
+            let line = |language| templates.render_line(language, "hi <b>", false).unwrap();
             assert_eq!(
                 &*line(Language::En),
                 "<player_line>\nhi \u{2039}b\u{203a}\n</player_line>"

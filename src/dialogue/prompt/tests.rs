@@ -286,6 +286,7 @@ impl PromptCase {
             overheard: &[],
             scene_notes: &[],
             own_prompt: None,
+            hears_others: false,
             line: &self.line,
             history: &self.history,
             summaries: &self.summaries,

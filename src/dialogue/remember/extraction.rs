@@ -249,6 +249,7 @@ async fn render_prompt(
     let values = context! {
         npc_name => npc.name.as_str(),
         line => escape_untrusted(&turn.player_text),
+        hears_others => said.dialogue.options.other_speakers(&turn.player_text).next().is_some(),
         listeners => scene.other_names(&npc.id),
         reply,
         events => escape_all(&sentences.events),

@@ -12,7 +12,6 @@ use colloquy_memory::{
     agreement, aliases,
     authored::{Npc, Persona},
     fact::{FactKind, Importance, Polarity, Statement, Tense},
-    joined_lines,
     keywords::informative_words,
     party::{self, PLAYER},
 };
@@ -42,10 +41,7 @@ impl<'a> SpokenLines<'a> {
             player_line: &said.turn.player_text,
             reply: &said.turn.reply_text,
             block_sentences: BlockSentences::of_turn(said).texts().collect(),
-            others: match said.dialogue.options.chat_key {
-                Some(_) => joined_lines::other_speakers(&said.turn.player_text).collect(),
-                None => Vec::new(),
-            },
+            others: said.dialogue.options.other_speakers(&said.turn.player_text).collect(),
         }
     }
 
@@ -221,7 +217,7 @@ mod tests {
                 player_line: line,
                 reply: "Hm.",
                 block_sentences: Vec::new(),
-                others: joined_lines::other_speakers(line).collect(),
+                others: colloquy_memory::joined_lines::other_speakers(line).collect(),
             };
             let statement = lines.parse_statement(&value(speaker));
             assert_eq!(statement.map(|said| said.speaker).as_deref(), wanted, "{speaker}");

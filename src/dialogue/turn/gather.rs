@@ -156,6 +156,7 @@ impl GatheredContext {
             scene_notes: input.chat.as_ref().map_or(&[], |chat| &chat.scene_notes),
             own_prompt: input.own_prompt(),
             line: &input.line,
+            hears_others: input.dialogue.options.other_speakers(&input.line).next().is_some(),
             continues_whole: input
                 .continuation
                 .as_ref()

@@ -383,6 +383,8 @@ impl<'a> ReplyWriter<'a> {
     fn finish_before_tools(mut self, pieces: Vec<serde_json::Value>, usage: Usage, at_limit: bool) -> TurnError {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
         self.write_visible(&ended.visible_tail);
+        let rest = self.own_name.finish();
+        self.write_after_name(&rest);
         let called = CalledTools {
             text: self.text,
             pieces,

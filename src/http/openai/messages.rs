@@ -10,7 +10,7 @@ use super::{
 use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::{
     chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn},
-    joined_lines::{BETWEEN_SPEAKERS, split_name},
+    joined_lines::{AFTER_ANOTHER, BETWEEN_SPEAKERS, split_name},
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 
@@ -63,7 +63,8 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         let turn = builder.turns.len();
         let spoken = match message.role {
             InputRole::User => match unwrap_speech(text) {
-                Some(of_another) => builder.add_line_of_another(&of_another),
+                Some(named) if split_name(&named).is_some() => builder.add_line_of_another(&named),
+                Some(unnamed) => builder.add_line(&unnamed),
                 None => builder.add_line(text),
             },
             InputRole::Assistant if message.calls_tools => builder.begin_reply(text),
@@ -176,15 +177,19 @@ impl TranscriptBuilder {
         if text.is_empty() {
             return false;
         }
-        match &mut self.line {
-            Some(line) => {
-                let is_same_speaker = !is_of_another && !self.ends_with_another;
-                line.push_str(if is_same_speaker { "\n\n" } else { BETWEEN_SPEAKERS });
-                line.push_str(text);
-                drop_first_lines(line);
-            }
-            None => self.line = Some(text.to_owned()),
+        let line = self.line.get_or_insert_default();
+        line.push_str(match (line.is_empty(), self.ends_with_another, is_of_another) {
+            (true, ..) => "",
+            // The slash stands there already.
+            (_, true, _) => " ",
+            (_, false, true) => BETWEEN_SPEAKERS,
+            (_, false, false) => "\n\n",
+        });
+        line.push_str(text);
+        if is_of_another {
+            line.push_str(AFTER_ANOTHER);
         }
+        drop_first_lines(line);
         self.ends_with_another = is_of_another;
         true
     }
@@ -469,7 +474,7 @@ mod tests {
         let sorted = sort(&talk, Some("Bran"));
         assert_eq!(
             sorted.transcript.end,
-            TranscriptEnd::Line("Hi all / Mira: Good day.".to_owned())
+            TranscriptEnd::Line("Hi all / Mira: Good day. /".to_owned())
         );
         let again = [
             &talk[..2],
@@ -478,7 +483,7 @@ mod tests {
         .concat();
         assert_eq!(
             texts(&sort(&again, Some("Bran"))),
-            [("Hi all / Mira: Good day.", "Hm.")]
+            [("Hi all / Mira: Good day. /", "Hm.")]
         );
         let wrapped = sort(
             &[(User, "<Mira's Message>\nGood day.\n</Mira's Message>")],
@@ -486,7 +491,7 @@ mod tests {
         );
         assert_eq!(
             wrapped.transcript.end,
-            TranscriptEnd::Line("Mira: Good day.".to_owned())
+            TranscriptEnd::Line("Mira: Good day. /".to_owned())
         );
     }
 

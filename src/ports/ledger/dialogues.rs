@@ -15,6 +15,7 @@ use colloquy_memory::{
     directive::KeyPattern,
     episode::Episode,
     fact::{Cause, Viewpoint, Watchers},
+    joined_lines::other_speakers,
     private_terms::PrivateTerms,
     summary::Meeting,
     trace::TurnTrace,
@@ -119,6 +120,12 @@ pub struct DialogueOptions {
 }
 
 impl DialogueOptions {
+    /// Returns the names of others whose words a player's line has: in groups of chat programs, NPCs hear the other
+    /// members too.
+    pub fn other_speakers<'l>(&self, line: &'l str) -> impl Iterator<Item = &'l str> + use<'l> {
+        let line = self.chat_key.is_some().then_some(line);
+        line.into_iter().flat_map(other_speakers)
+    }
     /// True if the player may watch an NPC conversation.
     #[must_use]
     pub fn may_watch(&self, player: &PlayerId) -> bool {

@@ -121,6 +121,12 @@ impl ChatTest {
         Self { server, backend, llm }
     }
 
+    /// Asks for state blocks in all prompts.
+    async fn ask_for_state(&self) {
+        let settings = json!({"prompt": {"ask_for_state": true}});
+        self.backend.put("/v1/settings", &settings).await;
+    }
+
     /// Asks for a reply of `model`, which says `reply`. Returns the new words.
     async fn ask(&self, model: &str, messages: &[Value], reply: &str) -> String {
         ask_as(&self.backend, &self.llm, model, messages, reply).await
@@ -186,6 +192,7 @@ async fn players_reply_goes_on_by_the_default_nudge_with_a_space_between_the_par
 #[actix_web::test]
 async fn state_changes_of_a_reply_stand_when_the_reply_goes_on() {
     let test = ChatTest::start().await;
+    test.ask_for_state().await;
     let block = |mood: &str| format!("```state\n{{\"mood\": \"{mood}\", \"items_gained\": [\"a {mood} bell\"]}}\n```");
     let line = user("Have you a bell for me?");
     let first = test
@@ -256,6 +263,32 @@ async fn words_of_other_members_are_told_from_the_players() {
 }
 
 #[actix_web::test]
+async fn authored_npc_is_told_whose_words_a_line_has() {
+    let test = ChatTest::start().await;
+    let rule = "words after another's name and a colon";
+    let talk = [
+        user("Ann: Hello."),
+        assistant("Tom: Geese bite."),
+        system("[Write the next reply only as Ergen.]"),
+    ];
+    test.ask("vale/ergen", &talk, "Aye.").await;
+    let prompt = prompt_text(&test.llm.last_request(Task::Reply));
+    assert!(
+        prompt.contains("Hello. / Tom: Geese bite. /\n</player_line>"),
+        "{prompt}"
+    );
+    assert!(prompt.contains(rule), "{prompt}");
+    let next = [
+        &talk[..2],
+        &[assistant("Ergen: Aye."), user("Ann: Farewell."), talk[2].clone()],
+    ]
+    .concat();
+    test.ask("vale/ergen", &next, "Farewell.").await;
+    let prompt = prompt_text(&test.llm.last_request(Task::Reply));
+    assert!(prompt.contains("Geese bite") && !prompt.contains(rule), "{prompt}");
+}
+
+#[actix_web::test]
 async fn first_line_with_a_name_stays_in_the_talk() {
     let test = ChatTest::start().await;
     let head = system("You are Mira, a herbalist.");
@@ -277,6 +310,7 @@ async fn first_line_with_a_name_stays_in_the_talk() {
 #[actix_web::test]
 async fn characters_of_the_program_get_their_memories_before_the_line() {
     let test = ChatTest::start().await;
+    test.ask_for_state().await;
     let head = system("You are Mira, a herbalist.");
     let opened = test
         .ask("colloquy/proxy", std::slice::from_ref(&head), "Welcome.")
@@ -393,6 +427,7 @@ async fn extraction_of_a_turn_of_old_shows_open_promises() {
 #[actix_web::test]
 async fn output_cap_of_a_program_leaves_room_for_the_state_block() {
     let test = ChatTest::start().await;
+    test.ask_for_state().await;
     let body = json!({"model": "colloquy/proxy", "max_tokens": 50,
         "messages": [system("You are Mira, a herbalist."), user("Hello.")]});
     test.backend.post(COMPLETIONS, &body).await;

@@ -68,7 +68,7 @@ fn render(template: Template, language: Language, [events, notes]: [&[&str]; 2])
         },
     };
     let owned = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
-    let values = context! { listeners => ["Teague"], events => owned(events), notes => owned(notes), ..values };
+    let values = context! { listeners => ["Teague"], events => owned(events), notes => owned(notes), hears_others => false, ..values };
     TEMPLATES.render(language, template, values).unwrap()
 }
 

@@ -4,7 +4,8 @@
 //! whose transcript shows what its user sees.
 
 use super::{
-    nudges::{asks_to_go_on, is_only_to_go_on, names_speaker, only_names_speaker, quotes},
+    names_in_lines::NamesInLines,
+    nudges::{asks_to_go_on, is_only_to_go_on, only_names_speaker, quotes},
     request::{InputMessage, InputRole},
 };
 use colloquy_dialogue::turn::ToolExchange;
@@ -262,68 +263,6 @@ impl TranscriptBuilder {
     }
 }
 
-/// Whether lines begin with the names of their speakers.
-struct NamesInLines<'a> {
-    /// The character's name; `None`: lines have no names.
-    speaker: Option<&'a str>,
-    /// The name before each line of the user.
-    user: Option<&'a str>,
-}
-
-impl<'a> NamesInLines<'a> {
-    fn find((head, messages): (&[InputMessage], &'a [InputMessage]), speaker: Option<&'a str>) -> Self {
-        let replies = messages
-            .iter()
-            .filter(|message| message.role == InputRole::Assistant && !is_example(message));
-        let mut names = replies.map(|message| split_name(&message.text).map(|(name, _)| name));
-        // A group, or a program that adds names: each reply has a name, and the speaker's is one of them or asked for.
-        let is_group = messages
-            .iter()
-            .any(|message| message.role == InputRole::System && names_speaker(&message.text));
-        let has_reply = names.clone().next().is_some();
-        let all_named = names.clone().all(|name| name.is_some());
-        let has_speaker = names.any(|name| name.is_some() && name == speaker);
-        let mut users = messages
-            .iter()
-            .filter(|message| message.role == InputRole::User && !message.text.trim().is_empty());
-        let first = users
-            .clone()
-            .next()
-            .and_then(|message| split_name(&message.text).map(|(name, _)| name));
-        let same = first
-            .filter(|first| users.all(|message| split_name(&message.text).is_some_and(|(name, _)| name == *first)));
-        // Before the first reply, the name counts if the program's description has it.
-        let is_described = |name: &str| head.iter().any(|message| message.text.contains(name));
-        let have_names = if has_reply {
-            all_named && (is_group || has_speaker)
-        } else {
-            same.is_some_and(|user| is_group || is_described(user))
-        };
-        Self {
-            speaker: speaker.filter(|_| have_names),
-            user: same.filter(|_| have_names),
-        }
-    }
-
-    fn without_name<'m>(&self, message: &'m InputMessage) -> &'m str {
-        let text = message.text.trim();
-        let wanted = match message.role {
-            InputRole::Assistant => self.speaker,
-            InputRole::User => self.user,
-            InputRole::System | InputRole::Tool => None,
-        };
-        match (split_name(text), wanted) {
-            (Some((name, rest)), Some(wanted)) if name == wanted => rest,
-            _ => text,
-        }
-    }
-
-    fn is_of_another(&self, message: &InputMessage) -> bool {
-        let name = split_name(&message.text).map(|(name, _)| name);
-        self.speaker.is_some() && name.is_some() && name != self.speaker
-    }
-}
-
 /// Takes the words out of `<Mira's Message>…</Mira's Message>`, in which programs put lines of other members of a group.
 /// `None`: the text is a line of the user.
 fn unwrap_speech(text: &str) -> Option<String> {
@@ -336,7 +275,8 @@ fn unwrap_speech(text: &str) -> Option<String> {
     })
 }
 
-fn is_example(message: &InputMessage) -> bool {
+/// True if the message is an example, and no part of the talk.
+pub fn is_example(message: &InputMessage) -> bool {
     message
         .name
         .as_deref()

@@ -5,7 +5,7 @@
 //! roles and limits. Requests and answers follow OpenAI's published schema, so these paths are not in this server's own
 //! OpenAPI document.
 //!
-//! - `body`, `request`, `messages`, `nudges`: reading a request, and the transcript in its messages;
+//! - `body`, `request`, `messages`, `names_in_lines`, `nudges`: reading a request, and the transcript in its messages;
 //! - `targets`, `settings`: which NPC a model name means;
 //! - `characters`: characters that the chat program describes;
 //! - `speaker`: who answers, and which replies a request may bring in;
@@ -26,6 +26,7 @@ mod completions;
 pub mod errors;
 mod messages;
 mod models;
+mod names_in_lines;
 mod nudges;
 mod realtime;
 mod request;

@@ -367,16 +367,13 @@ impl Connection {
         if !instructions.trim().is_empty() {
             messages.push(ChatMessage::new(ChatRole::System, instructions));
         }
-        match &settings.input {
-            Some(input) => {
-                for (at, item) in input.iter().enumerate() {
-                    messages.push(self.message_of_input(talk, at, item).await?);
-                }
+        if let Some(input) = &settings.input {
+            for (at, item) in input.iter().enumerate() {
+                messages.push(self.message_of_input(talk, at, item).await?);
             }
-            None => {
-                messages.extend(talk.stored_messages(&self.state, &self.caller.principal).await?);
-                messages.extend(self.items.loose_items().map(to_message));
-            }
+        } else {
+            messages.extend(talk.stored_messages(&self.state, &self.caller.principal).await?);
+            messages.extend(self.items.loose_items().map(to_message));
         }
         if messages.is_empty() {
             return Err(RealtimeError::field("response.input", "has nothing to answer"));

@@ -289,6 +289,8 @@ struct InputTokens {
     cached_tokens_details: CachedTokens,
 }
 
+// The names are those of the schema.
+#[allow(clippy::struct_field_names)]
 #[derive(Debug, Serialize)]
 struct CachedTokens {
     text_tokens: u32,

@@ -22,12 +22,11 @@ impl Connection {
         let mut next = Some(first);
         let mut words = String::new();
         while let Some(event) = next {
-            match self.words_of_reply(&event) {
-                Some(new) => words.push_str(&new),
-                None => {
-                    self.send_delta(&std::mem::take(&mut words));
-                    self.on_session_event(&event).await;
-                }
+            if let Some(new) = self.words_of_reply(&event) {
+                words.push_str(&new);
+            } else {
+                self.send_delta(&std::mem::take(&mut words));
+                self.on_session_event(&event).await;
             }
             next = self.events.as_mut().and_then(|events| events.events.try_recv().ok());
         }
@@ -77,10 +76,8 @@ impl Connection {
     async fn on_session_event(&mut self, event: &PublishedEvent) {
         match &event.body {
             SessionEvent::TurnStarted { turn } => self.on_turn_started(*turn, event.re.as_deref()).await,
-            SessionEvent::TurnCommitted { turn, .. } => {
-                if !self.is_own_turn(*turn) && !self.items.has_turn(*turn) {
-                    self.add_turn_of_others(*turn).await;
-                }
+            SessionEvent::TurnCommitted { turn, .. } if !self.is_own_turn(*turn) && !self.items.has_turn(*turn) => {
+                self.add_turn_of_others(*turn).await;
             }
             SessionEvent::DialogueRewound(rewound) => self.on_rewound(rewound).await,
             SessionEvent::SessionClosed { .. } if event.body.has_moved() => {

@@ -259,13 +259,12 @@ impl Talk {
             thread = Some(state.threads.lock(&key).await);
             found = newest_session_of(state, &caller.principal, &key).await?;
         }
-        let session = match found {
-            Some(dialogue) => dialogue.id,
-            None => {
-                caller.count_new_session(state)?;
-                let created = state.sessions.create_session(&caller.scope, new_session(&key)).await?;
-                created.dialogue.id
-            }
+        let session = if let Some(dialogue) = found {
+            dialogue.id
+        } else {
+            caller.count_new_session(state)?;
+            let created = state.sessions.create_session(&caller.scope, new_session(&key)).await?;
+            created.dialogue.id
         };
         drop(thread);
         Ok(Self::of_session(session, key, Some(target)))

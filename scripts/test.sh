@@ -86,6 +86,11 @@ say "clients of the OpenAI API"
 # Needs Python, npm and their registries, and says so if one is missing.
 FEATURES=failpoints,otel tests/chat-clients.sh
 
+say "libraries of Standard Webhooks"
+# Needs Python, npm and their registries, and says so if one is missing.
+tests/webhook-libraries.sh "$cache/webhook-libraries"
+export COLLOQUY_WEBHOOK_LIBRARIES="$cache/webhook-libraries"
+
 say "tests"
 # The test runner's summary comes last.
 if cargo nextest --version >/dev/null 2>&1; then

@@ -52,6 +52,7 @@ const PAGE_ROWS: u32 = 200;
 #[derive(Debug, Deserialize, Validate, ToSchema)]
 #[garde(allow_unvalidated)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_field_names)]
 pub struct AdoptionBody {
     /// The world of the other NPC, such as the `chats-…` of a player.
     #[schema(value_type = String, pattern = "^[a-z0-9][a-z0-9_-]{0,63}$")]

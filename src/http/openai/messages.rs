@@ -64,8 +64,8 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
         let turn = builder.turns.len();
         let spoken = match message.role {
             InputRole::User => match unwrap_speech(text) {
-                Some(named) if split_name(&named).is_some() => builder.add_line_of_another(&named),
-                Some(unnamed) => builder.add_line(&unnamed),
+                Some(speech) if split_name(&speech).is_some() => builder.add_line_of_another(&speech),
+                Some(speech) => builder.add_line(&speech),
                 None => builder.add_line(text),
             },
             InputRole::Assistant if message.calls_tools => builder.begin_reply(text),

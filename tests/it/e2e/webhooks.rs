@@ -3,9 +3,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    env,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
@@ -414,11 +415,17 @@ fn redirects_are_not_followed_and_rotated_keys_sign_together() {
     });
 }
 
+/// The folder of the example receivers: that of `tests/webhook-libraries.sh`, which has their libraries, or else the
+/// examples themselves.
+fn folder_of_receivers() -> PathBuf {
+    let examples = || Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/webhooks");
+    env::var_os("COLLOQUY_WEBHOOK_LIBRARIES").map_or_else(examples, PathBuf::from)
+}
+
 /// Runs a receiver of `examples/webhooks` with the secret, and returns it with its port.
 fn start_example(program: &str, script: &str, secret: &str) -> (Child, u16, mpsc::Receiver<String>) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/webhooks");
     let mut child = Command::new(program)
-        .arg(folder.join(script))
+        .arg(folder_of_receivers().join(script))
         .arg("0")
         .env("COLLOQUY_WEBHOOK_SECRET", secret)
         .stdout(Stdio::piped())
@@ -469,9 +476,8 @@ fn assert_library_verifies(program: &str, script: &str) {
 
 /// True if a command succeeds in the folder of the examples. If not, says that its test is skipped.
 fn is_available(program: &str, arguments: &[&str]) -> bool {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/webhooks");
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder);
+    command.args(arguments).current_dir(folder_of_receivers());
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let is_there = command.status().is_ok_and(|status| status.success());
     if !is_there {

@@ -70,6 +70,8 @@ pub struct HttpTestOptions {
     /// True: the server is a node of several, and its clock is not the ledger's.
     pub is_clock_off: bool,
     pub webhooks: WebhookSettings,
+    /// True: replies are asked for state blocks.
+    pub ask_for_state: bool,
     /// The model for all tasks.
     pub llm: Arc<dyn Llm>,
 }
@@ -79,6 +81,7 @@ impl Default for HttpTestOptions {
         Self {
             prices: Vec::new(),
             is_clock_off: false,
+            ask_for_state: false,
             llm: llm(),
             webhooks: colloquy::config::Config::embedded_defaults().webhooks,
             limits: LimitSettings {
@@ -135,12 +138,12 @@ impl Default for HttpTestOptions {
     }
 }
 
-fn dialogue_settings() -> DialogueSettings {
+fn dialogue_settings(options: &HttpTestOptions) -> DialogueSettings {
     serde_json::from_value(json!({
         "turn": {"max_line_chars": 2000, "max_queued": 4, "wait_for_memory_ms": 300, "longest_wait_for_memory_ms": 1500, "replies_without_block": 4, "timeout_ms": 120_000, "intent_turns": 3,
             "seal_s": 30, "cut_hold_s": 30, "playback_timeout_s": 60},
         "prompt": {"total_tokens": 8000, "acquaintance_tokens": 150, "pinned_tokens": 400, "summary_tokens": 1200, "history_tokens": 6000, "overheard_tokens": 600, "scene_note_tokens": 400, "scenario_tokens": 1000, "scenario_item_tokens": 400, "episode_tokens": 300, "insight_tokens": 200, "lore_tokens": 800, "lore_item_tokens": 250,
-            "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": false, "ask_if_nothing_new": true},
+            "memory_tokens": 1200, "memory_item_tokens": 150, "state_chars": 1500, "state_block": true, "ask_for_state": options.ask_for_state, "ask_if_nothing_new": true},
         "recall": {"weights": {"recency": 0.15, "importance": 0.15, "relevance": 0.5, "keyword": 0.2},
             "recency_lambda_per_day": 0.002, "top_k": 8, "dense": 30, "sparse": 30, "important": 10, "recent": 10,
             "near_duplicate_cosine": 0.95, "min_score": 0.05, "diversity": 0.0, "speculative": true, "body_cache": 1000},
@@ -300,7 +303,7 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
     .await
     .unwrap();
     let mut services = Services {
-        settings: Arc::new(dialogue_settings()),
+        settings: Arc::new(dialogue_settings(options)),
         ledger: sqlite.ledger(),
         buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
         index: Arc::new(FakeIndex::default()),

@@ -8,6 +8,7 @@ mod budgets;
 mod chat;
 mod chat_adoption;
 mod chat_forms;
+mod chat_histories;
 mod chat_tools;
 mod curator;
 mod directives;

@@ -43,7 +43,10 @@ impl Adoption {
             .unwrap()
             .iter()
             .map(|world| world["id"].as_str().unwrap());
-        adoption.hidden = ids.into_iter().find(|id| id.starts_with("chats-")).unwrap().to_owned();
+        ids.into_iter()
+            .find(|id| id.starts_with("chats-"))
+            .unwrap()
+            .clone_into(&mut adoption.hidden);
         adoption
     }
 

@@ -8,7 +8,7 @@ mod model;
 mod observation;
 mod program;
 
-use std::{env, sync::Arc, thread};
+use std::{env, slice, sync::Arc, thread};
 
 use colloquy::http::ChatSettings;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -84,7 +84,7 @@ impl Stage {
         let turns = lived_in.turns(lived).await;
         let mut session = None;
         for turn in &turns[1..] {
-            self.llm.say_next(&[turn.reply.clone()]);
+            self.llm.say_next(slice::from_ref(&turn.reply));
             if let Some(session) = &session {
                 let body = json!({"text": turn.line});
                 world.client.post(&format!("/v1/sessions/{session}/turns"), &body).await;

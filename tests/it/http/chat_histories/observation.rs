@@ -96,7 +96,11 @@ pub async fn observe(world: &World, session: &str) -> Observation {
     let prompt = context["messages"].as_array().unwrap().iter();
     let prompt = prompt.flat_map(|message| message["content"].as_str().unwrap().lines());
     // A reply that was cut ends in a dash. In the replay, the heard words are the whole reply.
-    let comparable = |line: &str| line.replace(id.as_str(), "WORLD").replace("\u{2014}.", "").replace('\u{2014}', "");
+    let comparable = |line: &str| {
+        line.replace(id.as_str(), "WORLD")
+            .replace("\u{2014}.", "")
+            .replace('\u{2014}', "")
+    };
     Observation {
         parts: vec![
             ("turns", turns.iter().map(|turn| format!("{turn:?}")).collect()),
@@ -109,10 +113,7 @@ pub async fn observe(world: &World, session: &str) -> Observation {
             ),
             ("episodes", lines_of(&episodes, &["number", "text", "importance"])),
             ("items", items),
-            (
-                "prompts",
-                prompt.map(comparable).collect(),
-            ),
+            ("prompts", prompt.map(comparable).collect()),
         ],
     }
 }

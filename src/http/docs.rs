@@ -54,8 +54,14 @@ async fn serve_asyncapi(state: web::Data<AppState>) -> Result<HttpResponse, Prob
 }
 
 fn serve_document(state: &AppState, document: &Value) -> Result<HttpResponse, Problem> {
+    require_docs(state)?;
+    Ok(HttpResponse::Ok().json(document))
+}
+
+/// Answers 404 if the server serves no documents.
+pub(super) fn require_docs(state: &AppState) -> Result<(), Problem> {
     if state.settings.docs {
-        Ok(HttpResponse::Ok().json(document))
+        Ok(())
     } else {
         Err(Problem::not_found("document"))
     }
@@ -80,9 +86,7 @@ async fn no_favicon() -> HttpResponse {
 
 #[get("/docs")]
 async fn redirect_to_docs_page(state: web::Data<AppState>) -> Result<HttpResponse, Problem> {
-    if !state.settings.docs {
-        return Err(Problem::not_found("document"));
-    }
+    require_docs(&state)?;
     Ok(HttpResponse::PermanentRedirect()
         .insert_header((header::LOCATION, "/docs/"))
         .finish())

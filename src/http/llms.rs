@@ -7,7 +7,7 @@ use actix_web::{HttpResponse, get, http::header::ContentType, web};
 use regex::Regex;
 use rust_embed::RustEmbed;
 
-use super::{AppState, errors::Problem};
+use super::{AppState, docs::require_docs, errors::Problem};
 
 const README: &str = include_str!("../../README.md");
 
@@ -157,14 +157,6 @@ async fn serve_page(state: web::Data<AppState>, page: web::Path<String>) -> Resu
     Ok(HttpResponse::Ok()
         .content_type("text/markdown; charset=utf-8")
         .body(text.into_owned()))
-}
-
-fn require_docs(state: &AppState) -> Result<(), Problem> {
-    if state.settings.docs {
-        Ok(())
-    } else {
-        Err(Problem::not_found("document"))
-    }
 }
 
 fn plain_text(text: &'static str) -> HttpResponse {

@@ -15,7 +15,7 @@ use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 use super::{
-    completions::{MAX_IMPORTED_CHARS, follow_transcript},
+    completions::{follow_transcript, is_too_long_to_import, new_session},
     threads::{KnownSessions, ThreadKey},
 };
 use crate::{
@@ -23,14 +23,16 @@ use crate::{
     errors::Problem,
     extract::{Author, Authorized, Body, Path},
     nodes::DialogueOfRequest,
-    npcs, run_uncancelled, worlds,
+    npcs,
+    pagination::collect_pages,
+    run_uncancelled, worlds,
 };
 use colloquy_actors::NewSession;
 use colloquy_core::ids::{DialogueId, DialogueKind, FactId, NpcId, PlayerId, WorldId};
 use colloquy_dialogue::remember::{ManualFact, write_manual_fact};
 use colloquy_memory::{
     authored::Npc,
-    chat_transcript::{TranscriptAlignment, TranscriptRequest, TranscriptTurn},
+    chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptTurn},
     fact::{Audience, Fact, Knower, Viewpoint, Watchers},
     turn::Turn,
 };
@@ -45,8 +47,6 @@ use colloquy_ports::{
 
 /// The most turns that one request stores.
 const MAX_ADOPTED_TURNS: usize = 1_000;
-/// Rows of a page of sessions or facts.
-const PAGE_ROWS: u32 = 200;
 
 /// Whose memory is taken in.
 #[derive(Debug, Deserialize, Validate, ToSchema)]
@@ -232,16 +232,9 @@ impl Adoption {
             ..DialogueFilter::default()
         };
         let dialogues = &self.state.services.ledger.dialogues;
-        let mut sessions = Vec::new();
-        let mut page = first_page();
-        loop {
-            let found = dialogues.list_dialogues(&self.caller.scope, &filter, &page).await?;
-            sessions.extend(found.items);
-            match found.next {
-                Some(next) => page.after = Some(next),
-                None => break,
-            }
-        }
+        let scope = &self.caller.scope;
+        let read_page = async |page: &PageRequest| dialogues.list_dialogues(scope, &filter, page).await;
+        let mut sessions = collect_pages(usize::MAX, read_page).await?;
         sessions.reverse();
         Ok(sessions)
     }
@@ -257,7 +250,10 @@ impl Adoption {
         let dialogues = &self.state.services.ledger.dialogues;
         let scope = &self.caller.scope;
         let said = dialogues.load_turns(scope, source.id, 1, source.head_turn).await?;
-        if said.iter().any(is_too_long) {
+        if said
+            .iter()
+            .any(|turn| is_too_long_to_import(&turn.player_text, &turn.reply_text))
+        {
             return Ok(SessionOutcome::NotAdopted(NotAdoptedReason::TooLong));
         }
         let key = ThreadKey {
@@ -269,7 +265,7 @@ impl Adoption {
         };
         // A request of the chat program for the adopted session waits meanwhile.
         let mut thread = self.state.threads.lock(&key).await;
-        let adopted = self.find_or_make_session(&source, player.clone()).await?;
+        let adopted = self.find_or_make_session(&source, &key).await?;
         let known = dialogues.load_turns(scope, adopted.id, 1, adopted.head_turn).await?;
         if !said.iter().zip(&known).all(|(said, known)| is_same_turn(said, known)) {
             return Ok(SessionOutcome::NotAdopted(NotAdoptedReason::Differs));
@@ -291,22 +287,16 @@ impl Adoption {
     }
 
     /// Returns the session of the target for a session of the source.
-    async fn find_or_make_session(&self, source: &Dialogue, player: PlayerId) -> Result<Dialogue, Problem> {
+    async fn find_or_make_session(&self, source: &Dialogue, key: &ThreadKey) -> Result<Dialogue, Problem> {
         let id = adopted_session_id(source.id, &self.target);
         let dialogues = &self.state.services.ledger.dialogues;
         if let Some(known) = dialogues.load_dialogue(&self.caller.scope, id).await? {
             return Ok(known);
         }
         let new = NewSession {
-            world: self.target.world.clone(),
-            npcs: vec![self.target.id.clone()],
-            player,
-            witnesses: Vec::new(),
-            factions: Vec::new(),
             playback: source.options.playback,
-            settings: None,
-            cause: None,
             chat_key: source.options.chat_key.clone(),
+            ..new_session(key)
         };
         let sessions = &self.state.sessions;
         match sessions.create_session_with_id(&self.caller.scope, id, new).await {
@@ -331,20 +321,15 @@ impl Adoption {
         }
         // For the middleware that may forward the request to the node of the session.
         DialogueOfRequest::set(&self.request, adopted.id);
-        let alignment = TranscriptAlignment {
-            last_standing: adopted.head_turn,
-            heard_chars: None,
-            missing: missing
-                .iter()
-                .map(|turn| TranscriptTurn {
-                    player_text: turn.player_text.clone(),
-                    reply_text: turn.reply_text.clone(),
-                })
-                .collect(),
-            request: TranscriptRequest::Answer(String::new()),
-            shared_turns: 0,
-            first_number: 1,
+        let said = missing.iter().map(|turn| TranscriptTurn {
+            player_text: turn.player_text.clone(),
+            reply_text: turn.reply_text.clone(),
+        });
+        let transcript = Transcript {
+            turns: said.collect(),
+            end: TranscriptEnd::Line(String::new()),
         };
+        let alignment = TranscriptAlignment::after_turn(adopted.head_turn, &transcript);
         follow_transcript(&self.state, &self.caller.principal, adopted, &alignment, thread).await?;
         Ok(())
     }
@@ -396,20 +381,9 @@ impl Adoption {
             include_invalid,
             flagged: false,
         };
-        let mut facts = Vec::new();
-        let mut page = first_page();
-        loop {
-            let found = services
-                .ledger
-                .facts
-                .list_facts(&self.caller.scope, &filter, &page)
-                .await?;
-            facts.extend(found.items);
-            match found.next {
-                Some(next) => page.after = Some(next),
-                None => return Ok(facts),
-            }
-        }
+        let scope = &self.caller.scope;
+        let store = &services.ledger.facts;
+        Ok(collect_pages(usize::MAX, async |page| store.list_facts(scope, &filter, page).await).await?)
     }
 
     async fn copy_fact(&self, fact: Fact) -> Result<(), Problem> {
@@ -457,18 +431,6 @@ impl FactText {
             private_to: fact.audience.private_to.clone(),
         }
     }
-}
-
-const fn first_page() -> PageRequest {
-    PageRequest {
-        limit: PAGE_ROWS,
-        after: None,
-    }
-}
-
-fn is_too_long(turn: &Turn) -> bool {
-    let texts = [&turn.player_text, &turn.reply_text];
-    texts.iter().any(|text| text.chars().count() > MAX_IMPORTED_CHARS)
 }
 
 /// True if both turns have the same words.

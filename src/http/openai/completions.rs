@@ -41,6 +41,7 @@ use colloquy_memory::{
     turn::{Turn, Usage},
 };
 use colloquy_ports::{
+    buffer::BufferedTurn,
     ledger::dialogues::{Dialogue, Playback},
     llm::{ChatMessage, ChatRole, ClientFields},
 };
@@ -262,6 +263,16 @@ fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
     notes
 }
 
+/// The line and the reply of a turn as messages, without empty ones.
+pub fn messages_of_turn(turn: &BufferedTurn) -> impl Iterator<Item = ChatMessage> {
+    let said = [
+        (ChatRole::User, &turn.player_text),
+        (ChatRole::Assistant, &turn.reply_text),
+    ];
+    let said = said.into_iter().filter(|(_, text)| !text.is_empty());
+    said.map(|(role, text)| ChatMessage::new(role, text.clone()))
+}
+
 /// Returns the messages of the chat program around the answered line.
 fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPrompt {
     let turns = sorted.transcript.turns.len();
@@ -291,6 +302,13 @@ fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPro
     prompt
 }
 
+/// True if a text of a turn that was said elsewhere has more than [`MAX_IMPORTED_CHARS`] characters.
+pub fn is_too_long_to_import(player_text: &str, reply_text: &str) -> bool {
+    [player_text, reply_text]
+        .iter()
+        .any(|text| text.chars().count() > MAX_IMPORTED_CHARS)
+}
+
 /// Makes the turns of the session those of the transcript: takes turns back, and stores turns that are not known. Returns
 /// the last stored turn.
 ///
@@ -304,8 +322,7 @@ pub async fn follow_transcript(
     thread: &mut KnownSessions,
 ) -> Result<Option<Arc<Turn>>, Problem> {
     for (at, turn) in alignment.missing.iter().enumerate() {
-        let longest = turn.player_text.chars().count().max(turn.reply_text.chars().count());
-        if longest > MAX_IMPORTED_CHARS {
+        if is_too_long_to_import(&turn.player_text, &turn.reply_text) {
             let detail = format!(
                 "turn {} of the transcript has more than {MAX_IMPORTED_CHARS} characters",
                 at + 1
@@ -435,14 +452,8 @@ impl PreparedTalk {
         let finished = snapshot.history.len().saturating_sub(usize::from(goes_on));
         prompt.history.clear();
         for turn in snapshot.history.iter().take(finished) {
-            let said = [
-                (ChatRole::User, &turn.player_text),
-                (ChatRole::Assistant, &turn.reply_text),
-            ];
-            let said = said.into_iter().filter(|(_, text)| !text.is_empty());
-            prompt
-                .history
-                .extend(said.map(|(role, text)| (turn.number, ChatMessage::new(role, text.clone()))));
+            let messages = messages_of_turn(turn);
+            prompt.history.extend(messages.map(|message| (turn.number, message)));
         }
         Ok(())
     }

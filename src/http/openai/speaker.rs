@@ -5,7 +5,7 @@ use super::{
     messages::{SortedMessages, sort_messages},
     nudges::named_speaker,
     request::InputMessage,
-    targets::{ChatTarget, no_such_model},
+    targets::{ChatTarget, may_use_characters, no_such_model},
     threads::{FoundThread, KnownSessions},
 };
 use crate::{
@@ -22,6 +22,7 @@ use colloquy_memory::{
     authored::{Npc, Persona},
     chat_transcript::TranscriptTurn,
 };
+use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// Who answers the messages of a request.
 pub struct Speaker {
@@ -31,6 +32,24 @@ pub struct Speaker {
     pub is_own: bool,
     /// True if the messages name the character.
     pub is_named: bool,
+}
+
+/// True if the messages of the chat program describe the NPC that answers in a session. `target`: what the model of the
+/// request means, if the request names one.
+pub fn is_described_by_program(
+    state: &AppState,
+    who: &Principal,
+    npc: &Npc,
+    dialogue: &Dialogue,
+    target: Option<&ChatTarget>,
+) -> bool {
+    // A persona that an author has written counts.
+    let has_no_persona = npc.persona == Persona::default();
+    match target {
+        Some(ChatTarget::Npc { .. }) => false,
+        Some(ChatTarget::Character(_)) => has_no_persona,
+        None => has_no_persona && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
+    }
 }
 
 /// Returns the NPC that answers, and the messages as that NPC hears them.

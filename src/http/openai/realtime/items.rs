@@ -4,6 +4,7 @@
 use super::server_events::ItemStatus;
 use colloquy_core::ids::TurnId;
 use colloquy_memory::turn::{Turn, TurnStatus};
+use colloquy_ports::llm::ChatRole;
 
 use super::super::responses::id_with_prefix;
 
@@ -19,6 +20,16 @@ pub enum ItemRole {
     System,
     User,
     Assistant,
+}
+
+impl From<ItemRole> for ChatRole {
+    fn from(role: ItemRole) -> Self {
+        match role {
+            ItemRole::System => Self::System,
+            ItemRole::User => Self::User,
+            ItemRole::Assistant => Self::Assistant,
+        }
+    }
 }
 
 impl ItemRole {

@@ -512,10 +512,5 @@ impl Connection {
 }
 
 fn to_message(item: &Item) -> ChatMessage {
-    let role = match item.role {
-        ItemRole::System => ChatRole::System,
-        ItemRole::User => ChatRole::User,
-        ItemRole::Assistant => ChatRole::Assistant,
-    };
-    ChatMessage::new(role, item.text.clone())
+    ChatMessage::new(item.role.into(), item.text.clone())
 }

@@ -8,10 +8,10 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         characters::is_world_of_characters,
-        completions::{PreparedTalk, follow_transcript, new_session, player_of},
+        completions::{PreparedTalk, follow_transcript, messages_of_turn, new_session, player_of},
         messages::SortedMessages,
         request::{ChatCompletionRequest, InputMessage, InputRole},
-        speaker::{Speaker, resolve_speaker},
+        speaker::{Speaker, is_described_by_program, resolve_speaker},
         targets::{ChatTarget, find_target, may_use_characters, no_such_model},
         threads::{FoundThread, ThreadKey, newest_session_of},
     },
@@ -30,7 +30,6 @@ use colloquy_core::{
     scope::{Principal, Role},
 };
 use colloquy_memory::{
-    authored::Persona,
     chat_transcript::{Transcript, TranscriptAlignment, TranscriptEnd, TranscriptTurn},
     turn::Turn,
 };
@@ -225,11 +224,8 @@ impl TalkWords {
         let system = |text: String| ChatMessage::new(ChatRole::System, text);
         let last_notes = self.last.iter().filter(|(role, _)| *role == ItemRole::System);
         let notes = last_notes.map(|(_, text)| text.clone()).collect();
-        let talk = self.last.into_iter().map(|(role, text)| match role {
-            ItemRole::System => (0, system(text)),
-            ItemRole::User => (0, ChatMessage::new(ChatRole::User, text)),
-            ItemRole::Assistant => (0, ChatMessage::new(ChatRole::Assistant, text)),
-        });
+        let talk = self.last.into_iter();
+        let talk = talk.map(|(role, text)| (0, ChatMessage::new(role.into(), text)));
         SortedMessages {
             head: self.head.into_iter().map(system).collect(),
             transcript: Transcript {
@@ -387,13 +383,7 @@ impl Talk {
         let authored = &state.services.ledger.authored;
         let npc = authored.load_npc(&who.scope(), &dialogue.world, &self.key.npc).await?;
         let npc = npc.ok_or_else(|| Problem::not_found("NPC of this session"))?;
-        // A persona that an author has written counts.
-        let is_described = npc.persona == Persona::default();
-        let is_own = match &self.target {
-            Some(ChatTarget::Npc { .. }) => false,
-            Some(ChatTarget::Character(_)) => is_described,
-            None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
-        };
+        let is_own = is_described_by_program(state, who, &npc, dialogue, self.target.as_ref());
         Ok(Speaker {
             npc,
             sorted,
@@ -426,16 +416,7 @@ impl Talk {
     /// The session cannot be loaded.
     pub async fn stored_messages(&self, state: &AppState, who: &Principal) -> Result<Vec<ChatMessage>, Problem> {
         let snapshot = state.sessions.snapshot(&who.scope(), self.session).await?;
-        let mut messages = Vec::new();
-        for turn in snapshot.history.iter() {
-            let said = [
-                (ChatRole::User, &turn.player_text),
-                (ChatRole::Assistant, &turn.reply_text),
-            ];
-            let said = said.into_iter().filter(|(_, text)| !text.is_empty());
-            messages.extend(said.map(|(role, text)| ChatMessage::new(role, text.clone())));
-        }
-        Ok(messages)
+        Ok(snapshot.history.iter().flat_map(messages_of_turn).collect())
     }
 
     /// Returns the standing turn of an item, by the item's id.

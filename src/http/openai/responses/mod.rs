@@ -23,8 +23,8 @@ use super::{
     characters::is_world_of_characters,
     completions::{PreparedTalk, SESSION_HEADER, open_session, player_of, session_name},
     messages::sort_messages,
-    speaker::{Speaker, resolve_speaker},
-    targets::{ChatTarget, find_target, may_use_characters},
+    speaker::{Speaker, is_described_by_program, resolve_speaker},
+    targets::{ChatTarget, find_target},
     threads::{FoundThread, ThreadKey},
 };
 use crate::{
@@ -36,11 +36,7 @@ use crate::{
 };
 use colloquy_actors::InterruptCommand;
 use colloquy_core::scope::Principal;
-use colloquy_memory::{
-    authored::{Npc, Persona},
-    chat_transcript::TranscriptAlignment,
-    turn::Turn,
-};
+use colloquy_memory::{authored::Npc, chat_transcript::TranscriptAlignment, turn::Turn};
 use colloquy_ports::ledger::dialogues::{Dialogue, DialogueStatus};
 
 /// The field that names an earlier response.
@@ -201,22 +197,16 @@ async fn find_next_speaker<A>(
     let authored = &state.services.ledger.authored;
     let npc = authored.load_npc(&caller.scope, &dialogue.world, speaker).await?;
     let npc = npc.ok_or_else(|| Problem::not_found("NPC of the earlier response"))?;
-    // A persona that an author has written counts.
-    let is_described = npc.persona == Persona::default();
-    let is_own = match target {
-        Some(ChatTarget::Npc { .. }) => false,
-        Some(ChatTarget::Character(model)) => {
-            let is_of_model = match model.and_then(|model| model.world) {
-                Some(world) => world == dialogue.world,
-                None => is_described || is_world_of_characters(&dialogue.world),
-            };
-            if !is_of_model {
-                return Err(other_model());
-            }
-            is_described
+    let is_own = is_described_by_program(state, who, &npc, dialogue, target.as_ref());
+    if let Some(ChatTarget::Character(model)) = target {
+        let is_of_model = match model.and_then(|model| model.world) {
+            Some(world) => world == dialogue.world,
+            None => is_own || is_world_of_characters(&dialogue.world),
+        };
+        if !is_of_model {
+            return Err(other_model());
         }
-        None => is_described && dialogue.options.chat_key.is_some() && may_use_characters(state, who),
-    };
+    }
     Ok((npc, is_own))
 }
 

@@ -1,5 +1,7 @@
 //! The speaker's own name before a reply. A model that sees names before earlier lines writes its own name too.
 
+use std::borrow::Cow;
+
 /// Leaves out the speaker's name at the beginning of a streamed reply: of "Mira: Good day." stays "Good day."
 #[derive(Debug)]
 pub(super) struct OwnNameFilter {
@@ -34,9 +36,9 @@ impl OwnNameFilter {
     }
 
     /// Returns the text that may be shown after the next piece.
-    pub(super) fn push(&mut self, piece: &str) -> String {
+    pub(super) fn push<'a>(&mut self, piece: &'a str) -> Cow<'a, str> {
         let Some(mut text) = self.undecided.take() else {
-            return piece.to_owned();
+            return Cow::Borrowed(piece);
         };
         text.push_str(piece);
         let begun = text.trim_start();
@@ -45,12 +47,12 @@ impl OwnNameFilter {
             Some("") => self.undecided = Some(text),
             Some(words) => {
                 self.removed_chars = text.chars().count() - words.chars().count();
-                return words.to_owned();
+                return Cow::Owned(words.to_owned());
             }
             None if self.mark.starts_with(begun) => self.undecided = Some(text),
-            None => return text,
+            None => return Cow::Owned(text),
         }
-        String::new()
+        Cow::Borrowed("")
     }
 
     /// Returns the rest of the text at the end of the reply: a beginning that was no name.
@@ -79,7 +81,7 @@ mod tests {
                 let mut filter = OwnNameFilter::new("Mira");
                 let characters: Vec<char> = reply.chars().collect();
                 let pieces = characters.chunks(size).map(|piece| piece.iter().collect::<String>());
-                let mut text: String = pieces.map(|piece| filter.push(&piece)).collect();
+                let mut text: String = pieces.map(|piece| filter.push(&piece).into_owned()).collect();
                 text.push_str(&filter.finish());
                 assert_eq!(text, shown, "{reply} in pieces of {size}");
             }

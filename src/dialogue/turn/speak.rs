@@ -10,7 +10,7 @@ use super::chat_request::{CalledTools, ReplyEnd};
 use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, own_name::OwnNameFilter, stopwatch::Stopwatch};
 use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
 use colloquy_memory::{
-    state_block::{StateBlock, StreamCutter},
+    state_block::{CutReply, StateBlock, StreamCutter},
     tokens::TokenCounter,
     trace::CallTrace,
     turn::{TurnStatus, Usage},
@@ -379,12 +379,17 @@ impl<'a> ReplyWriter<'a> {
             let _ = reader.send(pieces.to_vec());
         }
     }
-    /// Ends a reply that called tools, which is no turn.
-    fn finish_before_tools(mut self, pieces: Vec<serde_json::Value>, usage: Usage, at_limit: bool) -> TurnError {
+    /// Sends the visible rest of the model's stream, and returns what the stream had besides.
+    fn finish_stream(&mut self) -> CutReply {
         let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
         self.write_visible(&ended.visible_tail);
         let rest = self.own_name.finish();
         self.write_after_name(&rest);
+        ended
+    }
+    /// Ends a reply that called tools, which is no turn.
+    fn finish_before_tools(mut self, pieces: Vec<serde_json::Value>, usage: Usage, at_limit: bool) -> TurnError {
+        self.finish_stream();
         let called = CalledTools {
             text: self.text,
             pieces,
@@ -394,10 +399,7 @@ impl<'a> ReplyWriter<'a> {
         TurnError::CalledTools(called.into())
     }
     fn finish_completed(mut self) -> Result<FinishedReply, TurnError> {
-        let ended = std::mem::replace(&mut self.cutter, StreamCutter::new(&[])).finish_reply();
-        self.write_visible(&ended.visible_tail);
-        let rest = self.own_name.finish();
-        self.write_after_name(&rest);
+        let ended = self.finish_stream();
         if self.text.trim().is_empty() {
             return Err(LlmError::Broken("the reply was empty".to_owned()).into());
         }

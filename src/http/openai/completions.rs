@@ -11,7 +11,7 @@ use super::{
     answer::FinishReason,
     aside,
     body::ChatBody,
-    messages::SortedMessages,
+    messages::{SortedMessages, messages_of_turn},
     request::ChatCompletionRequest,
     speaker::{Speaker, resolve_speaker},
     stream::{self, CutOnDrop},
@@ -41,7 +41,6 @@ use colloquy_memory::{
     turn::{Turn, Usage},
 };
 use colloquy_ports::{
-    buffer::BufferedTurn,
     ledger::dialogues::{Dialogue, Playback},
     llm::{ChatMessage, ChatRole, ClientFields},
 };
@@ -261,16 +260,6 @@ fn scene_notes(sorted: &SortedMessages) -> Vec<String> {
         .collect();
     notes.drain(..notes.len().saturating_sub(MAX_NOTES));
     notes
-}
-
-/// The line and the reply of a turn as messages, without empty ones.
-pub fn messages_of_turn(turn: &BufferedTurn) -> impl Iterator<Item = ChatMessage> {
-    let said = [
-        (ChatRole::User, &turn.player_text),
-        (ChatRole::Assistant, &turn.reply_text),
-    ];
-    let said = said.into_iter().filter(|(_, text)| !text.is_empty());
-    said.map(|(role, text)| ChatMessage::new(role, text.clone()))
 }
 
 /// Returns the messages of the chat program around the answered line.

@@ -13,7 +13,10 @@ use colloquy_memory::{
     chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn},
     joined_lines::{AFTER_ANOTHER, BETWEEN_SPEAKERS, split_name},
 };
-use colloquy_ports::llm::{ChatMessage, ChatRole};
+use colloquy_ports::{
+    buffer::BufferedTurn,
+    llm::{ChatMessage, ChatRole},
+};
 
 /// The messages of a request, sorted by their purpose.
 #[derive(Debug, Clone, PartialEq)]
@@ -294,6 +297,16 @@ pub fn to_chat_message(message: &InputMessage) -> ChatMessage {
         as_sent: message.as_sent.clone().map(Into::into),
         ..ChatMessage::new(role, message.text.clone())
     }
+}
+
+/// The line and the reply of a turn as messages, without empty ones.
+pub fn messages_of_turn(turn: &BufferedTurn) -> impl Iterator<Item = ChatMessage> {
+    let said = [
+        (ChatRole::User, &turn.player_text),
+        (ChatRole::Assistant, &turn.reply_text),
+    ];
+    let said = said.into_iter().filter(|(_, text)| !text.is_empty());
+    said.map(|(role, text)| ChatMessage::new(role, text.clone()))
 }
 
 #[cfg(test)]

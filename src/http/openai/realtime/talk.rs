@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         characters::is_world_of_characters,
-        completions::{PreparedTalk, follow_transcript, messages_of_turn, new_session, player_of},
-        messages::SortedMessages,
+        completions::{PreparedTalk, follow_transcript, new_session, player_of},
+        messages::{SortedMessages, messages_of_turn},
         request::{ChatCompletionRequest, InputMessage, InputRole},
         speaker::{Speaker, is_described_by_program, resolve_speaker},
         targets::{ChatTarget, find_target, may_use_characters, no_such_model},

@@ -34,20 +34,22 @@ pub(super) fn content(answer: &Value) -> &str {
     answer["choices"][0]["message"]["content"].as_str().unwrap()
 }
 
+/// The standing turns of a session, as (line, reply).
+pub(super) async fn turns_of(client: &HttpTestClient, session: &str) -> Vec<(String, String)> {
+    let page = client.get(&format!("/v1/sessions/{session}/turns?limit=200")).await;
+    let text = |turn: &Value, name: &str| turn[name].as_str().unwrap().to_owned();
+    let turns = page["items"].as_array().unwrap().iter();
+    turns
+        .map(|turn| (text(turn, "player_text"), text(turn, "reply_text")))
+        .collect()
+}
+
 /// The sessions of a world, newest first, each with its standing turns as (line, reply).
 pub(super) async fn talks(client: &HttpTestClient, world: &str) -> Vec<Vec<(String, String)>> {
     let sessions = client.get(&format!("/v1/sessions?world_id={world}")).await;
     let mut talks = Vec::new();
     for session in sessions["items"].as_array().unwrap() {
-        let id = session["id"].as_str().unwrap();
-        let page = client.get(&format!("/v1/sessions/{id}/turns?limit=200")).await;
-        let text = |turn: &Value, name: &str| turn[name].as_str().unwrap().to_owned();
-        let turns = page["items"].as_array().unwrap().iter();
-        talks.push(
-            turns
-                .map(|turn| (text(turn, "player_text"), text(turn, "reply_text")))
-                .collect(),
-        );
+        talks.push(turns_of(client, session["id"].as_str().unwrap()).await);
     }
     talks
 }

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
+    chat::{COMPLETIONS, turns_of},
     fakes::{FakeLlm, REPLY},
     harness::{HttpTestClient, HttpTestOptions, HttpTestServer},
 };
 use crate::support::eventually;
 
-const COMPLETIONS: &str = "/v1/chat/completions";
 const NUDGE: &str = "[Continue your last message without repeating its original content.]";
 
 /// Says the queued texts, and notes what it was asked. With an empty queue, it answers like [`FakeLlm`].
@@ -137,15 +137,7 @@ impl ChatTest {
         let sessions = self.backend.get("/v1/sessions?limit=50").await;
         let mut talks = Vec::new();
         for session in sessions["items"].as_array().unwrap() {
-            let id = session["id"].as_str().unwrap();
-            let page = self.backend.get(&format!("/v1/sessions/{id}/turns?limit=200")).await;
-            let text = |turn: &Value, name: &str| turn[name].as_str().unwrap().to_owned();
-            let turns = page["items"].as_array().unwrap().iter();
-            talks.push(
-                turns
-                    .map(|turn| (text(turn, "player_text"), text(turn, "reply_text")))
-                    .collect(),
-            );
+            talks.push(turns_of(&self.backend, session["id"].as_str().unwrap()).await);
         }
         talks
     }

@@ -8,7 +8,7 @@ mod model;
 mod observation;
 mod program;
 
-use std::{env, slice, sync::Arc, thread};
+use std::{slice, sync::Arc, thread};
 
 use colloquy::http::ChatSettings;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -21,6 +21,7 @@ use self::{
     program::{ChatProgram, GREETING, Step, World, histories},
 };
 use super::harness::{HttpTestOptions, HttpTestServer};
+use crate::replay::env_number;
 
 /// The default number of histories in all.
 const HISTORIES: u32 = 100;
@@ -28,13 +29,6 @@ const HISTORIES: u32 = 100;
 const THREADS: u32 = 2;
 /// The maximum number of steps. A talk of ten turns would be summarised, at a moment that depends on the clock.
 const LONGEST: usize = 14;
-
-fn number_from_env(name: &str, default: u32) -> u32 {
-    match env::var(name) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")),
-        Err(_) => default,
-    }
-}
 
 /// A server and the model that speaks for its NPCs.
 struct Stage {
@@ -128,8 +122,10 @@ fn check_histories(thread: u32, cases: u32, seed: u32) -> Result<(), String> {
 
 #[test]
 fn histories_of_a_chat_program_equal_their_replays() {
-    let cases = number_from_env("COLLOQUY_CHAT_HISTORIES", HISTORIES).div_ceil(THREADS);
-    let seed = number_from_env("COLLOQUY_REPLAY_SEED", 0);
+    let cases = env_number("COLLOQUY_CHAT_HISTORIES")
+        .unwrap_or(HISTORIES)
+        .div_ceil(THREADS);
+    let seed = env_number("COLLOQUY_REPLAY_SEED").unwrap_or(0);
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| thread::spawn(move || check_histories(thread, cases, seed)))
         .collect();

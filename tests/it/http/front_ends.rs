@@ -4,7 +4,7 @@
 //! part that arrived before a stop. After each request, a session has the turns that the program shows.
 
 mod replies;
-mod transcript;
+pub mod transcript;
 
 use std::{
     cmp::Reverse,

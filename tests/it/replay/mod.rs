@@ -9,7 +9,7 @@
 //! `COLLOQUY_REPLAYS` sets the number of histories, and `COLLOQUY_REPLAY_SEED` the first seed.
 
 mod adventure;
-mod history;
+pub mod history;
 mod history_text;
 mod model;
 mod prompt_recorder;
@@ -43,7 +43,7 @@ const SHRINKING_MS: u32 = 300_000;
 /// A property that must hold for all histories.
 type HistoryProperty = fn(&[Op]) -> Result<(), String>;
 
-fn env_number(name: &str) -> Option<u32> {
+pub fn env_number(name: &str) -> Option<u32> {
     let text = std::env::var(name).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }

@@ -8,7 +8,12 @@ use serde_json::{Value, json};
 
 use super::model::HistoryLlm;
 use crate::{
-    http::harness::{HttpTestClient, HttpTestServer},
+    http::{
+        chat::{COMPLETIONS, turns_of},
+        front_ends::transcript::normalized,
+        harness::{HttpTestClient, HttpTestServer},
+    },
+    replay::history::name_of,
     support::eventually,
 };
 use colloquy::tenancy::Role;
@@ -16,7 +21,6 @@ use colloquy::tenancy::Role;
 pub const NPC: &str = "mira";
 pub const PLAYER: &str = "ann";
 pub const GREETING: &str = "Welcome to the mill.";
-const COMPLETIONS: &str = "/v1/chat/completions";
 /// The most turns of a talk.
 const MAX_TURNS: usize = 8;
 /// Without a name of the talk, a request that takes back more turns and has at most [`FEW_TURNS`] in common with the
@@ -58,18 +62,8 @@ impl World {
 
     /// Returns the standing turns of a session.
     pub async fn turns(&self, session: &str) -> Vec<ShownTurn> {
-        let page = self
-            .client
-            .get(&format!("/v1/sessions/{session}/turns?limit=200"))
-            .await;
-        let turns = page["items"].as_array().unwrap().iter();
-        let text = |turn: &Value, name: &str| turn[name].as_str().unwrap().to_owned();
-        turns
-            .map(|turn| ShownTurn {
-                line: text(turn, "player_text"),
-                reply: text(turn, "reply_text"),
-            })
-            .collect()
+        let turns = turns_of(&self.client, session).await.into_iter();
+        turns.map(|(line, reply)| ShownTurn { line, reply }).collect()
     }
 
     /// Sends a request for a whole reply. Returns the status, the session and the answer.
@@ -164,14 +158,6 @@ pub fn histories(longest: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..=longest)
 }
 
-/// Returns a word of three letters for a number.
-fn letters(number: usize) -> String {
-    let digit = |n: usize| char::from(b'a' + u8::try_from(n % 26).expect("below 26"));
-    [digit(number / 676), digit(number / 26), digit(number)]
-        .iter()
-        .collect()
-}
-
 pub struct ChatProgram<'a> {
     world: &'a World,
     llm: &'a HistoryLlm,
@@ -212,12 +198,12 @@ impl<'a> ChatProgram<'a> {
 
     fn new_line(&mut self) -> String {
         self.texts += 1;
-        format!("Hear me, line-{} is about pears.", letters(self.texts))
+        format!("Hear me, line-{} is about pears.", name_of(self.texts))
     }
 
     fn new_reply(&mut self) -> String {
         self.texts += 1;
-        let name = letters(self.texts);
+        let name = name_of(self.texts);
         match self.texts % 3 {
             0 => format!("Well, take key-{name} and go on to the next house."),
             1 => format!("Well, I have seen note-{name} at the river long ago."),
@@ -350,7 +336,7 @@ impl<'a> ChatProgram<'a> {
         self.unanswered.push(line);
         // A key would change nothing: the reply ends before its state block.
         self.texts += 1;
-        let reply = format!("Well, have you seen note-{} at the river?", letters(self.texts));
+        let reply = format!("Well, have you seen note-{} at the river?", name_of(self.texts));
         self.llm.stall_next(&reply, pieces);
         let mut body = self.body(form);
         body["stream"] = json!(true);
@@ -416,13 +402,12 @@ impl<'a> ChatProgram<'a> {
 
     /// Compares the session's turns with those that the program shows.
     async fn check_turns(&self) -> Result<(), String> {
-        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let as_words = |turns: &[ShownTurn]| -> Vec<ShownTurn> {
             let turns = turns.iter();
             turns
                 .map(|turn| ShownTurn {
-                    line: words(&turn.line),
-                    reply: words(&turn.reply),
+                    line: normalized(&turn.line),
+                    reply: normalized(&turn.reply),
                 })
                 .collect()
         };

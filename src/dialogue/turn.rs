@@ -29,7 +29,7 @@ use tracing::{Instrument as _, debug_span};
 
 pub use self::{
     chat_request::{CalledTools, ChatRequest, GivenReply, OwnPrompt, ReplyEnd, ToolExchange},
-    continuation::{PartialReply, ReplyBeginning},
+    continuation::{PartialReply, ReplyBeginning, ReplyEffects},
     failure::event_error,
     input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };

@@ -20,14 +20,30 @@ pub fn split_name(text: &str) -> Option<(&str, &str)> {
 
 /// Returns the names of others whose words a line has, in order.
 pub fn other_speakers(line: &str) -> impl Iterator<Item = &str> {
-    // The words after the last slash are the player's.
-    let before_player = line
-        .strip_suffix(AFTER_ANOTHER)
-        .or_else(|| line.rsplit_once(BETWEEN_SPEAKERS).map(|(before, _)| before));
-    before_player
+    let (before_last, _) = split_last_words(line);
+    before_last.filter_map(|words| split_name(words).map(|(name, _)| name))
+}
+
+/// Returns the player's words of a line, in order.
+pub fn player_words(line: &str) -> impl Iterator<Item = &str> {
+    let (before_last, last) = split_last_words(line);
+    before_last.filter(|words| split_name(words).is_none()).chain(last)
+}
+
+/// Splits a line into the words before the last slash, speaker by speaker, and the words after the slash. These are the
+/// player's.
+fn split_last_words(line: &str) -> (impl Iterator<Item = &str>, Option<&str>) {
+    let (before_last, last) = match line.strip_suffix(AFTER_ANOTHER) {
+        Some(before_last) => (Some(before_last), None),
+        None => match line.rsplit_once(BETWEEN_SPEAKERS) {
+            Some((before_last, last)) => (Some(before_last), Some(last)),
+            None => (None, Some(line)),
+        },
+    };
+    let words = before_last
         .into_iter()
-        .flat_map(|before| before.split(BETWEEN_SPEAKERS))
-        .filter_map(|words| split_name(words).map(|(name, _)| name))
+        .flat_map(|before| before.split(BETWEEN_SPEAKERS));
+    (words, last)
 }
 
 /// Returns a line of the player without the player's name before each paragraph. `None`: some paragraph has no name, or
@@ -50,18 +66,20 @@ mod tests {
 
     #[test]
     fn names_before_words_are_found() {
-        for (line, names) in [
+        for (line, names, of_player) in [
             (
                 "Hello, you two. / Tom: Good day. / O'Neil Jr.: Me. / Mira, who: he?",
                 vec!["Tom", "O'Neil Jr."],
+                vec!["Hello, you two.", "Mira, who: he?"],
             ),
-            ("Tom: Good day. /", vec!["Tom"]),
-            ("Hello. / Tom: Good day. /", vec!["Tom"]),
-            ("Tom: Good day.", vec![]),
-            ("Hello", vec![]),
+            ("Tom: Good day. /", vec!["Tom"], vec![]),
+            ("Hello. / Tom: Good day. /", vec!["Tom"], vec!["Hello."]),
+            ("Tom: Good day.", vec![], vec!["Tom: Good day."]),
+            ("Hello", vec![], vec!["Hello"]),
         ] {
-            let found: Vec<_> = other_speakers(line).collect();
-            assert_eq!(found, names, "{line}");
+            let speakers: Vec<_> = other_speakers(line).collect();
+            let words: Vec<_> = player_words(line).collect();
+            assert_eq!((speakers, words), (names, of_player), "{line}");
         }
         assert_eq!(split_name("*She nods*: yes"), None);
         assert_eq!(

@@ -1,9 +1,16 @@
 //! The plan for a reply that goes on: its turn goes, and the next turn begins with its words.
 
 use super::{OwnedDialogue, RewindError, RewindPlan, RewindRequest};
-use crate::{Services, intent::classified_intent, turn::PartialReply};
-use colloquy_memory::{fact::Cause, state::StateChange, turn::Turn};
-use colloquy_ports::{StoreResult, ledger::rewinds::SealedReply};
+use crate::{
+    Services,
+    intent::classified_intent,
+    turn::{PartialReply, ReplyEffects},
+};
+use colloquy_memory::{actions::RequestedAction, fact::Cause, turn::Turn};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{jobs::JobKind, rewinds::SealedReply},
+};
 
 /// The last turn goes, and the next turn continues its reply: from the end of `sealed`, the text before a cut, or else from
 /// the end of the stored reply.
@@ -35,11 +42,10 @@ pub(super) async fn plan_continuation(
     if text.trim().is_empty() {
         return Err(RewindError::NothingToResume);
     }
-    let changes = if is_whole {
-        load_changes_of_turn(services, request, &of).await?
+    let effects = if is_whole {
+        load_effects_of_turn(services, request, &of).await?
     } else {
-        // A cut reply has changed nothing.
-        Vec::new()
+        ReplyEffects::default()
     };
     Ok(RewindPlan {
         unfinished: Some(PartialReply {
@@ -49,7 +55,7 @@ pub(super) async fn plan_continuation(
             is_whole,
             until,
             intent: trace.as_ref().and_then(classified_intent),
-            changes,
+            effects,
             locks: checkpoint.locks,
             told_locks: checkpoint.told_locks,
             confided: checkpoint.confided,
@@ -58,19 +64,30 @@ pub(super) async fn plan_continuation(
     })
 }
 
-/// Returns what a turn changed in the world, in order.
-async fn load_changes_of_turn(
-    services: &Services,
-    request: &RewindRequest,
-    turn: &Turn,
-) -> StoreResult<Vec<StateChange>> {
+/// Returns what a turn did in the world, in order.
+async fn load_effects_of_turn(services: &Services, request: &RewindRequest, turn: &Turn) -> StoreResult<ReplyEffects> {
     let OwnedDialogue { scope, id, world, .. } = &request.dialogue;
-    let states = &services.ledger.state;
-    let changes = states
+    let ledger = &services.ledger;
+    let actions = ledger.actions.load_actions_of_turn(scope, turn.id).await?.into_iter();
+    let actions = actions.filter(|action| action.stands).map(|action| RequestedAction {
+        name: action.asked.name,
+        arguments: action.asked.arguments,
+    });
+    let actions = actions.collect();
+    // The changes of a job that ends after this read are read by another job.
+    let kind = JobKind::ExtractState;
+    if ledger.jobs.has_unfinished_job(scope, *id, turn.id, kind).await? {
+        return Ok(ReplyEffects { changes: None, actions });
+    }
+    let changes = ledger
+        .state
         .load_changes_of_dialogue(scope, world, *id, turn.committed_at)
         .await?;
     let of_turn = changes
         .into_iter()
         .filter(|stored| stored.cause == Cause::Turn(turn.id));
-    Ok(of_turn.map(|stored| stored.change).collect())
+    Ok(ReplyEffects {
+        changes: Some(of_turn.map(|stored| stored.change).collect()),
+        actions,
+    })
 }

@@ -79,14 +79,20 @@ pub(super) async fn commit_reply(
     let named = spoken.gathered.known_player_names(input);
     let eligible = &spoken.gathered.actions.offered(&spoken.prompt);
     let (block, unreadable) = read_state_changes(services, input, &named, (block, eligible), &mut notes).await?;
-    let actions = actions::new_actions(services, input, &turn, &block.actions, &mut notes);
+    let continued = input.continuation.as_ref();
+    let beginning = continued.and_then(|unfinished| unfinished.effects_within(&turn.reply_text));
+    let mut asked_actions = beginning.map_or_else(Vec::new, |effects| effects.actions.clone());
+    asked_actions.extend_from_slice(&block.actions);
+    let actions = actions::new_actions(services, input, &turn, &asked_actions, &mut notes);
     // A reply without a state block changes nothing, unless its model is known to leave the block out. A cut reply without
     // a block changes nothing either. Otherwise the player would choose when a model looks for state changes.
     let is_cut = turn.status == TurnStatus::Interrupted;
     let cut_block = is_cut && spoken.reply.began_block && has_whole_sentence(&turn.reply_text);
     let omitted = !is_cut && is_block_omitted(services, &turn, &spoken.reply, &mut notes);
     let given = !input.teaches_nothing() && input.given_reply().is_some_and(|given| given.extract_state);
-    let extract_state = services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted || given);
+    let unread_beginning = continued.is_some_and(|unfinished| unfinished.effects.changes.is_none());
+    let extract_state =
+        services.settings.prompt.ask_for_state && (unreadable || cut_block || omitted || given || unread_beginning);
     let checkpoint = checkpoint_of(services, input, &turn, &spoken);
     let summarise = is_summary_due(services, input, &turn, &checkpoint, spoken.gathered.counter);
     let was_cut = is_cut && !spoken.cuts.is_empty();
@@ -94,13 +100,15 @@ pub(super) async fn commit_reply(
     spoken.reply.began_block &= !block.is_only_nothing_new();
     let extract_facts =
         !input.teaches_nothing() && !skips_extraction(services, input, &block, &spoken.reply, &mut notes);
-    let mut changes = block.changes;
     // A job that looks for changes reads the whole reply.
-    if let Some(unfinished) = input.continuation.as_ref().filter(|_| !extract_state) {
-        let earlier = unfinished.changes_within(&turn.reply_text);
+    let changes = if extract_state {
+        Vec::new()
+    } else {
+        let earlier = beginning.and_then(|effects| effects.changes.as_deref());
+        let earlier = earlier.unwrap_or_default();
         spoken.reply.began_block |= !earlier.is_empty();
-        changes.splice(0..0, earlier.iter().cloned());
-    }
+        [earlier, &block.changes].concat()
+    };
     let jobs = jobs_of(
         services,
         input,

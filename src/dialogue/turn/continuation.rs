@@ -3,11 +3,30 @@
 use chrono::{DateTime, Utc};
 
 use colloquy_memory::{
+    actions::RequestedAction,
     locks::DisclosureLocks,
     private_terms::PrivateTerms,
     state::StateChange,
     turn::{Intent, Turn},
 };
+
+/// What a finished reply did in the world. A cut reply did nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplyEffects {
+    /// Changes of the state. `None`: the job that looks for them has not ended, so the whole reply is to be read by a job.
+    pub changes: Option<Vec<StateChange>>,
+    /// The actions that the reply asked for.
+    pub actions: Vec<RequestedAction>,
+}
+
+impl Default for ReplyEffects {
+    fn default() -> Self {
+        Self {
+            changes: Some(Vec::new()),
+            actions: Vec::new(),
+        }
+    }
+}
 
 /// A reply that was cut before the model had finished.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +43,7 @@ pub struct PartialReply {
     pub until: DateTime<Utc>,
     /// The intent of the line, if the classifier named it for the cut turn.
     pub intent: Option<Intent>,
-    /// What a finished reply changed in the world. It stands as long as all words of the reply do.
-    pub changes: Vec<StateChange>,
+    pub effects: ReplyEffects,
     /// The locks in the checkpoint of the cut turn, because the beginning of the reply rests on them.
     pub locks: Option<DisclosureLocks>,
     pub told_locks: Option<DisclosureLocks>,
@@ -43,7 +61,7 @@ impl PartialReply {
             text,
             is_whole: false,
             intent: None,
-            changes: Vec::new(),
+            effects: ReplyEffects::default(),
             locks: None,
             told_locks: None,
             confided: None,
@@ -63,13 +81,9 @@ impl PartialReply {
         ReplyBeginning::from_text(&self.text)
     }
 
-    /// Returns what the beginning changed in the world, if `reply` has the whole beginning.
-    pub(super) fn changes_within(&self, reply: &str) -> &[StateChange] {
-        if reply.starts_with(self.beginning().text) {
-            &self.changes
-        } else {
-            &[]
-        }
+    /// Returns what the beginning did in the world. `None`: `reply` has not the whole beginning.
+    pub(super) fn effects_within(&self, reply: &str) -> Option<&ReplyEffects> {
+        reply.starts_with(self.beginning().text).then_some(&self.effects)
     }
 }
 

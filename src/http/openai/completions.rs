@@ -581,11 +581,11 @@ impl PreparedTalk {
 
     /// Returns the length of the last reply without white space at its end, in Unicode scalar values.
     async fn last_reply_chars(&self) -> Result<usize, DialogueError> {
-        let snapshot = self.state.sessions.snapshot(&self.who.scope(), self.session).await?;
-        let last = snapshot
-            .history
-            .last()
-            .map(|turn| turn.reply_text.trim_end().chars().count());
+        let dialogues = &self.state.services.ledger.dialogues;
+        let turns = dialogues
+            .load_turns(&self.who.scope(), self.session, self.number, self.number)
+            .await?;
+        let last = turns.last().map(|turn| turn.reply_text.trim_end().chars().count());
         last.ok_or(DialogueError::NothingToRegenerate)
     }
 }

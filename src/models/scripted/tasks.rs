@@ -12,6 +12,7 @@ use super::{
 use colloquy_memory::{
     authored::Language,
     fact::{Polarity, Tense},
+    joined_lines::player_words,
     turn::Intent,
 };
 
@@ -118,7 +119,9 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
         .map(|text| (lower_case_words(text), claim::read_record(text, &npc)))
         .collect();
     let mut kept: Vec<(ParsedClaim, ClaimVoice)> = Vec::new();
-    for (text, voice) in [(&line, ClaimVoice::Player), (&reply, ClaimVoice::Npc)] {
+    // The words of others in a line are theirs.
+    let said_by_player = player_words(&line).map(|words| (words, ClaimVoice::Player));
+    for (text, voice) in said_by_player.chain([(reply.as_str(), ClaimVoice::Npc)]) {
         for claim in claim::read_claims(text, voice, &npc) {
             let is_known = known.iter().any(|(words_known, known)| {
                 *words_known == lower_case_words(&claim.content)
@@ -137,7 +140,7 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
         .collect();
     let known: Vec<&str> = told.iter().map(String::as_str).collect();
     let mut requests: Vec<String> = Vec::new();
-    for wish in forget::read_forget_commands(&line, &npc) {
+    for wish in player_words(&line).flat_map(|words| forget::read_forget_commands(words, &npc)) {
         requests.extend(wish.forget_texts(&known, &npc));
     }
     let ends = promises::find_ended_promises(prompt, &[&line, &reply]);

@@ -375,4 +375,12 @@ pub trait JobStore: LeaseStore {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<ExtractionStatus>;
+    /// Returns whether the turn has a job of this kind that is not done: pending or dead.
+    async fn has_unfinished_job(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        kind: JobKind,
+    ) -> StoreResult<bool>;
 }

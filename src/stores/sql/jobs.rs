@@ -137,6 +137,8 @@ const LIST_DEAD: &str = list_jobs!("id", " AND status = 'dead'");
 /// Selects whether the turn's extraction is due, and whether it is held.
 const EXTRACTION_STATUS: &str = "SELECT due_at <= $5, due_at > $5 AND attempts = 0 AND leased_to IS NULL FROM jobs
     WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status = 'pending'";
+const UNFINISHED_JOB: &str = "SELECT TRUE FROM jobs
+    WHERE tenant = $1 AND dialogue = $2 AND turn = $3 AND kind = $4 AND status <> 'done' LIMIT 1";
 const WORLD_OF_JOB: &str = "SELECT d.world FROM jobs j CROSS JOIN dialogues d
     WHERE j.tenant = $1 AND j.id = $2 AND d.tenant = $1 AND d.id = j.dialogue";
 const COUNT_PENDING: &str = "SELECT COUNT(*) FROM jobs WHERE tenant = $1 AND dialogue = $2 AND status = 'pending'";
@@ -420,6 +422,20 @@ impl JobStore for SqlJobStore {
         });
         Ok(status.await?.unwrap_or_default())
     }
+    async fn has_unfinished_job(
+        &self,
+        scope: &TenantScope,
+        dialogue: DialogueId,
+        turn: TurnId,
+        kind: JobKind,
+    ) -> StoreResult<bool> {
+        let query = bind!(UNFINISHED_JOB; scope.tenant(), dialogue, turn, kind.as_str());
+        let job = self
+            .0
+            .fetch_optional(scope, query, |columns| columns.next::<bool>())
+            .await?;
+        Ok(job.is_some())
+    }
 }
 
 sqlite_plan_tests! {
@@ -434,6 +450,7 @@ sqlite_plan_tests! {
             assert_searches(COUNT_PENDING, &["jobs_open"]).await;
             assert_searches(MAKE_DUE, &["jobs_once"]).await;
             assert_searches(EXTRACTION_STATUS, &["jobs_once"]).await;
+            assert_searches(UNFINISHED_JOB, &["jobs_once"]).await;
             assert_searches(LIST_DEAD, &["jobs_dead"]).await;
             assert_searches(LEARNING_PROGRESS, &["jobs_once", "sqlite_autoindex_turns_1", "summaries_of_dialogue"]).await;
             for statement in [LIST, LIST_DONE] {

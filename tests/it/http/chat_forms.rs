@@ -9,6 +9,7 @@ use colloquy::{
 };
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use parking_lot::Mutex;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::{
@@ -179,6 +180,56 @@ async fn players_reply_goes_on_by_the_default_nudge_with_a_space_between_the_par
         turn("Two.", "Aye."),
     ];
     assert_eq!(test.turns().await, said);
+}
+
+#[actix_web::test]
+async fn streamed_words_after_a_reply_begin_with_a_space() {
+    let test = ChatTest::start().await;
+    let first = test.ask("vale/ergen", &[user("One.")], "Your word is rarer than").await;
+    test.llm.queue_replies(&["fair weather."]);
+    let body = json!({"model": "vale/ergen", "messages": [user("One."), assistant(&first)], "stream": true});
+    let response = test.backend.request(Method::POST, COMPLETIONS).json(&body).send();
+    let text = response.await.unwrap().text().await.unwrap();
+    let events = text.split("\n\n").filter_map(|frame| frame.strip_prefix("data: {"));
+    let said = events.filter_map(|json| {
+        let event: Value = serde_json::from_str(&format!("{{{json}")).unwrap();
+        event["choices"][0]["delta"]["content"].as_str().map(str::to_owned)
+    });
+    assert_eq!(said.collect::<String>(), " fair weather.");
+    assert_eq!(
+        test.turns().await,
+        [turn("One.", "Your word is rarer than fair weather.")]
+    );
+}
+
+#[actix_web::test]
+async fn actions_of_a_reply_stand_when_the_reply_goes_on() {
+    let test = ChatTest::start().await;
+    test.ask_for_state().await;
+    let settings = json!({"actions": [{"name": "ring_bell", "description": "Rings the bell of the tower."}]});
+    let world = json!({"name": "Vale", "premise": "A quiet valley.", "settings": settings});
+    test.backend.put("/v1/worlds/vale", &world).await;
+    let line = user("Ring the bell.");
+    let reply = "So be it.\n```state\n{\"actions\": [{\"name\": \"ring_bell\"}]}\n```";
+    let first = test.ask("vale/ergen", std::slice::from_ref(&line), reply).await;
+    let statuses = async || {
+        let actions = test.backend.get("/v1/worlds/vale/actions").await;
+        let actions = actions["items"].as_array().unwrap().iter();
+        let mut statuses: Vec<_> = actions
+            .map(|action| action["status"].as_str().unwrap().to_owned())
+            .collect();
+        statuses.sort();
+        statuses
+    };
+    assert_eq!(statuses().await, ["requested"]);
+    test.ask("vale/ergen", &[line, assistant(&first)], "Cover your ears.")
+        .await;
+    // The turn is another turn, so its action is another one.
+    assert_eq!(statuses().await, ["requested", "undone"]);
+    assert_eq!(
+        test.turns().await,
+        [turn("Ring the bell.", "So be it. Cover your ears.")]
+    );
 }
 
 #[actix_web::test]

@@ -50,6 +50,10 @@ pub async fn commit_leaves_its_jobs_leased<S: LedgerSubject>(f: &Fixture<S>) {
     };
     assert_eq!(extraction(&f.scope).await, ExtractionStatus::Due);
     assert_eq!(extraction(&f.other).await, ExtractionStatus::None);
+    let is_unfinished = async |scope, kind| jobs.has_unfinished_job(scope, dialogue, turn, kind).await.unwrap();
+    assert!(is_unfinished(&f.scope, JobKind::Summarise).await);
+    assert!(!is_unfinished(&f.other, JobKind::Summarise).await);
+    assert!(!is_unfinished(&f.scope, JobKind::ExtractState).await);
     assert!(lease_jobs(f, f.node, 9).await.is_empty());
     assert!(lease_jobs(f, f.id(), 9).await.is_empty());
 
@@ -67,6 +71,7 @@ pub async fn commit_leaves_its_jobs_leased<S: LedgerSubject>(f: &Fixture<S>) {
     jobs.finish_job(&f.scope, taken[0].id, &[]).await.unwrap();
     jobs.finish_job(&f.scope, taken[0].id, &[]).await.unwrap();
     assert_eq!(jobs.count_pending_jobs(&f.scope, open.dialogue.id).await.unwrap(), 1);
+    assert!(!is_unfinished(&f.scope, JobKind::ExtractFacts).await, "done");
     assert_eq!(
         extraction(&f.scope).await,
         ExtractionStatus::None,

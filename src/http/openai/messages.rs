@@ -4,14 +4,15 @@
 //! whose transcript shows what its user sees.
 
 use super::{
+    heard_line::HeardLine,
     names_in_lines::NamesInLines,
-    nudges::{asks_to_go_on, is_only_to_go_on, only_names_speaker, quotes},
+    nudges::{LastReply, asks_to_go_on, only_names_speaker},
     request::{InputMessage, InputRole},
 };
 use colloquy_dialogue::turn::ToolExchange;
 use colloquy_memory::{
     chat_transcript::{SILENT_REPLIES, Transcript, TranscriptEnd, TranscriptTurn},
-    joined_lines::{AFTER_ANOTHER, BETWEEN_SPEAKERS, split_name},
+    joined_lines::split_name,
 };
 use colloquy_ports::{
     buffer::BufferedTurn,
@@ -39,8 +40,6 @@ pub struct SortedMessages {
 const EXAMPLE_NAMES: [&str; 2] = ["example_user", "example_assistant"];
 /// A line that a program sends for a user who says nothing. Text after it is the end of the last reply.
 const SILENT_LINE: &str = "*says nothing*";
-/// The most Unicode scalar values of lines that are joined. Of a longer group talk, the NPC hears the latest lines.
-const MAX_JOINED_CHARS: usize = 1_900;
 
 /// Sorts the messages for the character `speaker`. Lines of other members of a group are what the speaker hears.
 pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> SortedMessages {
@@ -94,12 +93,11 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
     }
     let end = builder.end_with(&trailing);
     if let (TranscriptEnd::Reply, Some(last)) = (&end, builder.turns.last()) {
-        notes.retain(|note| !is_only_to_go_on(note, &last.reply_text));
-        talk.retain(|(_, message)| {
-            message.role != ChatRole::System || !is_only_to_go_on(&message.content, &last.reply_text)
-        });
+        let last_reply = LastReply::new(&last.reply_text);
+        notes.retain(|note| !last_reply.is_only_to_go_on(note));
+        talk.retain(|(_, message)| message.role != ChatRole::System || !last_reply.is_only_to_go_on(&message.content));
     }
-    let ends_with_reply = builder.line.is_none() && !builder.turns.is_empty() && !builder.calls_tools;
+    let ends_with_reply = builder.line.is_empty() && !builder.turns.is_empty() && !builder.calls_tools;
     let tools = builder.calls_tools.then(|| ToolExchange {
         begun_reply: builder.begun_reply,
         messages: messages_after_line(&talk, builder.turns.len()),
@@ -131,28 +129,15 @@ fn messages_after_line(talk: &[(usize, ChatMessage)], turn: usize) -> Vec<ChatMe
     messages
 }
 
-/// Drops the first of joined lines until the rest is short enough. The last line stays.
-fn drop_first_lines(joined: &mut String) {
-    while joined.chars().count() > MAX_JOINED_CHARS {
-        let ends = ["\n\n", BETWEEN_SPEAKERS].map(|mark| joined.find(mark).map(|at| at + mark.len()));
-        let Some(end) = ends.into_iter().flatten().min() else {
-            return;
-        };
-        joined.drain(..end);
-    }
-}
-
 #[derive(Default)]
 struct TranscriptBuilder {
     turns: Vec<TranscriptTurn>,
-    /// The lines since the last reply; `None`: none.
-    line: Option<String>,
+    /// The words since the last reply.
+    line: HeardLine,
     /// What the NPC said before it called tools. The words after the results belong to the same reply.
     begun_reply: String,
     /// True if tools were called since the line.
     calls_tools: bool,
-    /// True if the last of these lines is not the player's.
-    ends_with_another: bool,
 }
 
 impl TranscriptBuilder {
@@ -162,40 +147,23 @@ impl TranscriptBuilder {
             && let Some(last) = self
                 .turns
                 .last_mut()
-                .filter(|_| self.line.is_none() && !rest.trim().is_empty())
+                .filter(|_| self.line.is_empty() && !rest.trim().is_empty())
         {
             last.reply_text.push(' ');
             last.reply_text.push_str(rest.trim());
             return true;
         }
-        self.join_line(text, false)
+        self.line.add(text.to_owned(), false);
+        !text.is_empty()
     }
 
     /// Adds words of somebody else whom the NPC hears, with the name before. True if there were words.
     fn add_line_of_another(&mut self, text: &str) -> bool {
         let words: Vec<&str> = text.split_whitespace().filter(|word| *word != "/").collect();
-        self.join_line(&words.join(" "), true)
-    }
-
-    fn join_line(&mut self, text: &str, is_of_another: bool) -> bool {
-        if text.is_empty() {
-            return false;
-        }
-        let line = self.line.get_or_insert_default();
-        line.push_str(match (line.is_empty(), self.ends_with_another, is_of_another) {
-            (true, ..) => "",
-            // The slash stands there already.
-            (_, true, _) => " ",
-            (_, false, true) => BETWEEN_SPEAKERS,
-            (_, false, false) => "\n\n",
-        });
-        line.push_str(text);
-        if is_of_another {
-            line.push_str(AFTER_ANOTHER);
-        }
-        drop_first_lines(line);
-        self.ends_with_another = is_of_another;
-        true
+        let words = words.join(" ");
+        let has_words = !words.is_empty();
+        self.line.add(words, true);
+        has_words
     }
 
     fn add_reply(&mut self, text: &str) -> bool {
@@ -209,11 +177,11 @@ impl TranscriptBuilder {
 
     /// Takes the last reply up again if no line follows: its calls of tools came as a message of their own.
     fn reopen_last_reply(&mut self) {
-        if self.line.is_none()
+        if self.line.is_empty()
             && !self.calls_tools
             && let Some(last) = self.turns.pop()
         {
-            self.line = Some(last.player_text).filter(|line| !line.is_empty());
+            self.line = HeardLine::from_player(last.player_text);
             self.begun_reply = last.reply_text;
         }
         self.calls_tools = true;
@@ -236,7 +204,7 @@ impl TranscriptBuilder {
         let reply_text = std::mem::take(&mut self.begun_reply);
         if !reply_text.is_empty() {
             self.turns.push(TranscriptTurn {
-                player_text: self.line.take().unwrap_or_default(),
+                player_text: std::mem::take(&mut self.line).join(),
                 reply_text,
             });
         }
@@ -245,20 +213,21 @@ impl TranscriptBuilder {
     /// Returns what the request asks for, by the system messages after the last spoken one.
     fn end_with(&mut self, trailing: &[String]) -> TranscriptEnd {
         if self.calls_tools {
-            return TranscriptEnd::Line(self.line.clone().unwrap_or_default());
+            return TranscriptEnd::Line(self.line.join());
         }
         let goes_on = trailing.iter().any(|text| asks_to_go_on(text));
-        if goes_on && self.line.as_deref().is_none_or(|line| line == SILENT_LINE) {
-            self.line = None;
+        if goes_on && (self.line.is_empty() || self.line.is_only(SILENT_LINE)) {
+            self.line = HeardLine::default();
             return TranscriptEnd::Reply;
         }
-        if let Some(line) = &self.line {
-            return TranscriptEnd::Line(line.clone());
+        if !self.line.is_empty() {
+            return TranscriptEnd::Line(self.line.join());
         }
         let Some(last) = self.turns.last() else {
             return TranscriptEnd::Line(String::new());
         };
-        if trailing.is_empty() || trailing.iter().any(|text| quotes(text, &last.reply_text)) {
+        let last_reply = LastReply::new(&last.reply_text);
+        if trailing.is_empty() || trailing.iter().any(|text| last_reply.is_quoted_in(text)) {
             TranscriptEnd::Reply
         } else {
             TranscriptEnd::Line(String::new())

@@ -24,6 +24,8 @@ mod body;
 mod characters;
 mod completions;
 pub mod errors;
+mod follow;
+mod heard_line;
 mod messages;
 mod models;
 mod names_in_lines;

@@ -20,15 +20,27 @@ pub fn asks_to_go_on(text: &str) -> bool {
     text.lines().any(opens) || text.trim_end().ends_with(GO_ON_ENDING)
 }
 
-/// True if the text only asks for more of `reply`. Other words in it would make it a note too.
-pub fn is_only_to_go_on(text: &str, reply: &str) -> bool {
-    is_in_brackets(text) && (asks_to_go_on(text) || quotes(text, reply))
+/// The last reply of a talk. Its white space counts as one space.
+pub struct LastReply(String);
+
+impl LastReply {
+    pub fn new(text: &str) -> Self {
+        Self(join_words(text))
+    }
+
+    /// True if the text only asks for more of the reply. Other words in the text would make it a note too.
+    pub fn is_only_to_go_on(&self, text: &str) -> bool {
+        is_in_brackets(text) && (asks_to_go_on(text) || self.is_quoted_in(text))
+    }
+
+    /// True if the text repeats the reply, with any white space.
+    pub fn is_quoted_in(&self, text: &str) -> bool {
+        text.len() >= self.0.len() && join_words(text).contains(&self.0)
+    }
 }
 
-/// True if the text repeats the reply, with any white space.
-pub fn quotes(text: &str, reply: &str) -> bool {
-    let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    squeeze(text).contains(&squeeze(reply))
+fn join_words(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// True if the text only names the next speaker of a group.
@@ -91,10 +103,11 @@ mod tests {
     #[test]
     fn messages_with_further_words_are_notes_too() {
         let reply = "Well,  yes.";
-        assert!(is_only_to_go_on("[Go on from here: Well, yes.]", reply));
-        assert!(is_only_to_go_on("[Continue your last message.]", reply));
-        assert!(!is_only_to_go_on("[Continue your last message.]\nIt rains.", reply));
-        assert!(!is_only_to_go_on("[It rains.]", reply));
+        let reply = LastReply::new(reply);
+        assert!(reply.is_only_to_go_on("[Go on from here: Well, yes.]"));
+        assert!(reply.is_only_to_go_on("[Continue your last message.]"));
+        assert!(!reply.is_only_to_go_on("[Continue your last message.]\nIt rains."));
+        assert!(!reply.is_only_to_go_on("[It rains.]"));
         assert!(only_names_speaker("[Write the next reply only as Tom.]"));
         assert!(!only_names_speaker("[Write the next reply only as Tom.]\n[It rains.]"));
     }

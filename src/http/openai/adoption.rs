@@ -15,7 +15,8 @@ use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 
 use super::{
-    completions::{follow_transcript, is_too_long_to_import, new_session},
+    completions::new_session,
+    follow::{follow_transcript, is_too_long_to_import},
     threads::{KnownSessions, ThreadKey},
 };
 use crate::{

@@ -11,6 +11,7 @@ use super::{
     answer::FinishReason,
     aside,
     body::ChatBody,
+    follow::{MAX_IMPORTED_CHARS, check_answer, follow_transcript},
     messages::{SortedMessages, messages_of_turn},
     request::ChatCompletionRequest,
     speaker::{Speaker, resolve_speaker},
@@ -25,10 +26,9 @@ use crate::{
     errors::Problem,
     extract::{Authorized, InWorld, Talker},
     nodes::DialogueOfRequest,
-    turns::await_turn,
 };
 use colloquy_actors::{
-    AcceptedLine, DialogueError, HeardLength, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
+    AcceptedLine, DialogueError, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
 };
 use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId, TurnId},
@@ -38,10 +38,10 @@ use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ToolExchange};
 use colloquy_memory::{
     chat_transcript::{ComparedTranscript, TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
-    turn::{Turn, Usage},
+    turn::Usage,
 };
 use colloquy_ports::{
-    ledger::dialogues::{Dialogue, Playback},
+    ledger::dialogues::Playback,
     llm::{ChatMessage, ChatRole, ClientFields},
 };
 
@@ -49,15 +49,11 @@ use colloquy_ports::{
 pub const SESSION_HEADER: &str = "x-colloquy-session";
 /// The longest name of a talk, in bytes.
 const MAX_NAME_BYTES: usize = 200;
-/// The longest imported line or reply, in Unicode scalar values.
-pub const MAX_IMPORTED_CHARS: usize = 16_000;
 /// The most lines for which an import counts, so that a long one is possible within a minute.
 const MAX_LINES_OF_IMPORT: usize = 10;
 /// The most notes of a request, and the most Unicode scalar values of a note: more never fit a prompt.
 const MAX_NOTES: usize = 32;
 const MAX_NOTE_CHARS: usize = 4_000;
-/// The latest imported turns whose text is also read for changes of the world's state.
-const TURNS_READ_FOR_STATE: usize = 8;
 
 /// A talk at the point where the NPC speaks: the session has the turns of the transcript.
 pub struct PreparedTalk {
@@ -291,75 +287,6 @@ fn own_prompt(sorted: SortedMessages, alignment: &TranscriptAlignment) -> OwnPro
     prompt
 }
 
-/// True if a text of a turn that was said elsewhere has more than [`MAX_IMPORTED_CHARS`] characters.
-pub fn is_too_long_to_import(player_text: &str, reply_text: &str) -> bool {
-    [player_text, reply_text]
-        .iter()
-        .any(|text| text.chars().count() > MAX_IMPORTED_CHARS)
-}
-
-/// Makes the turns of the session those of the transcript: takes turns back, and stores turns that are not known. Returns
-/// the last stored turn.
-///
-/// # Errors
-/// As of an imported line or a rewind.
-pub async fn follow_transcript(
-    state: &AppState,
-    who: &Principal,
-    dialogue: &Dialogue,
-    alignment: &TranscriptAlignment,
-    thread: &mut KnownSessions,
-) -> Result<Option<Arc<Turn>>, Problem> {
-    for (at, turn) in alignment.missing.iter().enumerate() {
-        if is_too_long_to_import(&turn.player_text, &turn.reply_text) {
-            let detail = format!(
-                "turn {} of the transcript has more than {MAX_IMPORTED_CHARS} characters",
-                at + 1
-            );
-            return Err(Problem::invalid_field("messages", detail));
-        }
-    }
-    let answers_again = matches!(alignment.request, TranscriptRequest::AnswerAgain(_));
-    let is_moved = alignment.last_standing < dialogue.head_turn && !answers_again;
-    if is_moved || alignment.heard_chars.is_some() {
-        let command = InterruptCommand {
-            turn: Some(alignment.last_standing),
-            heard: alignment.heard_chars.map(HeardLength::Chars),
-            key: None,
-            if_head: Some(dialogue.head_turn),
-            who: who.clone(),
-        };
-        let sessions = &state.sessions;
-        if alignment.heard_chars.is_some() {
-            sessions.interrupt_dialogue(&who.scope(), dialogue.id, command).await?;
-        } else {
-            sessions.rewind_dialogue(&who.scope(), dialogue.id, command).await?;
-        }
-    }
-    let missing = alignment.missing.len();
-    let mut known_head = alignment.last_standing;
-    let mut last = None;
-    for (at, turn) in alignment.missing.iter().enumerate() {
-        let extract_state = missing - at <= TURNS_READ_FOR_STATE;
-        let line = PlayerLine {
-            text: turn.player_text.clone(),
-            to: None,
-            key: None,
-            on_busy: OnBusy::Queue,
-            re: None,
-            who: None,
-            chat: Some(Arc::new(
-                ChatRequest::with_given_reply(turn.reply_text.clone(), extract_state).with_if_head(known_head),
-            )),
-        };
-        let stored = await_turn(state.sessions.say_line(&who.scope(), dialogue.id, line).await?).await?;
-        thread.record_turn(&stored);
-        known_head = stored.number;
-        last = Some(stored);
-    }
-    Ok(last)
-}
-
 impl PreparedTalk {
     /// Makes the turns of the session those of the request, up to the point where the NPC speaks.
     ///
@@ -406,6 +333,7 @@ impl PreparedTalk {
             }
             other => other,
         };
+        check_answer(state, &caller.principal, &key.player, &alignment.request)?;
         follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
         Ok(Self {
             state: state.clone(),

@@ -14,7 +14,7 @@ fn report_line(report: &Value, name: &str) -> Value {
     lines.iter().find(|line| line["budget"] == name).unwrap().clone()
 }
 
-async fn set_budget(operator: &HttpTestClient, budget: Value) -> Value {
+pub(super) async fn set_budget(operator: &HttpTestClient, budget: Value) -> Value {
     let body = json!({"budget": budget});
     let (status, tenant) = operator.call(Method::PATCH, "/v1/tenants/acme", Some(&body)).await;
     assert_eq!(status, 200, "{tenant}");

@@ -277,7 +277,7 @@ async fn errors_have_the_form_of_the_openai_api() {
             json!({"model": "vale/ergen", "messages": [user(&"x".repeat(3_000))]}),
             400,
             "line_too_long",
-            json!("text"),
+            json!("messages"),
         ),
         (json!([]), 400, "validation_failed", json!("body")),
     ] {

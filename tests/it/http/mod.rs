@@ -1,5 +1,4 @@
-//! The HTTP surface over real sockets: a real ledger and real actors, with a model, an embedder and an index controlled
-//! by tests.
+//! The HTTP surface over real sockets: a real ledger and real actors, with a model and an embedder controlled by tests.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,6 +8,7 @@ mod chat;
 mod chat_adoption;
 mod chat_forms;
 mod chat_histories;
+mod chat_lines;
 mod chat_tools;
 mod curator;
 mod directives;

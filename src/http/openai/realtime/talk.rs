@@ -8,7 +8,8 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         characters::is_world_of_characters,
-        completions::{PreparedTalk, follow_transcript, new_session, player_of},
+        completions::{PreparedTalk, new_session, player_of},
+        follow::follow_transcript,
         messages::{SortedMessages, messages_of_turn},
         request::{ChatCompletionRequest, InputMessage, InputRole},
         speaker::{Speaker, is_described_by_program, resolve_speaker},

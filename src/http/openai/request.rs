@@ -30,6 +30,8 @@ const SAMPLING_FIELDS: [&str; 5] = ["temperature", "top_p", "seed", "presence_pe
 const AUTHORS_FIELDS: [&str; 5] = ["stop", "logit_bias", "tools", "tool_choice", "parallel_tool_calls"];
 /// The most messages of a request.
 const MAX_MESSAGES: usize = 4_000;
+/// The line of a message with a picture and no words.
+const PICTURE_LINE: &str = "[picture]";
 
 /// The role of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -230,7 +232,12 @@ fn read_message(at: usize, value: &Value, faults: &mut FieldFaults) -> Option<In
     let text = match fields.get("content") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => join_text_parts(parts),
+        Some(Value::Array(parts)) => match join_text_parts(parts) {
+            text if text.trim().is_empty() && role == InputRole::User && parts.iter().any(is_no_text) => {
+                PICTURE_LINE.to_owned()
+            }
+            text => text,
+        },
         Some(_) => return faults.add(&param("content"), "must be a text or a list of parts"),
     };
     let calls = fields.get("tool_calls").and_then(Value::as_array);
@@ -244,6 +251,10 @@ fn read_message(at: usize, value: &Value, faults: &mut FieldFaults) -> Option<In
         calls_tools: calls.is_some_and(|calls| !calls.is_empty()),
         as_sent: (!is_plain).then(|| fields.clone()),
     })
+}
+
+fn is_no_text(part: &Value) -> bool {
+    part["type"] != "text"
 }
 
 fn join_text_parts(parts: &[Value]) -> String {

@@ -313,6 +313,24 @@ async fn pictures_reach_the_model_of_a_character_and_are_not_learned_from() {
 }
 
 #[actix_web::test]
+async fn picture_without_words_is_a_line() {
+    let test = ToolTest::start().await;
+    let part = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,SECRETPIXELS"}});
+    let picture = json!({"role": "user", "content": [part]});
+    test.llm.will_answer(&[says("Hello."), says("A cat.")]);
+    let talk = [system("You are Mira."), user("Hi."), assistant("Hello.")];
+    test.ask(CHARACTER, &talk[..2]).await;
+    test.ask(CHARACTER, &[&talk[..], std::slice::from_ref(&picture)].concat())
+        .await;
+    assert_eq!(test.llm.last_messages(1), [picture]);
+    let world = test.own_world().await;
+    assert_eq!(
+        test.said(&world).await,
+        pairs(&[("Hi.", "Hello."), ("[picture]", "A cat.")])
+    );
+}
+
+#[actix_web::test]
 async fn failed_reply_is_not_cut_when_it_is_tried_again() {
     let llm = Arc::new(ToolLlm::default());
     let server = HttpTestServer::with(HttpTestOptions {

@@ -1,4 +1,4 @@
-//! A model controlled by the line, an embedder that counts letters, and an index that keeps all points.
+//! A model controlled by the line, and an embedder that counts letters.
 
 use std::{
     sync::{
@@ -10,7 +10,7 @@ use std::{
 
 use async_trait::async_trait;
 use colloquy::{
-    ids::{FactId, TenantId},
+    ids::TenantId,
     memory::{calibration::Calibration, turn::Usage},
     ports::{
         Page, PageRequest, StoreResult,
@@ -22,9 +22,7 @@ use colloquy::{
         },
         llm::{Chunk, Completion, Llm, LlmError, LlmRequest, Task},
         peers::{Notice, Peers},
-        vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, SimilarFactsQuery},
     },
-    tenancy::TenantScope,
 };
 use futures_util::{StreamExt, stream, stream::BoxStream};
 use parking_lot::Mutex;
@@ -222,61 +220,6 @@ pub struct NoPeers;
 #[async_trait]
 impl Peers for NoPeers {
     async fn notify_peers(&self, _: &Notice) -> StoreResult<()> {
-        Ok(())
-    }
-}
-
-/// All points of all tenants, in a list.
-#[derive(Default)]
-pub struct FakeIndex(Mutex<Vec<(TenantId, IndexPoint)>>);
-
-fn cosine(a: &[f32], b: &[f32]) -> f32 {
-    a.iter().zip(b).map(|(x, y)| x * y).sum()
-}
-
-#[async_trait]
-impl FactIndex for FakeIndex {
-    async fn propose_candidates(
-        &self,
-        scope: &TenantScope,
-        proposal: CandidateQuery<'_>,
-    ) -> StoreResult<Vec<Candidate>> {
-        let points = self.0.lock();
-        let own = points.iter().filter(|(tenant, _)| tenant == scope.tenant());
-        Ok(own
-            .map(|(_, point)| Candidate {
-                fact: point.fact,
-                cosine: proposal.embedding.map_or(0.0, |query| cosine(query, &point.embedding)),
-                hint: None,
-            })
-            .collect())
-    }
-    async fn find_similar(&self, _: &TenantScope, _: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
-        Ok(Vec::new())
-    }
-    async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
-        self.remove_points(scope, &points.iter().map(|point| point.fact).collect::<Vec<_>>())
-            .await?;
-        let mut all = self.0.lock();
-        all.extend(points.iter().map(|point| (scope.tenant().clone(), point.clone())));
-        Ok(())
-    }
-    async fn remove_points(&self, scope: &TenantScope, facts: &[FactId]) -> StoreResult<()> {
-        self.0
-            .lock()
-            .retain(|(tenant, point)| tenant != scope.tenant() || !facts.contains(&point.fact));
-        Ok(())
-    }
-    async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
-        Ok(self
-            .0
-            .lock()
-            .iter()
-            .filter(|(tenant, _)| tenant == scope.tenant())
-            .count() as u64)
-    }
-    async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.0.lock().retain(|(tenant, _)| tenant != scope.tenant());
         Ok(())
     }
 }

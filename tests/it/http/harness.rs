@@ -15,7 +15,10 @@ use colloquy::{
         membership::{Membership, Neighbours},
     },
     adapters::{
-        in_process::buffers::{BufferLimits, InProcessBuffers},
+        in_process::{
+            buffers::{BufferLimits, InProcessBuffers},
+            fact_index::{FactIndexOptions, InProcessFactIndex},
+        },
         sqlite::{self, SqliteOptions},
     },
     dialogue::{
@@ -53,7 +56,7 @@ use tokio_tungstenite::{
     tungstenite::{self, Message, client::IntoClientRequest, handshake::client::Request},
 };
 
-use super::fakes::{FakeEmbedder, FakeIndex, FakeTenants, NoPeers, PATIENCE, llm};
+use super::fakes::{FakeEmbedder, FakeTenants, NoPeers, PATIENCE, llm};
 use super::openai_schema;
 
 /// The options that a test may change.
@@ -306,7 +309,10 @@ async fn state(options: &HttpTestOptions, folder: &std::path::Path) -> AppState 
         settings: Arc::new(dialogue_settings(options)),
         ledger: sqlite.ledger(),
         buffers: Arc::new(InProcessBuffers::new(BufferLimits::default())),
-        index: Arc::new(FakeIndex::default()),
+        index: Arc::new(InProcessFactIndex::new(
+            sqlite.point_source(),
+            FactIndexOptions::default(),
+        )),
         embedder,
         models: Arc::new(
             ModelRouter::with_metrics(

@@ -53,7 +53,7 @@ fn lines_of(page: &Value, fields: &[&str]) -> Vec<String> {
     lines
 }
 
-/// Plays the last reply of each session to its end, and waits until all jobs are done.
+/// Plays the last reply of each session to its end, and waits until all jobs are done and all memories are reconciled.
 pub async fn finish_jobs(server: &HttpTestServer, sessions: &[(&World, &str)]) {
     let scope = TenantScope::new("acme".parse().unwrap());
     for (world, session) in sessions {
@@ -70,6 +70,13 @@ pub async fn finish_jobs(server: &HttpTestServer, sessions: &[(&World, &str)]) {
         let pending = jobs.list_jobs(&scope, Some(JobStatus::Pending), &page).await.unwrap();
         let is_of_sessions = |job: &JobRow| sessions.iter().any(|(_, id)| job.dialogue.to_string() == *id);
         (!pending.items.iter().any(is_of_sessions)).then_some(())
+    })
+    .await;
+    // Meanwhile, what a rewind changed in a memory is reconciled by the curator.
+    let rewinds = &server.state.services.ledger.rewinds;
+    eventually("no memory waits for the curator", async || {
+        let memories = rewinds.list_dirty_memories(&scope, 1).await.unwrap();
+        memories.is_empty().then_some(())
     })
     .await;
     let dead = jobs.list_jobs(&scope, Some(JobStatus::Dead), &page).await.unwrap();
@@ -108,7 +115,16 @@ pub async fn observe(world: &World, session: &str) -> Observation {
                 "facts",
                 lines_of(
                     &facts,
-                    &["subject", "content", "keywords", "importance", "kind", "pinned"],
+                    &[
+                        "subject",
+                        "content",
+                        "keywords",
+                        "importance",
+                        "kind",
+                        "pinned",
+                        "private_to",
+                        "replaced_by",
+                    ],
                 ),
             ),
             ("episodes", lines_of(&episodes, &["number", "text", "importance"])),

@@ -26,7 +26,7 @@ use super::{
     settings::WebhookSettings,
 };
 use colloquy_core::{
-    ids::{NodeId, WebhookId},
+    ids::{NodeId, TenantId, WebhookId},
     scope::TenantScope,
 };
 use colloquy_ports::{
@@ -34,12 +34,12 @@ use colloquy_ports::{
     clock::{Clock, IdSource},
     ledger::{
         priority::in_background,
-        webhooks::{AfterAttempt, Attempt, AttemptRecord, DueMessage, MessageClaim, Webhook, WebhookStore},
+        webhooks::{AfterAttempt, Attempt, AttemptRecord, BusyOwners, DueMessage, MessageClaim, Webhook, WebhookStore},
     },
     webhook_sender::{SendError, WebhookRequest, WebhookSender},
 };
 
-/// Webhooks that a round looks at. The next round follows at once if all had messages.
+/// Webhooks that a round looks at.
 const WEBHOOKS_PER_ROUND: u32 = 64;
 /// The time after an attempt's limit in which the outcome is stored, before another node may try the message.
 const LEASE_RESERVE: Duration = Duration::from_secs(30);
@@ -65,44 +65,59 @@ pub struct Deliveries {
     pub metrics: WebhookMetrics,
 }
 
-/// The number of running attempts by webhook.
+/// The number of running attempts, by webhook and its tenant.
 #[derive(Clone, Default)]
-struct RunningAttempts(Arc<Mutex<HashMap<WebhookId, u32>>>);
+struct RunningAttempts(Arc<Mutex<HashMap<(TenantId, WebhookId), u32>>>);
 
 /// A running attempt.
 struct RunningAttempt {
     all: RunningAttempts,
-    webhook: WebhookId,
+    owner: (TenantId, WebhookId),
 }
 
 impl RunningAttempts {
-    fn begin(&self, webhook: WebhookId) -> RunningAttempt {
-        *self.0.lock().entry(webhook).or_default() += 1;
+    fn begin(&self, tenant: &TenantId, webhook: WebhookId) -> RunningAttempt {
+        let owner = (tenant.clone(), webhook);
+        *self.0.lock().entry(owner.clone()).or_default() += 1;
         RunningAttempt {
             all: self.clone(),
-            webhook,
+            owner,
         }
     }
-    fn count_of(&self, webhook: WebhookId) -> u32 {
-        self.0.lock().get(&webhook).copied().unwrap_or_default()
+    fn of_webhook(&self, webhook: WebhookId) -> u32 {
+        self.count(|owner| owner.1 == webhook)
     }
-    /// Webhooks with at least `most` attempts.
-    fn busy(&self, most: u32) -> Vec<WebhookId> {
+    fn of_tenant(&self, tenant: &TenantId) -> u32 {
+        self.count(|owner| owner.0 == *tenant)
+    }
+    fn count(&self, is_meant: impl Fn(&(TenantId, WebhookId)) -> bool) -> u32 {
         let running = self.0.lock();
-        (running.iter())
-            .filter(|(_, count)| **count >= most)
-            .map(|(webhook, _)| *webhook)
-            .collect()
+        let meant = running.iter().filter(|(owner, _)| is_meant(owner));
+        meant.map(|(_, count)| count).sum()
+    }
+    /// Returns the webhooks and tenants that have all of their places.
+    fn busy(&self, settings: &WebhookSettings) -> BusyOwners {
+        let mut busy = BusyOwners::default();
+        let mut of_tenants: HashMap<TenantId, u32> = HashMap::new();
+        for ((tenant, webhook), count) in self.0.lock().iter() {
+            if *count >= settings.webhook_concurrency {
+                busy.webhooks.push(*webhook);
+            }
+            *of_tenants.entry(tenant.clone()).or_default() += count;
+        }
+        of_tenants.retain(|_, count| *count >= settings.tenant_concurrency());
+        busy.tenants = of_tenants.into_keys().collect();
+        busy
     }
 }
 
 impl Drop for RunningAttempt {
     fn drop(&mut self) {
         let mut running = self.all.0.lock();
-        if let Some(count) = running.get_mut(&self.webhook) {
+        if let Some(count) = running.get_mut(&self.owner) {
             *count -= 1;
             if *count == 0 {
-                running.remove(&self.webhook);
+                running.remove(&self.owner);
             }
         }
     }
@@ -192,16 +207,20 @@ impl Deliveries {
         if free_places(tasks) == 0 {
             return Ok(false);
         }
-        let most = self.settings.webhook_concurrency;
         let now = self.clock.now();
-        let due = self
-            .store
-            .list_due_webhooks(now, &running.busy(most), WEBHOOKS_PER_ROUND)
-            .await?;
+        let busy = running.busy(&self.settings);
+        let mut due = self.store.list_due_webhooks(now, &busy, WEBHOOKS_PER_ROUND).await?;
+        // Tenants with few places come first, so that those with many do not take each place that becomes free.
+        due.sort_by_cached_key(|(scope, _)| running.of_tenant(scope.tenant()));
+        let is_full_page = due.len() == WEBHOOKS_PER_ROUND as usize;
         let mut has_more = false;
         for (scope, webhook) in due {
-            let limit = free_places(tasks).min(most.saturating_sub(running.count_of(webhook)));
+            let of_tenant = (self.settings.tenant_concurrency()).saturating_sub(running.of_tenant(scope.tenant()));
+            let of_webhook = (self.settings.webhook_concurrency).saturating_sub(running.of_webhook(webhook));
+            let limit = free_places(tasks).min(of_tenant).min(of_webhook);
             if limit == 0 {
+                // The next round leaves this tenant out, so webhooks of others are in its page.
+                has_more |= is_full_page && of_tenant == 0;
                 continue;
             }
             let now = self.clock.now();
@@ -219,7 +238,7 @@ impl Deliveries {
             let webhook = Arc::new(claimed.webhook);
             for message in claimed.messages {
                 let (worker, scope, webhook) = (self.clone(), scope.clone(), Arc::clone(&webhook));
-                let place = running.begin(message.webhook);
+                let place = running.begin(scope.tenant(), message.webhook);
                 tasks.spawn(in_background(async move {
                     worker.deliver(&scope, &webhook, &message).await;
                     drop(place);

@@ -26,7 +26,7 @@ pub struct WebhookSettings {
     pub disable_after_h: u32,
     /// How long the old key signs after a rotation, in hours; 24.
     pub rotation_overlap_h: u32,
-    /// Messages that a node delivers at once; 64.
+    /// Messages that a node delivers at once; 64. A tenant has at most a quarter of these places.
     pub concurrency: u32,
     /// Messages of one webhook that a node delivers at once, each of another dialogue; 8.
     pub webhook_concurrency: u32,
@@ -39,6 +39,12 @@ impl WebhookSettings {
     #[must_use]
     pub const fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout_ms)
+    }
+
+    /// Messages of one tenant that a node delivers at once: a quarter of all, and at least one.
+    #[must_use]
+    pub const fn tenant_concurrency(&self) -> u32 {
+        self.concurrency.div_ceil(4)
     }
 }
 

@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 use super::{audit::Edit, authored::DeleteOutcome};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
-    ids::{AttemptId, DialogueId, MessageId, NodeId, WebhookId, WorldId},
+    ids::{AttemptId, DialogueId, MessageId, NodeId, TenantId, WebhookId, WorldId},
     scope::TenantScope,
 };
 
@@ -384,6 +384,14 @@ pub struct WebhookBacklog {
     pub oldest: Option<DateTime<Utc>>,
 }
 
+/// Webhooks and tenants from which a node claims no further messages for now.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BusyOwners {
+    pub webhooks: Vec<WebhookId>,
+    /// None of their webhooks is claimed from.
+    pub tenants: Vec<TenantId>,
+}
+
 /// Webhooks, with their messages and attempts.
 #[async_trait]
 pub trait WebhookStore: Send + Sync {
@@ -410,11 +418,11 @@ pub trait WebhookStore: Send + Sync {
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome>;
 
-    /// Returns enabled webhooks of all enabled tenants with a due message, at most `limit`, except those in `busy`.
+    /// Returns enabled webhooks of all enabled tenants with a due message, at most `limit`, except those of `busy`.
     async fn list_due_webhooks(
         &self,
         now: DateTime<Utc>,
-        busy: &[WebhookId],
+        busy: &BusyOwners,
         limit: u32,
     ) -> StoreResult<Vec<(TenantScope, WebhookId)>>;
     /// Claims the oldest message of each due queue. `None`: the webhook is disabled or deleted.

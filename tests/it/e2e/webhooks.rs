@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     env,
     io::{BufRead as _, BufReader},
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{Arc, mpsc},
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 
 use super::fresh;
-use crate::support::{PATIENCE, ServerData, TestServer, eventually, eventually_after_outage, run};
+use crate::support::{PATIENCE, RestClient, ServerData, TestServer, eventually, eventually_after_outage, run};
 
 /// After so many attempts of a message, the receiver no longer fails.
 const FAILING_ATTEMPTS: u32 = 6;
@@ -174,10 +174,14 @@ fn with_webhooks(env: &[(&str, &str)]) -> ServerData {
 
 /// Creates a webhook at the receiver, which then knows the secret.
 async fn create(server: &TestServer, receiver: &Receiver, body: Value) -> Value {
+    create_as(&server.rest(Role::Admin), receiver, body).await
+}
+
+async fn create_as(admin: &RestClient, receiver: &Receiver, body: Value) -> Value {
     let mut whole = json!({"url": receiver.url()});
     let fields = body.as_object().unwrap().clone();
     whole.as_object_mut().unwrap().extend(fields);
-    let made = server.rest(Role::Admin).post("/v1/webhooks", &whole).await;
+    let made = admin.post("/v1/webhooks", &whole).await;
     receiver.received.lock().secrets = vec![made["secret"].as_str().unwrap().to_owned()];
     made
 }
@@ -279,6 +283,43 @@ fn thousand_messages_arrive_in_order_though_half_of_the_attempts_fail_and_the_se
             (log.failures, log.requests)
         };
         assert!(failures * 3 >= requests, "{failures} of {requests} attempts failed");
+    });
+}
+
+#[test]
+fn silent_receivers_of_a_tenant_hold_up_no_other_tenant() {
+    run(async {
+        // Connections succeed, and no request is ever answered.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        silent.set_nonblocking(true).unwrap();
+        let server = with_webhooks(&[
+            ("COLLOQUY__WEBHOOKS__CONCURRENCY", "4"),
+            ("COLLOQUY__WEBHOOKS__TIMEOUT_MS", "120000"),
+        ])
+        .start();
+        let test = async |admin: &RestClient, webhook: &Value| {
+            let path = format!("/v1/webhooks/{}:test", webhook["id"].as_str().unwrap());
+            admin.post(&path, &json!({})).await;
+        };
+        let types = json!(["turn.committed"]);
+        let admin = server.rest(Role::Admin);
+        for _ in 0..6 {
+            let body = json!({"url": format!("http://{}/", silent.local_addr().unwrap()), "types": types});
+            test(&admin, &admin.post("/v1/webhooks", &body).await).await;
+        }
+        let _connection = eventually("an attempt", async || silent.accept().ok()).await;
+
+        let rival = json!({"id": "rival", "name": "Rival"});
+        server.rest(Role::Operator).post("/v1/tenants", &rival).await;
+        let rival = RestClient::new(server.address, server.token("rival", Role::Admin, None));
+        let receiver = Receiver::start();
+        let webhook = create_as(&rival, &receiver, json!({"types": types})).await;
+        test(&rival, &webhook).await;
+        let accepted = eventually("the message of the other tenant", async || {
+            receiver.received.lock().accepted.first().cloned()
+        });
+        assert_eq!(accepted.await.body["type"], "webhook.test");
+        receiver.assert_signed();
     });
 }
 

@@ -34,6 +34,8 @@ pub(super) const DUE_WEBHOOKS: &str = concat!(
     "SELECT w.tenant, w.id FROM webhooks w
      WHERE w.disabled IS NULL AND NOT (w.id ",
     in_json_list!("$2"),
+    ") AND NOT (w.tenant ",
+    in_json_list!("$4"),
     ") AND (SELECT m.seq FROM webhook_messages m WHERE m.tenant = w.tenant AND m.webhook = w.id
             AND m.status = 'pending' AND m.due_at <= $1 ORDER BY m.due_at, m.seq LIMIT 1) IS NOT NULL
        AND NOT EXISTS (SELECT 1 FROM tenants t WHERE t.id = w.tenant AND t.enabled = FALSE)

@@ -27,9 +27,9 @@ use colloquy_ports::{
         audit::Edit,
         authored::DeleteOutcome,
         webhooks::{
-            Attempt, AttemptRecord, BudgetWarning, ClaimedMessages, DisabledReason, DueMessage, MessageClaim, Replay,
-            SignatureKind, SigningKey, SigningKeys, Webhook, WebhookBacklog, WebhookChange, WebhookEditOutcome,
-            WebhookEventType, WebhookStore,
+            Attempt, AttemptRecord, BudgetWarning, BusyOwners, ClaimedMessages, DisabledReason, DueMessage,
+            MessageClaim, Replay, SignatureKind, SigningKey, SigningKeys, Webhook, WebhookBacklog, WebhookChange,
+            WebhookEditOutcome, WebhookEventType, WebhookStore,
         },
     },
 };
@@ -276,10 +276,13 @@ impl WebhookStore for SqlWebhookStore {
     async fn list_due_webhooks(
         &self,
         now: DateTime<Utc>,
-        busy: &[WebhookId],
+        busy: &BusyOwners,
         limit: u32,
     ) -> StoreResult<Vec<(TenantScope, WebhookId)>> {
-        let query = bind!(deliveries::DUE_WEBHOOKS; to_micros(now), json_list(busy), i64::from(limit));
+        let query = bind!(
+            deliveries::DUE_WEBHOOKS;
+            to_micros(now), json_list(&busy.webhooks), i64::from(limit), json_list(&busy.tenants)
+        );
         self.0
             .fetch_all(RowScope::All, query, |columns| {
                 Ok((TenantScope::new(columns.id()?), columns.id()?))

@@ -212,7 +212,7 @@ macro_rules! ledger_contract {
                     rejected_commit_writes_no_message, webhook_gets_its_types_and_worlds_alone,
                     rewind_writes_retractions_after_their_events, restored_save_takes_turns_back_and_tells_of_ends,
                     message_holds_back_later_ones_of_its_dialogue_alone, claim_of_a_dead_node_runs_out,
-                    disabled_webhook_keeps_its_messages, messages_of_a_disabled_tenant_wait,
+                    due_webhooks_of_a_busy_tenant_are_passed_over, disabled_webhook_keeps_its_messages, messages_of_a_disabled_tenant_wait,
                     attempts_are_listed_and_messages_replayed, tests_and_budgets_have_queues_of_their_own,
                     events_of_a_world_are_told, old_messages_and_attempts_are_pruned;
                 index: keyword_search_returns_only_permitted_facts, facts_are_reembedded_in_their_own_words, outbox_names_every_changed_fact, index_points_exist_only_for_valid_facts,

@@ -14,9 +14,9 @@ use colloquy::{
         tenants::{Tenant, TenantChange},
         usage::Budgeted,
         webhooks::{
-            AfterAttempt, Attempt, AttemptRecord, BudgetWarning, ClaimedMessages, DisabledReason, DueMessage,
-            MessageClaim, Replay, SignatureKind, SigningKey, SigningKeys, Webhook, WebhookChange, WebhookEditOutcome,
-            WebhookEventType,
+            AfterAttempt, Attempt, AttemptRecord, BudgetWarning, BusyOwners, ClaimedMessages, DisabledReason,
+            DueMessage, MessageClaim, Replay, SignatureKind, SigningKey, SigningKeys, Webhook, WebhookChange,
+            WebhookEditOutcome, WebhookEventType,
         },
     },
 };
@@ -434,9 +434,13 @@ pub async fn claim_of_a_dead_node_runs_out<S: LedgerSubject>(f: &mut Fixture<S>)
     let webhook = add(f, &[WebhookEventType::TurnCommitted]).await;
     dialogue_with_turns(f, 2).await;
     let store = &f.ledger().webhooks;
-    let due = store.list_due_webhooks(f.now(), &[], 10).await.unwrap();
-    assert_eq!(due, [(f.scope.clone(), webhook)]);
-    assert_eq!(store.list_due_webhooks(f.now(), &[webhook], 10).await.unwrap(), []);
+    let due = store.list_due_webhooks(f.now(), &BusyOwners::default(), 10).await;
+    assert_eq!(due.unwrap(), [(f.scope.clone(), webhook)]);
+    let busy = BusyOwners {
+        webhooks: vec![webhook],
+        tenants: Vec::new(),
+    };
+    assert_eq!(store.list_due_webhooks(f.now(), &busy, 10).await.unwrap(), []);
     let claimed = claim(f, webhook).await;
     f.clock.advance(Duration::from_secs(46));
     let again = claim(f, webhook).await;
@@ -449,6 +453,28 @@ pub async fn claim_of_a_dead_node_runs_out<S: LedgerSubject>(f: &mut Fixture<S>)
     store.release_message_leases(f.node, f.now()).await.unwrap();
     record(f, &released[0], AfterAttempt::Delivered, None).await;
     assert_eq!(claim(f, webhook).await[0].id, claimed[0].id);
+}
+
+pub async fn due_webhooks_of_a_busy_tenant_are_passed_over<S: LedgerSubject>(f: &mut Fixture<S>) {
+    let own = [add(f, &[]).await, add(f, &[]).await];
+    let of_other = sample_webhook(f, &[]);
+    let store = &f.ledger().webhooks;
+    let edit = f.audit_edit("webhook.create");
+    assert!(store.create_webhook(&f.other, &of_other, 3, &edit).await.unwrap());
+    for (scope, webhook) in [(&f.scope, own[0]), (&f.scope, own[1]), (&f.other, of_other.id)] {
+        let queued = store
+            .queue_test_message(scope, webhook, &f.audit_edit("webhook.test"))
+            .await;
+        assert!(queued.unwrap().is_some());
+    }
+    let due = store.list_due_webhooks(f.now(), &BusyOwners::default(), 10).await;
+    assert_eq!(due.unwrap().len(), 3);
+    let busy = BusyOwners {
+        webhooks: Vec::new(),
+        tenants: vec![f.scope.tenant().clone()],
+    };
+    let due = store.list_due_webhooks(f.now(), &busy, 1).await;
+    assert_eq!(due.unwrap(), [(f.other.clone(), of_other.id)]);
 }
 
 pub async fn disabled_webhook_keeps_its_messages<S: LedgerSubject>(f: &mut Fixture<S>) {
@@ -497,7 +523,10 @@ pub async fn messages_of_a_disabled_tenant_wait<S: LedgerSubject>(f: &mut Fixtur
     add(f, &[]).await;
     dialogue_with_turns(f, 1).await;
     let store = &f.ledger().webhooks;
-    let due = async || store.list_due_webhooks(f.now(), &[], 10).await.unwrap().len();
+    let due = async || {
+        let due = store.list_due_webhooks(f.now(), &BusyOwners::default(), 10).await;
+        due.unwrap().len()
+    };
     assert_eq!(due().await, 1);
     let disable = TenantChange {
         enabled: Some(false),

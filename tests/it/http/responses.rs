@@ -1,5 +1,7 @@
 //! The Responses API: which turns stand after responses, and their form.
 
+use std::time::Duration;
+
 use colloquy::{http::ChatSettings, tenancy::Role};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -130,6 +132,28 @@ async fn players_bring_in_no_replies_and_speak_for_nobody_else() {
     assert_eq!(lines(&client).await, [["One."]]);
     respond(&player, "Two.", Some(&first)).await;
     assert_eq!(lines(&client).await, [["One.", "Two."]]);
+}
+
+#[actix_web::test]
+async fn token_of_a_world_reads_and_deletes_the_responses_of_its_world_alone() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    client.put("/v1/worlds/elsewhere", &json!({"name": "Elsewhere"})).await;
+    let of_world = |world: &str| {
+        let lifetime = Duration::from_mins(10);
+        server.client(server.token_for("acme", Role::Backend, None, Some(world), lifetime))
+    };
+    let inside = of_world("vale");
+    let first = respond(&inside, "One.", None).await;
+    let second = respond(&inside, "Two.", Some(&first)).await;
+    for method in [Method::GET, Method::DELETE] {
+        let (status, error) = status_and_error(&of_world("elsewhere"), method, &path_of(&second), None).await;
+        assert_eq!((status, &error["code"]), (404, &json!("not_found")), "{error}");
+    }
+    assert_eq!(text(&inside.get(&path_of(&second)).await), REPLY);
+    let (status, error) = status_and_error(&inside, Method::DELETE, &path_of(&second), None).await;
+    assert_eq!(status, 200, "{error}");
+    assert_eq!(lines(&client).await, [["One."]]);
 }
 
 #[actix_web::test]

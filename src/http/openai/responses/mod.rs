@@ -235,7 +235,7 @@ pub struct RetrieveQuery {
 #[get("/{response}")]
 pub async fn get_response(
     state: web::Data<AppState>,
-    caller: Authorized<Talker>,
+    caller: Authorized<InWorld<Talker>>,
     path: Path<String>,
     query: QueryParams<RetrieveQuery>,
 ) -> Result<HttpResponse, Problem> {
@@ -272,7 +272,7 @@ struct DeletedResponse {
 #[delete("/{response}")]
 pub async fn delete_response(
     state: web::Data<AppState>,
-    caller: Authorized<Talker>,
+    caller: Authorized<InWorld<Talker>>,
     request: HttpRequest,
     path: Path<String>,
 ) -> Result<HttpResponse, Problem> {

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use colloquy::{http::ChatSettings, tenancy::Role};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{ERGEN, add_line, backend_connection, connect, line, next_error, read_reply, said, say, turns};
+use super::{
+    ERGEN, add_line, backend_connection, connect, line, next_error, player_connection, read_reply, said, say, turns,
+};
 use crate::http::{
     fakes::REPLY,
     harness::{HttpTestOptions, HttpTestServer, HttpTestSocket},
@@ -123,6 +125,53 @@ async fn limits_and_lost_tokens_are_told() {
     let mut socket = connect(&server, &token, ERGEN).await;
     assert_eq!(next_error(&mut socket).await["code"], "token_expired");
     assert_eq!(socket.close_code().await, 4401);
+}
+
+#[actix_web::test]
+async fn revoked_token_closes_the_socket() {
+    let server = HttpTestServer::start();
+    server.start_demo_world().await;
+    let mut socket = player_connection(&server).await;
+    say(&mut socket, "One.").await;
+    let admin = server.as_role(Role::Admin);
+    let body = json!({"player_id": "p7"});
+    let (status, _) = admin.call(Method::POST, "/v1/tokens:revoke", Some(&body)).await;
+    assert_eq!(status, 204);
+    let error = next_error(&mut socket).await;
+    assert_eq!(
+        (&error["code"], &error["type"]),
+        (&json!("token_revoked"), &json!("authentication_error"))
+    );
+    assert_eq!(socket.close_code().await, 4401);
+}
+
+#[actix_web::test]
+async fn response_over_a_spent_budget_fails_without_a_turn() {
+    let server = HttpTestServer::start();
+    let client = server.start_demo_world().await;
+    let operator = server.as_role(Role::Operator);
+    let set_budget = async |budget: Value| {
+        let body = json!({ "budget": budget });
+        let (status, _) = operator.call(Method::PATCH, "/v1/tenants/acme", Some(&body)).await;
+        assert_eq!(status, 200);
+    };
+    set_budget(json!({"tokens_per_day": 1})).await;
+    let (mut socket, session) = backend_connection(&server).await;
+    say(&mut socket, "One.").await;
+    let refused = say(&mut socket, "Two.").await;
+    assert_eq!(
+        (refused.status(), &refused.response["status_details"]["error"]["code"]),
+        ("failed", &json!("budget_spent"))
+    );
+    assert_eq!(turns(&client, &session).await, said(&[("One.", REPLY)]));
+    // The line waits for a larger budget.
+    set_budget(json!({})).await;
+    socket.send(json!({"type": "response.create"})).await;
+    assert_eq!(read_reply(&mut socket).await.status(), "completed");
+    assert_eq!(
+        turns(&client, &session).await,
+        said(&[("One.", REPLY), ("Two.", REPLY)])
+    );
 }
 
 #[actix_web::test]

@@ -193,7 +193,8 @@ pub fn llm_options(resolved: &LlmEndpoint<'_>) -> OpenAiLlmOptions {
         send_temperature: endpoint.send_temperature,
         reasoning_prefilled: endpoint.reasoning_prefilled,
         stop: endpoint.stop.clone(),
-        extra_body: endpoint.extra_fields(),
+        reasoning_fields: endpoint.reasoning_fields(),
+        extra_body: endpoint.extra_body.clone(),
     }
 }
 

@@ -38,7 +38,7 @@ fn every_preset_is_a_valid_configuration_with_its_facts() {
         assert_eq!(llm.tokenizer, preset.tokenizer, "{}", preset.name);
         assert_eq!(llm.reasoning, preset.reasoning, "{}", preset.name);
         assert_eq!(
-            llm.main_endpoint().extra_fields(),
+            llm.main_endpoint().reasoning_fields(),
             preset.reasoning_field.fields(preset.reasoning),
             "{}",
             preset.name
@@ -53,19 +53,13 @@ fn explicit_setting_wins_over_a_preset_and_an_empty_text_does_not() {
     let llm = load_file(text, &[]).unwrap().llm;
     assert_eq!(llm.base_url.as_deref(), Some("http://127.0.0.1:11434/v1"));
     assert!(!llm.supports_json_schema);
-    let extra = json!({"reasoning_effort": "low", "keep_alive": "1h"});
-    assert_eq!(json!(llm.main_endpoint().extra_fields()), extra);
+    let endpoint = llm.main_endpoint();
+    assert_eq!(json!(endpoint.reasoning_fields()), json!({"reasoning_effort": "low"}));
+    assert_eq!(json!(endpoint.extra_body), json!({"keep_alive": "1h"}));
     let llm = load_file(text, &[("COLLOQUY__LLM__BASE_URL", "http://10.0.0.7:11434/v1")])
         .unwrap()
         .llm;
     assert_eq!(llm.base_url.as_deref(), Some("http://10.0.0.7:11434/v1"));
-    // The field of an explicit body wins too.
-    let text = "[llm]\npreset = \"ollama\"\nmodel = \"m\"\n[llm.extra_body]\nreasoning_effort = \"high\"\n";
-    let llm = load_file(text, &[]).unwrap().llm;
-    assert_eq!(
-        json!(llm.main_endpoint().extra_fields()),
-        json!({"reasoning_effort": "high"})
-    );
 }
 
 #[test]
@@ -88,7 +82,7 @@ fn each_endpoint_has_a_preset_of_its_own() {
     assert!(!main.settings.supports_json_schema && main.settings.supports_json_object);
     assert_eq!(main.settings.base_url, "https://api.deepseek.com/v1");
     let plain = llm.resolve_model("plain:m").settings;
-    assert!(plain.extra_fields().is_empty() && plain.supports_json_schema && plain.stream_usage);
+    assert!(plain.reasoning_fields().is_empty() && plain.supports_json_schema && plain.stream_usage);
     // The environment names a preset as well.
     let set = ("COLLOQUY__LLM__ENDPOINTS__PLAIN__PRESET", "mistral");
     let llm = load_file(text, &[set]).unwrap().llm;

@@ -419,14 +419,11 @@ impl EndpointSection {
         Preset::find(self.preset.as_deref()?)
     }
 
-    /// Returns the fields that each request has besides those of its own: the preset's fields for `reasoning`, and
-    /// `extra_body` over them.
+    /// Returns the preset's fields for `reasoning`; empty without a preset.
     #[must_use]
-    pub fn extra_fields(&self) -> Map<String, Value> {
+    pub fn reasoning_fields(&self) -> Map<String, Value> {
         let preset = self.known_preset();
-        let mut fields = preset.map_or_else(Map::new, |preset| preset.reasoning_field.fields(self.reasoning));
-        fields.extend(self.extra_body.clone());
-        fields
+        preset.map_or_else(Map::new, |preset| preset.reasoning_field.fields(self.reasoning))
     }
 }
 

@@ -56,7 +56,10 @@ pub struct OpenAiLlmOptions {
     pub reasoning_prefilled: bool,
     /// Texts at which a reply ends.
     pub stop: Vec<String>,
-    /// Further fields of each request. They replace none of the fields that the options or the request set.
+    /// Fields that tell the endpoint how much to think. They give way to what a client says of it, and to `extra_body`.
+    pub reasoning_fields: Map<String, Value>,
+    /// Further fields of each request. They replace fields of clients, and none of the fields that the options or the
+    /// request set.
     pub extra_body: Map<String, Value>,
 }
 
@@ -74,6 +77,9 @@ pub const RESERVED_FIELDS: [&str; 10] = [
     "n",
 ];
 
+/// Fields with which clients say how much a model thinks.
+const REASONING_FIELDS: [&str; 4] = ["reasoning_effort", "reasoning", "thinking", "chat_template_kwargs"];
+
 impl OpenAiLlmOptions {
     /// Returns options for `model` at `endpoint`, with JSON schemas and without cache marks.
     #[must_use]
@@ -89,6 +95,7 @@ impl OpenAiLlmOptions {
             send_temperature: true,
             reasoning_prefilled: false,
             stop: Vec::new(),
+            reasoning_fields: Map::new(),
             extra_body: Map::new(),
         }
     }
@@ -108,6 +115,8 @@ pub struct OpenAiLlm {
     client: Client<OpenAIConfig>,
     streaming: Client<OpenAIConfig>,
     options: OpenAiLlmOptions,
+    /// The further fields of requests without a client: `reasoning_fields`, and `extra_body` over them.
+    own_fields: Map<String, Value>,
     thoughts: Arc<Thoughts>,
 }
 
@@ -140,6 +149,8 @@ impl OpenAiLlm {
         if options.model.trim().is_empty() {
             return Err(InvalidEndpoint::NoModel);
         }
+        let mut own_fields = options.reasoning_fields.clone();
+        own_fields.extend(options.extra_body.clone());
         Ok(Self {
             client: options.endpoint.build_client(http, Answers::Whole)?,
             streaming: options.endpoint.build_client(http, Answers::Streamed)?,
@@ -148,6 +159,7 @@ impl OpenAiLlm {
                 observed: Mutex::default(),
             }),
             options,
+            own_fields,
         })
     }
 
@@ -168,16 +180,21 @@ impl OpenAiLlm {
         self.options.supports_json_object.then(ResponseFormat::object)
     }
 
-    /// Returns the fields of a client, and those of the configuration, which count more.
+    /// Returns the fields of a client. `extra_body` counts more than these fields, and `reasoning_fields` less.
     fn further_fields<'a>(&'a self, client: Option<&'a Map<String, Value>>) -> Cow<'a, Map<String, Value>> {
         let Some(client) = client.filter(|fields| !fields.is_empty()) else {
-            return Cow::Borrowed(&self.options.extra_body);
+            return Cow::Borrowed(&self.own_fields);
         };
         let refuses = |name: &str| name == "temperature" && !self.options.send_temperature;
-        let mut both = client.clone();
-        both.retain(|name, value| !value.is_null() && !refuses(name));
-        both.extend(self.options.extra_body.clone());
-        Cow::Owned(both)
+        let mut fields = if asks_to_think(client) {
+            Map::new()
+        } else {
+            self.options.reasoning_fields.clone()
+        };
+        let sent = client.iter().filter(|(name, value)| !value.is_null() && !refuses(name));
+        fields.extend(sent.map(|(name, value)| (name.clone(), value.clone())));
+        fields.extend(self.options.extra_body.clone());
+        Cow::Owned(fields)
     }
 
     fn chat_request_body<'a>(&'a self, request: &'a LlmRequest, stream: bool) -> ChatRequest<'a> {
@@ -324,6 +341,13 @@ impl Llm for OpenAiLlm {
     fn model(&self) -> &str {
         &self.options.model
     }
+}
+
+/// True if a client says how much the model thinks. An effort of `none` agrees with endpoints that turn thoughts off in
+/// a field of their own, so that field stays.
+fn asks_to_think(client: &Map<String, Value>) -> bool {
+    let mut sent = REASONING_FIELDS.iter().filter_map(|name| client.get(*name));
+    sent.any(|value| !value.is_null() && *value != "none")
 }
 
 /// True if the model may call tools. Calls that nobody asked for are left out.

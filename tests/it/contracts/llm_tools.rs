@@ -1,4 +1,5 @@
-//! Calls of a client's tools in the answers of an endpoint, as the OpenAI adapter hands them on.
+//! Fields of a client in requests to an endpoint, and calls of its tools in the answers, as the OpenAI adapter hands them
+//! on.
 #![allow(clippy::unwrap_used)]
 
 use std::{
@@ -16,12 +17,16 @@ use colloquy::{
 use futures_util::TryStreamExt as _;
 use serde_json::{Value, json};
 
-fn client(base_url: String) -> OpenAiLlm {
+fn options(base_url: String) -> OpenAiLlmOptions {
     let endpoint = Endpoint {
         base_url,
         api_key: None,
     };
-    OpenAiLlm::new(&HttpClient::new().unwrap(), OpenAiLlmOptions::new(endpoint, "m")).unwrap()
+    OpenAiLlmOptions::new(endpoint, "m")
+}
+
+fn client(base_url: String) -> OpenAiLlm {
+    OpenAiLlm::new(&HttpClient::new().unwrap(), options(base_url)).unwrap()
 }
 
 /// An endpoint that answers each request with the same body.
@@ -91,6 +96,70 @@ fn parts(chunks: &[Chunk]) -> (String, Vec<Value>) {
         }
     }
     (text, pieces)
+}
+
+#[tokio::test]
+async fn reasoning_of_a_client_replaces_that_of_the_endpoint_and_not_that_of_the_operator() {
+    let effort = |effort: &str| json!({ "reasoning_effort": effort });
+    let thinks = |thinks: bool| json!({"chat_template_kwargs": {"enable_thinking": thinks}});
+    let nothing = || json!({});
+    let both = |one: &Value, other: &Value| {
+        let mut fields = one.clone();
+        fields
+            .as_object_mut()
+            .unwrap()
+            .extend(other.as_object().unwrap().clone());
+        fields
+    };
+    let server = mock_llm::start_on_thread(MockOptions::default()).unwrap();
+    // The endpoint's own fields, those of the client, those of the operator, and what is sent.
+    let cases = [
+        (effort("none"), nothing(), nothing(), effort("none")),
+        (
+            effort("none"),
+            json!({"min_p": 0.1}),
+            nothing(),
+            both(&effort("none"), &json!({"min_p": 0.1})),
+        ),
+        (effort("none"), effort("high"), nothing(), effort("high")),
+        (
+            effort("none"),
+            json!({"reasoning_effort": null}),
+            nothing(),
+            effort("none"),
+        ),
+        (effort("none"), effort("high"), effort("low"), effort("low")),
+        (effort("none"), nothing(), effort("low"), effort("low")),
+        (thinks(false), effort("high"), nothing(), effort("high")),
+        (
+            thinks(false),
+            effort("none"),
+            nothing(),
+            both(&thinks(false), &effort("none")),
+        ),
+        (thinks(false), thinks(true), nothing(), thinks(true)),
+        (
+            thinks(false),
+            effort("high"),
+            thinks(false),
+            both(&thinks(false), &effort("high")),
+        ),
+    ];
+    for (of_endpoint, of_client, of_operator, expected) in cases {
+        let options = OpenAiLlmOptions {
+            reasoning_fields: of_endpoint.as_object().unwrap().clone(),
+            extra_body: of_operator.as_object().unwrap().clone(),
+            ..options(server.base_url())
+        };
+        let llm = OpenAiLlm::new(&HttpClient::new().unwrap(), options).unwrap();
+        llm.complete_chat(&request(&of_client)).await.unwrap();
+        let mut sent = server.requests_of("reply").pop().unwrap();
+        let own = ["model", "messages", "max_tokens", "temperature", "stream"];
+        sent.as_object_mut()
+            .unwrap()
+            .retain(|name, _| !own.contains(&name.as_str()));
+        assert_eq!(sent, expected, "{of_client}");
+    }
 }
 
 #[tokio::test]

@@ -28,8 +28,8 @@ const SAMPLING_FIELDS: [&str; 5] = ["temperature", "top_p", "seed", "presence_pe
 /// Further such fields, of tokens that are no player's: with them, a client decides what a reply says, or ends it before its
 /// state block.
 const AUTHORS_FIELDS: [&str; 5] = ["stop", "logit_bias", "tools", "tool_choice", "parallel_tool_calls"];
-/// The most messages of a request.
-const MAX_MESSAGES: usize = 4_000;
+/// The most messages of a request, and the most items of the input of a response.
+pub const MAX_MESSAGES: usize = 4_000;
 /// The line of a message with a picture and no words.
 const PICTURE_LINE: &str = "[picture]";
 

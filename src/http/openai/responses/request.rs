@@ -6,7 +6,7 @@ use super::{
     super::{
         body::ParseBody,
         completions::parse_name,
-        request::{ChatCompletionRequest, FieldFaults, InputMessage, InputRole},
+        request::{ChatCompletionRequest, FieldFaults, InputMessage, InputRole, MAX_MESSAGES},
         settings::ChatSettings,
     },
     answer::EchoedFields,
@@ -48,6 +48,9 @@ impl ResponseRequest {
         match fields.get("input") {
             None | Some(Value::Null) => {}
             Some(Value::String(text)) => messages.push(plain_message(InputRole::User, text.clone())),
+            Some(Value::Array(items)) if items.len() > MAX_MESSAGES => {
+                faults.add("input", &format!("has more than {MAX_MESSAGES} items"))
+            }
             Some(Value::Array(items)) => {
                 let items = items.iter().enumerate();
                 messages.extend(items.filter_map(|(at, item)| read_item(at, item, &mut faults)));
@@ -315,6 +318,16 @@ mod tests {
                 "max_output_tokens"
             ]
         );
+    }
+
+    #[test]
+    fn input_of_too_many_items_is_refused() {
+        let items = |count: usize| json!({"input": vec![json!({"role": "user", "content": "Hi"}); count]});
+        let messages = parse(&items(MAX_MESSAGES)).unwrap().chat.messages;
+        assert_eq!(messages.len(), MAX_MESSAGES);
+        let problem = parse(&items(MAX_MESSAGES + 1)).unwrap_err();
+        assert_eq!((problem.code, problem.errors.len()), (Code::ValidationFailed, 1));
+        assert_eq!(problem.errors[0].param, "input");
     }
 
     #[test]

@@ -28,6 +28,18 @@ const SAMPLING_FIELDS: [&str; 5] = ["temperature", "top_p", "seed", "presence_pe
 /// Further such fields, of tokens that are no player's: with them, a client decides what a reply says, or ends it before its
 /// state block.
 const AUTHORS_FIELDS: [&str; 5] = ["stop", "logit_bias", "tools", "tool_choice", "parallel_tool_calls"];
+/// Further fields that players' requests for a character of their own pass on. Other fields could name another model, a
+/// price or a cap.
+const CHARACTER_FIELDS: [&str; 8] = [
+    "reasoning_effort",
+    "response_format",
+    "min_p",
+    "top_k",
+    "top_a",
+    "typical_p",
+    "repetition_penalty",
+    "repeat_penalty",
+];
 /// The most messages of a request, and the most items of the input of a response.
 pub const MAX_MESSAGES: usize = 4_000;
 /// The line of a message with a picture and no words.
@@ -169,16 +181,20 @@ impl ChatCompletionRequest {
         Err(Problem::invalid_field("functions", detail))
     }
 
-    /// Returns the fields for the model of a character that the chat program describes: all that the server does not set.
+    /// Returns the fields for the model of a character that the chat program describes: all that the server does not
+    /// set, and of players only known ones.
     pub fn client_fields(&self, who: &Principal) -> ClientFields {
-        let fields = self
-            .fields
-            .iter()
-            .filter(|(name, _)| !SERVER_FIELDS.contains(&name.as_str()));
+        let is_player = who.role == Role::Player;
+        let known = [&SAMPLING_FIELDS[..], &AUTHORS_FIELDS, &CHARACTER_FIELDS];
+        let is_permitted = |name: &str| match is_player {
+            true => known.iter().any(|names| names.contains(&name)),
+            false => !SERVER_FIELDS.contains(&name),
+        };
+        let fields = self.fields.iter().filter(|(name, _)| is_permitted(name));
         ClientFields {
             fields: fields.map(|(name, value)| (name.clone(), value.clone())).collect(),
             max_output_tokens: self.max_output_tokens,
-            may_exceed_cap: who.role != Role::Player,
+            may_exceed_cap: !is_player,
         }
     }
 
@@ -298,9 +314,10 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go_to_the_model_of_own_characters_only() {
+    fn unknown_fields_go_to_the_model_of_own_characters_only_and_none_of_players() {
         let body = json!({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0.3,
-            "min_p": 0.1, "max_tokens": 50, "user": "ann", "stop": null});
+            "min_p": 0.1, "max_tokens": 50, "user": "ann", "stop": null, "reasoning_effort": "high", "models": ["dear"],
+            "service_tier": "priority", "n_predict": 9000});
         let request = parse(&body).unwrap();
         let who = Principal {
             subject: "s".into(),
@@ -314,9 +331,20 @@ mod tests {
         let all = request.client_fields(&who);
         assert_eq!(
             Value::Object(all.fields),
-            json!({"temperature": 0.3, "min_p": 0.1, "stop": null})
+            json!({"temperature": 0.3, "min_p": 0.1, "stop": null, "reasoning_effort": "high", "models": ["dear"],
+                "service_tier": "priority", "n_predict": 9000})
         );
         assert_eq!(all.max_output_tokens, Some(50));
+        let player = Principal {
+            role: Role::Player,
+            ..who.clone()
+        };
+        let of_player = request.client_fields(&player);
+        assert_eq!(
+            Value::Object(of_player.fields),
+            json!({"temperature": 0.3, "min_p": 0.1, "stop": null, "reasoning_effort": "high"})
+        );
+        assert_eq!(of_player.max_output_tokens, Some(50));
         assert_eq!(
             Value::Object(request.sampling_fields(&who).fields),
             json!({"temperature": 0.3})

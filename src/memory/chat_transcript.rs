@@ -5,14 +5,18 @@
 //! new, and what the request asks for. The module is pure: it reads no store.
 
 mod prints;
+mod spoken_turns;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
 
 use std::collections::HashSet;
 
-pub use self::prints::{SILENT_REPLIES, StoredTurn, TextPrint};
 use self::prints::{TurnPrint, join_silent_turns};
+pub use self::{
+    prints::{SILENT_REPLIES, StoredTurn, TextPrint},
+    spoken_turns::SpokenTurns,
+};
 
 /// The most turns that a transcript takes back with little in common with them. Many talks begin with the same greeting and
 /// the same line.
@@ -147,11 +151,12 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
             stood += 1;
         }
     }
-    // The last stored turn with another reply: the program shows an alternative, or its user has edited the reply.
+    // The last turn with another reply: the program shows an alternative, or its user has edited the reply. In the session,
+    // turns may follow that were deleted in the program.
     let is_other_reply = heard_chars.is_none()
         && run == 0
-        && standing + 1 == stored.len()
-        && matches!((stored.get(standing), shown.first()), (Some(last), Some(print)) if !print.player.is_empty() && last.print.player == print.player);
+        && (standing + 1 == stored.len() || shown.len() == 1)
+        && matches!((stored.get(standing), shown.first()), (Some(stored), Some(print)) if !print.player.is_empty() && stored.print.player == print.player);
     let missing = transcript.turns[stood..].to_vec();
     let before = |position: usize| stored.get(position).map_or(0, StoredTurn::number_before);
     let last_standing = match standing.checked_sub(1) {

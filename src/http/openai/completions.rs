@@ -300,7 +300,7 @@ impl PreparedTalk {
         speaker: Speaker,
         asked: &ChatCompletionRequest,
     ) -> Result<Self, Problem> {
-        speaker.check_import(state, &caller.principal, &found, &thread)?;
+        speaker.check_import(state, &caller.principal, &found).await?;
         let tools = speaker.tool_exchange(&caller.principal);
         if tools.begun_reply.chars().count() > MAX_IMPORTED_CHARS {
             let detail = format!("the reply before the last tool calls has more than {MAX_IMPORTED_CHARS} characters");

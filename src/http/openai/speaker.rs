@@ -6,7 +6,7 @@ use super::{
     nudges::named_speaker,
     request::InputMessage,
     targets::{ChatTarget, may_use_characters, no_such_model},
-    threads::{FoundThread, KnownSessions},
+    threads::FoundThread,
 };
 use crate::{
     AppState,
@@ -109,28 +109,24 @@ impl Speaker {
         tools
     }
 
-    /// Refuses replies that the NPC has not said, if the caller may not bring them in.
+    /// Refuses replies that the NPC has not said to the same line, if the caller may not bring them in.
     ///
     /// # Errors
-    /// 403 for such a reply.
-    pub fn check_import(
-        &self,
-        state: &AppState,
-        who: &Principal,
-        found: &FoundThread,
-        thread: &KnownSessions,
-    ) -> Result<(), Problem> {
-        let is_unsaid = |turn: &TranscriptTurn| {
-            let is_greeting = turn.player_text.is_empty() && is_greeting_of(&self.npc, &turn.reply_text);
-            !is_greeting && !thread.has_said(found.dialogue.id, &turn.reply_text)
-        };
-        let begins_reply = self.sorted.tools.iter().any(|tools| !tools.begun_reply.is_empty());
-        let brings_in_words = begins_reply || found.alignment.missing.iter().any(is_unsaid);
-        if self.trusts_replies(state, who) || !brings_in_words {
+    /// 403 for such a reply. The store's.
+    pub async fn check_import(&self, state: &AppState, who: &Principal, found: &FoundThread) -> Result<(), Problem> {
+        if self.trusts_replies(state, who) {
             return Ok(());
         }
-        let detail =
-            "a player's program may not bring in replies that the NPC has not said (setting `chat.players_import`)";
+        let is_greeting =
+            |turn: &TranscriptTurn| turn.player_text.is_empty() && is_greeting_of(&self.npc, &turn.reply_text);
+        let missing = found.alignment.missing.iter().filter(|turn| !is_greeting(turn));
+        let missing: Vec<&TranscriptTurn> = missing.collect();
+        let begins_reply = self.sorted.tools.iter().any(|tools| !tools.begun_reply.is_empty());
+        if !begins_reply && found.were_all_spoken(state, who, &missing).await? {
+            return Ok(());
+        }
+        let detail = "a player's program may not bring in replies that the NPC has not said to the same line \
+            (setting `chat.players_import`)";
         Err(Problem::new(Code::Forbidden, detail).with_param("messages"))
     }
 }

@@ -1,10 +1,6 @@
 //! Which session a transcript belongs to. Chat programs send no id of a talk, so the session is found by its lines.
 
-use std::{
-    collections::{HashSet, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{cmp::Reverse, collections::HashSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use moka::sync::Cache;
@@ -18,7 +14,8 @@ use colloquy_core::{
 };
 use colloquy_memory::{
     chat_transcript::{
-        ComparedTranscript, StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd, align_transcript,
+        ComparedTranscript, SpokenTurns, StoredTurn, TextPrint, Transcript, TranscriptAlignment, TranscriptEnd,
+        TranscriptTurn, align_transcript,
     },
     turn::Turn,
 };
@@ -35,8 +32,8 @@ const KEPT_FOR: Duration = Duration::from_mins(15);
 const MAX_COMPARED_SESSIONS: u32 = 20;
 /// The latest turns of a session that are compared.
 const MAX_COMPARED_TURNS: u32 = 4_000;
-/// The replies of a session that are known after they were replaced: the choices of a player.
-const MAX_SAID_REPLIES: usize = 400;
+/// The latest replaced turns of a session that a player's program may show again.
+const MAX_UNSAID_TURNS: usize = 2_000;
 /// The latest turns of which the text is kept, for replies that a program shows in part.
 const TURNS_WITH_TEXT: usize = 4;
 
@@ -99,8 +96,6 @@ struct KnownSession {
     head_turn: u32,
     updated_at: DateTime<Utc>,
     turns: Vec<StoredTurn>,
-    /// The latest replies that NPCs have said here, also those that were replaced.
-    said_replies: VecDeque<TextPrint>,
 }
 
 impl KnownSession {
@@ -110,7 +105,6 @@ impl KnownSession {
             head_turn: 0,
             updated_at: DateTime::<Utc>::MIN_UTC,
             turns: Vec::new(),
-            said_replies: VecDeque::new(),
         }
     }
 
@@ -150,12 +144,6 @@ impl KnownSessions {
     pub fn is_aside_of_other_talks(&self, sorted: &SortedMessages, is_streamed: bool) -> bool {
         let turns_are_streamed = self.last_request.as_ref().is_some_and(|last| last.was_streamed);
         turns_are_streamed && !is_streamed && sorted.transcript.turns.is_empty()
-    }
-
-    /// True if an NPC has said the reply in this session.
-    pub fn has_said(&self, session: DialogueId, reply: &str) -> bool {
-        let known = self.sessions.iter().find(|known| known.id == session);
-        known.is_some_and(|known| known.said_replies.contains(&TextPrint::of_text(reply)))
     }
 
     /// Notes the marks of a request for a turn.
@@ -259,15 +247,19 @@ impl KnownSessions {
                 return Ok(Some(FoundThread { dialogue, alignment }));
             }
         }
+        // Of two sessions with as many turns in common, the one is meant whose replies are those of the transcript.
+        let rank = |alignment: &TranscriptAlignment| (alignment.shared_turns, Reverse(alignment.missing.len()));
         let mut best: Option<FoundThread> = None;
         let mut newest = None;
         for dialogue in latest_sessions_of(state, who, key).await? {
             let alignment = align_transcript(&compared, self.read_turns(state, who, &dialogue).await?);
-            let better = best.as_ref().map_or(0, |best| best.alignment.shared_turns);
             if newest.is_none() && !key.name.is_empty() {
                 newest = Some((dialogue.clone(), alignment.clone()));
             }
-            if alignment.shared_turns > better && is_its_talk(&dialogue, &alignment) {
+            let is_better = best
+                .as_ref()
+                .is_none_or(|best| rank(&alignment) > rank(&best.alignment));
+            if alignment.shared_turns > 0 && is_better && is_its_talk(&dialogue, &alignment) {
                 best = Some(FoundThread { dialogue, alignment });
             }
         }
@@ -324,15 +316,40 @@ impl KnownSessions {
 
 impl KnownSession {
     fn append(&mut self, turn: &Turn) {
-        let stored = StoredTurn::new(turn.number, &turn.player_text, &turn.reply_text);
-        self.said_replies.push_back(stored.reply());
-        if self.said_replies.len() > MAX_SAID_REPLIES {
-            self.said_replies.pop_front();
-        }
-        self.turns.push(stored);
+        self.turns.push(to_stored_turn(turn));
         if let Some(older) = self.turns.len().checked_sub(TURNS_WITH_TEXT + 1) {
             self.turns[older].forget_text();
         }
+    }
+}
+
+fn to_stored_turn(turn: &Turn) -> StoredTurn {
+    StoredTurn::new(turn.number, &turn.player_text, &turn.reply_text)
+}
+
+impl FoundThread {
+    /// True if each of these missing turns was really spoken in the session.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn were_all_spoken(
+        &self,
+        state: &AppState,
+        who: &Principal,
+        turns: &[&TranscriptTurn],
+    ) -> Result<bool, Problem> {
+        if turns.is_empty() {
+            return Ok(true);
+        }
+        let Dialogue { id, head_turn, .. } = self.dialogue;
+        let from = head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
+        let (store, scope) = (&state.services.ledger.dialogues, who.scope());
+        let standing = store.load_turns(&scope, id, from, head_turn).await?;
+        let unsaid = store.list_unsaid_turns(&scope, id, MAX_UNSAID_TURNS).await?;
+        let standing: Vec<StoredTurn> = standing.iter().map(to_stored_turn).collect();
+        let unsaid: Vec<StoredTurn> = unsaid.iter().map(to_stored_turn).collect();
+        let mut spoken = SpokenTurns::new(&standing, &unsaid, self.alignment.last_standing);
+        Ok(turns.iter().all(|turn| spoken.take(turn)))
     }
 }
 

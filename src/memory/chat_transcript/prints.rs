@@ -1,6 +1,10 @@
 //! Texts as they are compared: by their characters without white space, as hashes.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    hash::{BuildHasher as _, RandomState},
+    sync::LazyLock,
+};
 
 use super::TranscriptTurn;
 use crate::joined_lines::without_own_name;
@@ -10,6 +14,8 @@ use crate::joined_lines::without_own_name;
 pub const SILENT_REPLIES: [&str; 2] = ["...", "\u{2026}"];
 /// Between joined lines.
 const LINE_BREAK: &str = "\n\n";
+/// The base of the polynomials. Each process draws its own, so that nobody can write a text with the hash of another text.
+static BASE: LazyLock<u64> = LazyLock::new(|| 2 + RandomState::new().hash_one(()) % (TextPrint::MODULUS - 2));
 
 /// The characters of a text without white space.
 fn visible_chars(text: &str) -> impl Iterator<Item = char> {
@@ -18,6 +24,8 @@ fn visible_chars(text: &str) -> impl Iterator<Item = char> {
 
 /// A text without regard to white space: chat programs trim lines and join them, and the two parts of a reply that goes on
 /// stand with or without a space between.
+///
+/// The print of a text is another one in each process: prints are never stored and never sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TextPrint {
     /// A polynomial of the characters.
@@ -30,13 +38,13 @@ impl TextPrint {
     const EMPTY: Self = Self { hash: 0, chars: 0 };
     /// The prime 2^61 - 1.
     const MODULUS: u64 = (1 << 61) - 1;
-    const BASE: u64 = 0x1e37_79b9_7f4a_7c15;
 
     /// The characters of `text` as a hash.
     #[must_use]
     pub fn of_text(text: &str) -> Self {
+        let base = *BASE;
         visible_chars(text).fold(Self::EMPTY, |before, character| Self {
-            hash: (multiply(before.hash, Self::BASE) + u64::from(character)) % Self::MODULUS,
+            hash: (multiply(before.hash, base) + u64::from(character)) % Self::MODULUS,
             chars: before.chars.saturating_add(1),
         })
     }
@@ -54,9 +62,9 @@ impl TextPrint {
     }
 
     /// Two texts, one after the other.
-    fn followed_by(self, next: Self) -> Self {
+    pub(super) fn followed_by(self, next: Self) -> Self {
         let mut shift = 1;
-        let mut square = Self::BASE;
+        let mut square = *BASE;
         let mut exponent = next.chars;
         while exponent > 0 {
             if exponent & 1 == 1 {
@@ -120,12 +128,6 @@ impl StoredTurn {
             reply_text: Some(reply_text.into()),
             is_silent: SILENT_REPLIES.contains(&reply_text.trim()),
         }
-    }
-
-    /// The reply.
-    #[must_use]
-    pub const fn reply(&self) -> TextPrint {
-        self.print.reply
     }
 
     /// Drops the text of the reply. A beginning of the reply then counts as another reply.

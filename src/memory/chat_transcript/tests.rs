@@ -174,10 +174,69 @@ fn beginning_of_another_talk_takes_no_long_session_back() {
 }
 
 #[test]
-fn other_reply_of_the_only_turn_is_an_alternative() {
-    let aligned = align(&[("Hi", "Good day.")], "So?", &TALK[1..2]);
-    assert_eq!((aligned.last_standing, aligned.shared_turns), (0, 1));
-    assert_eq!(aligned.missing, [turn("Hi", "Good day.")]);
+fn other_reply_of_the_first_turn_is_an_alternative() {
+    for known in [&TALK[1..2], &TALK[1..]] {
+        let aligned = align(&[("Hi", "Good day.")], "So?", known);
+        assert_eq!((aligned.last_standing, aligned.shared_turns), (0, 1));
+        assert_eq!(aligned.missing, [turn("Hi", "Good day.")]);
+    }
+    let longer = align(&[("Hi", "Good day."), ("Who?", "Me.")], "So?", &TALK[1..]);
+    assert_eq!(longer.shared_turns, 0);
+}
+
+#[test]
+fn spoken_turns_are_pairs_of_line_and_reply() {
+    let standing = stored(&[("Hi", "Hello."), ("Sage?", "Two coppers, friend."), ("Rain?", "Yes.")]);
+    let unsaid = [StoredTurn::new(2, "Sage?", "None today.")];
+    let spoken = || SpokenTurns::new(&standing, &unsaid, 1);
+    for (line, reply, was_spoken) in [
+        ("Rain?", "Yes.", true),
+        ("Ann: Rain?", " Yes. ", true),
+        ("Sage?", "None today.", true),
+        // As far as the reply was heard.
+        ("Sage?", "Two coppers", true),
+        ("Sage?", "Two coppers, thief.", false),
+        ("Sage?", "", false),
+        ("Your sword?", "Yes.", false),
+        ("Rain?", "None today.", false),
+        ("Hi", "Hello.", false),
+    ] {
+        assert_eq!(spoken().take(&turn(line, reply)), was_spoken, "{line} {reply}");
+    }
+    let mut once = spoken();
+    assert!(once.take(&turn("Sage?", "None today.")));
+    assert!(!once.take(&turn("Sage?", "Two coppers, friend.")), "at the same place");
+}
+
+#[test]
+fn spoken_turns_know_the_lines_that_programs_join() {
+    let standing = stored(&[("Hi", "..."), ("Anybody?", "\u{2026}"), ("Rain?", "Yes.")]);
+    let spoken = || SpokenTurns::new(&standing, &[], 0);
+    for (line, was_spoken) in [
+        ("Rain?", true),
+        ("Anybody?\n\nRain?", true),
+        ("Hi\n\nAnybody?\n\nRain?", true),
+        ("Hi\n\nRain?", false),
+    ] {
+        assert_eq!(spoken().take(&turn(line, "Yes.")), was_spoken, "{line}");
+    }
+    let mut kept = SpokenTurns::new(&standing, &standing, 3);
+    assert!(!kept.take(&turn("Hi\n\nAnybody?\n\nRain?", "Yes.")));
+}
+
+#[test]
+fn texts_of_one_print_for_a_known_base_have_prints_of_their_own() {
+    // The base of an earlier version, which was the same in all processes.
+    let print = |text: &str| {
+        let modulus = (1_u128 << 61) - 1;
+        text.chars().fold(0, |hash, character| {
+            (hash * 0x1e37_79b9_7f4a_7c15 + u128::from(u32::from(character))) % modulus
+        })
+    };
+    let one = "\u{51e8}".repeat(8);
+    let other = "\u{520d}\u{5211}\u{51dd}\u{5227}\u{5210}\u{5261}\u{5196}\u{51d4}";
+    assert_eq!(print(&one), print(other));
+    assert_ne!(TextPrint::of_text(&one), TextPrint::of_text(other));
 }
 
 #[test]

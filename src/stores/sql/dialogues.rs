@@ -309,6 +309,12 @@ impl DialogueStore for SqlDialogueStore {
         let turns = self.0.fetch_all(scope, query, turns::read_turn).await?;
         Ok(turns.into_iter().map(|keyed| keyed.turn).collect())
     }
+    async fn list_unsaid_turns(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<Turn>> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let query = bind!(turns::UNSAID_TURNS; scope.tenant(), id, most);
+        let turns = self.0.fetch_all(scope, query, turns::read_turn).await?;
+        Ok(turns.into_iter().map(|keyed| keyed.turn).collect())
+    }
     async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>> {
         let query = bind!(turns::TURN_BY_ID; scope.tenant(), id);
         self.0.fetch_optional(scope, query, turns::read_turn).await

@@ -39,6 +39,16 @@ pub(super) const STANDING_TURNS: &str = concat!(
     " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = TRUE AND t.number BETWEEN $3 AND $4
       ORDER BY t.number"
 );
+/// A shell without its texts has no `unsaid_at`.
+pub(super) const UNSAID_TURNS: &str = concat!(
+    "SELECT ",
+    turn_columns!(),
+    " FROM turns t WHERE t.tenant = $1 AND t.dialogue = $2 AND t.stands = FALSE AND ",
+    unindexed!("t.unsaid_at"),
+    " IS NOT NULL ORDER BY ",
+    unindexed!("t.unsaid_at"),
+    " DESC, t.id DESC LIMIT $3"
+);
 pub(super) const TURN_BY_ID: &str = concat!(
     "SELECT ",
     turn_columns!(),
@@ -334,6 +344,7 @@ sqlite_plan_tests! {
         #[tokio::test]
         async fn turns_are_found_by_index() {
             assert_searches(STANDING_TURNS, &["turns_standing"]).await;
+            assert_searches(UNSAID_TURNS, &["turns_unsaid_of_dialogue (tenant=? AND dialogue=?)"]).await;
             assert_searches(TURN_BY_KEY, &["turns_by_key"]).await;
             assert_searches(KEYS_OF_DIALOGUE, &["turns_by_key"]).await;
             assert_searches(TRACE_OF_TURN, &["turns_standing"]).await;

@@ -23,15 +23,19 @@ const NUDGE: &str = "[Continue your last message without repeating its original 
 
 /// Says the queued texts, and notes what it was asked. With an empty queue, it answers like [`FakeLlm`].
 #[derive(Default)]
-struct QueuedLlm {
+pub(super) struct QueuedLlm {
     replies: Mutex<VecDeque<String>>,
     extractions: Mutex<VecDeque<String>>,
     asked: Mutex<Vec<LlmRequest>>,
 }
 
 impl QueuedLlm {
-    fn queue_replies(&self, replies: &[&str]) {
+    pub(super) fn queue_replies(&self, replies: &[&str]) {
         self.replies.lock().extend(replies.iter().map(|&text| text.to_owned()));
+    }
+
+    pub(super) fn clear_replies(&self) {
+        self.replies.lock().clear();
     }
 
     /// Returns the last request of a task.
@@ -105,14 +109,14 @@ fn system(text: &str) -> Value {
     json!({"role": "system", "content": text})
 }
 
-struct ChatTest {
-    server: HttpTestServer,
-    backend: HttpTestClient,
-    llm: Arc<QueuedLlm>,
+pub(super) struct ChatTest {
+    pub(super) server: HttpTestServer,
+    pub(super) backend: HttpTestClient,
+    pub(super) llm: Arc<QueuedLlm>,
 }
 
 impl ChatTest {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let llm = Arc::new(QueuedLlm::default());
         let server = HttpTestServer::with(HttpTestOptions {
             llm: llm.clone(),
@@ -129,12 +133,12 @@ impl ChatTest {
     }
 
     /// Asks for a reply of `model`, which says `reply`. Returns the new words.
-    async fn ask(&self, model: &str, messages: &[Value], reply: &str) -> String {
+    pub(super) async fn ask(&self, model: &str, messages: &[Value], reply: &str) -> String {
         ask_as(&self.backend, &self.llm, model, messages, reply).await
     }
 
     /// The sessions that chat programs opened, each with its standing turns as (line, reply).
-    async fn talks(&self) -> Vec<Vec<(String, String)>> {
+    pub(super) async fn talks(&self) -> Vec<Vec<(String, String)>> {
         let sessions = self.backend.get("/v1/sessions?limit=50").await;
         let mut talks = Vec::new();
         for session in sessions["items"].as_array().unwrap() {
@@ -144,21 +148,27 @@ impl ChatTest {
     }
 
     /// The only session's turns.
-    async fn turns(&self) -> Vec<(String, String)> {
+    pub(super) async fn turns(&self) -> Vec<(String, String)> {
         let mut talks = self.talks().await;
         assert_eq!(talks.len(), 1, "{talks:?}");
         talks.remove(0)
     }
 }
 
-async fn ask_as(client: &HttpTestClient, llm: &QueuedLlm, model: &str, messages: &[Value], reply: &str) -> String {
+pub(super) async fn ask_as(
+    client: &HttpTestClient,
+    llm: &QueuedLlm,
+    model: &str,
+    messages: &[Value],
+    reply: &str,
+) -> String {
     llm.queue_replies(&[reply]);
     let body = json!({"model": model, "messages": messages});
     let answer = client.post(COMPLETIONS, &body).await;
     answer["choices"][0]["message"]["content"].as_str().unwrap().to_owned()
 }
 
-fn turn(line: &str, reply: &str) -> (String, String) {
+pub(super) fn turn(line: &str, reply: &str) -> (String, String) {
     (line.to_owned(), reply.to_owned())
 }
 

@@ -9,6 +9,7 @@ mod chat_adoption;
 mod chat_forms;
 mod chat_histories;
 mod chat_lines;
+mod chat_talks;
 mod chat_tools;
 mod curator;
 mod directives;

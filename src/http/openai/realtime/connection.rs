@@ -176,8 +176,6 @@ pub struct Connection {
     pub events: Option<TalkEvents>,
     pub response: Option<ActiveResponse>,
     pub sent: SentWords,
-    /// Replies of which the client deleted the item, for shorter ones in their place.
-    pub deleted_replies: Vec<String>,
     /// Turns that the client has brought in.
     pub imported_turns: u32,
     later: Option<LaterTalk>,
@@ -222,7 +220,6 @@ impl Connection {
             events: None,
             response: None,
             sent: SentWords::default(),
-            deleted_replies: Vec::new(),
             imported_turns: 0,
             provisional_id: format!("sess_{:032x}", rand::random::<u128>()),
             is_forwarded: start.is_forwarded,

@@ -12,9 +12,6 @@ use crate::errors::{Code, Problem};
 use colloquy_actors::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome};
 use colloquy_memory::chat_transcript::TranscriptTurn;
 
-/// The most replies that are remembered after the client deleted their items.
-const MAX_DELETED_REPLIES: usize = 8;
-
 impl Connection {
     pub async fn create_item(&mut self, previous: Option<&str>, item: Item) -> Result<(), RealtimeError> {
         self.items.check_new(&item.id).map_err(to_error)?;
@@ -49,8 +46,6 @@ impl Connection {
         let talk = self.session().await?;
         let (line, lines) = self.items.waiting_line_before(at);
         let reply = item.text.trim_end();
-        // The beginning of a reply that the client has deleted: the part that was heard.
-        let is_heard = self.deleted_replies.iter().any(|deleted| deleted.starts_with(reply));
         let per_line = self.state.chat.imported_turns_per_line.max(1);
         if (self.imported_turns + 1).is_multiple_of(per_line) {
             self.caller.count_turn(&self.state, talk.player())?;
@@ -59,7 +54,7 @@ impl Connection {
             player_text: line,
             reply_text: reply.to_owned(),
         };
-        let stored = talk.store_turn(&self.state, &self.caller, turn, is_heard).await;
+        let stored = talk.store_turn(&self.state, &self.caller, turn).await;
         let stored = stored.map_err(|problem| match problem.param.as_deref() {
             Some("messages") => problem.with_param("item.content"),
             _ => problem,
@@ -156,12 +151,7 @@ impl Connection {
             Err(error) => return Err(error.into()),
         }
         let reply = self.items.release_turn(number);
-        if item.role == ItemRole::Assistant {
-            self.deleted_replies.push(item.text.clone());
-            if self.deleted_replies.len() > MAX_DELETED_REPLIES {
-                self.deleted_replies.remove(0);
-            }
-        } else if let Some(reply) = reply {
+        if let Some(reply) = reply.filter(|_| item.role != ItemRole::Assistant) {
             // The reply answered the line.
             self.items.remove(&reply);
             self.send(&EventBody::ItemDeleted { item_id: &reply });

@@ -346,7 +346,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// Stores a turn that was said elsewhere. `is_heard`: the caller has heard the reply from the NPC.
+    /// Stores a turn that was said elsewhere.
     ///
     /// # Errors
     /// 403 if the caller may not bring in replies. As of a line.
@@ -355,7 +355,6 @@ impl Talk {
         state: &AppState,
         caller: &SocketCaller,
         turn: TranscriptTurn,
-        is_heard: bool,
     ) -> Result<Arc<Turn>, Problem> {
         let who = &caller.principal;
         let mut thread = state.threads.lock(&self.key).await;
@@ -366,9 +365,7 @@ impl Talk {
             alignment: TranscriptAlignment::after_turn(dialogue.head_turn, &speaker.sorted.transcript),
             dialogue,
         };
-        if !is_heard {
-            speaker.check_import(state, who, &found, &thread)?;
-        }
+        speaker.check_import(state, who, &found).await?;
         let stored = follow_transcript(state, who, &found.dialogue, &found.alignment, &mut thread).await?;
         stored.ok_or_else(|| Problem::internal_error(&"a turn was not stored"))
     }

@@ -62,6 +62,14 @@ pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut F
         .unwrap()
         .unwrap();
     assert_eq!((unsaid.turn.id, unsaid.stands), (last, false));
+    let mut latest_first = told.turns[2..].to_vec();
+    latest_first.reverse();
+    for most in [9, 1] {
+        let listed = dialogues.list_unsaid_turns(&f.scope, told.id(), most).await.unwrap();
+        assert_eq!(listed, latest_first[..most.min(latest_first.len())]);
+    }
+    let of_another = dialogues.list_unsaid_turns(&f.other, told.id(), 9).await.unwrap();
+    assert!(of_another.is_empty());
     assert_eq!(
         dialogues
             .load_checkpoint(&f.scope, told.id())

@@ -104,13 +104,23 @@ async fn replies_of_elsewhere_are_stored_for_backends() {
     assert!(turns(&client, session).await.is_empty());
     // A reply of the NPC that the client deletes may come back as far as it was heard.
     let heard = respond(&mut player).await;
-    player
-        .send(json!({"type": "conversation.item.delete", "item_id": heard.item_id}))
-        .await;
+    let delete = |id: &str| json!({"type": "conversation.item.delete", "item_id": id});
+    player.send(delete(&heard.item_id)).await;
     player.until_event("conversation.item.deleted").await;
     player.send(reply("Well 😀,")).await;
-    player.until_event("conversation.item.done").await;
+    let back = player.until_event("conversation.item.done").await;
     assert_eq!(turns(&client, session).await, said(&[("Hello.", "Well 😀,")]));
+    // The same words once more.
+    add_line(&mut player, "Hello.").await;
+    player.send(reply("Well 😀,")).await;
+    assert_eq!(next_error(&mut player).await["code"], "forbidden");
+    // The NPC has answered no other line so.
+    player.send(delete(back["item"]["id"].as_str().unwrap())).await;
+    player.until_event("conversation.item.deleted").await;
+    add_line(&mut player, "Is the gold mine?").await;
+    player.send(reply("Well 😀,")).await;
+    assert_eq!(next_error(&mut player).await["code"], "forbidden");
+    assert!(turns(&client, session).await.is_empty());
 }
 
 #[actix_web::test]

@@ -72,14 +72,18 @@ pub struct TranscriptAlignment {
     pub shared_turns: usize,
     /// The number of the stored turn that the first turn of the transcript is, or becomes.
     pub first_number: u32,
+    /// True if nothing is shared but turns without a line, such as a greeting, and the first line is another one than in
+    /// the session.
+    pub has_other_first_line: bool,
 }
 
 impl TranscriptAlignment {
     /// True if the transcript may be the beginning of another talk than that of a session with `head` turns. Such a transcript
-    /// has little in common with the session, and would take much of it back.
+    /// has no line in common with the session, or has little in common with it and would take much of it back.
     #[must_use]
     pub fn may_be_another_talk(&self, head: u32) -> bool {
-        self.first_number == 1 && self.shared_turns <= 2 && head.saturating_sub(self.last_standing) > MAX_TAKEN_BACK
+        let takes_much_back = head.saturating_sub(self.last_standing) > MAX_TAKEN_BACK;
+        self.first_number == 1 && (self.has_other_first_line || self.shared_turns <= 2 && takes_much_back)
     }
 
     /// Lets the turns of `transcript` follow the stored turns up to `last`. The transcript repeats none of them.
@@ -95,6 +99,7 @@ impl TranscriptAlignment {
             },
             shared_turns: 0,
             first_number: last.saturating_add(1),
+            has_other_first_line: false,
         }
     }
 
@@ -168,6 +173,10 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
     let rest = &stored[standing.min(stored.len())..];
     let end = compare_end(compared, if is_at_next { rest } else { &[] });
     let last_standing = end.last_standing.unwrap_or(last_standing);
+    let shares_line = is_other_reply
+        || end.shows_next_turn
+        || stored[start.position..standing].iter().any(StoredTurn::has_line)
+        || shares_turn_with_line(&shown[stood..], stored);
     TranscriptAlignment {
         last_standing,
         heard_chars,
@@ -177,9 +186,26 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
         first_number: before(start.position)
             .saturating_add(1)
             .min(last_standing.saturating_add(1)),
+        has_other_first_line: !shares_line && has_other_first_line(compared, rest),
         missing,
         request: end.request,
     }
+}
+
+/// True if one of the shown turns is stored anywhere, and has a player's line.
+fn shares_turn_with_line(shown: &[TurnPrint], stored: &[StoredTurn]) -> bool {
+    let with_line = stored.iter().filter(|turn| turn.has_line());
+    let with_line: HashSet<TurnPrint> = with_line.map(|turn| turn.print).collect();
+    shown.iter().any(|print| with_line.contains(print))
+}
+
+/// True if the first of the player's lines after the shared turns is another one in the transcript than in `rest`, the stored
+/// turns.
+fn has_other_first_line(compared: &ComparedTranscript<'_>, rest: &[StoredTurn]) -> bool {
+    let mut lines = compared.turns.iter().map(|turn| turn.player).chain(compared.line);
+    let first_line = lines.find(|line| !line.is_empty());
+    let first_stored = rest.iter().find(|turn| turn.has_line());
+    first_stored.is_some_and(|stored| first_line != Some(stored.print.player))
 }
 
 /// The end of a transcript, compared with the stored turns after its last reply.

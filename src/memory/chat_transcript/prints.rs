@@ -140,6 +140,11 @@ impl StoredTurn {
         self.is_silent
     }
 
+    /// True if the player has said a line.
+    pub(super) const fn has_line(&self) -> bool {
+        !self.print.player.is_empty()
+    }
+
     /// The number of the turn before; 0: none.
     pub(super) const fn number_before(&self) -> u32 {
         self.first_number.saturating_sub(1)

@@ -174,6 +174,31 @@ fn beginning_of_another_talk_takes_no_long_session_back() {
 }
 
 #[test]
+fn greeting_alone_in_common_is_another_talk() {
+    let another = align(&TALK[..1], "Is anybody here?", &TALK);
+    assert!(another.may_be_another_talk(4));
+    assert!(
+        align(&TALK[..1], "", &TALK).may_be_another_talk(4),
+        "the greeting goes on"
+    );
+    // The same first line, its other replies, and later turns are the same talk.
+    for (shown, line) in [
+        (&TALK[..1], "Hi"),
+        (&[TALK[0], ("Hi", "Good day.")][..], "So?"),
+        (&[TALK[0], ("Hi", "Hel")][..], "So?"),
+        (&[TALK[0], ("Hello?", "Hello."), TALK[2]][..], "So?"),
+        (&[TALK[0], TALK[2]][..], "So?"),
+    ] {
+        let aligned = align(shown, line, &TALK);
+        assert!(!aligned.may_be_another_talk(4), "{shown:?} {line}");
+    }
+    // Nothing that the player has said would be lost.
+    assert!(!align(&TALK[..1], "Hi", &TALK[..1]).may_be_another_talk(1));
+    let twice = [TALK[0], ("", "Sit.")];
+    assert!(!align(&TALK[..1], "Hi", &twice).may_be_another_talk(2));
+}
+
+#[test]
 fn other_reply_of_the_first_turn_is_an_alternative() {
     for known in [&TALK[1..2], &TALK[1..]] {
         let aligned = align(&[("Hi", "Good day.")], "So?", known);

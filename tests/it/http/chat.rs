@@ -82,25 +82,37 @@ async fn transcript_decides_which_turns_stand() {
 
     // An edited line takes back the turns from there, and the talk goes on with the edited ones.
     let edited = [
-        greeting.clone(),
-        user("Uno."),
-        assistant("A reply of old."),
-        user("Three."),
-    ];
+        &one[..],
+        &[
+            assistant(REPLY),
+            user("Dos."),
+            assistant("A reply of old."),
+            user("Three."),
+        ],
+    ]
+    .concat();
     ask(&edited).await;
-    let said = turns(&[("", "What will it be?"), ("Uno.", "A reply of old."), ("Three.", REPLY)]);
+    let said = turns(&[
+        ("", "What will it be?"),
+        ("One.", REPLY),
+        ("Dos.", "A reply of old."),
+        ("Three.", REPLY),
+    ]);
     assert_eq!(talks(&client, "vale").await, [said]);
 
-    // The last two messages were deleted.
-    ask(&[greeting.clone(), user("Four.")]).await;
-    assert_eq!(
-        talks(&client, "vale").await,
-        [turns(&[("", "What will it be?"), ("Four.", REPLY)])]
-    );
+    // The last messages were deleted.
+    ask(&[&one[..], &[assistant(REPLY), user("Four.")]].concat()).await;
+    let said = turns(&[("", "What will it be?"), ("One.", REPLY), ("Four.", REPLY)]);
+    assert_eq!(talks(&client, "vale").await, [said]);
 
     // The front was cut away.
     ask(&[user("Four."), assistant(REPLY), user("Five.")]).await;
-    let said = turns(&[("", "What will it be?"), ("Four.", REPLY), ("Five.", REPLY)]);
+    let said = turns(&[
+        ("", "What will it be?"),
+        ("One.", REPLY),
+        ("Four.", REPLY),
+        ("Five.", REPLY),
+    ]);
     assert_eq!(talks(&client, "vale").await, std::slice::from_ref(&said));
 
     // A talk that shares no line is a talk of its own.

@@ -121,3 +121,26 @@ async fn replies_that_players_bring_in_stand_after_the_line_that_they_answered()
     let expected = [said[0].clone(), said[2].clone(), turn("So?", "Aye.")];
     assert_eq!(test.turns().await, expected);
 }
+
+#[actix_web::test]
+async fn greeting_and_another_first_line_begin_a_new_talk() {
+    let test = ChatTest::start().await;
+    let greeting = assistant("What will it be?");
+    let mut shown = vec![greeting.clone()];
+    let mut said = vec![turn("", "What will it be?")];
+    for line in ["One.", "Two.", "Three.", "Four."] {
+        shown.push(user(line));
+        let reply = test.ask(ERGEN, &shown, "Aye.").await;
+        shown.push(assistant(&reply));
+        said.push(turn(line, "Aye."));
+    }
+    test.ask(ERGEN, &[greeting.clone(), user("Good day.")], "Welcome.")
+        .await;
+    let another = vec![turn("", "What will it be?"), turn("Good day.", "Welcome.")];
+    assert_eq!(test.talks().await, [another, said.clone()]);
+    // The earlier talk goes on.
+    shown.push(user("Five."));
+    test.ask(ERGEN, &shown, "Aye.").await;
+    said.push(turn("Five.", "Aye."));
+    assert_eq!(test.talks().await[1], said);
+}

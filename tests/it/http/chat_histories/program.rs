@@ -24,7 +24,7 @@ pub const GREETING: &str = "Welcome to the mill.";
 /// The most turns of a talk.
 const MAX_TURNS: usize = 8;
 /// Without a name of the talk, a request that takes back more turns and has at most [`FEW_TURNS`] in common with the
-/// session begins another talk.
+/// session begins another talk. So does a request that has only the greeting in common with it, and another first line.
 const MAX_TAKEN_BACK: usize = 4;
 const FEW_TURNS: usize = 2;
 
@@ -225,13 +225,13 @@ impl<'a> ChatProgram<'a> {
             }
             Action::GoOn if self.turns.len() > 1 && self.unanswered.is_empty() => self.go_on(step.form).await,
             Action::EditLine { at } => {
-                if let Some(at) = self.editable_turn(at) {
+                if let Some(at) = self.editable_turn(at, false) {
                     self.turns[at].line = self.new_line();
                 }
                 Ok(())
             }
             Action::EditReply { at } => {
-                if let Some(at) = self.editable_turn(at) {
+                if let Some(at) = self.editable_turn(at, true) {
                     self.turns[at].reply = self.new_reply();
                 }
                 Ok(())
@@ -259,22 +259,29 @@ impl<'a> ChatProgram<'a> {
     }
 
     /// Chooses a turn after the greeting, and notes that it changes. `None`: there is none whose change is still the same talk.
-    fn editable_turn(&mut self, pick: u8) -> Option<usize> {
+    fn editable_turn(&mut self, pick: u8, keeps_line: bool) -> Option<usize> {
         let later = self.turns.len() - 1;
         let at = 1 + usize::from(pick).checked_rem(later)?;
-        if !self.is_same_talk_after(at) {
+        if !self.is_same_talk_after(at, keeps_line) {
             return None;
         }
         self.unchanged = self.unchanged.min(at);
         Some(at)
     }
 
-    fn is_same_talk_after(&self, unchanged: usize) -> bool {
-        self.name.is_some() || unchanged > FEW_TURNS || self.stored.saturating_sub(unchanged) <= MAX_TAKEN_BACK
+    /// True if it is still the same talk when the turns after the first `unchanged` ones change. `keeps_line`: the line of the
+    /// next turn stays as it is.
+    fn is_same_talk_after(&self, unchanged: usize, keeps_line: bool) -> bool {
+        let takes_little_back = self.stored.saturating_sub(unchanged) <= MAX_TAKEN_BACK;
+        let keeps_first_line = keeps_line || unchanged > 1;
+        self.name.is_some() || keeps_first_line && (unchanged > FEW_TURNS || takes_little_back)
     }
 
     fn delete_last_message(&mut self) {
-        if self.unanswered.pop().is_some() || self.turns.len() < 2 || !self.is_same_talk_after(self.turns.len() - 1) {
+        if self.unanswered.pop().is_some()
+            || self.turns.len() < 2
+            || !self.is_same_talk_after(self.turns.len() - 1, false)
+        {
             return;
         }
         let last = self.turns.pop().expect("a talk has turns");

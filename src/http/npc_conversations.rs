@@ -321,6 +321,7 @@ pub async fn list_conversations(
         status: query.0.status,
         player: None,
         key: query.0.key,
+        chat_key: None,
     };
     let dialogues = &state.services.ledger.dialogues;
     let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;

@@ -408,6 +408,7 @@ pub async fn list_sessions(
         status: query.0.status,
         heard_by: None,
         key: query.0.key,
+        chat_key: None,
     };
     let dialogues = &state.services.ledger.dialogues;
     let found = dialogues.list_dialogues(&caller.scope, &filter, &page).await?;

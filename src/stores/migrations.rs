@@ -63,6 +63,7 @@ histories! {
     "0048_waiting_episodes"
     "0049_webhooks"
     "0050_chat_models"
+    "0051_chat_keys"
 }
 
 /// Builds a migrator from files named `<version>_<description>`, each with its SQL text.

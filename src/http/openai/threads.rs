@@ -365,6 +365,7 @@ async fn latest_sessions_of(
         npc: Some(key.npc.clone()),
         player: Some(key.player.clone()),
         status: Some(DialogueStatus::Open),
+        chat_key: Some(key.name.clone()),
         ..DialogueFilter::default()
     };
     let page = PageRequest {
@@ -373,10 +374,7 @@ async fn latest_sessions_of(
     };
     let dialogues = &state.services.ledger.dialogues;
     let found = dialogues.list_dialogues(&who.scope(), &filter, &page).await?;
-    let name = key.name.clone();
-    let is_of_talk =
-        move |dialogue: &Dialogue| dialogue.npcs.len() == 1 && dialogue.options.chat_key.as_ref() == Some(&name);
-    Ok(found.items.into_iter().filter(is_of_talk))
+    Ok(found.items.into_iter().filter(|dialogue| dialogue.npcs.len() == 1))
 }
 
 /// Returns the newest open session of a talk.

@@ -299,6 +299,8 @@ pub struct DialogueFilter {
     pub heard_by: Option<NpcId>,
     /// A pattern of the keys of the NPCs that take part.
     pub key: Option<KeyPattern>,
+    /// The name of a chat program's talk, as in [`DialogueOptions::chat_key`].
+    pub chat_key: Option<String>,
 }
 
 /// Commits turns. Apart from [`DialogueStore`], so that commits can be measured or changed without its other methods.

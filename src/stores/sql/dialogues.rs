@@ -47,8 +47,8 @@ pub(super) use dialogue_columns;
 const INSERT_DIALOGUE: &str = batch!(
     "INSERT INTO dialogues
         (tenant, id, world, npcs, player, witnesses, resume_token_hash, status, created_at, updated_at, head_turn,
-         options, cause_kind, cause_id)
-     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+         options, cause_kind, cause_id, chat_key)
+     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
     concat!(
         "INSERT INTO participants (tenant, world, npc, part, dialogue)
          SELECT $1, $3, v.value, 'speaker', $2 FROM ",
@@ -174,6 +174,9 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
     if let Some(player) = &filter.player {
         query.push(" AND player = ").push_bind(player.as_str().to_owned());
     }
+    if let Some(chat_key) = &filter.chat_key {
+        query.push(" AND chat_key = ").push_bind(chat_key.clone());
+    }
     if let Some(status) = filter.status {
         query.push(" AND status = ").push_bind(status_name(status));
     }
@@ -239,7 +242,7 @@ impl DialogueStore for SqlDialogueStore {
                 connection, INSERT_DIALOGUE;
                 tenant, dialogue.id, dialogue.world, npcs, dialogue.player, witnesses, dialogue.resume_token_hash,
                 status_name(dialogue.status), to_micros(dialogue.created_at), to_micros(dialogue.updated_at),
-                i64::from(dialogue.head_turn), options, cause_kind, cause_id
+                i64::from(dialogue.head_turn), options, cause_kind, cause_id, dialogue.options.chat_key
             )
             .await?;
             Ok(true)
@@ -383,9 +386,16 @@ sqlite_plan_tests! {
                 player: Some("p7".parse().unwrap()),
                 ..DialogueFilter::default()
             };
+            let of_talk = DialogueFilter {
+                chat_key: Some("night".to_owned()),
+                world: Some("vale".parse().unwrap()),
+                npc: Some("ergen".parse().unwrap()),
+                ..of_player.clone()
+            };
             for (filter, index) in [
                 (DialogueFilter::default(), "dialogues_newest"),
                 (of_player, "dialogues_of_player"),
+                (of_talk, "dialogues_of_talk (tenant=? AND player=? AND chat_key=?"),
             ] {
                 let query = list_query(&scope, &filter, &page);
                 assert_searches(query.sql().as_str(), &[index]).await;

@@ -144,3 +144,28 @@ async fn greeting_and_another_first_line_begin_a_new_talk() {
     said.push(turn("Five.", "Aye."));
     assert_eq!(test.talks().await[1], said);
 }
+
+#[actix_web::test]
+async fn named_talk_is_found_after_many_newer_sessions() {
+    let test = ChatTest::start().await;
+    let night = Request {
+        name: "night",
+        ..whole(&test.backend)
+    };
+    let (_, session) = night.send(&test, ERGEN, &[user("One.")], "Aye.").await;
+    // The player of a backend's token without a `user`.
+    for _ in 0..21 {
+        test.backend.session("Backend").await;
+    }
+    let (_, lone) = night.send(&test, ERGEN, &[user("Two.")], "No.").await;
+    assert_eq!(lone, session);
+    let transcript = [
+        user("One."),
+        assistant("Aye."),
+        user("Two."),
+        assistant("No."),
+        user("Three."),
+    ];
+    let (_, found) = night.send(&test, ERGEN, &transcript, "Well.").await;
+    assert_eq!(found, session);
+}

@@ -100,8 +100,12 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
     let mut all: Vec<Dialogue> = Vec::new();
     for number in 0..4 {
         let mut dialogue = f.sample_dialogue();
+        if number == 0 {
+            dialogue.options.chat_key = Some("night".to_owned());
+        }
         if number == 1 {
             dialogue.player = Some("somebody-else".parse().unwrap());
+            dialogue.options.chat_key = Some(String::new());
         }
         if number == 2 {
             dialogue.world = "elsewhere".parse().unwrap();
@@ -186,6 +190,14 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
             ..none.clone()
         };
         assert_eq!(matching(of_kind).await, wanted(&|dialogue| dialogue.id.kind() == kind));
+    }
+    for chat_key in ["night", "", "day"] {
+        let of_talk = DialogueFilter {
+            chat_key: Some(chat_key.to_owned()),
+            ..none.clone()
+        };
+        let is_of_talk = |dialogue: &Dialogue| dialogue.options.chat_key.as_deref() == Some(chat_key);
+        assert_eq!(matching(of_talk).await, wanted(&is_of_talk), "{chat_key}");
     }
     let by_both = DialogueFilter {
         world: Some(f.world.clone()),

@@ -6,7 +6,10 @@ use chrono::{DateTime, Utc};
 use moka::sync::Cache;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use super::{messages::SortedMessages, nudges::names_speaker};
+use super::{
+    messages::SortedMessages,
+    nudges::{names_speaker, quotes},
+};
 use crate::{AppState, errors::Problem, sessions};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TenantId, WorldId},
@@ -78,6 +81,8 @@ pub struct KnownSessions {
     sessions: Vec<KnownSession>,
     /// The last request for a turn; `None`: there was none on this node.
     last_request: Option<LastRequest>,
+    /// The last turn that a request has stored on this node.
+    last_turn: Option<TranscriptTurn>,
     /// The session whose first line awaits the results of tools. The session has no turn yet.
     awaits_results: Option<DialogueId>,
 }
@@ -139,11 +144,24 @@ impl KnownSessions {
                 .any(|text| !is_known(text) && !names_speaker(text))
     }
 
-    /// True if the request, whose transcript belongs to no session, asks for something beside other talks: a single line
-    /// without a stream, where turns are streamed.
+    /// True if the request, whose transcript belongs to no session, asks for something about another talk, such as its
+    /// title: one text without a stream, where turns are streamed, which quotes the last turn of the talk.
     pub fn is_aside_of_other_talks(&self, sorted: &SortedMessages, is_streamed: bool) -> bool {
         let turns_are_streamed = self.last_request.as_ref().is_some_and(|last| last.was_streamed);
-        turns_are_streamed && !is_streamed && sorted.transcript.turns.is_empty()
+        let Some(last) = self.last_turn.as_ref().filter(|_| turns_are_streamed && !is_streamed) else {
+            return false;
+        };
+        // Joined lines stand apart in the quote, perhaps with names before them.
+        let last_line = last.player_text.rsplit("\n\n").next().unwrap_or_default();
+        let quotes_turn =
+            |text: &str| !last.reply_text.is_empty() && quotes(text, last_line) && quotes(text, &last.reply_text);
+        let line = match &sorted.transcript.end {
+            TranscriptEnd::Line(line) => line.as_str(),
+            TranscriptEnd::Reply => "",
+        };
+        let head = sorted.head.iter().map(|message| message.content.as_str());
+        let mut texts = head.chain(sorted.notes.iter().map(String::as_str)).chain([line]);
+        sorted.transcript.turns.is_empty() && texts.any(quotes_turn)
     }
 
     /// Notes the marks of a request for a turn.
@@ -305,6 +323,10 @@ impl KnownSessions {
         session.head_turn = turn.number;
         session.updated_at = turn.committed_at;
         self.sessions.push(session);
+        self.last_turn = Some(TranscriptTurn {
+            player_text: turn.player_text.clone(),
+            reply_text: turn.reply_text.clone(),
+        });
     }
 
     /// Takes a session out of the list; without its turns, if the session is not known.

@@ -5,7 +5,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::{
-    chat::{COMPLETIONS, assistant, user},
+    chat::{COMPLETIONS, assistant, system, user},
     chat_forms::{ChatTest, turn},
     harness::HttpTestClient,
 };
@@ -168,4 +168,35 @@ async fn named_talk_is_found_after_many_newer_sessions() {
     ];
     let (_, found) = night.send(&test, ERGEN, &transcript, "Well.").await;
     assert_eq!(found, session);
+}
+
+#[actix_web::test]
+async fn whole_request_after_a_streamed_one_is_a_turn_unless_it_quotes_the_talk() {
+    let test = ChatTest::start().await;
+    for (model, head) in [
+        (ERGEN, vec![]),
+        ("colloquy/proxy", vec![system("You are Mira, a herbalist.")]),
+    ] {
+        let before = test.talks().await.len();
+        let messages = |line: &str| [&head[..], &[user(line)]].concat();
+        let streamed = Request {
+            is_streamed: true,
+            ..whole(&test.backend)
+        };
+        let (_, session) = streamed
+            .send(&test, model, &messages("Good day."), "Welcome, friend.")
+            .await;
+        assert!(session.is_some());
+        let title = "Write a title.\n\nUSER: Good day.\nASSISTANT: Welcome,  friend.";
+        let aside = whole(&test.backend)
+            .send(&test, model, &messages(title), "A welcome")
+            .await;
+        assert_eq!(aside, (StatusCode::OK, None), "{model}");
+        let line = messages("My horse is called Star.");
+        let (status, session) = whole(&test.backend).send(&test, model, &line, "A fine name.").await;
+        assert_eq!((status, session.is_some()), (StatusCode::OK, true), "{model}");
+        let talks = test.talks().await;
+        assert_eq!(talks.len(), before + 2, "{talks:?}");
+        assert_eq!(talks[0], [turn("My horse is called Star.", "A fine name.")]);
+    }
 }

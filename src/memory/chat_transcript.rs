@@ -72,8 +72,8 @@ pub struct TranscriptAlignment {
     pub shared_turns: usize,
     /// The number of the stored turn that the first turn of the transcript is, or becomes.
     pub first_number: u32,
-    /// True if nothing is shared but turns without a line, such as a greeting, and the first line is another one than in
-    /// the session.
+    /// True if nothing is shared but turns without a line, such as a greeting, and the first line is another one than
+    /// in the session.
     pub has_other_first_line: bool,
 }
 
@@ -156,8 +156,8 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
             stood += 1;
         }
     }
-    // The last turn with another reply: the program shows an alternative, or its user has edited the reply. In the session,
-    // turns may follow that were deleted in the program.
+    // The last turn with another reply: the program shows an alternative, or its user has edited the reply. In the
+    // session, turns may follow that were deleted in the program.
     let is_other_reply = heard_chars.is_none()
         && run == 0
         && (standing + 1 == stored.len() || shown.len() == 1)
@@ -199,8 +199,8 @@ fn shares_turn_with_line(shown: &[TurnPrint], stored: &[StoredTurn]) -> bool {
     shown.iter().any(|print| with_line.contains(print))
 }
 
-/// True if the first of the player's lines after the shared turns is another one in the transcript than in `rest`, the stored
-/// turns.
+/// True if the first of the player's lines after the shared turns is another one in the transcript than in `rest`, the
+/// stored turns.
 fn has_other_first_line(compared: &ComparedTranscript<'_>, rest: &[StoredTurn]) -> bool {
     let mut lines = compared.turns.iter().map(|turn| turn.player).chain(compared.line);
     let first_line = lines.find(|line| !line.is_empty());

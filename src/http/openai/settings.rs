@@ -21,7 +21,8 @@ pub struct ChatSettings {
     pub imported_turns_per_line: u32,
     /// True if tokens of players may use characters that the chat program describes; default false.
     pub players_use_proxy: bool,
-    /// True if tokens of players may bring in replies that an authored NPC has not said to the same line; default false.
+    /// True if tokens of players may bring in replies that an authored NPC has not said to the same line; default
+    /// false.
     pub players_import: bool,
     /// True if tokens of players see the NPCs of their worlds in the list of models; default true.
     pub players_list_models: bool,

@@ -14,7 +14,8 @@ use crate::joined_lines::without_own_name;
 pub const SILENT_REPLIES: [&str; 2] = ["...", "\u{2026}"];
 /// Between joined lines.
 const LINE_BREAK: &str = "\n\n";
-/// The base of the polynomials. Each process draws its own, so that nobody can write a text with the hash of another text.
+/// The base of the polynomials. Each process draws its own, so that nobody can write a text with the hash of another
+/// text.
 static BASE: LazyLock<u64> = LazyLock::new(|| 2 + RandomState::new().hash_one(()) % (TextPrint::MODULUS - 2));
 
 /// The characters of a text without white space.

@@ -17,15 +17,16 @@ pub struct SpokenTurns<'a> {
 }
 
 impl<'a> SpokenTurns<'a> {
-    /// Collects the turns of a session. The first `last_standing` of the `standing` turns stay as they are: the others, and
-    /// the `unsaid` turns, may be said again.
+    /// Collects the turns of a session. The first `last_standing` of the `standing` turns stay as they are: the others,
+    /// and the `unsaid` turns, may be said again.
     #[must_use]
     pub fn new(standing: &'a [StoredTurn], unsaid: &'a [StoredTurn], last_standing: u32) -> Self {
         let mut turns: Vec<(&StoredTurn, bool)> = standing.iter().map(|turn| (turn, true)).collect();
         turns.extend(unsaid.iter().map(|turn| (turn, false)));
         turns.sort_by_key(|(turn, _)| turn.number);
         let mut spoken = Self::default();
-        // The lines of turns without a word of the NPC, by the number of the turn. Programs join them with the next line.
+        // The lines of turns without a word of the NPC, by the number of the turn. Programs join them with the next
+        // line.
         let mut silent_lines: HashMap<u32, Vec<TextPrint>> = HashMap::new();
         for (turn, stands) in turns {
             let line = turn.print.player;
@@ -47,8 +48,8 @@ impl<'a> SpokenTurns<'a> {
         spoken
     }
 
-    /// Takes a turn that is to be said again. True if the NPC has answered the same line with this reply, or with a reply
-    /// that begins with it. A line stands at most as often as it was said at different places of the session.
+    /// Takes a turn that is to be said again. True if the NPC has answered the same line with this reply, or with a
+    /// reply that begins with it. A line stands at most as often as it was said at different places of the session.
     pub fn take(&mut self, turn: &TranscriptTurn) -> bool {
         let line = TextPrint::of_line(&turn.player_text);
         let reply = TextPrint::of_text(&turn.reply_text);

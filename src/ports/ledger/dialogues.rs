@@ -400,8 +400,8 @@ pub trait DialogueStore: OwnershipStore {
 
     /// Returns the standing turns `from..=to`, in order.
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
-    /// Returns the turns of a dialogue that were replaced or taken back, the latest of them first; at most `most`. Turns
-    /// whose texts were deleted since are not among them.
+    /// Returns the turns of a dialogue that were replaced or taken back, the latest of them first; at most `most`.
+    /// Turns whose texts were deleted since are not among them.
     async fn list_unsaid_turns(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<Turn>>;
     async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
     async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;

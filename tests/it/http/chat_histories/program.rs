@@ -269,8 +269,8 @@ impl<'a> ChatProgram<'a> {
         Some(at)
     }
 
-    /// True if it is still the same talk when the turns after the first `unchanged` ones change. `keeps_line`: the line of the
-    /// next turn stays as it is.
+    /// True if it is still the same talk when the turns after the first `unchanged` ones change. `keeps_line`: the line
+    /// of the next turn stays as it is.
     fn is_same_talk_after(&self, unchanged: usize, keeps_line: bool) -> bool {
         let takes_little_back = self.stored.saturating_sub(unchanged) <= MAX_TAKEN_BACK;
         let keeps_first_line = keeps_line || unchanged > 1;

@@ -6,7 +6,7 @@
 use super::{
     heard_line::HeardLine,
     names_in_lines::NamesInLines,
-    nudges::{LastReply, asks_to_go_on, only_names_speaker},
+    nudges::{SpokenText, asks_to_go_on, only_names_speaker},
     request::{InputMessage, InputRole},
 };
 use colloquy_dialogue::turn::ToolExchange;
@@ -93,7 +93,7 @@ pub fn sort_messages(messages: &[InputMessage], speaker: Option<&str>) -> Sorted
     }
     let end = builder.end_with(&trailing);
     if let (TranscriptEnd::Reply, Some(last)) = (&end, builder.turns.last()) {
-        let last_reply = LastReply::new(&last.reply_text);
+        let last_reply = SpokenText::new(&last.reply_text);
         notes.retain(|note| !last_reply.is_only_to_go_on(note));
         talk.retain(|(_, message)| message.role != ChatRole::System || !last_reply.is_only_to_go_on(&message.content));
     }
@@ -226,7 +226,7 @@ impl TranscriptBuilder {
         let Some(last) = self.turns.last() else {
             return TranscriptEnd::Line(String::new());
         };
-        let last_reply = LastReply::new(&last.reply_text);
+        let last_reply = SpokenText::new(&last.reply_text);
         if trailing.is_empty() || trailing.iter().any(|text| last_reply.is_quoted_in(text)) {
             TranscriptEnd::Reply
         } else {

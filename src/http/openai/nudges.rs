@@ -20,20 +20,20 @@ pub fn asks_to_go_on(text: &str) -> bool {
     text.lines().any(opens) || text.trim_end().ends_with(GO_ON_ENDING)
 }
 
-/// The last reply of a talk. Its white space counts as one space.
-pub struct LastReply(String);
+/// A line or a reply of a talk. Its white space counts as one space.
+pub struct SpokenText(String);
 
-impl LastReply {
+impl SpokenText {
     pub fn new(text: &str) -> Self {
         Self(join_words(text))
     }
 
-    /// True if the text only asks for more of the reply. Other words in the text would make it a note too.
+    /// True if `text` only asks for more of this reply. Other words in the text would make it a note too.
     pub fn is_only_to_go_on(&self, text: &str) -> bool {
         is_in_brackets(text) && (asks_to_go_on(text) || self.is_quoted_in(text))
     }
 
-    /// True if the text repeats the reply, with any white space.
+    /// True if `text` repeats this text, with any white space.
     pub fn is_quoted_in(&self, text: &str) -> bool {
         text.len() >= self.0.len() && join_words(text).contains(&self.0)
     }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn messages_with_further_words_are_notes_too() {
         let reply = "Well,  yes.";
-        let reply = LastReply::new(reply);
+        let reply = SpokenText::new(reply);
         assert!(reply.is_only_to_go_on("[Go on from here: Well, yes.]"));
         assert!(reply.is_only_to_go_on("[Continue your last message.]"));
         assert!(!reply.is_only_to_go_on("[Continue your last message.]\nIt rains."));

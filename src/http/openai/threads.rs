@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::{
     messages::SortedMessages,
-    nudges::{names_speaker, quotes},
+    nudges::{SpokenText, names_speaker},
 };
 use crate::{AppState, errors::Problem, sessions};
 use colloquy_core::{
@@ -152,9 +152,10 @@ impl KnownSessions {
             return false;
         };
         // Joined lines stand apart in the quote, perhaps with names before them.
-        let last_line = last.player_text.rsplit("\n\n").next().unwrap_or_default();
+        let last_line = SpokenText::new(last.player_text.rsplit("\n\n").next().unwrap_or_default());
+        let last_reply = SpokenText::new(&last.reply_text);
         let quotes_turn =
-            |text: &str| !last.reply_text.is_empty() && quotes(text, last_line) && quotes(text, &last.reply_text);
+            |text: &str| !last.reply_text.is_empty() && last_line.is_quoted_in(text) && last_reply.is_quoted_in(text);
         let line = match &sorted.transcript.end {
             TranscriptEnd::Line(line) => line.as_str(),
             TranscriptEnd::Reply => "",

@@ -333,7 +333,7 @@ impl PreparedTalk {
             }
             other => other,
         };
-        check_answer(state, &caller.principal, &key.player, &alignment.request)?;
+        check_answer(state, &caller.principal, &key.player, &dialogue, &alignment)?;
         follow_transcript(state, &caller.principal, &dialogue, &alignment, &mut thread).await?;
         Ok(Self {
             state: state.clone(),

@@ -21,21 +21,32 @@ const TURNS_READ_FOR_STATE: usize = 8;
 /// Checks that the session would take the line of a request, before the request changes the session.
 ///
 /// # Errors
-/// The line is too long, or a budget is spent.
+/// The line is too long, or a budget is spent and the request changes turns.
 pub fn check_answer(
     state: &AppState,
     who: &Principal,
     player: &PlayerId,
-    request: &TranscriptRequest,
+    dialogue: &Dialogue,
+    alignment: &TranscriptAlignment,
 ) -> Result<(), Problem> {
-    if let TranscriptRequest::Answer(line) = request
+    if let TranscriptRequest::Answer(line) = &alignment.request
         && !line.is_empty()
     {
         let checked = state.sessions.check_line(line);
         checked.map_err(|error| Problem::from(error).with_param("messages"))?;
     }
-    let budgets = state.services.models.budgets();
-    Ok(budgets.check_turn(&who.tenant, Some(player))?)
+    if takes_turns_back(dialogue, alignment) || !alignment.missing.is_empty() {
+        let budgets = state.services.models.budgets();
+        budgets.check_turn(&who.tenant, Some(player))?;
+    }
+    Ok(())
+}
+
+/// True if turns of the session, or parts of them, are not in the transcript. A reply that is asked for again stands until then.
+fn takes_turns_back(dialogue: &Dialogue, alignment: &TranscriptAlignment) -> bool {
+    let answers_again = matches!(alignment.request, TranscriptRequest::AnswerAgain(_));
+    let is_moved = alignment.last_standing < dialogue.head_turn && !answers_again;
+    is_moved || alignment.heard_chars.is_some()
 }
 
 /// True if a text of a turn that was said elsewhere has more than [`MAX_IMPORTED_CHARS`] characters.
@@ -66,9 +77,7 @@ pub async fn follow_transcript(
             return Err(Problem::invalid_field("messages", detail));
         }
     }
-    let answers_again = matches!(alignment.request, TranscriptRequest::AnswerAgain(_));
-    let is_moved = alignment.last_standing < dialogue.head_turn && !answers_again;
-    if is_moved || alignment.heard_chars.is_some() {
+    if takes_turns_back(dialogue, alignment) {
         let command = InterruptCommand {
             turn: Some(alignment.last_standing),
             heard: alignment.heard_chars.map(HeardLength::Chars),

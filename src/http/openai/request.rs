@@ -186,9 +186,12 @@ impl ChatCompletionRequest {
     pub fn client_fields(&self, who: &Principal) -> ClientFields {
         let is_player = who.role == Role::Player;
         let known = [&SAMPLING_FIELDS[..], &AUTHORS_FIELDS, &CHARACTER_FIELDS];
-        let is_permitted = |name: &str| match is_player {
-            true => known.iter().any(|names| names.contains(&name)),
-            false => !SERVER_FIELDS.contains(&name),
+        let is_permitted = |name: &str| {
+            if is_player {
+                known.iter().any(|names| names.contains(&name))
+            } else {
+                !SERVER_FIELDS.contains(&name)
+            }
         };
         let fields = self.fields.iter().filter(|(name, _)| is_permitted(name));
         ClientFields {

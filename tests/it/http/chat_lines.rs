@@ -1,6 +1,6 @@
 //! Lines of chat programs: long ones, joined ones and refused ones.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use colloquy::{http::ChatSettings, tenancy::Role};
 use reqwest::{Method, StatusCode};
@@ -34,7 +34,7 @@ async fn line_of_paragraphs_is_stored_whole_or_refused() {
     let line = format!("{0}\n\n{0}\n\n{0}", paragraph.trim_end());
     complete(&client, MODEL, &[user(&line)]).await;
     let stored = turns(&[(&line, REPLY)]);
-    assert_eq!(talks(&client, "vale").await, [stored.clone()]);
+    assert_eq!(talks(&client, "vale").await, std::slice::from_ref(&stored));
     let long = format!("{line}\n\n{line}\n\nShort.");
     let (status, error) = ask(&client, &[user(&line), assistant(REPLY), user(&long)]).await;
     assert_eq!(
@@ -91,9 +91,8 @@ async fn very_many_paragraphs_and_notes_are_read_in_time() {
         (vec![user(&"a\n\n".repeat(300_000))], StatusCode::BAD_REQUEST),
         (talk, StatusCode::FORBIDDEN),
     ] {
-        let began = Instant::now();
-        let (status, error) = ask(&player, &messages).await;
+        let answer = tokio::time::timeout(Duration::from_secs(10), ask(&player, &messages)).await;
+        let (status, error) = answer.expect("an answer in time");
         assert_eq!(status, expected, "{error}");
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     }
 }

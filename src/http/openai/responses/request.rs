@@ -49,7 +49,7 @@ impl ResponseRequest {
             None | Some(Value::Null) => {}
             Some(Value::String(text)) => messages.push(plain_message(InputRole::User, text.clone())),
             Some(Value::Array(items)) if items.len() > MAX_MESSAGES => {
-                faults.add("input", &format!("has more than {MAX_MESSAGES} items"))
+                faults.add::<()>("input", &format!("has more than {MAX_MESSAGES} items"));
             }
             Some(Value::Array(items)) => {
                 let items = items.iter().enumerate();

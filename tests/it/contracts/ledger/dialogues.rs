@@ -100,12 +100,8 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
     let mut all: Vec<Dialogue> = Vec::new();
     for number in 0..4 {
         let mut dialogue = f.sample_dialogue();
-        if number == 0 {
-            dialogue.options.chat_key = Some("night".to_owned());
-        }
         if number == 1 {
             dialogue.player = Some("somebody-else".parse().unwrap());
-            dialogue.options.chat_key = Some(String::new());
         }
         if number == 2 {
             dialogue.world = "elsewhere".parse().unwrap();
@@ -191,14 +187,6 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
         };
         assert_eq!(matching(of_kind).await, wanted(&|dialogue| dialogue.id.kind() == kind));
     }
-    for chat_key in ["night", "", "day"] {
-        let of_talk = DialogueFilter {
-            chat_key: Some(chat_key.to_owned()),
-            ..none.clone()
-        };
-        let is_of_talk = |dialogue: &Dialogue| dialogue.options.chat_key.as_deref() == Some(chat_key);
-        assert_eq!(matching(of_talk).await, wanted(&is_of_talk), "{chat_key}");
-    }
     let by_both = DialogueFilter {
         world: Some(f.world.clone()),
         ..by_npc
@@ -210,6 +198,27 @@ pub async fn dialogues_are_listed_newest_first_and_filtered<S: LedgerSubject>(f:
         ..none
     };
     assert_eq!(matching(open).await, wanted(&|dialogue| dialogue.id != all[0].id));
+}
+
+pub async fn dialogues_are_filtered_by_the_name_of_their_talk<S: LedgerSubject>(f: &Fixture<S>) {
+    let dialogues = &f.ledger().dialogues;
+    let mut named = Vec::new();
+    for chat_key in [Some("night"), Some(""), None] {
+        let mut dialogue = f.sample_dialogue();
+        dialogue.options.chat_key = chat_key.map(str::to_owned);
+        dialogues.create_dialogue(&f.scope, &dialogue).await.unwrap();
+        named.push((chat_key, dialogue.id));
+    }
+    for chat_key in ["night", "", "day"] {
+        let of_talk = DialogueFilter {
+            chat_key: Some(chat_key.to_owned()),
+            ..DialogueFilter::default()
+        };
+        let found = dialogues.list_dialogues(&f.scope, &of_talk, &page(9, None)).await;
+        let found: Vec<DialogueId> = found.unwrap().items.iter().map(|dialogue| dialogue.id).collect();
+        let expected = named.iter().filter(|(name, _)| *name == Some(chat_key));
+        assert_eq!(found, expected.map(|(_, id)| *id).collect::<Vec<_>>(), "{chat_key}");
+    }
 }
 
 pub async fn dialogues_are_filtered_by_key_pattern<S: LedgerSubject>(f: &Fixture<S>) {

@@ -94,7 +94,7 @@ macro_rules! ledger_contract {
                 meetings: returning_player_has_a_last_meeting, meeting_summary_that_rests_on_a_lock_is_hidden,
                     earlier_session_summary_replaces_a_locked_one;
                 dialogues: dialogue_round_trips_and_closes_once, conversation_can_be_paused_only_while_open,
-                    dialogue_is_paused_and_closed_only_by_its_owner, dialogues_are_listed_newest_first_and_filtered, dialogues_are_filtered_by_key_pattern,
+                    dialogue_is_paused_and_closed_only_by_its_owner, dialogues_are_listed_newest_first_and_filtered, dialogues_are_filtered_by_the_name_of_their_talk, dialogues_are_filtered_by_key_pattern,
                     conversation_heard_last_is_found,
                     conversation_counts_as_heard_by_its_allowed_listeners,
                     claim_holds_ownership_until_it_expires, claim_reads_the_state_to_continue_from,

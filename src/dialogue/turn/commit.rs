@@ -81,8 +81,7 @@ pub(super) async fn commit_reply(
     let (block, unreadable) = read_state_changes(services, input, &named, (block, eligible), &mut notes).await?;
     let continued = input.continuation.as_ref();
     let beginning = continued.and_then(|unfinished| unfinished.effects_within(&turn.reply_text));
-    let mut asked_actions = beginning.map_or_else(Vec::new, |effects| effects.actions.clone());
-    asked_actions.extend_from_slice(&block.actions);
+    let asked_actions = beginning.map_or_else(|| block.actions.clone(), |effects| effects.with_actions(&block.actions));
     let actions = actions::new_actions(services, input, &turn, &asked_actions, &mut notes);
     // A reply without a state block changes nothing, unless its model is known to leave the block out. A cut reply without
     // a block changes nothing either. Otherwise the player would choose when a model looks for state changes.

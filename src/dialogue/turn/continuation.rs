@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 
 use colloquy_memory::{
-    actions::RequestedAction,
+    actions::{MAX_ACTIONS_PER_TURN, RequestedAction},
     locks::DisclosureLocks,
     private_terms::PrivateTerms,
     state::StateChange,
@@ -17,6 +17,19 @@ pub struct ReplyEffects {
     pub changes: Option<Vec<StateChange>>,
     /// The actions that the reply asked for.
     pub actions: Vec<RequestedAction>,
+}
+
+impl ReplyEffects {
+    /// Returns the actions of the whole reply, of which the end asks for `later` ones. The same action is asked for once.
+    pub(super) fn with_actions(&self, later: &[RequestedAction]) -> Vec<RequestedAction> {
+        let new = later.iter().filter(|action| !self.actions.contains(action));
+        self.actions
+            .iter()
+            .chain(new)
+            .take(MAX_ACTIONS_PER_TURN)
+            .cloned()
+            .collect()
+    }
 }
 
 impl Default for ReplyEffects {
@@ -43,6 +56,7 @@ pub struct PartialReply {
     pub until: DateTime<Utc>,
     /// The intent of the line, if the classifier named it for the cut turn.
     pub intent: Option<Intent>,
+    /// The effects stand as long as all words of the reply do.
     pub effects: ReplyEffects,
     /// The locks in the checkpoint of the cut turn, because the beginning of the reply rests on them.
     pub locks: Option<DisclosureLocks>,

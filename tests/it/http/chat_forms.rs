@@ -232,7 +232,8 @@ async fn actions_of_a_reply_stand_when_the_reply_goes_on() {
         statuses
     };
     assert_eq!(statuses().await, ["requested"]);
-    test.ask("vale/ergen", &[line, assistant(&first)], "Cover your ears.")
+    let more = test
+        .ask("vale/ergen", &[line.clone(), assistant(&first)], "Cover your ears.")
         .await;
     // The turn is another turn, so its action is another one.
     assert_eq!(statuses().await, ["requested", "undone"]);
@@ -240,6 +241,11 @@ async fn actions_of_a_reply_stand_when_the_reply_goes_on() {
         test.turns().await,
         [turn("Ring the bell.", "So be it. Cover your ears.")]
     );
+    // The end of the reply asks for the action that its beginning asked for.
+    let shown = first + &more;
+    test.ask("vale/ergen", &[line, assistant(&shown)], &format!(" {reply}"))
+        .await;
+    assert_eq!(statuses().await, ["requested", "undone", "undone"]);
 }
 
 #[actix_web::test]

@@ -148,7 +148,8 @@ impl KnownSessions {
     /// title: one text without a stream, where turns are streamed, which quotes the last turn of the talk.
     pub fn is_aside_of_other_talks(&self, sorted: &SortedMessages, is_streamed: bool) -> bool {
         let turns_are_streamed = self.last_request.as_ref().is_some_and(|last| last.was_streamed);
-        let Some(last) = self.last_turn.as_ref().filter(|_| turns_are_streamed && !is_streamed) else {
+        let may_be_aside = turns_are_streamed && !is_streamed && sorted.transcript.turns.is_empty();
+        let Some(last) = self.last_turn.as_ref().filter(|_| may_be_aside) else {
             return false;
         };
         // Joined lines stand apart in the quote, perhaps with names before them.
@@ -162,7 +163,7 @@ impl KnownSessions {
         };
         let head = sorted.head.iter().map(|message| message.content.as_str());
         let mut texts = head.chain(sorted.notes.iter().map(String::as_str)).chain([line]);
-        sorted.transcript.turns.is_empty() && texts.any(quotes_turn)
+        texts.any(quotes_turn)
     }
 
     /// Notes the marks of a request for a turn.
@@ -366,7 +367,8 @@ impl FoundThread {
         }
         let Dialogue { id, head_turn, .. } = self.dialogue;
         let from = head_turn.saturating_sub(MAX_COMPARED_TURNS).saturating_add(1);
-        let (store, scope) = (&state.services.ledger.dialogues, who.scope());
+        let store = &state.services.ledger.dialogues;
+        let scope = who.scope();
         let standing = store.load_turns(&scope, id, from, head_turn).await?;
         let unsaid = store.list_unsaid_turns(&scope, id, MAX_UNSAID_TURNS).await?;
         let standing: Vec<StoredTurn> = standing.iter().map(to_stored_turn).collect();

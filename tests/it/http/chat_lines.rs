@@ -17,13 +17,7 @@ const MODEL: &str = "vale/ergen";
 
 async fn ask(client: &HttpTestClient, messages: &[Value]) -> (StatusCode, Value) {
     let body = json!({"model": MODEL, "messages": messages});
-    let response = client
-        .request(Method::POST, COMPLETIONS)
-        .json(&body)
-        .send()
-        .await
-        .unwrap();
-    (response.status(), response.json().await.unwrap())
+    client.call(Method::POST, COMPLETIONS, Some(&body)).await
 }
 
 #[actix_web::test]
@@ -48,7 +42,8 @@ async fn line_of_paragraphs_is_stored_whole_or_refused() {
 #[actix_web::test]
 async fn refused_line_takes_no_turn_back() {
     let server = HttpTestServer::start();
-    let (client, operator) = (server.start_demo_world().await, server.as_role(Role::Operator));
+    let client = server.start_demo_world().await;
+    let operator = server.as_role(Role::Operator);
     let mut messages = Vec::new();
     for line in ["One.", "Two.", "Three."] {
         messages.push(user(line));

@@ -2,7 +2,7 @@
 
 # Checks and tests share the build products of scripts/test.sh.
 products := env("CARGO_TARGET_DIR", env("XDG_CACHE_HOME", env("HOME") / ".cache") / "colloquy/target")
-features := "failpoints,otel"
+features := "failpoints,otel,mcp-fixtures"
 
 _list:
     @just --list --unsorted
@@ -11,7 +11,7 @@ _list:
 check:
     cargo fmt --all --check
     CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }},mcp-fixtures -- -D warnings
+    CARGO_TARGET_DIR={{ quote(products) }} cargo clippy --locked --workspace --all-targets --features {{ features }} -- -D warnings
 
 # the unit tests of a crate in src/ (`just test memory`); without a filter, all that a change must pass
 test filter="":

@@ -23,6 +23,9 @@ if ! command -v cargo >/dev/null && [ -f "$HOME/.cargo/env" ]; then
   . "$HOME/.cargo/env"
 fi
 
+# Named points of death, traces, and what the conformance suite of MCP calls.
+features=failpoints,otel,mcp-fixtures
+
 say() { printf '\n== %s\n' "$*"; }
 
 say "tools"
@@ -63,7 +66,7 @@ cargo fmt --all --check
 say "lints"
 # Checks the embedded stores alone, then everything with all features.
 cargo clippy --locked --lib --bins --no-default-features -- -D warnings
-cargo clippy --locked --workspace --all-targets --features failpoints,otel,mcp-fixtures -- -D warnings
+cargo clippy --locked --workspace --all-targets --features "$features" -- -D warnings
 
 say "licences"
 deny_version=0.20.2
@@ -78,13 +81,22 @@ cargo deny --locked check --hide-inclusion-graph licenses bans sources
 say "advisories"
 scripts/advisories.sh
 
+say "build of the tests"
+# One build for all that follows: the tests' build has the binary, too.
+if cargo nextest --version >/dev/null 2>&1; then
+  cargo nextest run --no-run --locked --workspace --features "$features"
+else
+  cargo test --no-run --locked --workspace --features "$features" --lib --bins --tests
+fi
+binary="$CARGO_TARGET_DIR/debug/colloquy"
+
 say "conformance to the Model Context Protocol"
 # Needs npm, and says so if it is missing. With COLLOQUY_REQUIRE_SUITES=1, a missing npm fails.
-FEATURES=failpoints,otel tests/mcp-conformance.sh
+COLLOQUY_BIN="$binary" tests/mcp-conformance.sh
 
 say "clients of the OpenAI API"
 # Needs Python, npm and their registries, and says so if one is missing.
-FEATURES=failpoints,otel tests/chat-clients.sh
+COLLOQUY_BIN="$binary" tests/chat-clients.sh
 
 say "libraries of Standard Webhooks"
 # Needs Python, npm and their registries, and says so if one is missing.
@@ -95,17 +107,17 @@ say "tests"
 # The test runner's summary comes last.
 if cargo nextest --version >/dev/null 2>&1; then
   if [ -n "${QDRANT_URL:-}" ]; then
-    cargo nextest run --locked --features failpoints,otel --run-ignored only -E 'test(::real_qdrant::)'
+    cargo nextest run --locked --features "$features" --run-ignored only -E 'test(::real_qdrant::)'
   fi
-  exec scripts/with-postgres.sh cargo nextest run --locked --workspace --features failpoints,otel --no-fail-fast --status-level fail "$@"
+  exec scripts/with-postgres.sh cargo nextest run --locked --workspace --features "$features" --no-fail-fast --status-level fail "$@"
 fi
 if [ -n "${QDRANT_URL:-}" ]; then
-  cargo test --locked --features failpoints,otel --test it -- --ignored ::real_qdrant::
+  cargo test --locked --features "$features" --test it -- --ignored ::real_qdrant::
 fi
 # Prints one summary for all binaries. The documentation has no runnable examples.
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 status=0
-scripts/with-postgres.sh cargo test --locked --workspace --features failpoints,otel --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
+scripts/with-postgres.sh cargo test --locked --workspace --features "$features" --no-fail-fast --lib --bins --tests "$@" 2>&1 | tee "$log" || status=$?
 awk '/^test result:/ { passed += $4; failed += $6 } END { printf "\n%d passed, %d failed\n", passed, failed }' "$log"
 exit "$status"

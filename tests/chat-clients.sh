@@ -6,7 +6,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-features="${FEATURES:-failpoints,otel}"
 target="${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/colloquy/target}"
 command -v python3 >/dev/null || {
   echo "chat clients: NOT RUN: python3 is missing" >&2
@@ -14,7 +13,7 @@ command -v python3 >/dev/null || {
   exit 0
 }
 if [ -z "${COLLOQUY_BIN:-}" ]; then
-  CARGO_TARGET_DIR="$target" cargo build --quiet --locked --features "$features"
+  CARGO_TARGET_DIR="$target" cargo build --quiet --locked --features failpoints,otel,mcp-fixtures
   COLLOQUY_BIN="$target/debug/colloquy"
 fi
 COLLOQUY_BIN="$(realpath "$COLLOQUY_BIN")"

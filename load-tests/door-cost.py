@@ -135,6 +135,10 @@ def main():
             COLLOQUY__LLM__BASE_URL=f"http://127.0.0.1:{mock_port}/v1",
             COLLOQUY__LLM__MODEL="mock",
             COLLOQUY__DEMO__WORDS_PER_S="0",
+            COLLOQUY__LIMITS__PLAYER_REQUESTS_PER_S="0",
+            COLLOQUY__LIMITS__PLAYER_TURNS_PER_MIN="0",
+            COLLOQUY__LIMITS__PLAYER_SESSIONS_PER_MIN="0",
+            COLLOQUY__LIMITS__TENANT_REQUESTS_PER_S="0",
             COLLOQUY__TELEMETRY__LOG="warn",
         )
         mock = subprocess.Popen([binary, "mock-llm", "--listen", f"127.0.0.1:{mock_port}", "--intent", "chat"], stdout=subprocess.DEVNULL)

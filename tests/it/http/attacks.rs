@@ -87,6 +87,8 @@ fn slow_body(token: &str) -> String {
 async fn slow_bodies_hold_few_connections_briefly() {
     let mut options = options(32);
     options.limits.player_in_flight = 4;
+    // Longer than the loop below takes on a busy machine: the first four bodies must be open to its end.
+    options.http.body_timeout_ms = 5_000;
     let server = HttpTestServer::with(options);
     server.start_demo_world().await;
     let (player, other) = (
@@ -250,6 +252,8 @@ async fn probes_are_answered_when_all_connections_are_busy() {
 async fn rejected_sockets_hold_no_place() {
     let mut options = options(512);
     options.sockets.max_open = 4;
+    // On a busy machine, a head may wait for longer than the short limit of the other tests.
+    options.connections.head = PATIENCE;
     let server = HttpTestServer::with(options);
     server.start_demo_world().await;
     // Sockets that only tell why they are refused. A client that does not answer the close frame soon gives its place back,

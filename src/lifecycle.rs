@@ -1,4 +1,4 @@
-//! Ordered shutdown (docs/design.md#actors), under one deadline. First: readiness off → time for balancers to notice
+//! Ordered shutdown (ARCHITECTURE.md#actors), under one deadline. First: readiness off → time for balancers to notice
 //! → refuse new turns → finish or cut running turns → flush. Then: notify clients → close sockets → stop the server →
 //! stop arbiters → close pools.
 

@@ -1,4 +1,4 @@
-//! Rewinds of a dialogue (docs/design.md#interrupt-and-rewind). One operation serves a rewind, a late interrupt, a
+//! Rewinds of a dialogue (docs/internals/rewinds.md). One operation serves a rewind, a late interrupt, a
 //! regenerated reply and a resumed reply, in sessions and in NPC conversations.
 //!
 //! The ledger moves the head and all dependent rows in one transaction. This module then updates the copies. The

@@ -1,4 +1,4 @@
-//! Saves of a world: how to take and restore a save (docs/design.md#interrupt-and-rewind).
+//! Saves of a world: how to take and restore a save (docs/internals/rewinds.md).
 //!
 //! The ledger does either in one transaction; this module then updates the copies. A save does not contain data of
 //! other owners: facts and corrections by people, progress, events of the game's backend, and authored content.

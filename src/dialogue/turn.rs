@@ -1,4 +1,4 @@
-//! One turn (docs/design.md#one-turn): a player's line and an NPC's reply, or one NPC's line to other NPCs.
+//! One turn (ARCHITECTURE.md#a-turn): a player's line and an NPC's reply, or one NPC's line to other NPCs.
 //!
 //! Start reading the code here. [`run_turn`] runs the four steps of a turn in order:
 //!
@@ -59,7 +59,7 @@ use colloquy_ports::ledger::{
 /// Runs a turn to its commit. `cut` becomes `Some` when the player interrupts.
 ///
 /// - Before it returns, `run_turn` calls [`TurnFeed::send_done`] exactly once, in every case
-///   (docs/design.md#one-turn, docs/protocol.md#events-of-the-server).
+///   (ARCHITECTURE.md#a-turn, docs/protocol.md#events-of-the-server).
 /// - A turn that fails before the commit leaves nothing behind.
 /// - If the commit fails, the client already has the reply. The error then tells that the turn does not stand.
 ///

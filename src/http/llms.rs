@@ -18,15 +18,7 @@ const README: &str = include_str!("../../README.md");
 struct DocsFolder;
 
 /// Pages of `docs` that explain the server itself rather than its use.
-const BACKGROUND_PAGES: [&str; 7] = [
-    "algorithms.md",
-    "attacks.md",
-    "benchmarks.md",
-    "contradictions.md",
-    "decisions.md",
-    "design.md",
-    "eval.md",
-];
+const BACKGROUND_PAGES: [&str; 4] = ["algorithms.md", "benchmarks.md", "decisions.md", "eval.md"];
 
 static INDEX: LazyLock<String> = LazyLock::new(|| write_index(&pages()));
 static FULL_TEXT: LazyLock<String> = LazyLock::new(|| write_full_text(&pages()));

@@ -1,6 +1,6 @@
 //! Items and places that replies do not change: those that conditions of authored content name. A player can persuade a
 //! model to write anything into a state block, and must not open a secret by it
-//! (docs/algorithms.md#world-state-and-the-state-block).
+//! (docs/guides/world.md#whose-items).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Directives: what authors tell NPCs to do in some dialogues of a world (docs/algorithms.md#directives).
+//! Directives: what authors tell NPCs to do in some dialogues of a world (docs/guides/directives.md).
 
 use std::{fmt, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! Facts: dated subject–predicate–object statements with a cause (docs/algorithms.md#facts).
+//! Facts: dated subject–predicate–object statements with a cause (docs/memory.md#a-fact).
 //!
 //! A fact's own row never changes. Duplicates, contradictions, edits and "forget that" are rows of their own, with
 //! their own causes. [`Fact::view`] and [`Fact::invalid`] cache the fold of the rows that stand.
@@ -213,7 +213,7 @@ impl<'de> Deserialize<'de> for Knower {
     }
 }
 
-/// The knowers of a fact (the witness rule, docs/design.md#invariants).
+/// The knowers of a fact (the witness rule, ARCHITECTURE.md#invariants).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Audience {
     /// The knowers. Never empty.
@@ -300,7 +300,7 @@ impl Viewpoint {
 }
 
 /// The cause of a derived row. Every derived row has exactly one
-/// (docs/design.md#the-sentence-that-holds-every-decision).
+/// (ARCHITECTURE.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "id", rename_all = "snake_case")]
 pub enum Cause {
@@ -523,7 +523,7 @@ impl Fact {
     pub fn may_stand(&self) -> bool {
         self.statement.may_stand(self.is_canon(), &self.locks)
     }
-    /// True for pinned and authored facts. They are only flagged for a person (docs/algorithms.md#dedupe-and-conflict).
+    /// True for pinned and authored facts. They are only flagged for a person (docs/memory.md#facts-to-check).
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.authored || self.view.pinned || self.statement.pinned

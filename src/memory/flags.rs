@@ -1,4 +1,4 @@
-//! Facts that a person should check (docs/algorithms.md#flagged-facts).
+//! Facts that a person should check (docs/memory.md#facts-to-check).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! A player's progress with an NPC (docs/algorithms.md#scenarios).
+//! A player's progress with an NPC (docs/memory.md#progress).
 //!
 //! No row stores progress as a number. Progress follows from the standing changes of a world, by the rules of the
 //! world. A rewind therefore also locks the scenarios that the rewound turns unlocked.

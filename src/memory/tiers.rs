@@ -1,5 +1,5 @@
 //! Settings of tiers: the tenant, a world, an NPC, a session. A lower tier overrides an upper tier, value by value
-//! (docs/algorithms.md#tiers).
+//! (docs/guides/prompts.md#tiers-of-settings).
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The timeline of a memory: its statements in order (docs/algorithms.md#dedupe-and-conflict,
-//! docs/design.md#interrupt-and-rewind).
+//! docs/internals/rewinds.md).
 //!
 //! This module decides which facts end. It replays the statements since a moment, and compares each statement with the
 //! facts that held at its time. The outcome depends only on what stands, not on when a job ran or what was unsaid in

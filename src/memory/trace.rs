@@ -1,4 +1,4 @@
-//! The reasons for an NPC's reply, stored with every turn (docs/design.md#invariants).
+//! The reasons for an NPC's reply, stored with every turn (ARCHITECTURE.md#invariants).
 
 mod sources;
 

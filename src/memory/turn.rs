@@ -160,7 +160,7 @@ pub struct TurnSeqs {
 pub const RECENT_TURNS: usize = RECENT_TURN_COUNT as usize;
 const RECENT_TURN_COUNT: u32 = 5;
 
-/// The dialogue's mutable state after a turn: ids and counters, not copies (docs/design.md#interrupt-and-rewind).
+/// The dialogue's mutable state after a turn: ids and counters, not copies (docs/internals/rewinds.md).
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The turn of this checkpoint; 0 before the first turn.

@@ -1,5 +1,5 @@
 //! Remarks before remembered texts: what the others who hear the NPC do not know, what was said of the dead while they
-//! lived, and what is new (docs/algorithms.md#company).
+//! lived, and what is new (docs/memory.md#what-npcs-tell-whom).
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Facts that must never be forgotten (docs/algorithms.md#facts): allergies, chronic conditions, taboos, safety limits.
+//! Facts that must never be forgotten (docs/memory.md#a-fact): allergies, chronic conditions, taboos, safety limits.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Rewinds of a dialogue's head: turns become unsaid, or stand again (docs/design.md#interrupt-and-rewind).
+//! Rewinds of a dialogue's head: turns become unsaid, or stand again (docs/internals/rewinds.md).
 //!
 //! Every turn names its predecessor, so a head fixes the whole chain of turns before it. A rewind chooses the standing
 //! chain. Turns outside the chain become unsaid, and unsaid turns in the chain stand again, each with all effects.

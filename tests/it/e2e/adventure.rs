@@ -1,6 +1,7 @@
 //! An adventure of 100 turns with planted contradictions: the dead speak, dropped items are used, players stand in wrong
 //! places, enemies are greeted as friends, secrets are asked for. Each is caught by the state, the lore, a condition or
-//! the prompt. The script is `tests/data/adventure/harrow.json`; the table of `docs/contradictions.md` follows from it.
+//! the prompt. The script is `tests/data/adventure/harrow.json`; the table of `tests/data/adventure/README.md` follows
+//! from it.
 
 use std::collections::HashMap;
 
@@ -233,7 +234,7 @@ fn table_of_contradictions_follows_the_script() {
     for turn in script.turns.iter().filter(|turn| turn.plant.is_some()) {
         assert!(expects_something(&turn.expect), "nothing is expected of `{}`", turn.say);
     }
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/contradictions.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/adventure/README.md");
     let page = std::fs::read_to_string(path).unwrap();
     let (before, after) = page.split_once("| turn | kind |").unwrap();
     let after = after.split_once("\n\n").map_or("", |(_, after)| after);

@@ -1,5 +1,5 @@
-//! Replay equivalence (docs/design.md#replay-equivalence): after lines, corrections and rewinds, a world equals a world
-//! in which only the standing turns were said.
+//! Replay equivalence (docs/internals/tests.md#replay-equivalence): after lines, corrections and rewinds, a world equals
+//! a world in which only the standing turns were said.
 //!
 //! A random history runs in one world, with late and reordered jobs and with interrupts. Then a second, empty world
 //! replays the standing part in order. The replay has the lines, the heard parts of replies, the contents of their

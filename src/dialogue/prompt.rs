@@ -13,6 +13,7 @@ mod company;
 mod content_hash;
 mod corrections;
 mod episodes;
+mod frame_tokens;
 mod history;
 mod insights;
 mod lore;

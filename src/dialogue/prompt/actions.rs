@@ -7,8 +7,9 @@ use minijinja::{Value, context};
 use super::{
     action_parameters::describe_arguments,
     ages::AgeFormatter,
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };

@@ -14,6 +14,7 @@ use super::{
     ages::AgeFormatter,
     attribution::{PromptReader, attribute_statement},
     company::DeadCharacter,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::{self, HistoryWindow},
     own_prompt::{enlarge_for_own_prompt, own_prompt_tokens},
     player_identity::player_own_names,
@@ -62,14 +63,8 @@ use colloquy_ports::{
     llm::{ChatMessage, ChatRole},
 };
 
-/// The tokens of a message's frame in every chat format.
-pub(super) const FRAME_TOKENS: u32 = 4;
 /// The tokens that open the answer, once per prompt.
 const OPENING_TOKENS: u32 = 3;
-/// The tokens of a list item besides its text: the bullet, a date, the line end.
-pub(super) const ITEM_TOKENS: u32 = 12;
-/// The tokens of a list's heading.
-pub(super) const HEADING_TOKENS: u32 = 12;
 /// The tokens of the line and the state block are rounded up to a multiple of this; history gets the rest. Small
 /// changes between turns then do not move the start of the history.
 const ROUND_TOKENS: u32 = 256;

@@ -4,9 +4,7 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{ITEM_TOKENS, PromptMaterial},
-    content_hash::ContentHash,
-    untrusted::escape_untrusted,
+    assembly::PromptMaterial, content_hash::ContentHash, frame_tokens::ITEM_TOKENS, untrusted::escape_untrusted,
 };
 
 /// The tokens of all corrections, with the rule above them.

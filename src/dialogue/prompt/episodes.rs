@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::HistoryWindow,
     templates::Templates,
     untrusted::escape_untrusted,

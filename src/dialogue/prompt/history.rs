@@ -3,7 +3,8 @@
 use minijinja::context;
 
 use super::{
-    assembly::{FRAME_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
+    frame_tokens::FRAME_TOKENS,
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };

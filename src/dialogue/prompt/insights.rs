@@ -5,8 +5,9 @@ use std::{cmp::Reverse, collections::HashSet};
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::HistoryWindow,
     templates::Templates,
     untrusted::escape_untrusted,

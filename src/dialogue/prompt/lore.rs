@@ -3,8 +3,9 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     templates::{Template, Templates},
     untrusted::escape_untrusted,
 };

@@ -2,10 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{
-    assembly::{FRAME_TOKENS, PromptMaterial},
-    templates::Templates,
-};
+use super::{assembly::PromptMaterial, frame_tokens::FRAME_TOKENS, templates::Templates};
 use crate::settings::DialogueSettings;
 
 /// Returns the tokens of a chat program's messages, without those of the history.

@@ -6,10 +6,11 @@ use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     attribution::{Attribution, PromptReader, attribute_to},
     company::Remark,
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     templates::Templates,
     untrusted::escape_untrusted,
 };

@@ -3,9 +3,10 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     company::Remark,
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     templates::Templates,
     untrusted::escape_untrusted,
 };

@@ -1,8 +1,8 @@
 //! Notes of a chat program about the scene, as far as they fit their slot. The latest notes come first.
 
 use super::{
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     content_hash::ContentHash,
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     untrusted::escape_untrusted,
 };
 

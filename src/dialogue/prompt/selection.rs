@@ -10,9 +10,10 @@ use minijinja::{Value, context};
 pub(super) use self::sections::FixedParts;
 use super::{
     actions::ShownActions,
-    assembly::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS, PromptMaterial},
+    assembly::PromptMaterial,
     corrections::ShownCorrections,
     episodes::{self, ShownEpisodes, ToldElsewhere},
+    frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::HistoryWindow,
     insights::ShownInsights,
     lore::ShownLore,

@@ -4,7 +4,7 @@ use super::{
     super::{actions::MAX_ACTION_CHARS, content_hash::ContentHash, corrections::MAX_CORRECTION_TOKENS},
     PromptMaterial, PromptSelection,
 };
-use crate::{prompt::assembly::ITEM_TOKENS, settings::PromptSettings};
+use crate::{prompt::frame_tokens::ITEM_TOKENS, settings::PromptSettings};
 use colloquy_memory::trace::SectionTrace;
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 

@@ -4,19 +4,23 @@
 //! * `prompt/selection.rs`: the order in which parts are dropped from a prompt that is too long.
 //! * `prompt/untrusted.rs`: protection against text of players.
 
+mod action_lines;
 mod action_parameters;
 mod actions;
 mod ages;
+mod assembled_prompt;
 mod assembly;
 mod attribution;
 mod company;
 mod content_hash;
 mod corrections;
+mod dead_character;
 mod episodes;
 mod frame_tokens;
 mod history;
 mod insights;
 mod lore;
+mod material;
 mod own_prompt;
 mod player_identity;
 mod scenarios;
@@ -33,11 +37,13 @@ mod world;
 mod tests;
 
 pub(super) use self::{
-    actions::ActionLines,
-    assembly::{Prompt, PromptMaterial, assemble_prompt},
+    action_lines::ActionLines,
+    assembled_prompt::Prompt,
+    assembly::assemble_prompt,
     attribution::{PromptReader, attribute_statement},
-    company::DeadCharacter,
     content_hash::ContentHash,
+    dead_character::DeadCharacter,
+    material::PromptMaterial,
     player_identity::player_own_names,
     sent::SentPrompts,
     system::state_bounds,
@@ -48,15 +54,4 @@ pub(super) use self::{
 pub use self::{
     templates::{TemplateError, Templates},
     untrusted::escape_untrusted,
-};
-use colloquy_memory::trace::ScoreParts;
-
-/// The score of a fact that is in the prompt without a search, except its importance.
-const UNSCORED: ScoreParts = ScoreParts {
-    recency: 0.0,
-    importance: 0.0,
-    relevance: 0.0,
-    keyword: 0.0,
-    total: 0.0,
-    cosine: 0.0,
 };

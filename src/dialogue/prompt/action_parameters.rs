@@ -84,3 +84,21 @@ pub(super) fn describe_arguments(arguments: &Map<String, Json>) -> String {
         None => escape_untrusted(&Json::Object(arguments.clone()).to_string()),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn chosen_arguments_are_words_and_no_json() {
+        let chosen = json!({"room": "west", "count": 2, "loud": true});
+        assert_eq!(
+            describe_arguments(chosen.as_object().unwrap()),
+            "count: 2; loud: true; room: west"
+        );
+        let listed = json!({"rooms": ["west"]});
+        assert_eq!(describe_arguments(listed.as_object().unwrap()), r#"{"rooms":("west")}"#);
+    }
+}

@@ -5,62 +5,52 @@
 
 use std::{cell::LazyCell, collections::HashSet, sync::Arc};
 
-use chrono::{DateTime, Utc};
 use minijinja::context;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    actions::ActionLines,
-    ages::AgeFormatter,
-    attribution::{PromptReader, attribute_statement},
-    company::DeadCharacter,
+    assembled_prompt::Prompt,
+    attribution::attribute_statement,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::{self, HistoryWindow},
+    material::PromptMaterial,
     own_prompt::{enlarge_for_own_prompt, own_prompt_tokens},
     player_identity::player_own_names,
     scenarios::ShownScenarios,
-    selection::{FixedParts, PromptSelection, StandingContext},
+    selection::{PromptSelection, StandingContext, sections::FixedParts},
     system::{BlockRequest, system_values},
     templates::{ReplyOpening, Template, Templates},
     untrusted::escape_untrusted,
 };
 use crate::{
-    episodes::EpisodeHit,
-    lore::FoundLore,
     npc_conversation::{END_MARK, Scene},
-    overheard::OverheardLine,
     recall::{self, MAX_TRACED, RecallHit},
-    scenarios::{NpcPast, OpenedScenario},
-    scene::SceneMember,
     settings::{DialogueSettings, PromptSettings},
-    turn::{OwnPrompt, TurnError},
+    turn::TurnError,
 };
-use colloquy_core::ids::{DialogueId, FactId, PlayerId, ScenarioId, SummaryId};
+use colloquy_core::ids::FactId;
 use colloquy_memory::{
     agreement::canonical_words,
-    authored::{Language, Npc, World},
-    directive::{DirectiveTrace, SelectedDirectives},
-    fact::{Fact, Statement},
-    game_clock::GameClock,
-    insight::Insight,
+    authored::Language,
+    fact::Statement,
     packing::{PackingBudget, pack_texts},
     party,
-    secrecy::Secrecy,
-    summary::{Meeting, Summary},
     text::to_hexadecimal,
-    tokens::TokenCounter,
-    trace::{
-        CandidateFate, CandidateTrace, EpisodeTrace, InsightTrace, LoreTrace, ScenarioTrace, ScoreParts, SectionTrace,
-        TopicGate,
-    },
+    trace::{CandidateFate, CandidateTrace, ScoreParts},
 };
 use colloquy_ports::{
-    buffer::BufferedTurn,
-    ledger::{
-        facts::{RecallBody, RemovedStatement},
-        scenarios::ScenarioTell,
-    },
+    ledger::facts::RecallBody,
     llm::{ChatMessage, ChatRole},
+};
+
+/// The score of a fact that is in the prompt without a search, except its importance.
+const UNSCORED: ScoreParts = ScoreParts {
+    recency: 0.0,
+    importance: 0.0,
+    relevance: 0.0,
+    keyword: 0.0,
+    total: 0.0,
+    cosine: 0.0,
 };
 
 /// The tokens that open the answer, once per prompt.
@@ -69,135 +59,11 @@ const OPENING_TOKENS: u32 = 3;
 /// changes between turns then do not move the start of the history.
 const ROUND_TOKENS: u32 = 256;
 
-pub(crate) struct PromptMaterial<'a> {
-    pub world: &'a World,
-    pub npc: &'a Npc,
-    pub directives: &'a SelectedDirectives,
-    pub dialogue: DialogueId,
-    /// The player in the dialogue; `None` in an NPC conversation.
-    pub player: Option<&'a PlayerId>,
-    /// The other NPCs who are present.
-    pub scene: Option<&'a Scene>,
-    /// The living NPCs that overhear the session.
-    pub witnesses: &'a [SceneMember],
-    /// Lines that NPCs said to each other, oldest first.
-    pub overheard: &'a [OverheardLine],
-    /// The part of the NPC's past that may be told, if the turn is about the past.
-    pub past: Option<&'a NpcPast>,
-    /// The scenarios that have just opened to the player.
-    pub opened: &'a [OpenedScenario],
-    /// What the NPC shows of the parts of its past that it keeps to itself.
-    pub tells: &'a [ScenarioTell],
-    /// The lore that the turn found, if the world has lore.
-    pub lore: Option<&'a FoundLore>,
-    /// The episodes that the prompt may have, in no particular order.
-    pub episodes: &'a [EpisodeHit],
-    /// The insights that the prompt may have, closest first.
-    pub insights: &'a [Insight],
-    /// Notes of a chat program about the scene, oldest first.
-    pub scene_notes: &'a [String],
-    /// The messages of a chat program that describes the character.
-    pub own_prompt: Option<&'a OwnPrompt>,
-    pub line: &'a str,
-    /// True if the line has words of others than the player.
-    pub hears_others: bool,
-    /// The beginning of a cut reply that this turn continues.
-    pub continued_text: Option<&'a str>,
-    /// True if that text is a whole reply, and not one that was cut.
-    pub continues_whole: bool,
-    pub history: &'a [BufferedTurn],
-    pub summaries: &'a [Summary],
-    /// What the history says, and no longer holds; latest first.
-    pub outdated: &'a [RemovedStatement],
-    /// Pinned facts and facts of mutable-state kinds, most important first.
-    pub standing: &'a [Fact],
-    /// The dead of the world at the turn.
-    pub dead: Vec<DeadCharacter<'a>>,
-    /// World state, one line per item, already escaped.
-    pub world_lines: Vec<String>,
-    pub action_lines: &'a ActionLines,
-    /// Found facts, scored and confirmed, best first.
-    pub hits: &'a [RecallHit],
-    /// The raw cosine at which two hits, or two episodes, may count as duplicates.
-    pub near_duplicate_cosine: f32,
-    /// The required relation between a hit and the line.
-    pub gate: TopicGate,
-    pub counter: TokenCounter,
-    /// The start of the turn. Ages are relative to this time.
-    pub now: DateTime<Utc>,
-    /// The clock of the world; `None`: dates and ages follow real time.
-    pub clock: Option<GameClock<'a>>,
-    /// The NPC's last meeting with the player in another session.
-    pub meeting: Option<&'a Meeting>,
-}
-
 impl PromptMaterial<'_> {
     /// True if the NPC has talked with the player before, or has heard the player's name from the player.
     fn knows_player(&self) -> bool {
         let has_name = || !player_own_names(self.reader(), self.standing).is_empty();
         self.meeting.is_some() || !self.history.is_empty() || !self.summaries.is_empty() || has_name()
-    }
-    pub(super) fn reader(&self) -> PromptReader<'_> {
-        PromptReader {
-            language: self.npc.language,
-            npc: &self.npc.name,
-            player: self.player,
-        }
-    }
-    pub(super) fn ages(&self) -> AgeFormatter<'_> {
-        AgeFormatter {
-            language: self.npc.language,
-            now: self.now,
-            clock: self.clock,
-        }
-    }
-}
-
-/// A prompt within its budgets.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Prompt {
-    pub messages: Vec<ChatMessage>,
-    /// The tokens of each message with its frame.
-    pub message_tokens: Vec<u32>,
-    pub sections: Vec<SectionTrace>,
-    /// Tokens of all messages, frames included. At most `prompt.total_tokens`.
-    pub tokens: u32,
-    /// SHA-256 of the messages, hexadecimal.
-    pub hash: String,
-    /// The fates of all considered facts, best first, at most [`MAX_TRACED`].
-    pub candidates: Vec<CandidateTrace>,
-    /// The number of found facts in `candidates`.
-    pub listed_hits: usize,
-    /// The fates of all considered scenarios, best first.
-    pub scenarios: Vec<ScenarioTrace>,
-    /// The scenarios that have just opened to the player, and whose titles are in the prompt.
-    pub opened: Vec<ScenarioId>,
-    /// The fates of all considered entries of the lore, best first.
-    pub lore: Vec<LoreTrace>,
-    /// The positions of the shown [`ActionLines::offers`] and [`ActionLines::outcomes`].
-    pub offers: Vec<usize>,
-    pub outcomes: Vec<usize>,
-    /// The lines about actions that did not fit.
-    pub actions_left_out: usize,
-    /// The summaries of the dialogue in the prompt, oldest first.
-    pub summaries: Vec<SummaryId>,
-    /// The considered episodes; first those to use.
-    pub episodes: Vec<EpisodeTrace>,
-    /// The directives for the dialogue, best first.
-    pub directives: Vec<DirectiveTrace>,
-    /// The considered insights, closest first.
-    pub insights: Vec<InsightTrace>,
-    pub notes: Vec<String>,
-}
-
-impl Prompt {
-    /// Returns the scenarios whose content is in the prompt.
-    pub(crate) fn shown_scenarios(&self) -> impl Iterator<Item = ScenarioId> {
-        let used = self
-            .scenarios
-            .iter()
-            .filter(|traced| traced.fate == CandidateFate::Used && traced.secrecy == Secrecy::Open);
-        used.map(|traced| traced.scenario.clone())
     }
 }
 
@@ -557,7 +423,7 @@ fn trace_candidates(
                 content: fact.view.content.clone(),
                 score: ScoreParts {
                     importance: fact.view.importance.factor(),
-                    ..super::UNSCORED
+                    ..UNSCORED
                 },
                 fate: selection.standing_fate(fact.id)?,
                 promise: fact.invalid.is_none() && is_promise_to_end(&fact.statement),

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use minijinja::context;
 
 use super::{
-    assembly::PromptMaterial,
+    dead_character::DeadCharacter,
+    material::PromptMaterial,
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };
@@ -15,10 +16,8 @@ use chrono::{DateTime, Utc};
 use colloquy_core::ids::DialogueId;
 use colloquy_memory::{
     fact::{Fact, Knower, Tense},
-    lore::{is_named_in, names_person},
     party,
     scenario::ScenarioNews,
-    state::WorldState,
 };
 
 /// What a prompt says about a remembered text besides the text.
@@ -31,50 +30,6 @@ pub(super) struct Remark {
     /// The character who has died since a promise named the character.
     dead_party: Option<String>,
     news: Option<ScenarioNews>,
-}
-
-/// A dead character of a world.
-#[derive(Debug)]
-pub(crate) struct DeadCharacter<'a> {
-    name: &'a str,
-    /// The [key](party::subject_key) of the name.
-    key: String,
-    /// `None`: unknown.
-    died_at: Option<DateTime<Utc>>,
-}
-
-impl<'a> DeadCharacter<'a> {
-    /// Collects the dead of a world, once for all texts of a prompt.
-    pub(crate) fn find_in(state: &'a WorldState) -> Vec<Self> {
-        let dead = state.dead_names().map(|name| Self {
-            name,
-            key: party::subject_key(name),
-            died_at: state.characters.get(name).and_then(|character| character.status_since),
-        });
-        dead.collect()
-    }
-
-    /// True if the character is the subject, given with its key. "Bram's brother" is somebody else than Bram.
-    fn is_subject(&self, subject: &str, key: &str) -> bool {
-        self.key == key || is_named_in(subject, self.name) && !is_named_in(party::owner_part(subject), self.name)
-    }
-
-    /// True if a text names the character, not only as an owner ("Bram's finches").
-    fn is_party_in(&self, text: &str) -> bool {
-        // Most texts name nobody who is dead.
-        if !text.contains(self.name) {
-            return false;
-        }
-        let owned = ["'s", "\u{2019}s", "의"].map(|mark| format!("{}{mark}", self.name));
-        let rest = owned
-            .iter()
-            .fold(text.to_owned(), |rest, owned| rest.replace(owned, " "));
-        names_person(&rest, self.name)
-    }
-
-    fn lived_at(&self, at: DateTime<Utc>) -> bool {
-        self.died_at.is_none_or(|died_at| at < died_at)
-    }
 }
 
 impl PromptMaterial<'_> {
@@ -181,7 +136,7 @@ mod tests {
     use chrono::TimeDelta;
 
     use super::*;
-    use colloquy_memory::state::StateChange;
+    use colloquy_memory::state::{StateChange, WorldState};
 
     #[test]
     fn relative_of_the_dead_is_alive() {
@@ -208,22 +163,6 @@ mod tests {
         ] {
             let remark = Remark::default().with_dead(&dead, (subject, Tense::Present), DateTime::UNIX_EPOCH);
             assert_eq!(remark.dead.as_deref(), expected, "{subject}");
-        }
-    }
-
-    #[test]
-    fn common_word_names_nobody_who_is_dead() {
-        let dead = DeadCharacter {
-            name: "Will",
-            key: party::subject_key("Will"),
-            died_at: None,
-        };
-        for (text, is_party) in [
-            ("The player brings Will salt.", true),
-            ("The player will feed Will's finches.", false),
-            ("The player will walk with Willow.", false),
-        ] {
-            assert_eq!(dead.is_party_in(text), is_party, "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::PromptMaterial, content_hash::ContentHash, frame_tokens::ITEM_TOKENS, untrusted::escape_untrusted,
+    content_hash::ContentHash, frame_tokens::ITEM_TOKENS, material::PromptMaterial, untrusted::escape_untrusted,
 };
 
 /// The tokens of all corrections, with the rule above them.

@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use minijinja::{Value, context};
 
 use super::{
-    assembly::PromptMaterial,
     content_hash::ContentHash,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::HistoryWindow,
+    material::PromptMaterial,
     templates::Templates,
     untrusted::escape_untrusted,
 };

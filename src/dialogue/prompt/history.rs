@@ -3,8 +3,8 @@
 use minijinja::context;
 
 use super::{
-    assembly::PromptMaterial,
     frame_tokens::FRAME_TOKENS,
+    material::PromptMaterial,
     templates::{Template, TemplateError, Templates},
     untrusted::escape_untrusted,
 };

@@ -5,10 +5,10 @@ use std::{cmp::Reverse, collections::HashSet};
 use minijinja::{Value, context};
 
 use super::{
-    assembly::PromptMaterial,
     content_hash::ContentHash,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::HistoryWindow,
+    material::PromptMaterial,
     templates::Templates,
     untrusted::escape_untrusted,
 };

@@ -3,9 +3,9 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::PromptMaterial,
     content_hash::ContentHash,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    material::PromptMaterial,
     templates::{Template, Templates},
     untrusted::escape_untrusted,
 };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{assembly::PromptMaterial, frame_tokens::FRAME_TOKENS, templates::Templates};
+use super::{frame_tokens::FRAME_TOKENS, material::PromptMaterial, templates::Templates};
 use crate::settings::DialogueSettings;
 
 /// Returns the tokens of a chat program's messages, without those of the history.

@@ -6,11 +6,11 @@ use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    assembly::PromptMaterial,
     attribution::{Attribution, PromptReader, attribute_to},
     company::Remark,
     content_hash::ContentHash,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    material::PromptMaterial,
     templates::Templates,
     untrusted::escape_untrusted,
 };

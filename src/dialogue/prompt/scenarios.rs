@@ -3,10 +3,10 @@
 use minijinja::{Value, context};
 
 use super::{
-    assembly::PromptMaterial,
     company::Remark,
     content_hash::ContentHash,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
+    material::PromptMaterial,
     templates::Templates,
     untrusted::escape_untrusted,
 };

@@ -1,22 +1,21 @@
 //! The content of a prompt besides persona and line, and the order in which content is dropped.
 
-mod sections;
+pub(super) mod sections;
 
 use std::cell::LazyCell;
 
 use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
-pub(super) use self::sections::FixedParts;
 use super::{
     actions::ShownActions,
-    assembly::PromptMaterial,
     corrections::ShownCorrections,
     episodes::{self, ShownEpisodes, ToldElsewhere},
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     history::HistoryWindow,
     insights::ShownInsights,
     lore::ShownLore,
+    material::PromptMaterial,
     player_identity::PlayerIdentity,
     scenarios::ShownScenarios,
     scene_notes::ShownSceneNotes,

@@ -10,11 +10,11 @@ use minijinja::{Value, context};
 
 use super::{
     ages::AgeFormatter,
-    assembly::PromptMaterial,
     attribution::{Attribution, attribute_to, render_statement},
     company::Remark,
     content_hash::ContentHash,
     frame_tokens::ITEM_TOKENS,
+    material::PromptMaterial,
     templates::Templates,
 };
 use crate::{settings::PromptSettings, turn::TurnError};

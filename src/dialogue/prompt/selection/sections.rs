@@ -1,10 +1,13 @@
 //! The sections of a prompt in its trace: their sizes, what they leave out, and hashes of their content.
 
 use super::{
-    super::{actions::MAX_ACTION_CHARS, content_hash::ContentHash, corrections::MAX_CORRECTION_TOKENS},
-    PromptMaterial, PromptSelection,
+    super::{
+        actions::MAX_ACTION_CHARS, content_hash::ContentHash, corrections::MAX_CORRECTION_TOKENS,
+        frame_tokens::ITEM_TOKENS, material::PromptMaterial,
+    },
+    PromptSelection,
 };
-use crate::{prompt::frame_tokens::ITEM_TOKENS, settings::PromptSettings};
+use crate::settings::PromptSettings;
 use colloquy_memory::trace::SectionTrace;
 use colloquy_ports::llm::{ChatMessage, ChatRole};
 

@@ -1,7 +1,7 @@
 //! Company, first meetings, deaths and news in prompts.
 
 use super::*;
-use crate::{prompt::actions::ActionOutcome, scenarios::ScenarioHit};
+use crate::{prompt::action_lines::ActionOutcome, scenarios::ScenarioHit};
 use colloquy_memory::{progress::Progress, scenario::ScenarioNews, state::StateChange};
 
 fn member(id: &str, name: &str, faction: Option<&str>) -> SceneMember {

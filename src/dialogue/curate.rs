@@ -24,7 +24,7 @@ use self::{
 };
 use super::{
     Services,
-    jobs::{JobError, JobInput, JobReport},
+    jobs::{JobError, JobReport},
     models::{ModelRequest, parse_json_answer, tallied_usage},
     prompt::{Template, escape_untrusted},
 };
@@ -36,7 +36,10 @@ use colloquy_memory::{
     insight::{MAX_ENTITY_CHARS, MAX_INSIGHT_CHARS, MAX_INSIGHTS_PER_PASS},
 };
 use colloquy_ports::{
-    ledger::{curation::PassCommit, jobs::Job},
+    ledger::{
+        curation::PassCommit,
+        jobs::{Job, JobInput},
+    },
     llm::{ChatMessage, ChatRole, JsonSchema, LlmError, Task},
 };
 

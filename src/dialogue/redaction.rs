@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::{Services, episodes::EpisodeHit, jobs::JobInput, turn::gather::MAX_STANDING_FACTS};
+use super::{Services, episodes::EpisodeHit, turn::gather::MAX_STANDING_FACTS};
 use colloquy_core::{
     ids::{DialogueId, FactId},
     scope::TenantScope,
@@ -22,7 +22,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreResult,
     buffer::BufferedTurn,
-    ledger::{dialogues::Dialogue, facts::RemovedStatement},
+    ledger::{dialogues::Dialogue, facts::RemovedStatement, jobs::JobInput},
 };
 
 /// Returns what was removed by `at` from the memory that a job's dialogue reads, whoever removed it.

@@ -30,7 +30,7 @@ pub use self::{
 pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::ReconcileBackoff};
 use super::{
     Services,
-    jobs::{JobError, JobInput, JobReport, outbox::relay_or_log},
+    jobs::{JobError, JobReport, outbox::relay_or_log},
     locks::LocksByWords,
     models::tallied_usage,
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
@@ -49,7 +49,7 @@ use colloquy_memory::{
     secrecy::Secrecy,
     trace::{CandidateTrace, ScenarioTrace},
 };
-use colloquy_ports::ledger::jobs::Job;
+use colloquy_ports::ledger::jobs::{Job, JobInput};
 
 /// The maximum number of names shown to models for reuse.
 const MAX_SUBJECTS: usize = 16;

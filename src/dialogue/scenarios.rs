@@ -14,9 +14,7 @@ use chrono::{DateTime, SubsecRound as _, Utc};
 use self::known::RecentScenario;
 pub(super) use self::known::{KnownScenarios, NpcPast, OpenedScenario, ScenarioHit};
 pub use self::unlock::{ScenarioUnlock, UnlockTrigger};
-use super::{
-    Services, intent::ClassifiedIntent, jobs::JobInput, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput,
-};
+use super::{Services, intent::ClassifiedIntent, recall::MAX_TRACED, remember::ManualEditError, turn::TurnInput};
 use colloquy_core::{
     ids::{NpcId, PlayerId, ScenarioId},
     scope::TenantScope,
@@ -41,6 +39,7 @@ use colloquy_ports::{
     ledger::{
         audit::Edit,
         authored::PutOutcome,
+        jobs::JobInput,
         scenarios::{Embedding, ScenarioTell, ScenarioTitle},
         state::NewStateChange,
     },

@@ -13,7 +13,7 @@ pub use self::silence::{SilenceReport, last_mark_to_check, queue_jobs_after_sile
 use super::{
     Services,
     game_time::WorldDays,
-    jobs::{JobError, JobInput, JobReport, ask_json_or_salvage, cast_members},
+    jobs::{JobError, JobReport, ask_json_or_salvage, cast_members},
     models::{salvage_sentences, tallied_usage},
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
@@ -28,7 +28,11 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreError,
     buffer::mark_if_interrupted,
-    ledger::{dialogues::DialogueStatus, jobs::Job, summaries::SummaryCommit},
+    ledger::{
+        dialogues::DialogueStatus,
+        jobs::{Job, JobInput},
+        summaries::SummaryCommit,
+    },
     llm::{JsonSchema, Task},
 };
 

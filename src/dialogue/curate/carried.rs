@@ -16,7 +16,6 @@ use super::material::turn_values;
 use crate::{
     Services,
     game_time::WorldDays,
-    jobs::JobInput,
     npc_conversation::SceneMember,
     prompt::escape_untrusted,
     redaction::{self, PreparedRemovals},
@@ -29,7 +28,10 @@ use colloquy_memory::{
     locks::DisclosureLocks,
     turn::Turn,
 };
-use colloquy_ports::{StoreResult, ledger::curation::CarriedCuration};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{curation::CarriedCuration, jobs::JobInput},
+};
 
 /// The newest insights that a prompt shows.
 const MAX_SHOWN_INSIGHTS: u32 = 30;

@@ -11,7 +11,6 @@ use minijinja::{Value, context};
 
 use crate::{
     Services,
-    jobs::JobInput,
     lore::{self, DeadPerson},
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
@@ -27,7 +26,10 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreResult,
-    ledger::curation::{PassFactQuery, PassFacts},
+    ledger::{
+        curation::{PassFactQuery, PassFacts},
+        jobs::JobInput,
+    },
     llm::Task,
 };
 

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 
 use super::world_state::participant_check;
-use crate::{Services, jobs::JobInput, npc_conversation::SceneMember, turn::backend_names_of};
+use crate::{Services, npc_conversation::SceneMember, turn::backend_names_of};
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{authored::Npc, keywords::informative_terms, lore::NameIndex, state::WorldState, turn::Turn};
-use colloquy_ports::{StoreError, StoreResult};
+use colloquy_ports::{StoreError, StoreResult, ledger::jobs::JobInput};
 
 /// Places and items that may be hidden from a pass.
 pub(super) struct HiddenValues {

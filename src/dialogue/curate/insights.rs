@@ -1,7 +1,7 @@
 //! The insights of a pass: each NPC of the dialogue gets its own row, with the locks of the dialogue.
 
 use super::material::PassMaterial;
-use crate::{Services, jobs::JobInput, locks::LocksByWords};
+use crate::{Services, locks::LocksByWords};
 use colloquy_core::{ids::TurnId, scope::TenantScope};
 use colloquy_memory::{
     insight::Insight,
@@ -9,7 +9,7 @@ use colloquy_memory::{
     party::subject_key,
     summary::without_content,
 };
-use colloquy_ports::StoreResult;
+use colloquy_ports::{StoreResult, ledger::jobs::JobInput};
 
 /// An insight of a pass before the write.
 pub(super) struct NewInsight {

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     Services,
     game_time::WorldDays,
-    jobs::{JobInput, load_cast},
+    jobs::load_cast,
     npc_conversation::SceneMember,
     prompt::{attribute_text, escape_untrusted},
     redaction::{self, PreparedRemovals},
@@ -34,7 +34,7 @@ use colloquy_memory::{
 use colloquy_ports::{
     StoreError,
     buffer::mark_if_interrupted,
-    ledger::{curation::DialogueCuration, facts::RemovedStatement},
+    ledger::{curation::DialogueCuration, facts::RemovedStatement, jobs::JobInput},
     llm::Task,
 };
 

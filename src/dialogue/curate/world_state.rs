@@ -10,8 +10,7 @@ use std::collections::BTreeSet;
 use minijinja::{Value, context};
 
 use crate::{
-    Services, jobs::JobInput, lore::DeadPerson, npc_conversation::SceneMember, prompt::attribute_text,
-    world_events::CausedState,
+    Services, lore::DeadPerson, npc_conversation::SceneMember, prompt::attribute_text, world_events::CausedState,
 };
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
@@ -22,7 +21,10 @@ use colloquy_memory::{
     turn::Turn,
     vocabulary,
 };
-use colloquy_ports::{StoreResult, ledger::state::StoredStateChange};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{jobs::JobInput, state::StoredStateChange},
+};
 
 /// The most characters of the world's state that a prompt shows.
 const MAX_SHOWN_CHARACTERS: usize = 60;

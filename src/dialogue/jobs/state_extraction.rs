@@ -3,7 +3,7 @@
 
 use minijinja::context;
 
-use super::{JobError, JobInput, JobReport, ask_json};
+use super::{JobError, JobReport, ask_json, input::cast_members};
 use crate::{
     Services,
     models::tallied_usage,
@@ -20,7 +20,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::mark_if_interrupted,
-    ledger::jobs::Job,
+    ledger::jobs::{Job, JobInput},
     llm::{JsonSchema, Task},
 };
 
@@ -31,7 +31,7 @@ pub(super) async fn extract_state(
     said: &JobInput,
 ) -> Result<JobReport, JobError> {
     let (turn, npc) = (&said.turn, &said.npc);
-    let cast = super::cast_members(services, scope, said).await?;
+    let cast = cast_members(services, scope, said).await?;
     let others = cast.iter().filter(|member| member.id != npc.id);
     let others: Vec<String> = others.map(|member| escape_untrusted(&member.name)).collect();
     let values = context! {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::jobs::JobInput;
 use colloquy_memory::{fact::Knower, keywords, state::StateChange};
+use colloquy_ports::ledger::jobs::JobInput;
 
 /// The events and notes of a turn that may become memories.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@ use crate::{
     Services,
     curate::CurationBudget,
     game_time::WorldDays,
-    jobs::{JobError, JobInput, JobReport, ask_json, outbox::relay_or_log},
+    jobs::{JobError, JobReport, ask_json, outbox::relay_or_log},
     models::tallied_usage,
     prompt::{Template, attribute_text, escape_untrusted},
 };
@@ -36,7 +36,7 @@ use colloquy_ports::{
     StoreResult,
     ledger::{
         consolidation::{ConsolidationCommit, ConsolidationOutcome, GroupKey, MAX_FACTS_OF_WEEK, ScanPlace},
-        jobs::Job,
+        jobs::{Job, JobInput},
     },
     llm::{JsonSchema, LlmError, Task},
 };

@@ -16,7 +16,7 @@ use crate::{
     Services,
     episodes::plain_episode,
     game_time::WorldDays,
-    jobs::{JobError, JobInput, ask_json_or_salvage, cast_members},
+    jobs::{JobError, ask_json_or_salvage, cast_members},
     models::salvage_list,
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
@@ -36,6 +36,7 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     buffer::{BufferedTurn, mark_if_interrupted},
+    ledger::jobs::JobInput,
     llm::{JsonSchema, Task},
 };
 

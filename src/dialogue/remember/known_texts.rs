@@ -7,8 +7,9 @@
 use std::{cmp::Reverse, collections::BTreeSet};
 
 use super::{InjectedMemory, block_sentences::BlockSentences};
-use crate::{jobs::JobInput, locks::silent_terms};
+use crate::locks::silent_terms;
 use colloquy_memory::{keywords, sentences::split_sentences};
+use colloquy_ports::ledger::jobs::JobInput;
 
 /// The most known facts with words of the turn.
 const MAX_TOUCHED: usize = 8;

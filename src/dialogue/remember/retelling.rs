@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use super::InjectedMemory;
-use crate::{Services, jobs::JobInput};
+use crate::Services;
 use colloquy_core::{
     ids::{LoreId, NpcId, ScenarioId},
     scope::TenantScope,
@@ -21,7 +21,7 @@ use colloquy_memory::{
     party,
     private_terms::PrivateTerms,
 };
-use colloquy_ports::{StoreResult, buffer::BufferedTurn};
+use colloquy_ports::{StoreResult, buffer::BufferedTurn, ledger::jobs::JobInput};
 
 /// The names and words that a player's statement is compared with, if other players hear the statement.
 #[derive(Debug)]

@@ -21,7 +21,7 @@
 use std::{collections::BTreeSet, sync::LazyLock};
 
 use super::{InjectedMemory, block_sentences::BlockSentences, extraction::FreshFact};
-use crate::{Services, jobs::JobInput};
+use crate::Services;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_memory::{
     authored::SelfTold,
@@ -31,7 +31,10 @@ use colloquy_memory::{
     text::{WordList, word_list},
     timeline::JudgeBudgetShare,
 };
-use colloquy_ports::{StoreResult, ledger::facts::Extraction};
+use colloquy_ports::{
+    StoreResult,
+    ledger::{facts::Extraction, jobs::JobInput},
+};
 
 /// The maximum number of turns whose lines are compared. In a longer dialogue, no further facts are shared.
 const MAX_TURNS_COMPARED: u32 = 500;

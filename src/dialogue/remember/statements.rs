@@ -6,7 +6,6 @@ use super::{
     block_sentences::BlockSentences,
     extraction::{MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_PART_CHARS, bounded_text, distinct_keywords, parse_number},
 };
-use crate::jobs::JobInput;
 use colloquy_core::ids::PlayerId;
 use colloquy_memory::{
     agreement, aliases,
@@ -15,6 +14,7 @@ use colloquy_memory::{
     keywords::informative_words,
     party::{self, PLAYER},
 };
+use colloquy_ports::ledger::jobs::JobInput;
 
 /// The predicate of a name that a player gives an NPC.
 const CALL_PREDICATE: &str = "call";

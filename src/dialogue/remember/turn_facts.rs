@@ -13,7 +13,7 @@ use super::{
 use crate::{
     Services,
     events::{MemoryChange, MemoryOp},
-    jobs::{JobError, JobInput},
+    jobs::JobError,
     models::tallied_usage,
 };
 use colloquy_core::{
@@ -30,7 +30,7 @@ use colloquy_ports::{
     ledger::{
         episodes::{EmbeddedEpisode, EpisodeVector},
         facts::{Extraction, ReconcileOutcome, ReconcileTrigger, Reconciliation},
-        jobs::Job,
+        jobs::{Job, JobInput},
         scenarios::Embedding,
     },
 };

@@ -7,8 +7,11 @@
 use std::{collections::HashMap, sync::Arc};
 
 use super::{
-    RankedCandidate, RecallHit, RecallRequest, TopicRelevance, best_first, line_owners::LineOwners, rank_body,
-    recall_weights, topic,
+    hit::RecallHit,
+    line_owners::LineOwners,
+    ranking::{RankedCandidate, best_first, rank_body, recall_weights},
+    request::RecallRequest,
+    topic::{self, TopicRelevance},
 };
 use crate::{Services, settings::RecallSettings};
 use colloquy_core::ids::{DialogueKind, FactId};

@@ -6,7 +6,7 @@
 
 use std::{cmp::Reverse, collections::HashMap};
 
-use super::RecallRequest;
+use super::request::RecallRequest;
 use crate::Services;
 use colloquy_core::ids::FactId;
 use colloquy_memory::{

@@ -6,9 +6,13 @@ use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{
-    RankedCandidate, RecallClock, RecallRequest, SearchQuery, admit_hits, best_first, diversify_hits,
-    is_same_statement, leg_limits, max_packable, names::read_names, near_duplicate_cosine, propose_confirmed,
-    rank_body, rank_candidates, recall_facts, weigh_terms,
+    body_reading::{diversify_hits, is_same_statement, max_packable, near_duplicate_cosine},
+    hit::admit_hits,
+    names::read_names,
+    query::SearchQuery,
+    ranking::{RankedCandidate, best_first, rank_body, rank_candidates},
+    request::{RecallClock, RecallRequest, leg_limits},
+    retrieval::{propose_confirmed, recall_facts, weigh_terms},
 };
 use crate::{Services, locks};
 use colloquy_core::{ids::FactId, scope::TenantScope};

@@ -1,12 +1,8 @@
 //! Decides whether a found fact is about the line at all. Importance or newness alone does not count.
 
-use std::collections::HashSet;
-
-use super::RecallHit;
 use crate::{intent::ClassifiedIntent, turn::TurnInput};
 use colloquy_memory::{
     calibration::Calibration,
-    party,
     scoring::RecallWeights,
     trace::{ScoreParts, TopicGate},
     turn::Intent,
@@ -65,7 +61,7 @@ pub(crate) struct TopicRelevance {
     among_few: bool,
     /// True if the line means a thing like the fact's subject, but of another owner. The fact then brings no other
     /// facts about its subject.
-    is_of_other: bool,
+    pub(super) is_of_other: bool,
     /// Relevance and keyword without the other parts, by their weights, in [0, 1]. Compared with `recall.min_score`.
     pub matter: f64,
 }
@@ -91,12 +87,12 @@ impl TopicRelevance {
     }
 
     /// True if the fact is on topic of a question about memory. `best_matter`: of the hits down to this one.
-    fn answers_beside(&self, best_matter: f64) -> bool {
+    pub(super) fn answers_beside(&self, best_matter: f64) -> bool {
         self.is_on_topic(TopicGate::Asked) && self.is_strong_beside(best_matter)
     }
 
     /// True if a better fact does not make this one noise, for a question about memory.
-    fn is_strong_beside(&self, best_matter: f64) -> bool {
+    pub(super) fn is_strong_beside(&self, best_matter: f64) -> bool {
         let share = if self.is_strong_when_asked() {
             SHARE_OF_BEST
         } else {
@@ -106,7 +102,7 @@ impl TopicRelevance {
     }
 
     /// True if a question about memory may have the fact with others. `best_matter`: of the hits down to this one.
-    fn has_enough_when_asked(&self, best_matter: f64) -> bool {
+    pub(super) fn has_enough_when_asked(&self, best_matter: f64) -> bool {
         let is_related = self.is_on_topic(TopicGate::Strict) || self.matter >= MIN_ASKED_MATTER;
         is_related && self.matter >= SHARE_OF_BEST * best_matter
     }
@@ -117,7 +113,7 @@ impl TopicRelevance {
     }
 
     /// True if the fact is on topic of a line that is no question. `best_matter`: of the hits on topic down to this one.
-    fn bears_on_line(&self, best_matter: f64) -> bool {
+    pub(super) fn bears_on_line(&self, best_matter: f64) -> bool {
         self.is_on_topic(TopicGate::Strict) && self.matter >= STRICT_SHARE_OF_BEST * best_matter
     }
 
@@ -148,68 +144,6 @@ impl TopicRelevance {
             }
         }
     }
-}
-
-/// The number of best facts that a question about memory gets before worse facts.
-const BEST_OF_ASKED: usize = 4;
-
-/// Decides for each hit, best first, whether it may be in the prompt of a line with this gate.
-///
-/// For a question about memory, a fact that is weakly on topic is compared with the best fact down to it, so that
-/// later hits change nothing. The question also gets two kinds of facts that are off topic by themselves. A fact among
-/// the best four comes before a worse fact that is on topic. A fact about a person or thing comes with a better fact
-/// about the same: "How old is she, and what does she do?" needs both. Facts that have a place of their own in the prompt
-/// (`is_standing`) do not count among the four. Facts about the NPC `npc_name` bring no others: they have nothing in common.
-pub(crate) fn admit_hits(
-    hits: &[RecallHit],
-    gate: TopicGate,
-    npc_name: &str,
-    is_standing: &dyn Fn(&RecallHit) -> bool,
-) -> Vec<bool> {
-    if gate == TopicGate::Open {
-        return vec![true; hits.len()];
-    }
-    if gate == TopicGate::Strict {
-        let on_topic = |best: &mut f64, hit: &RecallHit| {
-            if hit.topic.is_on_topic(TopicGate::Strict) {
-                *best = best.max(hit.topic.matter);
-            }
-            Some(hit.topic.bears_on_line(*best))
-        };
-        return hits.iter().scan(0.0_f64, on_topic).collect();
-    }
-    let best_matters: Vec<f64> = hits
-        .iter()
-        .scan(0.0_f64, |best, hit| {
-            *best = best.max(hit.topic.matter);
-            Some(*best)
-        })
-        .collect();
-    let with_best = || hits.iter().zip(&best_matters);
-    let on_topic: Vec<bool> = with_best().map(|(hit, best)| hit.topic.answers_beside(*best)).collect();
-    let mut admitted = on_topic.clone();
-    if let Some(last) = on_topic.iter().rposition(|is_on_topic| *is_on_topic) {
-        let searched = (0..last).filter(|at| !is_standing(&hits[*at]));
-        for at in searched.take(BEST_OF_ASKED) {
-            admitted[at] = true;
-        }
-    }
-    let npc = party::subject_key(npc_name);
-    let mut subjects = HashSet::new();
-    for (((hit, best_matter), is_on_topic), is_admitted) in with_best().zip(on_topic).zip(&mut admitted) {
-        let subject = &hit.body.subject;
-        // Most facts are about the player, which connects nothing. The player's brother is not "your brother".
-        if !party::is_player(subject) && !hit.topic.is_of_other {
-            let key = party::subject_key(subject);
-            if is_on_topic && key != npc {
-                subjects.insert(key);
-            } else if subjects.contains(&key) && hit.topic.is_strong_beside(*best_matter) {
-                *is_admitted = true;
-            }
-        }
-        *is_admitted &= hit.topic.has_enough_when_asked(*best_matter);
-    }
-    admitted
 }
 
 /// Returns the median of the found cosines. `None`: too few.

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use parking_lot::Mutex;
 use rand::seq::SliceRandom as _;
 
-use super::{JobError, relay_outbox};
+use super::{outbox::relay_outbox, outcome::JobError};
 use crate::{Services, lore, models::run_admitted, scenarios};
 use colloquy_core::{
     ids::{FactId, TenantId},

@@ -3,7 +3,11 @@
 
 use minijinja::context;
 
-use super::{JobError, JobReport, ask_json, input::cast_members};
+use super::{
+    input::cast_members,
+    json_answer::ask_json,
+    outcome::{JobError, JobReport},
+};
 use crate::{
     Services,
     models::tallied_usage,

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use chrono::{DateTime, Utc};
 
-use super::{LoadedLore, cache::CharacterIndex};
+use super::cache::{CharacterIndex, LoadedLore};
 use crate::turn::TurnInput;
 use colloquy_memory::{
     authored::WorldSettings,

@@ -7,7 +7,8 @@ use std::{
 };
 
 use super::{
-    FoundLore, LoadedLore, LoreHit, LoreNow,
+    cache::LoadedLore,
+    found::{FoundLore, LoreHit, state_now},
     people::{KnownPeople, entries_about_meant, find_names, names_meant, recent_deaths},
 };
 use crate::{Services, episodes::place_of_turn, prompt::location_in_turn, turn::TurnInput};
@@ -47,8 +48,6 @@ const MAX_GREETING_DEATHS: usize = 2;
 const MAX_LINE_DEATHS: usize = 1;
 /// The number of last turns whose words bring a recent death of which they speak.
 const NAMING_TURNS: usize = 4;
-/// The most places and holders that one entry shows.
-const MAX_SHOWN_NOW: usize = 4;
 
 /// The search for the lore of a turn, as far as it goes without the intent.
 pub(crate) struct LoreOfTurn<'a> {
@@ -429,44 +428,6 @@ impl<'a> LoreSearch<'a> {
             related: Self::is_about_any(entry, &self.related),
         }
     }
-}
-
-/// Returns what the state of the world says of an entry's characters and items. Other players stay unnamed. The NPC itself
-/// is in the lines about the world.
-pub(super) fn state_now(input: &TurnInput, state: &WorldState, entry: &LoreEntry) -> Vec<LoreNow> {
-    let own = input.player.as_ref().map(party::player_key);
-    let is_stranger = |name: &str| party::is_player(name) && Some(name) != own.as_deref();
-    let characters = entry.text.characters.iter().filter_map(|name| {
-        let wanted = normalise_text(name.trim());
-        if wanted == normalise_text(&input.npc.name) {
-            return None;
-        }
-        let mut all = state.characters.iter();
-        let (known, character) = all.find(|(known, _)| normalise_text(known) == wanted)?;
-        // The dead are nowhere, as in the lines about the world.
-        let is_there = !character.is_dead() || input.world.settings.lets_ghosts_speak();
-        let place = location_in_turn(input, state, character).filter(|_| is_there);
-        let place = place.map(str::to_owned);
-        let status = character.status.clone();
-        let is_known = place.is_some() || status.is_some();
-        (is_known && !is_stranger(known)).then(|| LoreNow::Character {
-            name: name.clone(),
-            place,
-            status,
-        })
-    });
-    let items = entry.text.items.iter().flat_map(|item| {
-        let wanted = normalise_text(item.trim());
-        let all = state.characters.iter();
-        let has_it = all.filter(move |(name, character)| {
-            !is_stranger(name) && character.items.keys().any(|held| normalise_text(held) == wanted)
-        });
-        has_it.map(|(name, _)| LoreNow::Item {
-            item: item.clone(),
-            holder: name.clone(),
-        })
-    });
-    characters.chain(items).take(MAX_SHOWN_NOW).collect()
 }
 
 /// Returns the relevance of a cosine; 0 up to the calibration's floor.

@@ -7,7 +7,7 @@ use std::{
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 
-use super::Prompt;
+use super::assembled_prompt::Prompt;
 use colloquy_core::ids::{DialogueId, NpcId};
 use colloquy_ports::llm::ChatMessage;
 

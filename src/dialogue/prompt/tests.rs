@@ -24,7 +24,10 @@ use std::sync::{Arc, LazyLock};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use self::settings::settings;
-use super::{ActionLines, DeadCharacter, Prompt, PromptMaterial, Templates, assemble_prompt};
+use super::{
+    action_lines::ActionLines, assembled_prompt::Prompt, assembly::assemble_prompt, dead_character::DeadCharacter,
+    material::PromptMaterial, templates::Templates,
+};
 use crate::{
     episodes::EpisodeHit,
     npc_conversation::{Scene, SceneMember},

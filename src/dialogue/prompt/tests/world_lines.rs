@@ -1,7 +1,7 @@
 //! Lines about the world: what the turns of earlier dialogues set.
 
 use super::*;
-use crate::prompt::{Onlooker, world_lines};
+use crate::prompt::world::{Onlooker, world_lines};
 use colloquy_memory::state::StateChange;
 
 const PLAYER_KEY: &str = "player:p7";

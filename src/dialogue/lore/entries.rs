@@ -1,0 +1,105 @@
+//! The entries of a world's lore that texts name, and those that a player may hear.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::{cache::LoadedLore, people::DeadPerson};
+use crate::Services;
+use colloquy_core::{
+    ids::{LoreId, NpcId},
+    scope::TenantScope,
+};
+use colloquy_memory::{
+    authored::{Npc, World},
+    condition::ConditionContext,
+    fact::Viewpoint,
+    keywords::normalise_text,
+    lore::LoreEntry,
+};
+use colloquy_ports::StoreResult;
+
+/// Returns the entries that the texts of turns name, and of which all `npcs` may always tell: those that most turns name
+/// first, then by name. A turn is a list of texts. Keywords are no names. If a text names one of the `dead`, also by a
+/// name of an entry about this person alone, all entries about the person count as named.
+pub(crate) async fn named_entries<'t>(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    npcs: &[&Npc],
+    turns: impl IntoIterator<Item = [&'t str; 2]>,
+    dead: &[DeadPerson<'_>],
+) -> StoreResult<Vec<LoreEntry>> {
+    let lore = services.memory_cache.lore.load_lore(services, scope, world).await?;
+    let is_open = |entry: &LoreEntry| npcs.iter().all(|npc| entry.text.is_always_open_to(npc));
+    let mut naming: BTreeMap<usize, u32> = BTreeMap::new();
+    for turn in turns {
+        for at in entries_of_turn(&lore, turn, dead, is_open) {
+            *naming.entry(at).or_default() += 1;
+        }
+    }
+    let found = naming.into_iter().map(|(at, turns)| (turns, &lore.entries[at]));
+    let mut found: Vec<(u32, &LoreEntry)> = found.collect();
+    found.sort_by(|(turns, entry), (others, other)| {
+        let by_name = || entry.text.name.cmp(&other.text.name);
+        others
+            .cmp(turns)
+            .then_with(by_name)
+            .then_with(|| entry.id.cmp(&other.id))
+    });
+    Ok(found.into_iter().map(|(_, entry)| entry.clone()).collect())
+}
+
+/// Returns the open entries that a turn names, and those about the dead whom it names.
+pub(super) fn entries_of_turn(
+    lore: &LoadedLore,
+    texts: [&str; 2],
+    dead: &[DeadPerson<'_>],
+    is_open: impl Fn(&LoreEntry) -> bool,
+) -> BTreeSet<usize> {
+    let mut named = BTreeSet::new();
+    for text in texts {
+        lore.names.find_in(text, |at, is_keyword| {
+            if !is_keyword && is_open(&lore.entries[at]) {
+                named.insert(at);
+            }
+        });
+    }
+    let is_meant = |person: &&DeadPerson<'_>| {
+        texts.iter().any(|text| person.is_named_in(text))
+            || named.iter().any(|at| person.is_alone_in(&lore.entries[*at]))
+    };
+    let meant = dead.iter().filter(is_meant);
+    let about = meant.flat_map(|person| lore.characters.entries_about(&normalise_text(person.name)));
+    let about: Vec<usize> = about.copied().filter(|at| is_open(&lore.entries[*at])).collect();
+    named.extend(about);
+    named
+}
+
+/// Returns those of `asked` (an entry, and the NPC that told of it) that the player at `viewpoint` may hear.
+pub(crate) async fn open_entries(
+    services: &Services,
+    scope: &TenantScope,
+    world: &World,
+    viewpoint: &Viewpoint,
+    asked: &HashSet<(NpcId, LoreId)>,
+) -> StoreResult<HashSet<(NpcId, LoreId)>> {
+    if asked.is_empty() || viewpoint.sees_all_players {
+        return Ok(HashSet::new());
+    }
+    let (lore, state) = tokio::try_join!(
+        services.memory_cache.lore.load_lore(services, scope, world),
+        services.memory_cache.world_state(services, scope, &world.id),
+    )?;
+    let tellers: HashSet<&NpcId> = asked.iter().map(|(npc, _)| npc).collect();
+    let mut open = HashSet::new();
+    for teller in tellers {
+        let Some(npc) = services.ledger.authored.load_npc(scope, &world.id, teller).await? else {
+            continue;
+        };
+        let (settings, player) = (&world.settings, viewpoint.player.as_ref());
+        let context = ConditionContext::new(&state, settings, &npc, player, services.clock.now());
+        let is_open = |id: &LoreId| lore.entry(id).is_some_and(|entry| context.all_hold(&entry.text.when));
+        let of_teller = asked.iter().filter(|(npc, entry)| npc == teller && is_open(entry));
+        open.extend(of_teller.cloned());
+    }
+    Ok(open)
+}

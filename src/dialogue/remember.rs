@@ -4,16 +4,24 @@ mod block_sentences;
 mod consolidation;
 mod corrections;
 mod dirty_memories;
+mod edit_error;
 mod embedding;
 mod extraction;
+mod fact_locks;
+mod injected_memory;
 mod judge;
 mod known_texts;
+mod learned;
 mod manual_edits;
+mod memory_update;
+mod pii;
 mod reconcile_backoff;
 mod reconciliation;
 mod retelling;
+mod retelling_check;
 mod self_told;
 mod statements;
+mod text_limits;
 mod timeline_reading;
 mod turn_facts;
 
@@ -21,11 +29,13 @@ use chrono::{DateTime, Utc};
 use minijinja::context;
 
 pub(super) use self::consolidation::consolidate_facts;
-pub(super) use self::extraction::parse_number;
+use self::injected_memory::{InjectedMemory, MAX_PROMISES, OpenPromise};
+pub(super) use self::text_limits::parse_number;
 pub use self::{
     consolidation::{queue_consolidations, queue_due_consolidations},
     corrections::{FactCorrection, FlagVerdict, correct_fact, decide_flag},
-    manual_edits::{ManualEditError, ManualFact, write_manual_fact},
+    edit_error::ManualEditError,
+    manual_edits::{ManualFact, write_manual_fact},
 };
 pub use self::{dirty_memories::reconcile_dirty_memories, reconcile_backoff::ReconcileBackoff};
 use super::{
@@ -36,90 +46,13 @@ use super::{
     prompt::{PromptReader, Template, attribute_statement, escape_untrusted},
     recall,
 };
-use colloquy_core::{
-    ids::{FactId, PlayerId},
-    scope::TenantScope,
-};
+use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     agreement,
-    aliases::NameAliases,
-    fact::Statement,
-    locks::DisclosureLocks,
-    party,
     secrecy::Secrecy,
     trace::{CandidateTrace, ScenarioTrace},
 };
 use colloquy_ports::ledger::jobs::{Job, JobInput};
-
-/// The maximum number of names shown to models for reuse.
-const MAX_SUBJECTS: usize = 16;
-
-/// The memory that the turn's prompt had, and that must not come back as new facts.
-#[derive(Debug, Default)]
-pub(super) struct InjectedMemory {
-    pub ids: Vec<FactId>,
-    /// `ids`, and also facts that an NPC told other NPCs from its own memory.
-    pub quoted: Vec<FactId>,
-    /// The texts of `ids` without `promises`, as the prompt had them. Each text names its speaker, and also another
-    /// player if the text is about that player.
-    pub texts: Vec<String>,
-    /// The lore and the NPC's past of the prompt, which the NPC may retell.
-    pub world: Vec<String>,
-    /// The locks of what several listeners may hear: the locks of all prompts of the dialogue so far.
-    pub locks: DisclosureLocks,
-    /// The locks of what only the player of the turn hears: those of content that the dialogue may have disclosed, and of
-    /// locked memories of the prompt.
-    private_locks: LocksByWords,
-    /// True if the facts are private to the player.
-    is_private: bool,
-    /// True if no prompt of the dialogue had locked content.
-    is_free: bool,
-    /// The NPC's past, as the prompt had it.
-    past: Vec<String>,
-    /// The check for players' statements about themselves that retell locked content. `None`: no retelling is possible.
-    told: Option<retelling::RetellingCheck>,
-    /// The aliases of all persons, read if a prompt had locked content.
-    names: NameAliases,
-    /// The open promises and goals among `ids`, in the order in which models see them.
-    pub promises: Vec<OpenPromise>,
-    /// The subjects of memories near the turn, in the wording for models, without the player and the NPC.
-    pub subjects: Vec<String>,
-}
-
-/// An open promise or goal that the turn's prompt had.
-#[derive(Debug)]
-pub(super) struct OpenPromise {
-    pub fact: FactId,
-    pub text: String,
-    /// When the promise was made. `None`: its text names no day, or the fact was removed.
-    pub made_at: Option<DateTime<Utc>>,
-}
-
-impl InjectedMemory {
-    fn locks_of(&self, statement: &Statement) -> DisclosureLocks {
-        if !self.is_private {
-            return self.locks.clone();
-        }
-        let keywords = statement.keywords.iter().map(String::as_str);
-        let texts = [statement.content.as_str(), &statement.object]
-            .into_iter()
-            .chain(keywords);
-        self.private_locks.locks_of(&texts.collect::<Vec<_>>())
-    }
-    /// Records a subject under a single name. A relative of another player is not recorded.
-    fn record_subject(&mut self, subject: &str, said: &JobInput) {
-        let owner = party::owner_id(subject);
-        let of_another = owner.is_some() && owner != said.turn.player.as_ref().map(PlayerId::as_str);
-        if self.subjects.len() == MAX_SUBJECTS || of_another || party::is_player(subject) || subject == said.npc.name {
-            return;
-        }
-        let name = escape_untrusted(&party::plain_name(subject));
-        let key = party::subject_key(&name);
-        if !name.is_empty() && self.subjects.iter().all(|other| party::subject_key(other) != key) {
-            self.subjects.push(name);
-        }
-    }
-}
 
 /// Extracts the facts of a turn, reconciles and indexes the facts, and then returns. The next turn finds the facts.
 pub(super) async fn extract_facts(
@@ -219,7 +152,7 @@ async fn collect_injected(
                 &candidate.speaker,
                 &candidate.content,
             )?;
-            if candidate.promise && injected.promises.len() < extraction::MAX_PROMISES {
+            if candidate.promise && injected.promises.len() < MAX_PROMISES {
                 let made_at = load_time_of_dated(services, scope, candidate).await?;
                 let fact = candidate.fact;
                 injected.promises.push(OpenPromise { fact, text, made_at });
@@ -242,30 +175,4 @@ async fn load_time_of_dated(
     }
     let fact = services.ledger.facts.load_fact(scope, promise.fact).await?;
     Ok(fact.map(|fact| fact.valid_at))
-}
-
-/// Returns the locks of a fact of a turn: the locks of all prompts so far, because a model may retell content in any words.
-/// For a fact private to the player: the locks of what the dialogue may have told, of lore only with a word of the fact.
-///
-/// A player's statement about itself has no locks, unless it retells locked content to others.
-fn locks_of(said: &JobInput, statement: &Statement, injected: &InjectedMemory) -> DisclosureLocks {
-    let own = is_of_players(said, &statement.subject, &injected.names);
-    let is_told = || injected.told.as_ref().is_some_and(|told| told.is_retold_by(statement));
-    let mut locks = if own && party::is_player(&statement.speaker) && !is_told() {
-        DisclosureLocks::default()
-    } else {
-        injected.locks_of(statement)
-    };
-    if said.turn.player.is_none() {
-        locks.0.extend(said.dialogue.options.watchers().hearers_lock());
-    }
-    locks
-}
-
-/// True if a subject is a player or belongs to a player, by any of its names. Never true for the NPC.
-fn is_of_players(said: &JobInput, subject: &str, names: &NameAliases) -> bool {
-    let npc = party::subject_key(&said.npc.name);
-    let known: Vec<&str> = std::iter::once(subject).chain(names.other_names(subject)).collect();
-    let is_players = |name: &&str| party::is_player(name) || party::owner_id(name).is_some();
-    known.iter().any(is_players) && known.iter().all(|name| party::subject_key(name) != npc)
 }

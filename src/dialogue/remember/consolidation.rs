@@ -13,7 +13,10 @@ use minijinja::{Value, context};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::extraction::{MAX_KEYWORD_CHARS, MAX_KEYWORDS, bounded_text, detect_pii, distinct_keywords};
+use super::{
+    pii::detect_pii,
+    text_limits::{MAX_KEYWORD_CHARS, MAX_KEYWORDS, bounded_text, distinct_keywords},
+};
 use crate::{
     Services,
     curate::CurationBudget,

@@ -5,7 +5,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::manual_edits::{ManualEditError, embed_text};
+use super::{edit_error::ManualEditError, manual_edits::embed_text, pii::detect_pii};
 use crate::{Services, jobs::outbox::relay_or_log};
 use colloquy_core::{
     ids::{FactId, WorldId},
@@ -197,7 +197,7 @@ async fn plan_change(
             patch.embedding = Some(embed_text(services, scope, text).await?);
         }
         if correction.content.is_some() {
-            patch.pii = Some(super::extraction::detect_pii(&correction.statement_for(fact)));
+            patch.pii = Some(detect_pii(&correction.statement_for(fact)));
         }
         // The embedding decision belongs to the text as read. If another writer changes the text, the ledger must
         // refuse.
@@ -230,7 +230,7 @@ async fn plan_replacement(
         cause: fact.cause,
         source: fact.source,
         derived_from: fact.derived_from.clone(),
-        pii: super::extraction::detect_pii(&statement),
+        pii: detect_pii(&statement),
         authored: fact.authored,
         embedding,
         statement,

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::{judge::Judge, reconcile_backoff::MarkKey, reconciliation::AudienceMemory};
+use super::{judge::Judge, memory_update::AudienceMemory, reconcile_backoff::MarkKey};
 use crate::{
     Services,
     jobs::{JobError, outbox::relay_or_log},

@@ -1,6 +1,9 @@
 //! Embeds what a turn taught, before it is written.
 
-use super::extraction::{FreshEpisode, FreshFact, LearnedFacts, detect_pii};
+use super::{
+    learned::{FreshEpisode, FreshFact, LearnedFacts},
+    pii::detect_pii,
+};
 use crate::{Services, jobs::JobError};
 use colloquy_core::scope::TenantScope;
 use colloquy_memory::{

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    InjectedMemory, OpenPromise,
     block_sentences::BlockSentences,
     embedding::embed_learned,
+    injected_memory::{InjectedMemory, MAX_PROMISES, OpenPromise},
     known_texts::{TurnWords, end_of_line},
+    learned::LearnedFacts,
     statements::SpokenLines,
+    text_limits::{MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_KEYWORDS, MAX_PART_CHARS, bounded_text, parse_number},
 };
 use crate::{
     Services,
@@ -21,7 +23,7 @@ use crate::{
     npc_conversation::Scene,
     prompt::{Template, escape_untrusted},
 };
-use colloquy_core::{ids::FactId, scope::TenantScope};
+use colloquy_core::scope::TenantScope;
 use colloquy_memory::{
     agreement,
     authored::Language,
@@ -30,7 +32,7 @@ use colloquy_memory::{
     fact::{FactKind, Importance, InvalidReason, Statement},
     keywords,
     party::PLAYER,
-    pii, reconcile,
+    reconcile,
     text::is_ignorable,
     timeline::PromiseEnd,
 };
@@ -42,13 +44,6 @@ use colloquy_ports::{
 
 /// The maximum number of facts of one turn. Further facts are noise.
 const MAX_FACTS: usize = 12;
-/// The maximum number of open promises and goals that a model sees and may end.
-pub(super) const MAX_PROMISES: usize = 12;
-/// Limits in characters. A longer text is a paragraph and not a fact.
-pub(super) const MAX_CONTENT_CHARS: usize = 500;
-pub(super) const MAX_PART_CHARS: usize = 120;
-pub(super) const MAX_KEYWORD_CHARS: usize = 40;
-pub(super) const MAX_KEYWORDS: usize = 16;
 
 #[derive(Serialize, Deserialize)]
 struct ExtractionAnswer {
@@ -64,45 +59,6 @@ struct ExtractionAnswer {
     /// What happened in the turn: `text` and `importance`.
     #[serde(default)]
     episode: Value,
-}
-
-/// A new fact before the write.
-#[derive(Debug, Clone)]
-pub(super) struct FreshFact {
-    pub id: FactId,
-    pub statement: Statement,
-    pub pii: Vec<String>,
-    /// A unit vector; empty if the embedder was away.
-    pub embedding: Vec<f32>,
-}
-
-/// The episode of the turn before the write.
-#[derive(Debug, Clone)]
-pub(super) struct FreshEpisode {
-    pub text: String,
-    pub importance: Importance,
-    /// A unit vector; empty if the embedder was away.
-    pub embedding: Vec<f32>,
-}
-
-/// The knowledge that a turn taught.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LearnedFacts {
-    pub facts: Vec<FreshFact>,
-    /// The player's requests to forget, in words.
-    pub forget: Vec<String>,
-    /// The promises and goals that are over.
-    pub ends: Vec<PromiseEnd>,
-    /// The episode of a turn with a player.
-    pub episode: Option<FreshEpisode>,
-    /// The model's answer, for a later attempt of the job.
-    pub answer: String,
-}
-
-impl LearnedFacts {
-    pub(super) fn is_empty(&self) -> bool {
-        self.facts.is_empty() && self.forget.is_empty() && self.ends.is_empty() && self.episode.is_none()
-    }
 }
 
 /// Asks the small model, or uses the answer that an earlier attempt stored (`kept`). Checks the answer and embeds the
@@ -311,35 +267,6 @@ fn read_episode(services: &Services, said: &JobInput, value: &Value) -> Result<(
     Ok((text, importance.map_or(Importance::DEFAULT, Importance::from_clamped)))
 }
 
-pub(super) fn detect_pii(statement: &Statement) -> Vec<String> {
-    pii::detect_kinds(&format!("{} {}", statement.content, statement.object))
-        .into_iter()
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Parses a number, or a text with a number.
-pub(crate) fn parse_number(value: &Value) -> Option<f64> {
-    value.as_f64().or_else(|| value.as_str()?.trim().parse().ok())
-}
-
-/// Returns the text trimmed, on one line, without invisible characters. `None`: empty, or longer than `max` characters.
-pub(super) fn bounded_text(text: Option<&str>, max: usize) -> Option<String> {
-    let seen: String = text?.chars().filter(|c| !is_ignorable(*c)).collect();
-    let text = seen.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!text.is_empty() && text.chars().count() <= max).then_some(text)
-}
-
-pub(super) fn distinct_keywords(keywords: Vec<String>) -> Vec<String> {
-    let mut kept: Vec<String> = Vec::new();
-    for keyword in keywords {
-        if kept.len() < MAX_KEYWORDS && !kept.iter().any(|other| other.eq_ignore_ascii_case(&keyword)) {
-            kept.push(keyword);
-        }
-    }
-    kept
-}
-
 /// Returns the schema of an answer. Only a player's turn can have requests to forget.
 fn facts_schema(by_player: bool) -> JsonSchema {
     let text = |max: usize| serde_json::json!({ "type": "string", "maxLength": max });
@@ -377,6 +304,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use colloquy_core::ids::FactId;
 
     #[test]
     fn promise_that_is_over_is_named_by_its_number_in_the_prompt() {

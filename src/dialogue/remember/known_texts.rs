@@ -6,7 +6,7 @@
 
 use std::{cmp::Reverse, collections::BTreeSet};
 
-use super::{InjectedMemory, block_sentences::BlockSentences};
+use super::{block_sentences::BlockSentences, injected_memory::InjectedMemory};
 use crate::locks::silent_terms;
 use colloquy_memory::{keywords, sentences::split_sentences};
 use colloquy_ports::ledger::jobs::JobInput;

@@ -1,7 +1,9 @@
 //! Facts that people write over REST.
 
 use super::{
-    reconciliation::AudienceMemory,
+    edit_error::ManualEditError,
+    memory_update::AudienceMemory,
+    pii::detect_pii,
     timeline_reading::{NeighbourQuery, PlanIndex},
 };
 use crate::{Services, jobs::outbox::relay_or_log};
@@ -29,16 +31,6 @@ pub struct ManualFact {
     pub importance: Importance,
     pub pinned: bool,
     pub valid_at: Option<chrono::DateTime<chrono::Utc>>,
-}
-
-/// The reason why a manual fact was not stored.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum ManualEditError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Without an embedding, recall could not find the fact.
-    #[error("the embedder failed: {0}")]
-    Embedder(#[from] LlmError),
 }
 
 /// Embeds, writes and indexes a manual fact.
@@ -76,7 +68,7 @@ pub async fn write_manual_fact(
         cause: Cause::Edit(edit.id),
         source: None,
         derived_from: Vec::new(),
-        pii: super::extraction::detect_pii(&statement),
+        pii: detect_pii(&statement),
         authored: true,
         embedding,
         statement,

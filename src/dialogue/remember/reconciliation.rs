@@ -9,29 +9,21 @@ use std::{sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 
 use super::{
-    extraction::FreshFact,
     judge::{Judge, KnownVerdicts},
+    memory_update::{AudienceMemory, MemoryUpdate},
     timeline_reading::{MissingVectors, RequestVectors, TimelineRead},
 };
 use crate::{
-    Services,
     jobs::{JobError, embed_listed_facts},
     models::tallied_usage,
 };
-use colloquy_core::{
-    ids::{NpcId, WorldId},
-    scope::TenantScope,
-};
 use colloquy_memory::{
-    fact::{Audience, Cause, NewFact, NewInvalidation},
+    fact::{Audience, Cause, NewInvalidation},
     timeline::{JudgeBudget, KnownFact, PreparedTimeline, Timeline, TimelineResolution, UnjudgedPair},
 };
 use colloquy_ports::{
     StoreError, StoreResult,
-    ledger::{
-        episodes::EmbeddedEpisode,
-        facts::{Extraction, JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
-    },
+    ledger::facts::{JudgedPair, ReconcileOutcome, ReconcileTrigger, Reconciliation},
 };
 
 /// The maximum number of plans that other writers may overtake before the job is postponed.
@@ -39,31 +31,6 @@ const MAX_PLANS: usize = 8;
 /// The wait for the judge before the extraction's model answer is stored. With a stored answer, a restarted process
 /// need not ask again. A faster judge saves a write.
 const KEEP_ANSWER_AFTER: Duration = Duration::from_millis(100);
-
-/// The memory to write to.
-pub(super) struct AudienceMemory<'a> {
-    pub services: &'a Services,
-    pub scope: &'a TenantScope,
-    pub world: WorldId,
-    pub audience: Audience,
-    /// The NPCs whose `memory_seq` guards the memory; sorted.
-    pub npcs: Vec<NpcId>,
-}
-
-/// The facts that one turn adds to a memory.
-pub(super) struct TurnAddition {
-    pub facts: Vec<NewFact>,
-    pub extraction: Extraction,
-    pub fresh: Vec<FreshFact>,
-    /// The turn's episode, with one of the turn's additions.
-    pub episode: Option<EmbeddedEpisode>,
-}
-
-/// A memory, with the facts that a turn adds to it.
-pub(super) struct MemoryUpdate<'a> {
-    pub memory: AudienceMemory<'a>,
-    pub addition: Option<TurnAddition>,
-}
 
 /// Plans and writes until no other writer interferes. Memories of the same NPCs are written together or not at all.
 /// Returns each memory's known facts and resolution. `None`: the write is no longer allowed. `answer`: the model's

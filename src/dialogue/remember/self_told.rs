@@ -20,7 +20,7 @@
 
 use std::{collections::BTreeSet, sync::LazyLock};
 
-use super::{InjectedMemory, block_sentences::BlockSentences, extraction::FreshFact};
+use super::{block_sentences::BlockSentences, injected_memory::InjectedMemory, learned::FreshFact};
 use crate::Services;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_memory::{

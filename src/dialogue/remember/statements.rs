@@ -4,7 +4,9 @@ use serde_json::Value;
 
 use super::{
     block_sentences::BlockSentences,
-    extraction::{MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_PART_CHARS, bounded_text, distinct_keywords, parse_number},
+    text_limits::{
+        MAX_CONTENT_CHARS, MAX_KEYWORD_CHARS, MAX_PART_CHARS, bounded_text, distinct_keywords, parse_number,
+    },
 };
 use colloquy_core::ids::PlayerId;
 use colloquy_memory::{

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     embedding::is_embedder_away,
-    reconciliation::{AudienceMemory, TurnAddition},
+    memory_update::{AudienceMemory, TurnAddition},
 };
 use crate::jobs::{JobError, outbox::relay_outbox_for_tenant};
 use colloquy_core::ids::{FactId, PlayerId};

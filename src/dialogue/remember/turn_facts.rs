@@ -3,11 +3,12 @@
 use chrono::{DateTime, Days, Utc};
 
 use super::{
-    InjectedMemory,
-    extraction::{FreshEpisode, FreshFact, LearnedFacts},
+    fact_locks::locks_of,
+    injected_memory::InjectedMemory,
     judge::Judge,
-    locks_of,
-    reconciliation::{AudienceMemory, MemoryUpdate, TurnAddition, write_updates},
+    learned::{FreshEpisode, FreshFact, LearnedFacts},
+    memory_update::{AudienceMemory, MemoryUpdate, TurnAddition},
+    reconciliation::write_updates,
     self_told,
 };
 use crate::{

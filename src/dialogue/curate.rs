@@ -9,6 +9,8 @@ mod dry_run;
 mod hidden_values;
 mod insights;
 mod material;
+mod prompt_ids;
+mod turn_values;
 mod world_state;
 
 use std::time::{Duration, Instant};
@@ -19,7 +21,7 @@ use serde_json::{Value, json};
 pub(super) use self::budget::CurationBudget;
 pub use self::dry_run::make_dry_run;
 use self::{
-    draft::{EditOutcome, PassDraft, StepParts},
+    draft::{EditOutcome, MAX_EDITS, PassDraft, StepParts},
     material::{PassMaterial, load_material},
 };
 use super::{
@@ -45,8 +47,6 @@ use colloquy_ports::{
 
 /// From this turn on, the model is asked to shorten its older notes.
 const COMPRESS_FROM_TURN: u32 = 50;
-/// The most edits in an answer.
-const MAX_EDITS: usize = 24;
 
 /// A step of the model: findings, edits of the narrative memory, and insights. At least one of these keys is there.
 #[derive(Deserialize)]

@@ -2,6 +2,7 @@
 //! stages (docs/algorithms.md#episodes).
 
 mod cache;
+mod hit;
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -10,11 +11,11 @@ use std::{
 
 use parking_lot::Mutex;
 
-pub(crate) use self::cache::EpisodeCache;
 use self::cache::PairEpisodes;
+pub(crate) use self::{cache::EpisodeCache, hit::EpisodeHit};
 use super::{
     Services, locks,
-    prompt::{Template, TemplateError, location_in_turn},
+    prompt::{Template, TemplateError},
     redaction::{self, PreparedRemovals},
     turn::TurnInput,
 };
@@ -26,9 +27,7 @@ use colloquy_memory::{
     },
     fact::Importance,
     locks::DisclosureLocks,
-    party,
     scoring::dot_product,
-    state::WorldState,
     trace::{EpisodeFate, EpisodeTrace},
     turn::{Intent, Turn},
 };
@@ -59,19 +58,6 @@ pub(crate) struct ReadEpisodes {
     /// The turns of standing episodes: of the newest and of the most important.
     standing: BTreeSet<TurnId>,
     episodes: Arc<Mutex<PairEpisodes>>,
-}
-
-/// An episode that the prompt of a turn may have: it stands, it is open to the player, and it tells nothing that was taken
-/// out of memory.
-#[derive(Debug, Clone)]
-pub(crate) struct EpisodeHit {
-    pub episode: Episode,
-    /// The calibrated similarity with the line, in [0, 1], if it reaches the minimum.
-    pub similarity: Option<f64>,
-    /// A unit vector; empty if there is none.
-    pub vector: Arc<[f32]>,
-    /// True if a statement was cut from the text.
-    pub redacted: bool,
 }
 
 /// Reads which of the newest and the most important episodes stand, and the episodes that this node does not have yet.
@@ -242,18 +228,6 @@ fn pair_of<'a>(input: &'a TurnInput, player: &'a PlayerId) -> EpisodePair<'a> {
         npc: &input.npc.id,
         player,
     }
-}
-
-/// Returns where the player is, or else the NPC.
-pub(crate) fn place_of_turn(input: &TurnInput, state: &WorldState) -> Option<String> {
-    let key = input.player.as_ref().map(party::player_key);
-    let player = key.as_deref().and_then(|key| state.characters.get(key));
-    let npc = state.npc_character(&input.npc.name, &input.npc.id);
-    let mut places = player
-        .into_iter()
-        .chain(npc)
-        .filter_map(|character| location_in_turn(input, state, character));
-    places.next().map(str::to_owned)
 }
 
 /// Returns the line about a turn that no model has described: the first sentence of the player's line. A greeting has no

@@ -1,7 +1,11 @@
 //! The intent of a line (docs/algorithms.md#intent-and-follow-ups): a small model call that never delays recall.
 
+mod classified;
+
 use minijinja::context;
 
+pub(super) use self::classified::ClassifiedIntent;
+use self::classified::{INTENT_SOURCE_MODEL, INTENT_SOURCE_REPLACED};
 use super::{
     Services,
     models::ModelRequest,
@@ -9,19 +13,8 @@ use super::{
     scenarios::{self, KnownScenarios},
     turn::TurnInput,
 };
-use colloquy_memory::{
-    authored::ReplyLanguage,
-    keywords,
-    trace::{CallTrace, TurnTrace},
-    turn::Intent,
-};
+use colloquy_memory::{authored::ReplyLanguage, keywords, trace::TurnTrace, turn::Intent};
 use colloquy_ports::llm::{ChatMessage, ChatRole, JsonSchema, Task};
-
-/// The value of [`ClassifiedIntent::source`] for an answer of the classifier.
-const INTENT_SOURCE_MODEL: &str = "model";
-
-/// The value of [`ClassifiedIntent::source`] for an answer that the classifier gave for the replaced turn.
-const INTENT_SOURCE_REPLACED: &str = "model, for the replaced turn";
 
 /// The value of [`ClassifiedIntent::source`] for a line that asks nothing.
 const INTENT_SOURCE_STATEMENT: &str = "the line asks nothing";
@@ -30,17 +23,6 @@ const INTENT_SOURCE_STATEMENT: &str = "the line asks nothing";
 pub(super) fn classified_intent(trace: &TurnTrace) -> Option<Intent> {
     let sources = [INTENT_SOURCE_MODEL, INTENT_SOURCE_REPLACED];
     sources.contains(&trace.intent_source.as_str()).then_some(trace.intent)
-}
-
-/// The answer of the classifier, or the assumption in its place.
-#[derive(Debug, Clone)]
-pub(super) struct ClassifiedIntent {
-    pub intent: Intent,
-    /// [`INTENT_SOURCE_MODEL`], [`INTENT_SOURCE_REPLACED`], or the reason why the classifier's answer was not used.
-    pub source: String,
-    /// True if the intent is unknown. The turn then leaves out no memory.
-    pub in_full: bool,
-    pub call: Option<CallTrace>,
 }
 
 /// Where a line's intent comes from.
@@ -92,32 +74,9 @@ pub(super) struct SearchedSources {
     pub overheard: bool,
 }
 
-/// Returns the intent of a turn's line.
-pub(super) async fn classify_line(
-    services: &Services,
-    input: &TurnInput,
-    source: IntentSource,
-    known: &KnownScenarios,
-) -> ClassifiedIntent {
-    let named = |intent, source: &str, in_full| ClassifiedIntent {
-        intent,
-        source: source.to_owned(),
-        in_full,
-        call: None,
-    };
-    match source {
-        IntentSource::Model => classify_intent(services, input, known).await,
-        IntentSource::Statement => named(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
-        IntentSource::Assumed => named(Intent::Memory, "not asked", true),
-        IntentSource::Shown => named(Intent::Chat, "the reply was given", false),
-        IntentSource::Requested(intent) => named(intent, "named by the request", false),
-        IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),
-    }
-}
-
 impl ClassifiedIntent {
     /// Lists the sources that the turn has not searched because of the intent, in words.
-    pub(super) fn list_unsearched(&self, input: &TurnInput, searched: SearchedSources) -> Vec<String> {
+    pub(crate) fn list_unsearched(&self, input: &TurnInput, searched: SearchedSources) -> Vec<String> {
         let intent = self.intent.as_str();
         let can_tell_past = scenarios::can_tell_past(input);
         let is_compared = self.is_about_something();
@@ -145,24 +104,32 @@ impl ClassifiedIntent {
     }
 
     /// Returns a note for the trace if the classifier was asked, and its answer was not used.
-    pub(super) fn note_of_failure(&self, source: IntentSource) -> Option<String> {
+    pub(crate) fn note_of_failure(&self, source: IntentSource) -> Option<String> {
         let failed = self.source != INTENT_SOURCE_MODEL && matches!(source, IntentSource::Model);
         failed.then(|| format!("the intent was not classified; {}", self.source))
     }
+}
 
-    /// False for small talk, which is not compared by meaning.
-    pub fn is_about_something(&self) -> bool {
-        self.in_full || self.intent != Intent::Chat
-    }
-
-    /// Returns an intent that recalls in full, because a failed classifier must not hide memories.
-    fn assume_full_recall(why: impl std::fmt::Display, call: Option<CallTrace>) -> Self {
-        Self {
-            intent: Intent::Memory,
-            source: format!("recall in full: {why}"),
-            in_full: true,
-            call,
-        }
+/// Returns the intent of a turn's line.
+pub(super) async fn classify_line(
+    services: &Services,
+    input: &TurnInput,
+    source: IntentSource,
+    known: &KnownScenarios,
+) -> ClassifiedIntent {
+    let named = |intent, source: &str, in_full| ClassifiedIntent {
+        intent,
+        source: source.to_owned(),
+        in_full,
+        call: None,
+    };
+    match source {
+        IntentSource::Model => classify_intent(services, input, known).await,
+        IntentSource::Statement => named(Intent::Chat, INTENT_SOURCE_STATEMENT, false),
+        IntentSource::Assumed => named(Intent::Memory, "not asked", true),
+        IntentSource::Shown => named(Intent::Chat, "the reply was given", false),
+        IntentSource::Requested(intent) => named(intent, "named by the request", false),
+        IntentSource::Replaced(intent) => named(intent, INTENT_SOURCE_REPLACED, false),
     }
 }
 

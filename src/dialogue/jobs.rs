@@ -8,6 +8,7 @@ mod json_answer;
 pub(super) mod outbox;
 mod outcome;
 mod state_extraction;
+mod unembedded_tenants;
 
 pub(super) use self::json_answer::{ask_json, ask_json_or_salvage};
 pub use self::{
@@ -18,8 +19,9 @@ pub use self::{
     outcome::{JobError, JobReport},
 };
 pub(super) use self::{
-    embedding::{UnembeddedTenants, embed_listed_facts},
+    embedding::embed_listed_facts,
     input::{cast_members, load_cast, load_input, new_jobs, unqueued_job},
+    unembedded_tenants::UnembeddedTenants,
 };
 use super::{Services, curate, models::with_usage_owner, remember, summarise};
 use colloquy_core::scope::TenantScope;

@@ -9,6 +9,7 @@ mod entries;
 mod found;
 mod people;
 mod search;
+mod short_names;
 mod write;
 
 pub use self::write::{embed_lore, import_lore, write_lore};

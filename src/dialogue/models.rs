@@ -5,8 +5,10 @@ mod breaker;
 mod budgets;
 mod gate;
 mod json_answer;
+mod limits;
 mod metrics;
 mod owner;
+mod permits;
 mod route_attempts;
 mod routes;
 mod tally;
@@ -21,13 +23,15 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 pub(crate) use self::owner::with_usage_owner;
 use self::{
     breaker::ModelBreakers,
-    gate::{CallPermit, CallUrgency, TenantGate},
+    gate::{CallUrgency, TenantGate},
+    limits::ModelLimits,
+    permits::HeldPermits,
     route_attempts::{AnswerMode, AttemptOutcome, RouteAttempts, StreamedAnswer, WholeAnswer},
     usage::{MeteredStream, PendingCall, UsageBook, UsagePayer, is_paid_for},
 };
@@ -62,51 +66,6 @@ pub struct ModelRequest {
     pub more_room: bool,
     /// What the client of a chat program's request asked of the model.
     pub client: Option<Arc<ClientFields>>,
-}
-
-/// Limits for retries, breakers and concurrency.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ModelLimits {
-    /// Retries on a route after the first attempt; 2.
-    pub retries: usize,
-    /// The first pause between attempts, doubling, jittered; 100 ms.
-    pub backoff_min: Duration,
-    /// The longest pause; 2 s.
-    pub backoff_max: Duration,
-    /// A longer `Retry-After` ends the attempts on the route; 5 s.
-    pub retry_after_max: Duration,
-    /// The number of recent calls that a breaker considers; 20.
-    pub breaker_window: usize,
-    /// The share of failures among them that opens the breaker, in (0, 1]; 0.5.
-    pub breaker_failure_share: f32,
-    /// The consecutive timeouts that open the breaker regardless of the share; 3.
-    pub breaker_timeouts: u32,
-    /// How long the breaker stays open; 10 s.
-    pub breaker_open: Duration,
-    /// Trial calls of a half-open breaker; 3.
-    pub breaker_trials: usize,
-    /// Concurrent model and embedder calls of one tenant; 64.
-    pub tenant_concurrency: usize,
-    /// The longest duration of an embedder call, retries included; 10 s.
-    pub embed_timeout: Duration,
-}
-
-impl Default for ModelLimits {
-    fn default() -> Self {
-        Self {
-            retries: 2,
-            backoff_min: Duration::from_millis(100),
-            backoff_max: Duration::from_secs(2),
-            retry_after_max: Duration::from_secs(5),
-            breaker_window: 20,
-            breaker_failure_share: 0.5,
-            breaker_timeouts: 3,
-            breaker_open: Duration::from_secs(10),
-            breaker_trials: 3,
-            tenant_concurrency: 64,
-            embed_timeout: Duration::from_secs(10),
-        }
-    }
 }
 
 /// The model routes of this server.
@@ -549,13 +508,6 @@ struct RoutedAnswer<T> {
     answer: T,
     request: LlmRequest,
     permits: HeldPermits,
-}
-
-/// The permits that a call holds until its end.
-#[derive(Debug)]
-struct HeldPermits {
-    _tenant: CallPermit,
-    _endpoint: Option<CallPermit>,
 }
 
 /// Returns the span of a call; its context is sent to the endpoint. `ModelRouter::finish_trace` records the outcome.

@@ -2,102 +2,21 @@
 //!
 //! A line of a conversation is a turn (`turn.rs`) without a player, with the same steps. This file has the differences.
 
+mod addressing;
+mod limits;
 mod nicknames;
 mod speaker_choice;
 
 use std::time::Duration;
 
+use self::limits::MAX_TURNS;
 pub use self::{
     nicknames::{ListeningNpc, find_nicknamed_npc},
     speaker_choice::choose_speaker,
 };
 pub use super::scene::{END_MARK, Scene, SceneMember};
 use super::settings::ConversationSettings;
-use colloquy_core::ids::NpcId;
-use colloquy_memory::keywords::{is_hangul, short_names_of};
-use colloquy_ports::{
-    buffer::BufferedTurn,
-    ledger::dialogues::{Dialogue, DialogueOptions},
-};
-
-/// The minimum and the maximum number of NPCs in a conversation, or in a scene with a player.
-pub const MIN_NPCS: usize = 2;
-pub const MAX_NPCS: usize = 8;
-/// The hard limit of lines in one conversation.
-pub const MAX_TURNS: u32 = 100;
-/// The maximum length of a topic, in Unicode scalar values.
-pub const MAX_TOPIC_CHARS: usize = 500;
-/// The minimum length of an id that addresses an NPC. A shorter id may be an ordinary word, so only the name counts.
-const MIN_ADDRESSED_ID_LENGTH: usize = 3;
-
-/// Returns the next speaker:
-/// - Before the first line: the first NPC of the cast.
-/// - If the last line names another NPC: that NPC.
-/// - Otherwise: the NPC that has been silent for longest.
-///
-/// `None`: the cast is empty, or has no other NPC.
-#[must_use]
-pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<NpcId> {
-    let Some(last) = history.last() else {
-        return cast.first().map(|member| member.id.clone());
-    };
-    let others = || cast.iter().filter(|member| member.id != last.npc);
-    let quietest = || {
-        // On a tie `min_by_key` takes the first, which keeps the order of the cast.
-        others().min_by_key(|member| history.iter().rposition(|turn| turn.npc == member.id).map(|at| at + 1))
-    };
-    find_addressed(others(), &last.reply_text)
-        .or_else(quietest)
-        .map(|member| member.id.clone())
-}
-
-/// Returns the member that a line names first, by name or id. A line without a whole name may have a given name or a
-/// surname that a single member has.
-pub fn find_addressed<'a>(members: impl Iterator<Item = &'a SceneMember>, line: &str) -> Option<&'a SceneMember> {
-    let members: Vec<&SceneMember> = members.collect();
-    let lower_case = line.to_lowercase();
-    let place_of_name = |member: &SceneMember| {
-        let id = Some(member.id.as_str()).filter(|id| id.len() >= MIN_ADDRESSED_ID_LENGTH);
-        [Some(member.name.to_lowercase().as_str()), id]
-            .into_iter()
-            .flatten()
-            .filter_map(|name| position_of(name, &lower_case))
-            .min()
-    };
-    let is_of_one = |name: &str| {
-        let having = members
-            .iter()
-            .filter(|member| short_names_of(&member.name).any(|short| short == name));
-        having.count() == 1
-    };
-    let place_of_short_name = |member: &SceneMember| {
-        let names = short_names_of(&member.name).filter(|name| is_of_one(name));
-        names.filter_map(|name| position_of(name, line)).min()
-    };
-    let first_of = |place: &dyn Fn(&SceneMember) -> Option<usize>| {
-        let placed = members.iter().filter_map(|member| Some((place(member)?, *member)));
-        placed.min_by_key(|(at, _)| *at).map(|(_, member)| member)
-    };
-    first_of(&place_of_name).or_else(|| first_of(&place_of_short_name))
-}
-
-/// Returns the first position of `name` as a separate word.
-fn position_of(name: &str, line: &str) -> Option<usize> {
-    positions_of(name, line).next()
-}
-
-/// Returns the positions of `name` as a separate word, in order. Korean endings may follow a name directly.
-fn positions_of(name: &str, line: &str) -> impl Iterator<Item = usize> {
-    let latin = name.ends_with(|c: char| c.is_ascii_alphanumeric());
-    let is_separate = move |at: &usize| {
-        let before = line[..*at].chars().next_back();
-        let after = line[*at + name.len()..].chars().next();
-        !name.is_empty()
-            && before.is_none_or(|c| !c.is_alphanumeric())
-            && after.is_none_or(|c| !(c.is_alphanumeric() && (c.is_ascii() || !latin && !is_hangul(c))))
-    };
-    line.match_indices(name).map(|(at, _)| at).filter(is_separate)
-}
+use colloquy_ports::ledger::dialogues::{Dialogue, DialogueOptions};
 
 /// Returns the maximum number of lines in a conversation.
 #[must_use]
@@ -129,8 +48,9 @@ pub fn end_reason(dialogue: &Dialogue, ended: bool, settings: &ConversationSetti
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use super::*;
+    use super::{addressing::find_addressed, speaker_choice::next_speaker, *};
     use colloquy_core::ids::TurnId;
+    use colloquy_ports::buffer::BufferedTurn;
 
     fn cast(names: &[(&str, &str)]) -> Vec<SceneMember> {
         let member = |(id, name): &(&str, &str)| SceneMember {

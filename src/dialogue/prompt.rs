@@ -11,6 +11,7 @@ mod ages;
 mod assembled_prompt;
 mod assembly;
 mod attribution;
+mod cached_world_lines;
 mod company;
 mod content_hash;
 mod corrections;
@@ -29,6 +30,7 @@ mod selection;
 mod sent;
 mod standing_facts;
 mod system;
+mod template_error;
 mod templates;
 mod untrusted;
 mod world;
@@ -51,7 +53,4 @@ pub(super) use self::{
     untrusted::attribute_text,
     world::{Onlooker, bind_player, location_in_turn, present_location, world_lines, world_lines_of_turn},
 };
-pub use self::{
-    templates::{TemplateError, Templates},
-    untrusted::escape_untrusted,
-};
+pub use self::{template_error::TemplateError, templates::Templates, untrusted::escape_untrusted};

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use chrono::{DateTime, Utc};
 
-use super::{Services, episodes::EpisodeHit, turn::gather::MAX_STANDING_FACTS};
+use super::{Services, episodes::EpisodeHit};
 use colloquy_core::{
     ids::{DialogueId, FactId},
     scope::TenantScope,
@@ -24,6 +24,9 @@ use colloquy_ports::{
     buffer::BufferedTurn,
     ledger::{dialogues::Dialogue, facts::RemovedStatement, jobs::JobInput},
 };
+
+/// The limit of standing facts per sort (more than any budget takes), and of statements that were removed from memory.
+pub(crate) const MAX_STANDING_FACTS: u32 = 50;
 
 /// Returns what was removed by `at` from the memory that a job's dialogue reads, whoever removed it.
 pub(super) async fn load_removed(

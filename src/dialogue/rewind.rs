@@ -5,39 +5,32 @@
 //! reconciliation of affected memories happens later, without a waiting caller: [`reconcile_after_rewinds`].
 
 mod continuation;
+mod plan;
+mod request;
 
-use std::{borrow::Cow, sync::Arc};
+use chrono::TimeDelta;
 
-use chrono::{DateTime, TimeDelta, Utc};
-
-use self::continuation::plan_continuation;
+use self::{
+    continuation::plan_continuation,
+    plan::RewindPlan,
+    request::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+};
 use super::{
     Services,
     heard::HeardLength,
     intent::classified_intent,
     jobs::{JobError, new_jobs, outbox::relay_or_log},
     remember::reconcile_dirty_memories,
-    requester::Requesters,
-    turn::{PartialReply, grapheme_prefix},
+    turn::grapheme_prefix,
 };
-use colloquy_core::{
-    ids::{DialogueId, NodeId, NpcId, TurnId, WorldId},
-    scope::TenantScope,
-};
-use colloquy_memory::{
-    authored::{World, WorldSettings},
-    turn::{Intent, Turn, TurnStatus, has_whole_sentence},
-};
+use colloquy_core::{ids::NodeId, scope::TenantScope};
+use colloquy_memory::turn::{Turn, TurnStatus, has_whole_sentence};
 use colloquy_ports::{
     StoreError, StoreResult,
     buffer::{BufferHead, BufferedTurn},
-    clock::IdSource,
     ledger::{
         jobs::JobKind,
-        rewinds::{
-            InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommit, RewindCommitResult, RewindOrigin,
-            RewindRecord,
-        },
+        rewinds::{InterruptOutcome, OnKeyConflict, Replacement, RewindAcks, RewindCommitResult, RewindRecord},
     },
 };
 
@@ -46,202 +39,6 @@ use colloquy_ports::{
 const MAX_TIMED_CUTS: u64 = 3;
 /// How long jobs wait that wait for the next line or the end of the dialogue, if neither comes.
 const LONGEST_CUT_HOLD: TimeDelta = TimeDelta::days(1);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RewindTarget {
-    /// This turn becomes the head; 0 means no turn. With `heard`, its reply ends there too. If no text was heard, the
-    /// turn goes as well.
-    Turn { number: u32, heard: Option<HeardLength> },
-    /// Turn `number` becomes the head with its full reply. The next turn goes, to be generated again.
-    Regenerate { number: u32 },
-    /// As `Regenerate`, but the new reply begins with the words of the old reply ([`AppliedRewind::unfinished`]).
-    GoOn { number: u32 },
-    /// The turn that went for a regenerate stands again, because no new turn came.
-    Reinstate { turn: TurnId },
-    /// The last turn without its recent cut. A turn cut mid-stream goes, and its speaker continues it
-    /// ([`AppliedRewind::unfinished`]). With `may_continue` false, the request was not counted as a line, and such a turn
-    /// is not resumed.
-    Resume { may_continue: bool },
-}
-
-impl RewindTarget {
-    /// Returns whether an NPC conversation is paused after the rewind. An interrupt pauses the conversation until a
-    /// caller resumes the conversation. `None`: no change.
-    #[must_use]
-    pub fn paused_after(self) -> Option<bool> {
-        match self {
-            Self::Turn { .. } => Some(true),
-            Self::Resume { .. } => Some(false),
-            Self::Regenerate { .. } | Self::GoOn { .. } | Self::Reinstate { .. } => None,
-        }
-    }
-
-    /// Returns the rank of the target: a lower rank goes further back. For the same turn, counts in different units
-    /// compare as if no character had two UTF-16 units.
-    #[must_use]
-    pub fn rank(self) -> impl Ord {
-        match self {
-            Self::Turn { number, heard } => (number, heard.map_or(usize::MAX, HeardLength::units), 0),
-            // A permanent rewind of the turn wins.
-            Self::Regenerate { number } | Self::GoOn { number } => (number, usize::MAX, 1),
-            Self::Resume { .. } | Self::Reinstate { .. } => (u32::MAX, usize::MAX, 2),
-        }
-    }
-
-    /// True if a head with number `head` satisfies the target already.
-    #[must_use]
-    pub fn is_reached_at(self, head: u32) -> bool {
-        match self {
-            Self::Turn { number, heard } => number > head || (number == head && heard.is_none()),
-            Self::Regenerate { number } | Self::GoOn { number } => number >= head,
-            // A turn was unsaid since, so no reply can be resumed.
-            Self::Resume { .. } | Self::Reinstate { .. } => true,
-        }
-    }
-}
-
-/// A dialogue as its owner knows the dialogue.
-#[derive(Debug, Clone)]
-pub struct OwnedDialogue {
-    pub scope: TenantScope,
-    pub node: NodeId,
-    pub id: DialogueId,
-    pub world: WorldId,
-    /// The owner's epoch. A rewind increments the epoch.
-    pub epoch: u64,
-    pub head: Option<TurnId>,
-    /// The number of the head.
-    pub head_turn: u32,
-}
-
-/// A request for a rewind, with the expected state of the dialogue.
-#[derive(Debug, Clone)]
-pub struct RewindRequest {
-    pub dialogue: OwnedDialogue,
-    pub target: RewindTarget,
-    /// True if a running turn must not commit. The epoch then rises even if every turn stays.
-    pub fence: bool,
-    /// Whether a conversation is paused after the rewind. `None`: no change.
-    pub paused: Option<bool>,
-    /// The `seq` of the event that reports the rewind.
-    pub seq: u64,
-    pub requesters: Requesters,
-    pub tiers: DialogueTiers,
-}
-
-/// The settings of a dialogue's tiers, as far as its owner has them in memory. They decide which jobs a shortened turn has.
-#[derive(Debug, Clone, Default)]
-pub struct DialogueTiers {
-    /// The world as each NPC of the dialogue sees it ([`World::for_npc`]). The rows of other NPCs are read.
-    pub worlds: Vec<(NpcId, Arc<World>)>,
-    pub session: Option<Box<WorldSettings>>,
-}
-
-impl DialogueTiers {
-    /// Returns the services with the merged settings for turns of `npc`. Without the rows of the NPC or its world, the
-    /// configuration is left.
-    async fn tune<'s>(
-        &self,
-        services: &'s Services,
-        scope: &TenantScope,
-        (world, npc): (&WorldId, &NpcId),
-    ) -> StoreResult<Cow<'s, Services>> {
-        let held = self.worlds.iter().find(|(id, _)| id == npc);
-        let world = if let Some((_, world)) = held {
-            Some(Arc::clone(world))
-        } else {
-            let authored = &services.ledger.authored;
-            let (world, row) =
-                tokio::try_join!(authored.load_world(scope, world), authored.load_npc(scope, world, npc))?;
-            world.zip(row).map(|(world, npc)| Arc::new(world).for_npc(&npc))
-        };
-        Ok(world.map_or(Cow::Borrowed(services), |world| match &self.session {
-            None => services.tuned_by(&world.settings),
-            Some(session) => services.tuned_by(&world.settings.overridden_by(session)),
-        }))
-    }
-}
-
-impl RewindRequest {
-    /// Returns the commit that moves the head to `to`, with `replacement` on top. `hold` is the time in which nothing is
-    /// learned from a resumed reply. `is_continued`: the next turn continues the reply of the old head.
-    #[must_use]
-    pub fn commit_to(
-        &self,
-        ids: &IdSource,
-        (at, hold): (DateTime<Utc>, TimeDelta),
-        to: Option<TurnId>,
-        replacement: Option<Replacement>,
-        is_continued: bool,
-    ) -> RewindCommit {
-        let OwnedDialogue { id, head, .. } = self.dialogue;
-        let is_replaced = is_continued || matches!(self.target, RewindTarget::Regenerate { .. });
-        let other_keys = self.requesters.other_keys();
-        RewindCommit {
-            id: ids.next_id(),
-            at,
-            dialogue: id,
-            world: self.dialogue.world.clone(),
-            epoch: self.dialogue.epoch,
-            origin: match (self.target, head) {
-                // A reinstated turn must stand even if the dialogue was closed meanwhile.
-                (RewindTarget::Reinstate { .. }, _) => RewindOrigin::Reinstatement,
-                // A player who joined at the cut turn has continued from the cut.
-                (RewindTarget::Resume { .. }, Some(cut)) => RewindOrigin::Resume { cut },
-                _ => RewindOrigin::Request,
-            },
-            to,
-            replacement,
-            replacing: head.filter(|_| is_replaced),
-            paused: self.paused,
-            // The resumed reply may be cut again at once.
-            held_until: matches!(self.target, RewindTarget::Resume { .. }).then_some(at + hold),
-            key: self.requesters.own_key().cloned(),
-            other_keys: other_keys.map(|key| (ids.next_id(), key.clone())).collect(),
-            seq: self.seq,
-            edits: self.requesters.audit_edits(ids, at, id),
-        }
-    }
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum RewindResponse {
-    /// The head was moved.
-    Done(Box<AppliedRewind>),
-    /// The key has this outcome already; nothing was written.
-    Repeated(InterruptOutcome),
-    /// The head is there already; only the keys were written.
-    Unchanged,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct AppliedRewind {
-    pub rewound: Arc<RewindRecord>,
-    /// The turn that replaced the cut turn.
-    pub replacement: Option<Turn>,
-    /// The intent of the line that is answered again, if the classifier named it.
-    pub intent: Option<Intent>,
-    /// The reply that the next turn continues. If that turn does not come, the reply stands again as it was cut
-    /// ([`RewindRecord::replacing`]).
-    pub unfinished: Option<PartialReply>,
-}
-
-/// The reason why a head was not moved. Nothing was written.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum RewindError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// Another node owns the dialogue now.
-    #[error("this dialogue moved to another node")]
-    Fenced,
-    #[error("the dialogue is closed")]
-    Closed,
-    #[error("there is no turn {turn}; the last one is {head_turn}")]
-    NoSuchTurn { turn: u32, head_turn: u32 },
-    /// The last turn was not cut, was cut too long ago, or another line followed.
-    #[error("there is no cut reply to take up again")]
-    NothingToResume,
-}
 
 /// Moves the head. The rewind is durable when this function returns, and the buffer is up to date.
 ///
@@ -318,30 +115,6 @@ pub async fn reconcile_after_rewinds(services: &Services, scope: &TenantScope) -
     // The index comes first, because a judge may delay the rest.
     relay_or_log(services).await;
     reconcile_dirty_memories(services, scope).await
-}
-
-/// The new head, and the turn that replaces the old turn on top.
-struct RewindPlan {
-    number: u32,
-    to: Option<TurnId>,
-    replacement: Option<Replacement>,
-    intent: Option<Intent>,
-    unfinished: Option<PartialReply>,
-    /// How long the jobs of turns that stand again after a resume are held.
-    hold: TimeDelta,
-}
-
-impl RewindPlan {
-    const fn with_head(number: u32, to: Option<TurnId>) -> Self {
-        Self {
-            number,
-            to,
-            replacement: None,
-            intent: None,
-            unfinished: None,
-            hold: TimeDelta::zero(),
-        }
-    }
 }
 
 /// Returns how long nothing is learned from turn `number`, which is cut or resumed.

@@ -13,13 +13,16 @@ mod continuation;
 mod extraction_choice;
 mod failure;
 pub(super) mod gather;
+mod gathered_context;
 mod input;
 mod job_holds;
+mod living_scene;
 mod own_name;
 mod prompt_locks;
 mod speak;
 mod stopwatch;
 mod turn_trace;
+mod uncommitted_turn;
 mod world_state;
 
 use std::time::Duration;
@@ -33,16 +36,17 @@ pub use self::{
     failure::event_error,
     input::{CommittedTurn, Cut, TurnError, TurnFeed, TurnInput},
 };
+use self::{
+    commit::commit_reply,
+    gathered_context::GatheredContext,
+    speak::{Reply, ReplyRequest, speak_reply, unless_cut},
+    stopwatch::Stopwatch,
+    uncommitted_turn::UncommittedTurn,
+};
 pub(super) use self::{
     commit::{StateBlockContext, backend_names_of, new_state_changes, parse_state_block, state_rules_of},
     speak::{AUTHORED_GREETING, GIVEN_REPLY, grapheme_prefix},
     turn_trace::present_settings,
-};
-use self::{
-    commit::{UncommittedTurn, commit_reply},
-    gather::GatheredContext,
-    speak::{Reply, ReplyRequest, speak_reply, unless_cut},
-    stopwatch::Stopwatch,
 };
 use super::{
     Services,

@@ -12,7 +12,7 @@
 use chrono::{DateTime, Utc};
 use minijinja::Value;
 
-use super::material::turn_values;
+use super::turn_values::turn_values;
 use crate::{
     Services,
     game_time::WorldDays,

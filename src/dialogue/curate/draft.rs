@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{MAX_EDITS, insights::NewInsight, material::PassMaterial};
+use super::{insights::NewInsight, material::PassMaterial, prompt_ids::index_of_id};
 use crate::{Services, prompt::escape_untrusted};
 use colloquy_core::ids::{DialogueId, WorldId};
 use colloquy_memory::{
@@ -17,6 +17,9 @@ use colloquy_memory::{
     summary::without_content,
 };
 use colloquy_ports::ledger::curation::ModelDecision;
+
+/// The most edits in an answer.
+pub(super) const MAX_EDITS: usize = 24;
 
 /// A finding in an answer.
 #[derive(Deserialize)]
@@ -396,22 +399,6 @@ impl PassDraft {
                 .collect(),
         }
     }
-}
-
-/// Returns the id under which a prompt shows an earlier finding: its place, from 1.
-pub(super) fn finding_id(at: usize) -> String {
-    format!("F{}", at + 1)
-}
-
-/// Returns the id under which a prompt shows an insight: its place, from 1.
-pub(super) fn insight_id(at: usize) -> String {
-    format!("I{}", at + 1)
-}
-
-/// The inverse of [`finding_id`] and [`insight_id`]. `letter` is a capital letter.
-fn index_of_id(id: &str, letter: char) -> Option<usize> {
-    let number = id.trim().strip_prefix([letter, letter.to_ascii_lowercase()])?;
-    number.parse::<usize>().ok()?.checked_sub(1)
 }
 
 fn parse_edit(edit: Value) -> Option<MemoryEdit> {

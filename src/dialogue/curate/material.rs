@@ -9,8 +9,9 @@ use minijinja::{Value, context};
 use super::{
     carried::CarriedMaterial,
     comparison::load_comparison,
-    draft::{finding_id, insight_id},
     hidden_values::HiddenValues,
+    prompt_ids::{finding_id, insight_id},
+    turn_values::turn_values,
     world_state::DialogueChanges,
 };
 use crate::{
@@ -33,7 +34,6 @@ use colloquy_memory::{
 };
 use colloquy_ports::{
     StoreError,
-    buffer::mark_if_interrupted,
     ledger::{curation::DialogueCuration, facts::RemovedStatement, jobs::JobInput},
     llm::Task,
 };
@@ -257,23 +257,6 @@ fn mask_forgotten(turns: &mut [Turn], forgotten: &[String], forgotten_turns: &[u
 fn masked(line: &str, forgotten: &[String], is_forgotten: bool) -> String {
     let line = line.trim();
     redaction::mask_rest(line, without_content(line, forgotten).filter(|_| !is_forgotten))
-}
-
-pub(super) fn turn_values(
-    said: &JobInput,
-    cast: &[(SceneMember, Option<Npc>)],
-    days: &WorldDays<'_>,
-    turn: &Turn,
-) -> Value {
-    let (date, weekday) = days.day_of(said.npc.language, turn.started_at);
-    let speaker = cast.iter().find(|(member, _)| member.id == turn.npc);
-    context! {
-        number => turn.number,
-        date, weekday,
-        player => escape_untrusted(&turn.player_text),
-        npc => escape_untrusted(&mark_if_interrupted(turn.reply_text.clone(), turn.status)),
-        name => attribute_text(speaker.map_or(turn.npc.as_str(), |(member, _)| &member.name)),
-    }
 }
 
 fn insight_values(insights: &[EarlierInsight], forgotten: &[String]) -> Vec<Value> {

@@ -19,11 +19,13 @@ use crate::{
     recall::{RecallHit, StatePosition, TopicRelevance, body_of},
     redaction::{self, PreparedRemovals},
     scenarios::{NpcPast, OpenedScenario, ScenarioHit},
-    scene::{Scene, SceneMember, load_witnesses, scene_of_the_living},
+    scene::{Scene, SceneMember},
     settings::DialogueSettings,
     turn::{
         ChatRequest, PartialReply, TurnError, TurnInput,
-        gather::{self, GatheredContext},
+        gather::{self},
+        gathered_context::GatheredContext,
+        living_scene::{load_witnesses, scene_of_the_living},
     },
     world_events::CausedState,
 };

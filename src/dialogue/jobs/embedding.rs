@@ -1,9 +1,8 @@
 //! Re-embeds facts, scenarios, lore and episodes after a change of the embedder. Until then, recall finds such facts only by
 //! words, importance and age, and such scenarios and lore only by words.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rand::seq::SliceRandom as _;
 
 use super::{outbox::relay_outbox, outcome::JobError};
@@ -149,16 +148,6 @@ pub(crate) async fn embed_listed_facts(
         embed_and_store_facts(services, scope, call.to_vec()).await?;
     }
     Ok(())
-}
-
-/// The tenants with facts or episodes that this node stored without vectors, because the embedder was away.
-#[derive(Default)]
-pub(crate) struct UnembeddedTenants(Mutex<BTreeSet<TenantId>>);
-
-impl UnembeddedTenants {
-    pub(crate) fn record_tenant(&self, scope: &TenantScope) {
-        self.0.lock().insert(scope.tenant().clone());
-    }
 }
 
 /// Embeds what this node stored without vectors, if the embedder is back. Returns the tenants whose memories can now be

@@ -7,7 +7,7 @@ use std::{
 
 use moka::sync::Cache;
 
-use super::people::telling_short_names;
+use super::short_names::telling_short_names;
 use crate::Services;
 use colloquy_core::{
     ids::{LoreId, TenantId, WorldId},

@@ -4,7 +4,10 @@ use std::{cmp::Reverse, collections::BTreeSet};
 
 use chrono::{DateTime, Utc};
 
-use super::cache::{CharacterIndex, LoadedLore};
+use super::{
+    cache::{CharacterIndex, LoadedLore},
+    short_names::telling_short_names,
+};
 use crate::turn::TurnInput;
 use colloquy_memory::{
     authored::WorldSettings,
@@ -19,11 +22,6 @@ use colloquy_memory::{
 const MAX_DEAD: usize = 8;
 /// A death is news for so many days of the world's clock.
 const NEWS_DAYS: i64 = 7;
-
-/// Returns the short names of a person without common words such as "Will".
-pub(super) fn telling_short_names(name: &str) -> impl Iterator<Item = &str> {
-    short_names_of(name).filter(|short| !short.is_ascii() || !informative_terms(short).is_empty())
-}
 
 /// True if somebody else among `names` than `whole` may be meant by `short`.
 fn is_of_another<'n>(short: &str, whole: &str, mut names: impl Iterator<Item = &'n str>) -> bool {

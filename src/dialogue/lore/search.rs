@@ -11,7 +11,11 @@ use super::{
     found::{FoundLore, LoreHit, state_now},
     people::{KnownPeople, entries_about_meant, find_names, names_meant, recent_deaths},
 };
-use crate::{Services, episodes::place_of_turn, prompt::location_in_turn, turn::TurnInput};
+use crate::{
+    Services,
+    prompt::{location_in_turn, world::place_of_turn},
+    turn::TurnInput,
+};
 use colloquy_memory::{
     calibration::Calibration,
     condition::ConditionContext,

@@ -16,7 +16,10 @@ use moka::sync::Cache;
 use parking_lot::Mutex;
 use recloser::{AsyncRecloser, Recloser};
 
-use super::{ModelLimits, RouteTable, routes::task_slot};
+use super::{
+    limits::ModelLimits,
+    routes::{RouteTable, task_slot},
+};
 use colloquy_ports::llm::{LlmError, Task};
 
 /// The maximum number of breakers for models outside all routes. The least used breakers are evicted.

@@ -13,7 +13,7 @@ use prometheus::{CounterVec, HistogramOpts, HistogramVec, IntCounterVec, IntGaug
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
-use super::RouteTable;
+use super::routes::RouteTable;
 use colloquy_core::ids::TenantId;
 use colloquy_memory::{text::to_hexadecimal, turn::Usage};
 use colloquy_ports::{

@@ -12,8 +12,8 @@ use recloser::Error as Trial;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    ModelLimits,
     breaker::{self, ModelBreaker},
+    limits::ModelLimits,
 };
 use colloquy_ports::llm::{Chunk, Completion, Llm, LlmError, LlmRequest};
 

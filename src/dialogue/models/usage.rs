@@ -12,8 +12,10 @@ use futures_util::{Stream, StreamExt, stream::BoxStream};
 use parking_lot::Mutex;
 
 use super::{
-    Budgets, HeldPermits, ModelMetrics,
+    budgets::Budgets,
+    metrics::ModelMetrics,
     owner::{self, CallOwner},
+    permits::HeldPermits,
     tally,
 };
 use colloquy_core::{

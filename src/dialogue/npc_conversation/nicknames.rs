@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use futures_util::future::try_join_all;
 
-use super::positions_of;
+use super::addressing::positions_of;
 use crate::{Services, recall::read_names};
 use colloquy_core::{ids::NpcId, scope::TenantScope};
 use colloquy_memory::{

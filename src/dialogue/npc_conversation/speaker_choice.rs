@@ -4,11 +4,12 @@
 use minijinja::context;
 use serde::Deserialize;
 
-use super::{MIN_NPCS, SceneMember, find_addressed, next_speaker};
+use super::{addressing::find_addressed, limits::MIN_NPCS};
 use crate::{
     Services,
     models::{ModelRequest, parse_json_answer},
     prompt::{Template, TemplateError, escape_untrusted},
+    scene::SceneMember,
     world_events::living_members,
 };
 use colloquy_core::{ids::NpcId, scope::TenantScope};
@@ -140,6 +141,27 @@ fn speaker_schema(others: &[&SceneMember]) -> JsonSchema {
     let ids: Vec<&str> = others.iter().map(|member| member.id.as_str()).collect();
     let next = serde_json::json!({ "type": "string", "enum": ids });
     JsonSchema::for_object("next_speaker", serde_json::json!({ "next": next }))
+}
+
+/// Returns the next speaker:
+/// - Before the first line: the first NPC of the cast.
+/// - If the last line names another NPC: that NPC.
+/// - Otherwise: the NPC that has been silent for longest.
+///
+/// `None`: the cast is empty, or has no other NPC.
+#[must_use]
+pub fn next_speaker(cast: &[SceneMember], history: &[BufferedTurn]) -> Option<NpcId> {
+    let Some(last) = history.last() else {
+        return cast.first().map(|member| member.id.clone());
+    };
+    let others = || cast.iter().filter(|member| member.id != last.npc);
+    let quietest = || {
+        // On a tie `min_by_key` takes the first, which keeps the order of the cast.
+        others().min_by_key(|member| history.iter().rposition(|turn| turn.npc == member.id).map(|at| at + 1))
+    };
+    find_addressed(others(), &last.reply_text)
+        .or_else(quietest)
+        .map(|member| member.id.clone())
 }
 
 #[cfg(test)]

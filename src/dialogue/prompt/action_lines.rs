@@ -8,7 +8,8 @@ use minijinja::context;
 use super::{
     action_parameters::describe_arguments,
     ages::AgeFormatter,
-    templates::{Template, TemplateError, Templates},
+    template_error::TemplateError,
+    templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
 use colloquy_core::ids::DialogueId;

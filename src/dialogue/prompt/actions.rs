@@ -8,7 +8,8 @@ use super::{
     content_hash::ContentHash,
     frame_tokens::{FRAME_TOKENS, HEADING_TOKENS, ITEM_TOKENS},
     material::PromptMaterial,
-    templates::{TemplateError, Templates},
+    template_error::TemplateError,
+    templates::Templates,
 };
 
 /// The maximum length of all lines about possible actions, in characters: a schema alone may have 2,000 bytes.

@@ -5,7 +5,10 @@ use std::{ops::Range, sync::Arc};
 use chrono::{DateTime, Utc};
 use minijinja::context;
 
-use super::templates::{Template, TemplateError, Templates};
+use super::{
+    template_error::TemplateError,
+    templates::{Template, Templates},
+};
 use colloquy_memory::{
     authored::Language,
     calendar::{GameMoment, parse_game_time},

@@ -6,7 +6,8 @@
 use minijinja::context;
 
 use super::{
-    templates::{Template, TemplateError, Templates},
+    template_error::TemplateError,
+    templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
 use colloquy_core::ids::PlayerId;

@@ -8,7 +8,8 @@ use minijinja::context;
 use super::{
     dead_character::DeadCharacter,
     material::PromptMaterial,
-    templates::{Template, TemplateError, Templates},
+    template_error::TemplateError,
+    templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
 use crate::scene::SceneMember;

@@ -5,7 +5,8 @@ use minijinja::context;
 use super::{
     frame_tokens::FRAME_TOKENS,
     material::PromptMaterial,
-    templates::{Template, TemplateError, Templates},
+    template_error::TemplateError,
+    templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
 use colloquy_ports::llm::{ChatMessage, ChatRole};

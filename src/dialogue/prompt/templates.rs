@@ -6,10 +6,11 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 
 use super::{
     action_parameters::describe_parameters,
+    cached_world_lines::CachedWorldLines,
     content_hash::ContentHash,
     system::{BlockRequest, system_values},
+    template_error::TemplateError,
     untrusted::escape_untrusted,
-    world::CachedWorldLines,
 };
 use colloquy_core::ids::{NpcId, PlayerId, TenantId, WorldId};
 use colloquy_memory::{
@@ -33,15 +34,6 @@ pub(crate) struct ReplyOpening<'a> {
     pub is_silent: bool,
     /// True if a chat program describes the character.
     pub is_own_prompt: bool,
-}
-
-/// A template that failed to render.
-#[derive(Debug, Clone, thiserror::Error)]
-#[error("the prompt template {file} cannot be rendered: {message}")]
-pub struct TemplateError {
-    /// The file, such as `en/reply_system.j2`.
-    pub file: String,
-    pub message: String,
 }
 
 macro_rules! templates {

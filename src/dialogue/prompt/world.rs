@@ -12,7 +12,9 @@ use chrono::{DateTime, Utc};
 use minijinja::{Value, context};
 
 use super::{
-    templates::{Template, TemplateError, Templates},
+    cached_world_lines::CachedWorldLines,
+    template_error::TemplateError,
+    templates::{Template, Templates},
     untrusted::escape_untrusted,
 };
 use crate::{npc_conversation::Scene, turn::TurnInput};
@@ -98,17 +100,6 @@ pub(crate) fn present_location<'s>(
 pub(crate) fn location_in_turn<'s>(input: &TurnInput, state: &WorldState, character: &'s Character) -> Option<&'s str> {
     let clock = GameClock::new(&input.world.settings, state);
     Onlooker::of_turn(input).location_of(character, clock)
-}
-
-/// The lines about the world for one player, as a turn rendered them from these values.
-pub(super) struct CachedWorldLines {
-    state: Weak<WorldState>,
-    world: Weak<World>,
-    npc: Weak<Npc>,
-    dialogue: DialogueId,
-    /// The day of the world's clock.
-    day: i64,
-    lines: Vec<String>,
 }
 
 impl CachedWorldLines {
@@ -398,4 +389,16 @@ fn character_values(
         items,
         with,
     }
+}
+
+/// Returns where the player is, or else the NPC.
+pub(crate) fn place_of_turn(input: &TurnInput, state: &WorldState) -> Option<String> {
+    let key = input.player.as_ref().map(party::player_key);
+    let player = key.as_deref().and_then(|key| state.characters.get(key));
+    let npc = state.npc_character(&input.npc.name, &input.npc.id);
+    let mut places = player
+        .into_iter()
+        .chain(npc)
+        .filter_map(|character| location_in_turn(input, state, character));
+    places.next().map(str::to_owned)
 }

@@ -1,6 +1,9 @@
 //! The plan for a reply that goes on: its turn goes, and the next turn begins with its words.
 
-use super::{OwnedDialogue, RewindError, RewindPlan, RewindRequest};
+use super::{
+    plan::RewindPlan,
+    request::{OwnedDialogue, RewindError, RewindRequest},
+};
 use crate::{
     Services,
     intent::classified_intent,

@@ -9,7 +9,7 @@ use colloquy_core::ids::TurnId;
 use colloquy_memory::turn::Usage;
 use colloquy_ports::llm::{ChatMessage, ChatRole, ClientFields};
 
-use super::ReplyBeginning;
+use super::continuation::ReplyBeginning;
 
 /// What the request of a chat program adds to a player's line.
 #[derive(Debug, Default)]

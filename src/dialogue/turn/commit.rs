@@ -6,18 +6,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    CommittedTurn, TurnError, TurnFeed, TurnInput,
     extraction_choice::{is_block_omitted, skips_extraction},
-    gather::GatheredContext,
+    input::{CommittedTurn, TurnError, TurnFeed, TurnInput},
     job_holds::JobHolds,
     prompt_locks,
-    speak::Reply,
     turn_trace::trace_of_turn,
+    uncommitted_turn::UncommittedTurn,
 };
 use crate::{
     Services, actions, episodes,
     jobs::new_jobs,
-    prompt::{self, Prompt},
+    prompt::{self},
     requester::Requester,
     scenarios::UnlockTrigger,
     scene::SceneMember,
@@ -38,7 +37,6 @@ use colloquy_memory::{
     state_block::{ParsedStateBlock, StateBlock, StateBlockError, StateRules},
     summary,
     tokens::TokenCounter,
-    trace::Timings,
     turn::{Checkpoint, Turn, TurnSeqs, TurnStatus, has_whole_sentence},
     vocabulary::Vocabulary,
 };
@@ -52,17 +50,6 @@ use colloquy_ports::{
         state::NewStateChange,
     },
 };
-
-/// The gathered context and the spoken reply, after `reply.done` went out.
-pub(super) struct UncommittedTurn {
-    /// The requesters of the cut, if the reply was cut.
-    pub cuts: Vec<Requester>,
-    pub gathered: GatheredContext,
-    pub prompt: Prompt,
-    pub reply: Reply,
-    pub done_seq: u64,
-    pub timings: Timings,
-}
 
 /// Commits the turn. `turn.committed` may go out after this function returns.
 pub(super) async fn commit_reply(

@@ -1,6 +1,6 @@
 //! Whether facts and state are extracted from a turn, by what its reply's state block says or leaves out.
 
-use super::{TurnInput, speak::Reply};
+use super::{input::TurnInput, speak::Reply};
 use crate::{Services, state_blocks::ReplyBlock};
 use colloquy_memory::{keywords, state::StateChange, state_block::ParsedStateBlock, turn::Turn};
 

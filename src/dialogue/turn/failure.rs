@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{TurnError, TurnInput};
+use super::input::{TurnError, TurnInput};
 use crate::events::{EventError, ReplyDone};
 use colloquy_memory::turn::{TurnStatus, Usage};
 use colloquy_ports::{StoreError, llm::LlmError};

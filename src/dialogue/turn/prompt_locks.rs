@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::{TurnInput, gather::GatheredContext};
+use super::{gathered_context::GatheredContext, input::TurnInput};
 use crate::{
     Services,
     locks::{has_hangul, silent_terms, words_of},

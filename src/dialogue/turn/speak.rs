@@ -7,7 +7,12 @@ use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
 use super::chat_request::{CalledTools, ReplyEnd};
-use super::{Cut, ReplyBeginning, TurnError, TurnFeed, TurnInput, own_name::OwnNameFilter, stopwatch::Stopwatch};
+use super::{
+    continuation::ReplyBeginning,
+    input::{Cut, TurnError, TurnFeed, TurnInput},
+    own_name::OwnNameFilter,
+    stopwatch::Stopwatch,
+};
 use crate::{Services, events::ReplyDone, models::ModelRequest, npc_conversation::END_MARK, prompt::Prompt};
 use colloquy_memory::{
     state_block::{CutReply, StateBlock, StreamCutter},

@@ -1,10 +1,11 @@
 //! The trace of a finished turn: the reasons for the reply, and what its prompt was assembled from.
 
 use super::{
-    TurnInput,
-    commit::UncommittedTurn,
-    gather::{self, GatheredContext},
+    gather::{self},
+    gathered_context::GatheredContext,
+    input::TurnInput,
     prompt_locks,
+    uncommitted_turn::UncommittedTurn,
 };
 use crate::{
     Services,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
-use super::TurnInput;
+use super::input::TurnInput;
 use crate::{Services, recall::StatePosition};
 use colloquy_memory::{game_clock::GameClock, state::WorldState};
 use colloquy_ports::StoreResult;

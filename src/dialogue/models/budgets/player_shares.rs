@@ -6,8 +6,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    BudgetSettings, Budgets, DAILY_BUDGETS, TURN_BUDGETS,
-    settings::{as_f64, whole_limit},
+    Budgets, DAILY_BUDGETS, TURN_BUDGETS,
+    settings::{BudgetSettings, as_f64, whole_limit},
 };
 use colloquy_core::{
     ids::{PlayerId, TenantId},

@@ -7,7 +7,9 @@
 mod dialect;
 mod connection;
 mod engine;
+mod errors;
 mod pool;
+mod raw_statement;
 #[path = "../sql/mod.rs"]
 #[expect(
     clippy::duplicate_mod,
@@ -25,7 +27,8 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection, migrate::MigrateE
 
 use self::{
     connection::Connection,
-    engine::{Engine, LedgerRuntime, store_error, tenant_marker},
+    engine::{Engine, LedgerRuntime, tenant_marker},
+    errors::store_error,
     pool::Pool,
     statistics::Statistics,
     world_queues::WorldWriteQueues,

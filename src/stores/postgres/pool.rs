@@ -25,7 +25,8 @@ use tokio::{
 
 use super::{
     connection::Connection,
-    engine::{connect_error, connections_lost, execute_raw, record_connection_loss, store_error},
+    errors::{connect_error, connections_lost, record_connection_loss, store_error},
+    raw_statement::execute_raw,
 };
 use colloquy_core::shares::{FairPermit, FairPermits, PermitPriority};
 use colloquy_ports::{

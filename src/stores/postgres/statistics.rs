@@ -13,8 +13,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{
-    engine::{Connection, Engine, store_error},
-    sql::RowScope,
+    engine::{Connection, Engine},
+    errors::store_error,
+    sql::scope::RowScope,
 };
 use colloquy_ports::StoreResult;
 

@@ -7,8 +7,10 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::{
-    Engine, audit,
-    rows::{self, Columns, fetch_page, json_list, page_row_limit, to_micros, without_nul},
+    audit,
+    context::Engine,
+    pages::{fetch_page, page_row_limit},
+    rows::{self, Columns, json_list, to_micros, without_nul},
     state,
     statements::{execute, fetch_optional},
     webhooks::events,

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine,
-    rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
+    context::{Connection, Engine},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, to_micros, without_nul},
     statements::execute,
 };
 use colloquy_core::{

@@ -6,11 +6,14 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, LedgerLock, Row, acquire_lock, audit,
+    audit,
     authored_size::Growth,
-    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    context::{Connection, Engine, Row, acquire_lock},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, ReadRow, to_json, to_micros, without_nul},
+    scope::LedgerLock,
     state,
-    statements::{ReadRow, execute, fetch_all, fetch_optional},
+    statements::{execute, fetch_all, fetch_optional},
     webhooks::events::{Event, end_event, write_events},
 };
 use colloquy_core::{

@@ -1,6 +1,6 @@
 //! The size of what people wrote of a tenant. Triggers keep the sums, so that no writer can forget them.
 
-use super::{Connection, rows::Columns, statements::fetch_one};
+use super::{context::Connection, rows::Columns, statements::fetch_one};
 use colloquy_core::ids::TenantId;
 use colloquy_ports::{
     StoreError, StoreResult,

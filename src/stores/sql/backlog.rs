@@ -2,8 +2,9 @@
 //! waiting work and not on history.
 
 use super::{
-    Engine, RowScope,
+    context::Engine,
     rows::{Columns, to_micros},
+    scope::RowScope,
     statements::fetch_all,
 };
 use colloquy_ports::{

@@ -6,11 +6,14 @@ use async_trait::async_trait;
 use chrono::{DateTime, NaiveTime, TimeDelta, Utc};
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit,
+    audit,
+    context::{Connection, Engine, acquire_lock},
     facts::pass_facts,
     insights::{self, player_column},
     jobs,
-    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, without_nul},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, to_json, to_micros, without_nul},
+    scope::LedgerLock,
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
     turns,
     webhooks::events::{Event, finding_event, write_events},

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, Row,
+    context::{Engine, Row},
     jobs::{self, read_status},
     rows::{Columns, to_micros},
     statements::{execute, fetch_all, fetch_one},

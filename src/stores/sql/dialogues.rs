@@ -7,10 +7,13 @@ use futures_util::TryStreamExt as _;
 use sqlx::QueryBuilder;
 
 use super::{
-    Db, Engine, LedgerLock, acquire_lock, meetings,
-    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, unreadable_json_error, without_nul},
+    context::{Db, Engine, acquire_lock, store_error},
+    meetings,
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, to_json, to_micros, unreadable_json_error, without_nul},
+    scope::LedgerLock,
     statements::{execute, fetch_optional},
-    store_error, turns,
+    turns,
 };
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TurnId, WorldId},

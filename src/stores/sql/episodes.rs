@@ -6,8 +6,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine,
-    rows::{Columns, fetch_page, json_list, page_row_limit, parse_text, to_micros, vector_to_bytes, without_nul},
+    context::{Connection, Engine},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, json_list, parse_text, to_micros, vector_to_bytes, without_nul},
     statements::{BoundQuery, execute, fetch_all},
 };
 use colloquy_core::{

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, RowScope,
+    context::Engine,
     rows::{Columns, to_micros},
+    scope::RowScope,
     statements::{execute, fetch_optional},
 };
 use colloquy_core::scope::TenantScope;

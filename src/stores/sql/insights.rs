@@ -7,8 +7,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Engine, audit,
-    rows::{Columns, fetch_page, page_row_limit, parse_text, to_json, to_micros, without_nul},
+    audit,
+    context::{Connection, Engine},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, parse_text, to_json, to_micros, without_nul},
     statements::execute,
 };
 use colloquy_core::{

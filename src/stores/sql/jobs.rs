@@ -7,11 +7,13 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
 use super::{
-    Connection, Engine, audit,
+    audit,
     authored::{self, KnownWorlds, MAX_KNOWN_WORLDS},
+    context::{Connection, Engine},
     dialogues,
     job_calls::{self, usage_line},
-    rows::{Columns, fetch_page, page_row_limit, to_micros, without_nul},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, to_micros, without_nul},
     statements::{execute, fetch_all, fetch_optional},
     turns,
 };

@@ -4,9 +4,9 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    RowScope,
     jobs::{SqlJobStore, read_job},
     rows::{Columns, to_micros},
+    scope::RowScope,
     statements::{execute, fetch_all, fetch_optional},
 };
 use colloquy_core::{

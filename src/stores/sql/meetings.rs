@@ -1,6 +1,6 @@
 //! The last meeting of an NPC and a player, with its summary.
 
-use super::{Engine, rows::Columns, statements::fetch_all};
+use super::{context::Engine, rows::Columns, statements::fetch_all};
 use colloquy_core::{
     ids::{DialogueId, NpcId, PlayerId, SummaryId, WorldId},
     scope::TenantScope,

@@ -4,8 +4,8 @@
 //! from `memory::reconcile`.
 //!
 //! The folder is compiled twice: `stores/sqlite` and `stores/postgres` each include the folder as a child module by
-//! path. The parent module supplies all engine parts under the same names: the types of `engine` (`Connection`, `Row`,
-//! `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few words on which the SQL
+//! path. The parent module supplies all engine parts under the same names, and `context.rs` lists them: the types of `engine`
+//! (`Connection`, `Row`, `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few words on which the SQL
 //! dialects differ. The compiler therefore sees plain functions over one concrete driver. A function generic over
 //! drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of neither engine. No file
 //! in the folder may name an engine by its path.
@@ -43,6 +43,7 @@ mod audit;
 mod authored;
 mod authored_size;
 mod backlog;
+mod context;
 mod curation;
 mod curator;
 mod dialogues;
@@ -59,12 +60,14 @@ mod meetings;
 mod nodes;
 mod outbox;
 mod ownership;
+mod pages;
 mod prune;
 mod revocations;
 mod rewinds;
 mod rows;
 mod saves;
 mod scenarios;
+pub(super) mod scope;
 mod state;
 mod summaries;
 mod tenants;
@@ -77,11 +80,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 pub(super) use self::tenants::has_tenant;
-use super::engine::{Arguments, Connection, Db, Engine, Row, acquire_lock, count_grown_tables, store_error};
-use colloquy_core::{
-    ids::{DialogueId, NpcId, TenantId, TurnId, WorldId},
-    scope::TenantScope,
+use self::{
+    context::{Engine, count_grown_tables},
+    scope::RowScope,
 };
+use colloquy_core::scope::TenantScope;
 use colloquy_ports::{
     StoreResult,
     ledger::{
@@ -90,55 +93,6 @@ use colloquy_ports::{
     },
     vectors::PointSource,
 };
-
-/// The rows open to an operation. Every statement names its tenant; on Postgres, row-level security enforces the tenant
-/// again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum RowScope<'a> {
-    Tenant(&'a TenantId),
-    /// The server's own work over all tenants.
-    All,
-}
-
-impl<'a> From<&'a TenantId> for RowScope<'a> {
-    fn from(tenant: &'a TenantId) -> Self {
-        Self::Tenant(tenant)
-    }
-}
-impl<'a> From<&'a TenantScope> for RowScope<'a> {
-    fn from(scope: &'a TenantScope) -> Self {
-        Self::Tenant(scope.tenant())
-    }
-}
-
-/// Data that one writer at a time may read and then write. Callers take several locks in the order of the variants.
-#[derive(Debug, Clone, Copy)]
-#[allow(dead_code, reason = "SQLite has one writer and asks of none of them what it is")]
-pub(super) enum LedgerLock<'a> {
-    /// The settings of the tenant.
-    TenantSettings,
-    /// The authored content of a world: the world's row and the rows of its NPCs.
-    Authored(&'a WorldId),
-    /// All memories of a world, and which turns of the world stand.
-    Memory(&'a WorldId),
-    /// Memories of these NPCs, alone or shared. Other NPCs' memories may be written meanwhile.
-    MemoryOf(&'a WorldId, &'a [NpcId]),
-    /// The memories of a dialogue's listeners, as [`Self::MemoryOf`]. If factions remember the dialogue, common
-    /// knowledge is locked too.
-    MemoryIn(&'a WorldId, DialogueId),
-    /// The dialogues of a world: blocks commits of turns and new dialogues.
-    Dialogues(&'a WorldId),
-    /// A new dialogue of a world. New dialogues do not block each other.
-    NewDialogue(&'a WorldId),
-    /// A turn, against dialogues that would join at the turn.
-    Turn(TurnId),
-    /// The summaries of a dialogue.
-    Summaries(DialogueId),
-    /// The curation passes of a dialogue.
-    Curation(DialogueId),
-    /// The order of a world's state changes: a reader of a change has seen all earlier changes.
-    State(&'a WorldId),
-}
 
 /// Returns all stores of the ledger on one engine.
 pub(super) fn build_ledger(engine: &Arc<Engine>) -> Ledger {

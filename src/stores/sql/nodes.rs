@@ -6,8 +6,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, RowScope, leases,
+    context::Engine,
+    leases,
     rows::{Columns, to_micros},
+    scope::RowScope,
     statements::{execute, fetch_all},
 };
 use colloquy_core::ids::{DialogueId, NodeId, TenantId};

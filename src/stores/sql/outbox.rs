@@ -5,10 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Engine, RowScope,
+    context::Engine,
     facts::{SqlFactStore, read_importance},
-    rows::{Columns, json_list, to_micros},
-    statements::ReadRow,
+    rows::{Columns, ReadRow, json_list, to_micros},
+    scope::RowScope,
 };
 use colloquy_core::{
     ids::{FactId, WorldId},

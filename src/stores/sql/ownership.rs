@@ -5,9 +5,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Connection, Row, RowScope,
+    context::{Connection, Row},
     dialogues::{self, SqlDialogueStore, dialogue_columns, parse_checkpoint},
     rows::{Columns, to_micros},
+    scope::RowScope,
     statements::{execute, fetch_all, fetch_optional},
     turns::to_signed,
     webhooks::events::{end_event, event_rows_json, insert_messages},

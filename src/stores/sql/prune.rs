@@ -9,7 +9,7 @@ use chrono::{DateTime, Utc};
 use ulid::Ulid;
 
 use super::{
-    Connection, Engine,
+    context::{Connection, Engine},
     rows::to_micros,
     statements::execute,
     usage::{DELETE_OLD_NPC_USAGE, DELETE_OLD_PLAYER_USAGE},

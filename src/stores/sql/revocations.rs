@@ -6,8 +6,10 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::{
-    Engine, RowScope, audit,
+    audit,
+    context::Engine,
     rows::{Columns, parse_text, to_micros, without_nul},
+    scope::RowScope,
     statements::execute,
 };
 use colloquy_core::scope::TenantScope;

@@ -6,14 +6,9 @@ use chrono::{DateTime, Utc};
 use serde::{Serialize, de::DeserializeOwned};
 use sqlx::Row as _;
 
-use super::{
-    Db, Engine, Row,
-    statements::{BoundQuery, ReadRow},
-    store_error,
-};
-use colloquy_core::scope::TenantScope;
+use super::context::{Db, Row, store_error};
 use colloquy_memory::fact::Cause;
-use colloquy_ports::{Page, PageRequest, StoreError, StoreResult, redaction::describe_json_error};
+use colloquy_ports::{StoreError, StoreResult, redaction::describe_json_error};
 
 pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
     at.timestamp_micros()
@@ -74,37 +69,6 @@ pub(super) fn vector_from_bytes(bytes: &[u8]) -> StoreResult<Vec<f32>> {
         ));
     }
     Ok(values.iter().map(|value| f32::from_le_bytes(*value)).collect())
-}
-
-/// Returns the page size, clamped to 1–200, plus one row that shows whether a next page exists.
-pub(super) fn page_row_limit(page: &PageRequest) -> i64 {
-    i64::from(page.limit.clamp(1, 200)) + 1
-}
-
-/// Removes the surplus row and sets the cursor of the next page.
-pub(super) fn into_page<T>(mut items: Vec<T>, page: &PageRequest, cursor: impl Fn(&T) -> String) -> Page<T> {
-    let limit = page.limit.clamp(1, 200) as usize;
-    let next = if items.len() > limit {
-        items.truncate(limit);
-        items.last().map(cursor)
-    } else {
-        None
-    };
-    Page { items, next }
-}
-
-/// Reads a page with `query`. The caller has bound all parameters: the scope, the cursor `page.after`, and
-/// [`page_row_limit`] of the page.
-pub(super) async fn fetch_page<T>(
-    engine: &Engine,
-    scope: &TenantScope,
-    query: BoundQuery<'_>,
-    page: &PageRequest,
-    read: ReadRow<T>,
-    cursor: fn(&T) -> String,
-) -> StoreResult<Page<T>> {
-    let items = engine.fetch_all(scope, query, read).await?;
-    Ok(into_page(items, page, cursor))
 }
 
 /// Reads a row's columns in order.
@@ -207,6 +171,9 @@ pub(super) fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
     text.parse()
         .map_err(|_| StoreError::Corrupt(format!("`{text}` does not parse")))
 }
+
+/// Reads a row with `read`.
+pub(super) type ReadRow<T> = fn(&mut Columns<'_>) -> StoreResult<T>;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

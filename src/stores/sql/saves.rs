@@ -6,11 +6,14 @@ use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit,
+    audit,
     authored_size::Growth,
+    context::{Connection, Engine, acquire_lock},
     ownership,
+    pages::{fetch_page, page_row_limit},
     rewinds::{self, rewind_head},
-    rows::{Columns, fetch_page, json_list, page_row_limit, to_json, to_micros, without_nul},
+    rows::{Columns, json_list, to_json, to_micros, without_nul},
+    scope::LedgerLock,
     state,
     statements::{execute, fetch_all, fetch_optional, fetch_scalar},
     webhooks::events::{Event, end_event, write_events},

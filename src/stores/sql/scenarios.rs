@@ -5,9 +5,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit, authored,
+    audit, authored,
     authored_size::Growth,
-    rows::{Columns, fetch_page, page_row_limit, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
+    context::{Connection, Engine, acquire_lock},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, to_json, to_micros, vector_from_bytes, vector_to_bytes, without_nul},
+    scope::LedgerLock,
     statements::{execute, fetch_optional, fetch_scalar},
 };
 use colloquy_core::{

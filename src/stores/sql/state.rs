@@ -7,8 +7,11 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit, jobs,
+    audit,
+    context::{Connection, Engine, acquire_lock},
+    jobs,
     rows::{Columns, to_micros},
+    scope::LedgerLock,
     statements::{execute, fetch_all},
     webhooks::events::{Event, events_of_changes, write_events},
 };

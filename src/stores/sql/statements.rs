@@ -20,7 +20,11 @@
 
 use sqlx::{Decode, Execute as _, Row as _, Type, query::Query};
 
-use super::{Arguments, Connection, Db, Engine, Row, RowScope, rows::Columns, store_error};
+use super::{
+    context::{Arguments, Connection, Db, Engine, Row, store_error},
+    rows::{Columns, ReadRow},
+    scope::RowScope,
+};
 use colloquy_ports::StoreResult;
 
 /// A statement with its values.
@@ -102,9 +106,6 @@ where
 {
     fetch_one(connection, query).await?.try_get(0).map_err(store_error)
 }
-
-/// Reads a row with `read`.
-pub(super) type ReadRow<T> = fn(&mut Columns<'_>) -> StoreResult<T>;
 
 impl Engine {
     /// Runs a statement that writes, as [`Self::write_statement`] does. Returns the number of changed rows.

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Engine, LedgerLock, acquire_lock, jobs,
+    context::{Engine, acquire_lock},
+    jobs,
     rows::{Columns, json_list, to_micros, without_nul},
+    scope::LedgerLock,
     statements::{execute, fetch_scalar},
 };
 use colloquy_core::{

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::{
-    Connection, Engine, RowScope, audit,
-    rows::{Columns, into_page, page_row_limit, to_json, to_micros, without_nul},
+    audit,
+    context::{Connection, Engine},
+    pages::{into_page, page_row_limit},
+    rows::{Columns, to_json, to_micros, without_nul},
+    scope::RowScope,
     statements::{execute, fetch_optional},
 };
 use colloquy_core::ids::TenantId;

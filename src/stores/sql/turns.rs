@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::{
-    Connection, Engine, actions, episodes, rewinds,
+    actions,
+    context::{Connection, Engine},
+    episodes, rewinds,
     rows::{Columns, to_json, to_micros, without_nul},
     state,
     statements::{BoundQuery, execute, fetch_all, fetch_optional},

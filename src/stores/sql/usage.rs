@@ -7,9 +7,11 @@ use chrono::NaiveDate;
 use serde_json::json;
 
 use super::{
-    Engine, RowScope, authored_size,
-    rows::{Columns, without_nul},
-    statements::{ReadRow, execute},
+    authored_size,
+    context::Engine,
+    rows::{Columns, ReadRow, without_nul},
+    scope::RowScope,
+    statements::execute,
     turns::to_signed,
 };
 use colloquy_core::{

@@ -11,10 +11,10 @@ use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::NamedTempFile;
 
 use super::{
-    connect_to,
-    engine::store_error,
+    connection::{connect_to, run_migrations},
+    errors::store_error,
     file::{LockedFile, database_path, io_error, sibling_path},
-    migrations, run_migrations,
+    migrations,
 };
 use colloquy_ports::{StoreError, StoreResult};
 

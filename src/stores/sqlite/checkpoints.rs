@@ -16,7 +16,7 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-use super::engine::store_error;
+use super::errors::store_error;
 use colloquy_ports::StoreResult;
 
 /// The checkpoint thresholds. A page has 4 KiB.

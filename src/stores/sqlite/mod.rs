@@ -6,10 +6,14 @@
 
 mod backup;
 mod checkpoints;
+mod connection;
 #[macro_use]
 mod dialect;
 mod engine;
+mod errors;
+mod fairness_key;
 mod file;
+mod options;
 #[cfg(test)]
 mod plans;
 mod readers;
@@ -17,21 +21,19 @@ mod readers;
 mod sql;
 mod writer;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
-use sqlx::{
-    ConnectOptions as _, Connection as _, SqliteConnection,
-    migrate::MigrateError,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
-};
+use sqlx::{Connection as _, sqlite::SqliteConnectOptions};
 
 pub use self::{
     backup::{back_up_database, restore_backup},
     file::check_path,
+    options::SqliteOptions,
 };
 use self::{
-    engine::{Engine, store_error},
+    connection::{cannot_open, connect_options, connect_to, run_migrations},
+    engine::Engine,
+    errors::store_error,
     file::LockedFile,
     readers::Readers,
     writer::{Writer, WriterConnections},
@@ -39,40 +41,11 @@ use self::{
 use super::migrations;
 use colloquy_core::ids::TenantId;
 use colloquy_ports::{
-    StoreError, StoreResult,
+    StoreResult,
     clock::Clock,
     ledger::{Ledger, metrics::LedgerMetrics},
     vectors::PointSource,
 };
-
-/// The options of the database.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SqliteOptions {
-    /// `synchronous=FULL`: acknowledged writes survive a power cut too. `false` (`NORMAL`): acknowledged writes survive
-    /// a killed process.
-    pub synchronous_full: bool,
-    /// The number of reading connections beside the writer; 1–32.
-    pub readers: u32,
-    /// A statement's longest wait for another process's lock.
-    pub busy_timeout: Duration,
-    /// The most writes waiting for the writer; further writes are refused as unavailable.
-    pub write_queue: usize,
-    /// The name of the embedding model, stored with every embedding. Only embeddings with this name are read; facts
-    /// with another model's embedding wait for `FactStore::store_embeddings`.
-    pub embedding_model: String,
-}
-
-impl Default for SqliteOptions {
-    fn default() -> Self {
-        Self {
-            synchronous_full: false,
-            readers: 4,
-            busy_timeout: Duration::from_secs(5),
-            write_queue: 4_096,
-            embedding_model: String::new(),
-        }
-    }
-}
 
 /// An open database. Clones are cheap. Dropping the last clone closes the database without flushing, so call
 /// `Maintenance::close_connections` first.
@@ -164,57 +137,4 @@ impl SqliteLedger {
     pub fn point_source(&self) -> Arc<dyn PointSource> {
         sql::point_source(&self.engine)
     }
-}
-
-/// Sets no `mmap_size`: a reader drops its mapping after every commit, and page faults cost more than reads.
-fn connect_options(file: &Path, options: &SqliteOptions) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(file)
-        .create_if_missing(true)
-        .journal_mode(SqliteJournalMode::Wal)
-        .synchronous(if options.synchronous_full {
-            SqliteSynchronous::Full
-        } else {
-            SqliteSynchronous::Normal
-        })
-        .busy_timeout(options.busy_timeout)
-        .foreign_keys(false)
-        .pragma("temp_store", "MEMORY")
-        .pragma("cache_size", "-32000")
-        .pragma("wal_autocheckpoint", checkpoints::FALL_BACK_PAGES)
-        .pragma("journal_size_limit", "134217728")
-        .statement_cache_capacity(256)
-        .row_buffer_size(256)
-        .disable_statement_logging()
-}
-
-/// Boxed, like the migrations below: the compiler cannot see that sqlx's own futures are `Send` for every lifetime, and
-/// `open_ledger` must be.
-fn connect_to(options: SqliteConnectOptions) -> BoxFuture<'static, Result<SqliteConnection, sqlx::Error>> {
-    Box::pin(async move { options.connect().await })
-}
-
-async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> StoreResult<()> {
-    let migrating: BoxFuture<'_, Result<(), MigrateError>> =
-        Box::pin(migrations::SQLITE.run_direct(None, &mut *connection, false));
-    let mut migrated = migrating.await;
-    if matches!(
-        migrated,
-        Err(MigrateError::VersionMismatch(migrations::REWORDED_VERSION))
-    ) {
-        let [here, other] = migrations::reworded_checksums(&migrations::SQLITE);
-        let taking = sqlx::query(migrations::ADOPT_REWORDED).bind(here).bind(other);
-        taking
-            .execute(&mut *connection)
-            .await
-            .map_err(|error| cannot_open(file, &error))?;
-        let again: BoxFuture<'_, Result<(), MigrateError>> =
-            Box::pin(migrations::SQLITE.run_direct(None, connection, false));
-        migrated = again.await;
-    }
-    migrated.map_err(|error| migrations::migration_error(&file.display().to_string(), &error))
-}
-
-fn cannot_open(file: &Path, error: &sqlx::Error) -> StoreError {
-    StoreError::Unavailable(format!("cannot open the database {}: {error}", file.display()))
 }

@@ -2,7 +2,7 @@
 
 use sqlx::{ConnectOptions as _, SqliteConnection};
 
-use super::{SqliteOptions, connect_options, migrations};
+use super::{connection::connect_options, migrations, options::SqliteOptions};
 
 /// Returns SQLite's plan of a statement against the empty schema, one step per line.
 pub(super) async fn plan(statement: &str) -> String {

@@ -11,7 +11,7 @@ use std::{
 use parking_lot::Mutex;
 use sqlx::{Connection as _, SqliteConnection, sqlite::SqliteConnectOptions};
 
-use super::engine::FairnessKey;
+use super::{connection::connect_to, fairness_key::FairnessKey};
 use colloquy_core::shares::{FairPermit, FairPermits, PermitPriority};
 use colloquy_ports::{
     StoreError, StoreResult,
@@ -33,7 +33,7 @@ impl Readers {
     ) -> Result<Self, sqlx::Error> {
         let mut free = Vec::with_capacity(count as usize);
         for _ in 0..count {
-            free.push(super::connect_to(options.clone()).await?);
+            free.push(connect_to(options.clone()).await?);
         }
         Ok(Self {
             places: FairPermits::new(count as usize, count as usize),

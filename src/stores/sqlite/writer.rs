@@ -14,7 +14,8 @@ use tokio::sync::{oneshot, watch};
 
 use super::{
     checkpoints::{self, CheckpointSignals},
-    engine::{FairnessKey, store_error},
+    errors::store_error,
+    fairness_key::FairnessKey,
     file::LockedFile,
 };
 use colloquy_core::shares::{FairQueue, NotQueued};
@@ -328,7 +329,7 @@ mod tests {
     }
 
     fn server() -> FairnessKey {
-        FairnessKey::from_scope(super::super::sql::RowScope::All)
+        FairnessKey::from_scope(super::super::sql::scope::RowScope::All)
     }
 
     fn insert(n: i64) -> Box<dyn QueuedWrite> {

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Engine,
+        context::Engine,
         rows::{json_list, to_micros},
     },
     parse_replaced_by,

@@ -11,8 +11,10 @@ use serde_json::json;
 
 use super::{
     super::{
-        Connection, LedgerLock, acquire_lock, jobs,
+        context::{Connection, acquire_lock},
+        jobs,
         rows::{Columns, json_list, to_micros},
+        scope::LedgerLock,
         statements::{execute, fetch_all, fetch_optional, fetch_scalar},
     },
     SqlFactStore,

@@ -6,9 +6,11 @@ use async_trait::async_trait;
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit,
+    audit,
     authored_size::Growth,
+    context::{Connection, Engine, acquire_lock},
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes},
+    scope::LedgerLock,
     statements::{execute, fetch_all, fetch_optional},
 };
 use super::{

@@ -4,8 +4,8 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
 use super::super::{
-    rows::{Columns, to_micros, vector_to_bytes},
-    statements::{ReadRow, execute},
+    rows::{Columns, ReadRow, to_micros, vector_to_bytes},
+    statements::execute,
 };
 use super::{SqlFactStore, fold, read_view};
 use colloquy_core::{ids::FactId, scope::TenantScope};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{
-    Connection,
+    context::Connection,
     rows::{Columns, json_list, to_json},
     statements::{execute, fetch_all},
 };

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection,
         audit::read_role,
+        context::Connection,
         rows::{Columns, json_list},
         statements::fetch_all,
     },

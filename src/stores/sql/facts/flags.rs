@@ -7,8 +7,10 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, audit,
-        rows::{Columns, into_page, json_list, page_row_limit, to_micros, without_nul},
+        audit,
+        context::Connection,
+        pages::{into_page, page_row_limit},
+        rows::{Columns, json_list, to_micros, without_nul},
         statements::{execute, fetch_all, fetch_scalar},
     },
     SqlFactStore,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::super::{
-    Connection,
+    context::Connection,
     rows::{Columns, from_micros, json_list, to_micros},
     statements::{execute, fetch_all},
 };

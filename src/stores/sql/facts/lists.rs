@@ -7,8 +7,9 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection,
-        rows::{Columns, into_page, json_list, page_row_limit, to_micros, without_nul},
+        context::Connection,
+        pages::{into_page, page_row_limit},
+        rows::{Columns, json_list, to_micros, without_nul},
         statements::{fetch_all, fetch_optional},
     },
     SqlFactStore, fact_columns, read_fact,

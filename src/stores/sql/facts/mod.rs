@@ -28,7 +28,10 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, rows, rows::Columns};
+use super::{
+    context::Engine,
+    rows::{self, Columns},
+};
 use colloquy_core::ids::{DialogueId, FactId};
 use colloquy_memory::fact::{
     Audience, EarlierWording, EffectiveInvalidation, Fact, FactKind, FoldedFact, Importance, InvalidReason, Polarity,

@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        Connection,
+        context::Connection,
         rows::{Columns, json_list, to_micros},
         statements::fetch_all,
     },

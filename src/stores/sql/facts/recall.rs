@@ -10,7 +10,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Engine,
+        context::Engine,
         rows::{Columns, json_list, to_json, to_micros},
     },
     SqlFactStore, confirm, fact_columns, lists, parse_replaced_by, read_fact, read_importance, read_polarity,

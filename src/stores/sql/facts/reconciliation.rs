@@ -9,8 +9,10 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine, LedgerLock, acquire_lock, episodes, job_calls,
+    context::{Connection, Engine, acquire_lock},
+    episodes, job_calls,
     rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
+    scope::LedgerLock,
     statements::{BoundQuery, execute, fetch_all, fetch_scalar},
     turns::to_signed,
     webhooks::events::{Event, write_events},

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     super::{
-        Connection,
+        context::Connection,
         rows::to_micros,
         statements::{BoundQuery, execute},
     },

@@ -2,9 +2,8 @@
 //! complete index would return, with exact cosines. The cost is a read of every vector of the searched memories.
 
 use super::super::{
-    Engine,
-    rows::{Columns, to_micros},
-    statements::ReadRow,
+    context::Engine,
+    rows::{Columns, ReadRow, to_micros},
 };
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{

@@ -6,9 +6,9 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::super::{
-    Connection, Engine,
-    rows::{json_list, to_micros},
-    statements::{ReadRow, execute},
+    context::{Connection, Engine},
+    rows::{ReadRow, json_list, to_micros},
+    statements::execute,
 };
 use colloquy_core::ids::TenantId;
 use colloquy_memory::{reconcile::JudgeVerdict, text::to_hexadecimal};

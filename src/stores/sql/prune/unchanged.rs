@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, Engine,
+        context::{Connection, Engine},
         rows::{Columns, json_list, to_micros},
         statements::{execute, fetch_all},
     },

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Utc};
 
 use super::super::{
-    Connection, Row,
+    context::{Connection, Row},
     facts::invalidation_id_prefix,
     rows::{Columns, json_list, to_micros},
     statements::fetch_all,

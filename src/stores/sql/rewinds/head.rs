@@ -6,7 +6,9 @@ use std::{mem::take, sync::Arc};
 use chrono::{DateTime, Utc};
 
 use super::super::{
-    Connection, audit, ownership,
+    audit,
+    context::Connection,
+    ownership,
     rows::{Columns, json_list, to_json, to_micros},
     state,
     statements::{execute, fetch_all},

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::{
-    Connection,
+    context::Connection,
     facts::{
         fold,
         reconciliation::{SHARED_MEMORY, npcs_of, raise_memory},

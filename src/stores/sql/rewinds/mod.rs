@@ -41,8 +41,10 @@ use chrono::{DateTime, Utc};
 
 pub(super) use self::head::{drop_checkpoints, rewind_head};
 use super::{
-    Connection, Engine, LedgerLock, acquire_lock, audit,
+    audit,
+    context::{Connection, Engine, acquire_lock},
     rows::{Columns, json_list, to_json, to_micros},
+    scope::LedgerLock,
     statements::{execute, fetch_optional, fetch_scalar},
     turns::to_signed,
 };

@@ -3,7 +3,8 @@
 use serde_json::json;
 
 use super::super::{
-    Connection, episodes,
+    context::Connection,
+    episodes,
     rows::{self, Columns, to_micros, without_nul},
     statements::{execute, fetch_optional},
     turns::to_signed,

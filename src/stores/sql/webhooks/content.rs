@@ -3,7 +3,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::{Connection, Row, actions, rows::Columns, statements::fetch_optional};
+use super::super::{
+    actions,
+    context::{Connection, Row},
+    rows::Columns,
+    statements::fetch_optional,
+};
 use colloquy_core::ids::TenantId;
 use colloquy_ports::{
     StoreResult,

@@ -10,7 +10,8 @@ use chrono::{DateTime, Utc};
 
 use super::{
     super::{
-        Connection, audit,
+        audit,
+        context::Connection,
         rows::{Columns, json_list, to_micros, without_nul},
         statements::{execute, fetch_all, fetch_optional},
     },

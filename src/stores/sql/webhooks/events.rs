@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::super::{
-    Connection,
+    context::Connection,
     rows::{to_json, to_micros},
     statements::execute,
 };

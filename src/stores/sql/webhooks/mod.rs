@@ -13,8 +13,11 @@ use serde_json::{Map, Value, json};
 
 use self::events::Event;
 use super::{
-    Connection, Engine, LedgerLock, RowScope, acquire_lock, audit, authored,
-    rows::{Columns, fetch_page, from_micros, json_list, page_row_limit, to_json, to_micros, without_nul},
+    audit, authored,
+    context::{Connection, Engine, acquire_lock},
+    pages::{fetch_page, page_row_limit},
+    rows::{Columns, from_micros, json_list, to_json, to_micros, without_nul},
+    scope::{LedgerLock, RowScope},
     statements::{execute, fetch_optional, fetch_scalar},
 };
 use colloquy_core::{

@@ -15,7 +15,10 @@ use qdrant_client::qdrant::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::{QdrantFactIndex, points, search};
+use super::{
+    QdrantFactIndex,
+    points::{self, DENSE, SPARSE},
+};
 use colloquy_memory::text::to_hexadecimal;
 use colloquy_ports::{
     StoreError, StoreResult,
@@ -281,11 +284,11 @@ fn collection_layout(collection: &CollectionName) -> CreateCollection {
         ..VectorParams::default()
     };
     let dense = VectorParamsMap {
-        map: [(search::DENSE.to_owned(), dense)].into(),
+        map: [(DENSE.to_owned(), dense)].into(),
     };
     // The query carries each word's weight in a memory, since Qdrant would count over the whole collection.
     let sparse = SparseVectorConfig {
-        map: [(search::SPARSE.to_owned(), SparseVectorParams::default())].into(),
+        map: [(SPARSE.to_owned(), SparseVectorParams::default())].into(),
     };
     CreateCollection {
         collection_name: collection.name.clone(),

@@ -10,7 +10,6 @@ use qdrant_client::{
 };
 use sha2::{Digest as _, Sha256};
 
-use super::search::{DENSE, SPARSE};
 use colloquy_core::{
     ids::{FactId, PlayerId, WorldId},
     scope::TenantScope,
@@ -24,6 +23,10 @@ use colloquy_ports::{
     StoreError, StoreResult,
     vectors::{IndexPoint, MemoryScope, SimilarFactsQuery, StoredPoint, StoredPointPage},
 };
+
+/// The named vectors.
+pub(super) const DENSE: &str = "dense";
+pub(super) const SPARSE: &str = "sparse";
 
 pub(super) const TENANT: &str = "tenant";
 /// The fact's knowers: one `tenant/world/knower` for each.

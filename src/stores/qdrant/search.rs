@@ -8,17 +8,13 @@ use qdrant_client::qdrant::{
     QueryResponse, ScoredPoint, SearchParams,
 };
 
-use super::points::{self, FACT, IMPORTANCE, TERMS, VALID_AT, VERSION, WEIGHT};
+use super::points::{self, DENSE, FACT, IMPORTANCE, SPARSE, TERMS, VALID_AT, VERSION, WEIGHT};
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     fact::Importance,
     keywords::{self, TermWeights},
 };
 use colloquy_ports::vectors::{Candidate, CandidateQuery, ScoreHint, SimilarFactsQuery};
-
-/// The named vectors.
-pub(super) const DENSE: &str = "dense";
-pub(super) const SPARSE: &str = "sparse";
 
 /// The legs of a candidate search, as one request.
 pub(super) struct CandidateSearch {

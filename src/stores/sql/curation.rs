@@ -10,6 +10,7 @@ use super::{
     context::{Connection, Engine, acquire_lock},
     facts::pass_facts,
     insights::{self, player_column},
+    job_fence::pass_fence,
     jobs,
     pages::{fetch_page, page_row_limit},
     rows::{Columns, to_json, to_micros, without_nul},
@@ -369,7 +370,7 @@ impl CurationStore for SqlCurationStore {
         write_transaction!(self.0, scope, |connection| {
             let dialogue = commit.pass.dialogue;
             acquire_lock(connection, &tenant, LedgerLock::Curation(dialogue)).await?;
-            if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
+            if !pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
                 return Ok(false);
             }
             if fetch_scalar!(connection, IS_RANGE_READ; tenant, dialogue, i64::from(commit.pass.from_turn)).await? {

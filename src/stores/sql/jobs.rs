@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{
     audit,
     authored::{self, KnownWorlds, MAX_KNOWN_WORLDS},
-    context::{Connection, Engine},
+    context::Engine,
     dialogues,
     job_calls::{self, usage_line},
     pages::{fetch_page, page_row_limit},
@@ -157,28 +157,6 @@ const LEARNING_PROGRESS: &str = "WITH open AS (SELECT MAX(j.status) AS status
         COALESCE((SELECT MAX(s.to_turn) FROM summaries s
             WHERE s.tenant = $1 AND s.dialogue = $2 AND s.lifted_at IS NULL), 0)
     FROM dialogues d WHERE d.tenant = $1 AND d.id = $2";
-
-/// Ends the job if its turn stands with the fence's text version and the job is pending. On `false` the fence is
-/// closed, and the caller must write nothing. `calls` is the job's model usage.
-pub(super) async fn pass_fence(
-    connection: &mut Connection,
-    tenant: &TenantId,
-    fence: &JobFence,
-    calls: &[TaskUsage],
-    now: DateTime<Utc>,
-) -> StoreResult<bool> {
-    const PASS_FENCE: &str = "UPDATE jobs SET status = 'done', finished_at = $5, leased_to = NULL, leased_until = NULL,
-            answer = NULL, calls = COALESCE(calls, '') || $6
-        WHERE tenant = $1 AND id = $2 AND turn = $3 AND text_version = $4 AND status = 'pending'
-          AND EXISTS (SELECT 1 FROM turns WHERE turns.tenant = $1 AND turns.id = $3
-                      AND turns.stands = TRUE AND turns.text_version = $4)";
-    let passed = execute!(
-        connection, PASS_FENCE;
-        tenant, fence.job, fence.turn, i64::from(fence.text_version), to_micros(now), usage_line(calls)?
-    )
-    .await?;
-    Ok(passed == 1)
-}
 
 const fn status_name(status: JobStatus) -> &'static str {
     match status {

@@ -53,6 +53,7 @@ mod facts;
 mod idempotency;
 mod insights;
 mod job_calls;
+mod job_fence;
 mod jobs;
 mod leases;
 mod lore;

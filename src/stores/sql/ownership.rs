@@ -7,10 +7,9 @@ use chrono::{DateTime, Utc};
 use super::{
     context::{Connection, Row},
     dialogues::{self, SqlDialogueStore, dialogue_columns, parse_checkpoint},
-    rows::{Columns, to_micros},
+    rows::{Columns, bool_json, to_micros, to_signed},
     scope::RowScope,
     statements::{execute, fetch_all, fetch_optional},
-    turns::to_signed,
     webhooks::events::{end_event, event_rows_json, insert_messages},
 };
 use colloquy_core::{
@@ -96,10 +95,6 @@ pub(super) async fn set_paused_unfenced(
     execute!(connection, SET_PAUSED_UNFENCED; tenant, dialogue, bool_json(paused))
         .await
         .map(drop)
-}
-
-pub(super) const fn bool_json(paused: bool) -> &'static str {
-    if paused { "true" } else { "false" }
 }
 
 /// Returns the outcome of an owner's write that changed `changed` rows.

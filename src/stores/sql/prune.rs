@@ -2,19 +2,18 @@
 //!
 //! Jobs and traces are found by id: ids begin with their creation time, so no index is needed for deletion alone.
 
+mod first_ids;
 mod unchanged;
 mod unsaid;
 
-use chrono::{DateTime, Utc};
-use ulid::Ulid;
-
+use self::first_ids::first_id;
 use super::{
     context::{Connection, Engine},
     rows::to_micros,
     statements::execute,
     usage::{DELETE_OLD_NPC_USAGE, DELETE_OLD_PLAYER_USAGE},
 };
-use colloquy_core::ids::{AttemptId, AuditId, GeneratedId, JobId, TenantId, TurnId};
+use colloquy_core::ids::{AttemptId, AuditId, JobId, TenantId, TurnId};
 use colloquy_ports::{StoreResult, ledger::PruneBefore};
 
 /// Keeps a job that ended with its unsaid turn while a save may make the turn stand again.
@@ -72,15 +71,6 @@ const DELETE_OLD_ATTEMPTS: &str = concat!(
     "DELETE FROM webhook_attempts WHERE tenant = $1 AND id ",
     in_subquery!("SELECT id FROM webhook_attempts WHERE tenant = $1 AND id < $2 ORDER BY id LIMIT $3")
 );
-
-/// Returns the first id that can have been created at `at` or later.
-fn first_id<I: GeneratedId + ToString>(at: DateTime<Utc>) -> String {
-    I::from_ulid(first_ulid(at)).to_string()
-}
-
-fn first_ulid(at: DateTime<Utc>) -> Ulid {
-    Ulid::from_parts(u64::try_from(at.timestamp_millis()).unwrap_or_default(), 0)
-}
 
 pub(super) async fn prune_expired(
     engine: &Engine,

@@ -175,6 +175,15 @@ pub(super) fn parse_text<T: FromStr>(text: &str) -> StoreResult<T> {
 /// Reads a row with `read`.
 pub(super) type ReadRow<T> = fn(&mut Columns<'_>) -> StoreResult<T>;
 
+/// Converts a counter for SQL. Counters are far below 2⁶³; a larger value is a defect and matches no row.
+pub(super) fn to_signed(counter: u64) -> i64 {
+    i64::try_from(counter).unwrap_or(i64::MAX)
+}
+
+pub(super) const fn bool_json(paused: bool) -> &'static str {
+    if paused { "true" } else { "false" }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{
     audit,
     context::{Connection, Engine, acquire_lock},
-    jobs,
+    job_fence::pass_fence,
     rows::{Columns, to_micros},
     scope::LedgerLock,
     statements::{execute, fetch_all},
@@ -331,7 +331,7 @@ impl StateStore for SqlStateStore {
         let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
         let events: Vec<Event> = events_of_changes(changes).collect();
         write_transaction!(self.0, scope, |connection| {
-            if !jobs::pass_fence(connection, &tenant, &fence, &calls, now).await? {
+            if !pass_fence(connection, &tenant, &fence, &calls, now).await? {
                 return Ok(false);
             }
             lock_state_order(connection, &tenant, &worlds).await?;

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::{
     context::{Engine, acquire_lock},
-    jobs,
+    job_fence::pass_fence,
     rows::{Columns, json_list, to_micros, without_nul},
     scope::LedgerLock,
     statements::{execute, fetch_scalar},
@@ -82,7 +82,7 @@ impl SummaryStore for SqlSummaryStore {
         let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Summaries(commit.summary.dialogue)).await?;
-            if !jobs::pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
+            if !pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
                 return Ok(false);
             }
             let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());

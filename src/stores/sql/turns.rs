@@ -10,7 +10,7 @@ use super::{
     actions,
     context::{Connection, Engine},
     episodes, rewinds,
-    rows::{Columns, to_json, to_micros, without_nul},
+    rows::{Columns, to_json, to_micros, to_signed, without_nul},
     state,
     statements::{BoundQuery, execute, fetch_all, fetch_optional},
     webhooks::events::{event_rows_json, events_of_commit, insert_messages},
@@ -298,11 +298,6 @@ async fn commit_rejection(
     } else {
         CommitOutcome::Fenced
     })
-}
-
-/// Converts a counter for SQL. Counters are far below 2⁶³; a larger value is a defect and matches no row.
-pub(super) fn to_signed(counter: u64) -> i64 {
-    i64::try_from(counter).unwrap_or(i64::MAX)
 }
 
 /// Reads the columns of `turn_columns!`.

@@ -9,10 +9,9 @@ use serde_json::json;
 use super::{
     authored_size,
     context::Engine,
-    rows::{Columns, ReadRow, without_nul},
+    rows::{Columns, ReadRow, to_signed, without_nul},
     scope::RowScope,
     statements::execute,
-    turns::to_signed,
 };
 use colloquy_core::{
     ids::{PlayerId, WorldId},

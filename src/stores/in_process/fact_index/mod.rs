@@ -9,6 +9,8 @@
 mod binary_quantizer;
 mod block_scores;
 mod partition;
+mod partition_search;
+mod point_change;
 mod segment;
 mod term_counts;
 
@@ -23,6 +25,11 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::RwLock;
 
+use self::{
+    partition::Partition,
+    partition_search::{PartitionSearch, Visibility},
+    point_change::PointChange,
+};
 use colloquy_core::{
     ids::{FactId, TenantId, WorldId},
     scope::TenantScope,
@@ -36,7 +43,6 @@ use colloquy_ports::{
     ledger::priority::with_interactive_priority,
     vectors::{Candidate, CandidateQuery, FactIndex, IndexPoint, MemoryScope, PointSource, SimilarFactsQuery},
 };
-use partition::{Partition, PartitionSearch, Visibility};
 use term_counts::TermCounts;
 
 /// Scans of more points run on the blocking pool. The limit is about half a millisecond of work; a longer scan would
@@ -99,11 +105,6 @@ enum PartitionState {
     /// lost.
     Loading(Vec<PointChange>),
     Ready(Partition),
-}
-
-enum PointChange {
-    Put(Arc<IndexPoint>),
-    Drop(FactId),
 }
 
 impl InProcessFactIndex {

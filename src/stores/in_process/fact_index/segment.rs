@@ -10,7 +10,7 @@ use simsimd::SpatialSimilarity;
 
 use super::{
     binary_quantizer::{BinaryQuantizer, MIN_QUANTIZED_VECTORS},
-    partition::{PartitionSearch, PointFilter, short_hash},
+    partition_search::{PartitionSearch, PointFilter, short_hash},
     term_counts::{FactCount, TermCounts},
 };
 use colloquy_core::ids::FactId;

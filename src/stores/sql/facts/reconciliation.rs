@@ -11,10 +11,9 @@ use serde_json::json;
 use super::super::{
     context::{Connection, Engine, acquire_lock},
     episodes, job_calls,
-    rows::{Columns, json_list, to_json, to_micros, vector_to_bytes, without_nul},
+    rows::{Columns, json_list, to_json, to_micros, to_signed, vector_to_bytes, without_nul},
     scope::LedgerLock,
     statements::{BoundQuery, execute, fetch_all, fetch_scalar},
-    turns::to_signed,
     webhooks::events::{Event, write_events},
 };
 use super::{fact_replacements, fold, polarity_name, tense_name, verdicts};

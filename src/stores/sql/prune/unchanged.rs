@@ -11,7 +11,7 @@ use super::{
         rows::{Columns, json_list, to_micros},
         statements::{execute, fetch_all},
     },
-    first_id, first_ulid,
+    first_ids::{first_id, first_ulid},
 };
 use colloquy_core::ids::{DialogueId, DialogueKind, NpcId, RewindId, TenantId, WorldId};
 use colloquy_ports::StoreResult;

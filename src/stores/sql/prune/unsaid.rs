@@ -12,7 +12,7 @@ use super::{
         rows::{Columns, json_list, to_micros},
         statements::{execute, fetch_all},
     },
-    first_id,
+    first_ids::first_id,
 };
 use colloquy_core::ids::{EditId, FactId, RewindId, TenantId, TurnId};
 use colloquy_ports::StoreResult;

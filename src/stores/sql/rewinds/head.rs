@@ -8,11 +8,9 @@ use chrono::{DateTime, Utc};
 use super::super::{
     audit,
     context::Connection,
-    ownership,
-    rows::{Columns, json_list, to_json, to_micros},
+    rows::{Columns, bool_json, json_list, to_json, to_micros, to_signed},
     state,
     statements::{execute, fetch_all},
-    turns::to_signed,
     webhooks::events::{self, RewoundObjects, insert_messages},
 };
 use super::{
@@ -310,7 +308,7 @@ async fn store_new_head(
     execute!(
         connection, STORE_NEW_HEAD;
         tenant, asked.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(asked.seq.saturating_add(1)),
-        to_micros(asked.at), reopen, asked.replacing, asked.paused.map(ownership::bool_json), asked.id, asked.key,
+        to_micros(asked.at), reopen, asked.replacing, asked.paused.map(bool_json), asked.id, asked.key,
         to_signed(asked.seq), to_json(&outcome)?, audit::audit_rows_json(&asked.edits),
         events::event_rows_json(events)?
     )

@@ -43,10 +43,9 @@ pub(super) use self::head::{drop_checkpoints, rewind_head};
 use super::{
     audit,
     context::{Connection, Engine, acquire_lock},
-    rows::{Columns, json_list, to_json, to_micros},
+    rows::{Columns, json_list, to_json, to_micros, to_signed},
     scope::LedgerLock,
     statements::{execute, fetch_optional, fetch_scalar},
-    turns::to_signed,
 };
 use colloquy_core::{
     ids::{DialogueId, RewindId, TenantId, TurnId},

@@ -5,9 +5,8 @@ use serde_json::json;
 use super::super::{
     context::Connection,
     episodes,
-    rows::{self, Columns, to_micros, without_nul},
+    rows::{self, Columns, to_micros, to_signed, without_nul},
     statements::{execute, fetch_optional},
-    turns::to_signed,
 };
 use colloquy_core::ids::{TenantId, TurnId};
 use colloquy_memory::turn::Checkpoint;

@@ -14,8 +14,8 @@ use super::{
     connection::{connect_to, run_migrations},
     errors::store_error,
     file::{LockedFile, database_path, io_error, sibling_path},
-    migrations,
 };
+use crate::migrations;
 use colloquy_ports::{StoreError, StoreResult};
 
 /// The files that SQLite keeps beside a database.

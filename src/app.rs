@@ -180,7 +180,7 @@ impl Application {
         };
         let metrics = MetricsServer::bind_if_configured(config, &state)?;
         let state = web::Data::new(state);
-        http::open_streams::catch_up(&state).await?;
+        http::refusals::catch_up(&state).await?;
         let shared = state.clone();
         let server = transport::start_server(listener, config.server.workers, &connections, move |app| {
             let chat = Arc::clone(&shared.chat);
@@ -269,7 +269,7 @@ impl Application {
         let upkeep = [
             actix_web::rt::spawn(jobs::run_embedding_backfill(services.clone())),
             actix_web::rt::spawn(jobs::maintain_index(services, behind)),
-            actix_web::rt::spawn(http::open_streams::poll_refusals(state)),
+            actix_web::rt::spawn(http::refusals::poll_refusals(state)),
         ];
         let metrics = metrics.map(MetricsServer::spawn);
         // The server is a task of its own, so connections are served while the actors drain.

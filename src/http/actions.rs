@@ -12,7 +12,7 @@ use super::{
     errors::{Code, Problem},
     extract::{Author, Authorized, OptionalBody, Path, QueryParams},
     pagination::{self, Items},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     validate::one_line_label,
     worlds,
 };

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{
     errors::Code,
     socket::{
-        events::{self, MessageSchema},
+        events::{self},
+        message_schema::MessageSchema,
         messages,
     },
 };

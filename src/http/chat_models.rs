@@ -11,7 +11,7 @@ use super::{
     errors::{FieldError, Problem},
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     validate::one_line_label,
     worlds::{self, SettingsBody},
 };

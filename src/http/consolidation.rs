@@ -8,7 +8,8 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Author, Authorized, Path},
-    run_uncancelled, worlds,
+    uncancelled::run_uncancelled,
+    worlds,
 };
 use colloquy_core::ids::WorldId;
 use colloquy_dialogue::remember::queue_consolidations;

@@ -14,7 +14,7 @@ use super::{
     extract::{Author, Authorized, Body, Path, QueryParams},
     npcs,
     pagination::{self, Items},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     validate::one_line_label,
     worlds,
 };

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use actix_web::{HttpResponse, get, web};
-use moka::future::Cache;
 use prometheus::{Encoder, TextEncoder};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,13 +10,8 @@ use utoipa::ToSchema;
 use super::{
     AppState,
     errors::{Code, Problem},
-    run_uncancelled,
 };
-use colloquy_ports::{
-    StoreError,
-    ledger::{Ledger, Maintenance},
-    vectors::IndexState,
-};
+use colloquy_ports::vectors::IndexState;
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Health {
@@ -47,69 +41,6 @@ const BUFFERS_TIMEOUT: Duration = Duration::from_millis(500);
 #[get("/healthz")]
 pub async fn healthz() -> HttpResponse {
     HttpResponse::Ok().json(HEALTHY)
-}
-
-/// Checks that the ledger answers and is writable; the result is cached for one second.
-#[derive(Debug, Clone)]
-pub struct LedgerProbe(Cache<(), Result<(), Problem>>);
-
-impl Default for LedgerProbe {
-    fn default() -> Self {
-        Self(Cache::builder().time_to_live(Self::PROBE_TTL).build())
-    }
-}
-
-impl LedgerProbe {
-    /// The time between two checks. The probe needs no token, so the number of callers must not matter.
-    const PROBE_TTL: Duration = Duration::from_secs(1);
-    /// Timeout of a test write; shorter than the timeout of `colloquy health`.
-    const WRITE_TIMEOUT: Duration = Duration::from_millis(1_500);
-    /// After a refused test write: how long to look for other writes, and how often.
-    const OTHER_WRITES_TIMEOUT: Duration = Duration::from_millis(250);
-    const OTHER_WRITES_POLL: Duration = Duration::from_millis(10);
-
-    /// The first caller starts the check, which finishes even if the caller leaves. The other callers share the result.
-    async fn check_ledger(&self, ledger: &Ledger) -> Result<(), Problem> {
-        let (kept, maintenance) = (self.0.clone(), ledger.maintenance.clone());
-        let asking = async move {
-            let look = async {
-                let (answers, written) = tokio::join!(maintenance.ping(), Self::probe_write(maintenance.as_ref()));
-                answers?;
-                written.map_err(|why| {
-                    Problem::new(
-                        Code::LedgerNotWritable,
-                        format!("nothing can be written to the ledger: {why}"),
-                    )
-                })
-            };
-            Ok(kept.get_with((), look).await)
-        };
-        run_uncancelled(asking).await?
-    }
-
-    /// Makes a test write, or returns why the write failed. A busy ledger may be slow or refuse a write. While other
-    /// writes are committed, the ledger counts as writable.
-    async fn probe_write(maintenance: &dyn Maintenance) -> Result<(), String> {
-        let committed = || maintenance.ledger_metrics().grouped.get_sample_count();
-        let before = committed();
-        let why = match tokio::time::timeout(Self::WRITE_TIMEOUT, maintenance.try_write()).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(StoreError::NotWritable(why))) => return Err(why),
-            Ok(Err(error)) => {
-                tracing::warn!(%error, "the ledger did not take a write");
-                "the write was refused; the server's log says why".to_owned()
-            }
-            Err(_) => format!("a write took longer than {:?}", Self::WRITE_TIMEOUT),
-        };
-        let others = async {
-            while committed() == before {
-                tokio::time::sleep(Self::OTHER_WRITES_POLL).await;
-            }
-        };
-        tokio::time::timeout(Self::OTHER_WRITES_TIMEOUT, others)
-            .await
-            .map_err(|_| why)
-    }
 }
 
 /// Succeeds if the server accepts new work.
@@ -165,73 +96,4 @@ pub async fn metrics(state: web::Data<AppState>) -> Result<HttpResponse, Problem
         .encode(&state.registry.gather(), &mut text)
         .map_err(|error| Problem::internal_error(&error))?;
     Ok(HttpResponse::Ok().content_type(prometheus::TEXT_FORMAT).body(text))
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use async_trait::async_trait;
-
-    use super::*;
-    use colloquy_core::scope::TenantScope;
-    use colloquy_ports::{
-        StoreResult,
-        ledger::{
-            PruneBefore,
-            metrics::{Backlog, LedgerMetrics},
-        },
-    };
-
-    /// Refuses the probe's write, or does not answer.
-    struct Busy {
-        meters: LedgerMetrics,
-        hangs: bool,
-    }
-
-    #[async_trait]
-    impl Maintenance for Busy {
-        async fn ping(&self) -> StoreResult<()> {
-            Ok(())
-        }
-        async fn try_write(&self) -> StoreResult<()> {
-            if self.hangs {
-                std::future::pending::<()>().await;
-            }
-            Err(StoreError::Unavailable("too many writes are waiting".to_owned()))
-        }
-        async fn load_backlog(&self) -> StoreResult<Backlog> {
-            Ok(Backlog::default())
-        }
-        fn ledger_metrics(&self) -> &LedgerMetrics {
-            &self.meters
-        }
-        async fn prune_expired(&self, _: &TenantScope, _: &PruneBefore, _: u32) -> StoreResult<u64> {
-            Ok(0)
-        }
-        async fn count_grown_tables(&self) -> StoreResult<usize> {
-            Ok(0)
-        }
-        async fn close_connections(&self) {}
-    }
-
-    #[tokio::test]
-    async fn ledger_probe_passes_a_busy_ledger_and_fails_a_stalled_one() {
-        let cases = [(false, false), (false, true), (true, false), (true, true)];
-        let asked = cases.map(|(hangs, writes)| async move {
-            let meters = LedgerMetrics::default();
-            let ledger = Busy {
-                meters: meters.clone(),
-                hangs,
-            };
-            let others = async {
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                if writes {
-                    meters.grouped.observe(1.0);
-                }
-            };
-            let (written, ()) = tokio::join!(LedgerProbe::probe_write(&ledger), others);
-            assert_eq!(written.is_ok(), writes, "hangs: {hangs}");
-        });
-        futures_util::future::join_all(asked).await;
-    }
 }

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 use super::{
     AppState,
     errors::{Code, Problem},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
 };
 use colloquy_core::scope::{Principal, Role};
 use colloquy_memory::text::to_hexadecimal;

@@ -9,7 +9,9 @@ use super::{
     errors::Problem,
     etag::{self, IfMatch},
     extract::{Author, Authorized, ImportFile, Path},
-    npcs, run_uncancelled, worlds,
+    npcs,
+    uncancelled::run_uncancelled,
+    worlds,
 };
 use colloquy_core::ids::{LoreId, NpcId, WorldId};
 use colloquy_dialogue::lore;

@@ -11,7 +11,7 @@ use super::{
     extract::{Author, Authorized, Path, QueryParams},
     npcs,
     pagination::{self, Items},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
 };
 use colloquy_core::ids::{DialogueId, InsightId, NpcId, PlayerId, WorldId};
 use colloquy_memory::insight::Insight;

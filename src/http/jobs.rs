@@ -9,7 +9,7 @@ use super::{
     errors::{Code, Problem},
     extract::{Author, Authorized, NoOptions, OptionalBody, Path, QueryParams},
     pagination::{self, Items},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
 };
 use colloquy_core::ids::JobId;
 use colloquy_ports::ledger::jobs::{JobRetry, JobRow, JobStatus};

@@ -6,7 +6,7 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Author, Authorized, Path},
-    sessions,
+    reachable_sessions::reachable_session,
 };
 use colloquy_core::ids::DialogueId;
 use colloquy_ports::ledger::jobs::LearningProgress;
@@ -27,7 +27,7 @@ pub async fn get_learning(
     caller: Authorized<Author>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    sessions::reachable_session(&state, &caller.principal, path.0).await?;
+    reachable_session(&state, &caller.principal, path.0).await?;
     let jobs = &state.services.ledger.jobs;
     let progress = jobs.load_learning_progress(&caller.scope, path.0).await?;
     let progress = progress.ok_or_else(|| Problem::not_found("session"))?;

@@ -9,6 +9,7 @@
 mod actions;
 mod asyncapi;
 mod audit;
+mod awaited_turn;
 mod backlog;
 mod bounds;
 mod chat_models;
@@ -32,6 +33,7 @@ mod imports;
 mod insights;
 mod jobs;
 mod learning;
+mod ledger_probe;
 mod llms;
 mod lore;
 mod mcp;
@@ -44,6 +46,8 @@ pub mod openai;
 mod openapi;
 mod pagination;
 mod progress;
+mod reachable_sessions;
+pub mod refusals;
 mod revocations;
 mod rewinds;
 mod saves;
@@ -58,7 +62,9 @@ mod tenants;
 mod tickets;
 mod tiers;
 mod tokens;
+mod turn_view;
 mod turns;
+mod uncancelled;
 mod unlocks;
 mod usage;
 mod validate;
@@ -67,9 +73,7 @@ mod world_events;
 mod world_state;
 mod worlds;
 
-use std::future::Future;
-
-pub use health::LedgerProbe;
+pub use ledger_probe::LedgerProbe;
 pub use mcp::McpSettings;
 pub use openai::{ChatSettings, ChatThreads};
 pub use settings::HttpSettings;
@@ -80,7 +84,6 @@ use actix_web::{
     middleware::from_fn,
     web::{self, ServiceConfig},
 };
-use tracing::Instrument;
 use tracing_actix_web::TracingLogger;
 
 use self::errors::{Code, Problem};
@@ -259,11 +262,4 @@ fn method_not_allowed(methods: &str) -> Problem {
         allow: Some(methods.into()),
         ..Problem::new(Code::MethodNotAllowed, format!("this path offers {methods}"))
     }
-}
-
-/// Runs `work` to its end even if the client hangs up: a write must not stop before its follow-up work.
-async fn run_uncancelled<T: 'static>(work: impl Future<Output = Result<T, Problem>> + 'static) -> Result<T, Problem> {
-    actix_web::rt::spawn(work.in_current_span())
-        .await
-        .map_err(|error| Problem::internal_error(&error))?
 }

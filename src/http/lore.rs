@@ -12,7 +12,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     world_state::CauseView,
     worlds,
 };

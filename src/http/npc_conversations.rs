@@ -9,15 +9,17 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     AppState,
+    awaited_turn::completed_turn,
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, InWorld, NoOptions, OptionalBody, Path, QueryParams, Talker},
     idempotency::{self, IdempotentResponse},
     pagination::{self, Items},
     rewinds::{InterruptBody, InterruptView},
-    run_uncancelled,
     sessions::NewSessionView,
     summaries::respond_with_summaries,
-    turns::{self, TraceQuery, TraceView, TurnView, TurnsQuery},
+    turn_view::TurnView,
+    turns::{self, TraceQuery, TraceView, TurnsQuery},
+    uncancelled::run_uncancelled,
     validate::visible_text,
 };
 use colloquy_actors::{DialogueError, NewConversation};
@@ -430,7 +432,7 @@ pub async fn step_conversation(
     }
     let conversations = state.sessions.npc_conversations();
     let said = conversations.say_next_line(&caller.scope, path.0).await?;
-    let turn = turns::completed_turn(said.await)?;
+    let turn = completed_turn(said.await)?;
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 

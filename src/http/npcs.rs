@@ -13,7 +13,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, Path, QueryParams},
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     validate::{display_name, one_line_label},
     worlds::{self, SettingsBody},
 };

@@ -9,7 +9,9 @@ use super::{
     AppState,
     errors::Problem,
     extract::{Author, Authorized, Body, Path},
-    npcs, run_uncancelled, worlds,
+    npcs,
+    uncancelled::run_uncancelled,
+    worlds,
 };
 use colloquy_core::ids::{NpcId, PlayerId, WorldId};
 use colloquy_dialogue::scenarios;

@@ -10,7 +10,8 @@ use super::{
     AppState,
     errors::{Code, Problem},
     extract::{Administrator, Authorized, Body},
-    open_streams, run_uncancelled,
+    refusals::publish_revocation,
+    uncancelled::run_uncancelled,
 };
 use colloquy_core::ids::PlayerId;
 use colloquy_ports::ledger::revocations::{Revocation, Revoked};
@@ -102,7 +103,7 @@ pub async fn revoke_tokens(
     run_uncancelled(async move {
         let store = &state.services.ledger.revocations;
         store.add_revocation(&caller.scope, &revocation, &edit).await?;
-        open_streams::publish_revocation(&state, revocation).await;
+        publish_revocation(&state, revocation).await;
         Ok(HttpResponse::NoContent().finish())
     })
     .await

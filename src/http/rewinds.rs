@@ -7,10 +7,15 @@ use utoipa::ToSchema;
 
 use super::{
     AppState,
+    awaited_turn::await_turn,
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, OptionalBody, Path, Talker},
-    idempotency, run_uncancelled, sessions, sse,
-    turns::{TurnView, accepts_event_stream, await_turn},
+    idempotency,
+    reachable_sessions::{reachable_open_session, reachable_session},
+    sse,
+    turn_view::TurnView,
+    turns::accepts_event_stream,
+    uncancelled::run_uncancelled,
 };
 use colloquy_actors::{HeardLength, InterruptCommand, InterruptOutcome, ResumeCommand};
 use colloquy_core::{
@@ -151,7 +156,7 @@ pub async fn interrupt_turn(
 ) -> Result<HttpResponse, Problem> {
     let body = body.0.with_header_key(&request)?;
     run_uncancelled(async move {
-        let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
         let wish = body.into_command(&caller.principal)?;
         if let Some(player) = dialogue.player.filter(|_| is_limited_cut(&wish)) {
             caller.count_cut(&state, &player)?;
@@ -219,7 +224,7 @@ pub async fn rewind_session(
 ) -> Result<HttpResponse, Problem> {
     let key = idempotency::header_or_body_key(&request, body.value.key)?;
     run_uncancelled(async move {
-        sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        reachable_session(&state, &caller.principal, path.0).await?;
         let wish = InterruptCommand {
             turn: Some(body.value.turn),
             heard: None,
@@ -265,7 +270,7 @@ pub async fn regenerate_turn(
     request: HttpRequest,
     body: OptionalBody<RegenerateBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable_open_session(&state, &caller.principal, path.0).await?;
+    let dialogue = reachable_open_session(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         caller.count_turn(&state, player)?;
     }
@@ -319,7 +324,7 @@ pub async fn resume_turn(
 ) -> Result<HttpResponse, Problem> {
     let key = idempotency::header_or_body_key(&request, body.0.key)?;
     run_uncancelled(async move {
-        let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
+        let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
         let may_continue = needs_continuation(&state, &caller.scope, &dialogue).await?;
         match &dialogue.player {
             Some(player) if may_continue => caller.count_turn(&state, player)?,

@@ -12,7 +12,7 @@ use super::{
     extract::{Author, Authorized, OptionalBody, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     validate::display_name,
     worlds,
 };

@@ -14,7 +14,7 @@ use super::{
     extract::{Author, Authorized, Body, Path, QueryParams},
     npcs,
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     validate::{one_line_label, visible_text},
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};

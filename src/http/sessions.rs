@@ -10,13 +10,15 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::{
     AppState,
+    awaited_turn::await_turn,
     errors::{Code, FieldError, Problem},
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams, Talker},
     idempotency::{self, IdempotentResponse},
     openai::is_hidden_world,
     pagination::{self, Items},
-    run_uncancelled,
-    turns::{TurnView, await_turn},
+    reachable_sessions::{may_reach, reachable_session},
+    turn_view::TurnView,
+    uncancelled::run_uncancelled,
     validate::visible_text,
     worlds::{self, SettingsBody},
 };
@@ -266,37 +268,6 @@ pub fn parse_new_session(who: &Principal, body: SessionBody) -> Result<NewSessio
         playback: body.playback,
         settings: settings.map(Box::new),
     })
-}
-
-/// Loads the session `id` if `who` has access; 404 otherwise.
-pub async fn reachable_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let missing = || Problem::not_found("session");
-    if id.kind() != DialogueKind::Session {
-        return Err(missing());
-    }
-    let found = state.services.ledger.dialogues.load_dialogue(&who.scope(), id).await?;
-    found.filter(|dialogue| may_reach(who, dialogue)).ok_or_else(missing)
-}
-
-/// As [`reachable_session`], for a session that accepts lines.
-///
-/// # Errors
-/// The session is closed. Its actor may not yet know that an NPC or the world was deleted.
-pub async fn reachable_open_session(state: &AppState, who: &Principal, id: DialogueId) -> Result<Dialogue, Problem> {
-    let dialogue = reachable_session(state, who, id).await?;
-    if dialogue.status == DialogueStatus::Closed {
-        return Err(DialogueError::Closed.into());
-    }
-    Ok(dialogue)
-}
-
-fn may_reach(who: &Principal, dialogue: &Dialogue) -> bool {
-    who.can_access_world(&dialogue.world)
-        && match who.role {
-            Role::Operator => false,
-            Role::Admin | Role::Backend | Role::Viewer => true,
-            Role::Player => who.player.is_some() && who.player == dialogue.player,
-        }
 }
 
 /// Opens a session between a player and one or more NPCs.

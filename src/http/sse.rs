@@ -9,10 +9,10 @@ use tokio::sync::mpsc;
 
 use super::{
     AppState,
+    awaited_turn::completed_turn,
     errors::{Code, Problem},
     open_streams::ClosableStream,
     socket::redact_for_player,
-    turns::completed_turn,
 };
 use colloquy_actors::{AcceptedLine, DialogueError, Listener, ListenerGone, PublishedEvent, events_of_turn};
 use colloquy_core::{

@@ -8,14 +8,14 @@ use std::sync::{
 use super::{
     McpSettings,
     errors::Problem,
-    health::LedgerProbe,
+    ledger_probe::LedgerProbe,
     metrics::HttpMetrics,
     nodes::NodeClient,
     open_streams::OpenStreams,
     openai::{ChatSettings, ChatThreads},
     settings::HttpSettings,
+    socket::player_socket::SocketHub,
 };
-use crate::socket::player_socket::SocketHub;
 use colloquy_actors::handle::Sessions;
 use colloquy_core::{ids::PlayerId, scope::TenantScope};
 use colloquy_dialogue::Services;

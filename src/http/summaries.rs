@@ -7,7 +7,7 @@ use super::{
     errors::Problem,
     extract::{Author, Authorized, Path},
     pagination::Items,
-    sessions,
+    reachable_sessions::reachable_session,
 };
 use colloquy_core::{ids::DialogueId, scope::TenantScope};
 use colloquy_memory::summary::Summary;
@@ -25,7 +25,7 @@ pub async fn list_summaries(
     caller: Authorized<Author>,
     path: Path<DialogueId>,
 ) -> Result<HttpResponse, Problem> {
-    sessions::reachable_session(&state, &caller.principal, path.0).await?;
+    reachable_session(&state, &caller.principal, path.0).await?;
     respond_with_summaries(&state, &caller.scope, path.0).await
 }
 

@@ -12,9 +12,9 @@ use super::{
     etag::{self, IfMatch},
     extract::{Authorized, Body, OperatorOnly, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
-    open_streams,
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    refusals::publish_tenant_change,
+    uncancelled::run_uncancelled,
     validate::display_name,
 };
 use colloquy_core::ids::TenantId;
@@ -203,7 +203,7 @@ pub async fn create_tenant(
             }
             refresh_budgets(&state).await;
             // A caller may have used a token of this tenant before.
-            open_streams::publish_tenant_change(&state, &tenant.id, tenant.enabled).await;
+            publish_tenant_change(&state, &tenant.id, tenant.enabled).await;
             let location = format!("/v1/tenants/{}", tenant.id);
             IdempotentResponse::created(&TenantView::from(tenant), location)
         }
@@ -293,7 +293,7 @@ pub async fn edit_tenant(
             TenantEditOutcome::VersionMismatch { stored } => Err(etag::version_mismatch_error(stored)),
             TenantEditOutcome::Done(tenant) => {
                 refresh_budgets(&state).await;
-                open_streams::publish_tenant_change(&state, &id, tenant.enabled).await;
+                publish_tenant_change(&state, &id, tenant.enabled).await;
                 let version = tenant.version;
                 Ok(etag::respond_stored(false, "", version, &TenantView::from(tenant)))
             }

@@ -15,8 +15,8 @@ use super::{
     extract::{Author, Authorized, Body, Path, QueryParams},
     npcs,
     pagination::collect_pages,
-    run_uncancelled,
-    sessions::reachable_session,
+    reachable_sessions::reachable_session,
+    uncancelled::run_uncancelled,
     worlds::{self, SettingsBody},
 };
 use colloquy_core::{

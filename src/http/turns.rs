@@ -1,9 +1,6 @@
 //! Turns of a session: saying a line, reading the transcript and the traces.
 
-use std::sync::Arc;
-
 use actix_web::{HttpRequest, HttpResponse, get, http::header, post, web};
-use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -11,20 +8,23 @@ use utoipa::{IntoParams, ToSchema};
 use super::{
     AppState,
     actions::ActionView,
+    awaited_turn::completed_turn,
     curation::FindingView,
     errors::{Code, Problem},
     extract::{Author, Authorized, Body, Path, QueryParams, Talker},
     idempotency,
     pagination::{self, Items},
-    sessions, sse,
+    reachable_sessions::{reachable_open_session, reachable_session},
+    sse,
+    turn_view::TurnView,
 };
 use colloquy_actors::{AcceptedLine, DialogueError, OnBusy, PlayerLine};
 use colloquy_core::{
-    ids::{DialogueId, NpcId, TurnId},
+    ids::{DialogueId, NpcId},
     scope::Principal,
 };
 use colloquy_dialogue::explain::{self, Explained, TurnExplanation};
-use colloquy_memory::turn::{Turn, TurnStatus, Usage};
+use colloquy_memory::turn::Turn;
 use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// A player's line.
@@ -47,48 +47,6 @@ pub struct TurnBody {
     on_busy: OnBusy,
 }
 
-/// A committed turn.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct TurnView {
-    #[schema(value_type = String)]
-    id: TurnId,
-    #[schema(value_type = String)]
-    dialogue_id: DialogueId,
-    turn: u32,
-    status: TurnStatus,
-    /// Empty if the NPC spoke first.
-    player_text: String,
-    #[schema(value_type = String)]
-    npc_id: NpcId,
-    reply_text: String,
-    cues: Vec<String>,
-    usage: Usage,
-    started_at: DateTime<Utc>,
-    committed_at: DateTime<Utc>,
-}
-
-impl TurnView {
-    pub fn id(&self) -> TurnId {
-        self.id
-    }
-    /// The view of the turn for `who`.
-    pub fn for_caller(turn: &Turn, who: &Principal) -> Self {
-        Self {
-            id: turn.id,
-            dialogue_id: turn.dialogue,
-            turn: turn.number,
-            status: turn.status,
-            player_text: turn.player_text.clone(),
-            npc_id: turn.npc.clone(),
-            reply_text: turn.reply_text.clone(),
-            cues: turn.cues.clone(),
-            usage: turn.usage.seen_by(who.role),
-            started_at: turn.started_at,
-            committed_at: turn.committed_at,
-        }
-    }
-}
-
 /// Says a line and returns the finished turn.
 ///
 /// With `Accept: text/event-stream`, streams the events of the turn.
@@ -107,7 +65,7 @@ pub async fn create_turn(
     request: HttpRequest,
     body: Body<TurnBody>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable_open_session(&state, &caller.principal, path.0).await?;
+    let dialogue = reachable_open_session(&state, &caller.principal, path.0).await?;
     if let Some(player) = &dialogue.player {
         caller.count_turn(&state, player)?;
     }
@@ -144,35 +102,6 @@ pub async fn create_turn(
     Ok(HttpResponse::Ok().json(TurnView::for_caller(&turn, &caller.principal)))
 }
 
-/// Awaits the finished turn of an accepted line.
-///
-/// # Errors
-/// As of [`completed_turn`].
-pub async fn await_turn(accepted: AcceptedLine) -> Result<Arc<Turn>, Problem> {
-    match accepted {
-        AcceptedLine::Repeated(turn) => Ok(turn),
-        AcceptedLine::Turn { done } => completed_turn(done.await),
-    }
-}
-
-/// Awaits the finished turn from a receiver.
-///
-/// # Errors
-/// The reason why the turn was not committed, or the session ended before the turn.
-pub fn completed_turn<E>(
-    received: Result<Result<Arc<Turn>, Arc<colloquy_dialogue::turn::TurnError>>, E>,
-) -> Result<Arc<Turn>, Problem> {
-    match received {
-        Ok(Ok(turn)) => Ok(turn),
-        Ok(Err(error)) => Err(Problem::from(&*error)),
-        // The session's actor is gone. The actor was shut down, or panicked and is reloaded from the ledger.
-        Err(_) => Err(Problem::new(
-            Code::Overloaded,
-            "the session ended before the turn did; repeat the line with the same key",
-        )),
-    }
-}
-
 pub(super) fn accepts_event_stream(request: &HttpRequest) -> bool {
     let accept = request.headers().get(header::ACCEPT);
     let mut accepted = accept
@@ -206,7 +135,7 @@ pub async fn list_turns(
     path: Path<DialogueId>,
     query: QueryParams<TurnsQuery>,
 ) -> Result<HttpResponse, Problem> {
-    let dialogue = sessions::reachable_session(&state, &caller.principal, path.0).await?;
+    let dialogue = reachable_session(&state, &caller.principal, path.0).await?;
     page_of_turns(&state, &caller.principal, &dialogue, query.0).await
 }
 
@@ -309,6 +238,6 @@ pub async fn get_trace(
     query: QueryParams<TraceQuery>,
 ) -> Result<HttpResponse, Problem> {
     let (id, number) = path.0;
-    let dialogue = sessions::reachable_session(&state, &caller.principal, id).await?;
+    let dialogue = reachable_session(&state, &caller.principal, id).await?;
     respond_with_trace(&state, &caller.principal, &dialogue, number, &query.0).await
 }

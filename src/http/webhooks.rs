@@ -18,7 +18,7 @@ use super::{
     extract::{Administrator, Authorized, Body, NoOptions, OptionalBody, Path, QueryParams},
     idempotency::{self, IdempotentResponse},
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
 };
 use colloquy_core::{
     ids::{AttemptId, WebhookId},

@@ -15,7 +15,7 @@ use super::{
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, InWorld, Path, QueryParams},
     pagination::{self, Items, PageQuery},
-    run_uncancelled,
+    uncancelled::run_uncancelled,
     unlocks::UnlockBody,
     validate::{
         action_rules, attribute_rules, changed_names, clock_settings, display_name, one_line_label, place_links,

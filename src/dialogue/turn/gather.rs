@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tracing::{Instrument as _, debug_span};
 
-use super::living_scene::{load_witnesses, scene_of_the_living};
 use super::{
     gathered_context::GatheredContext,
     input::{TurnError, TurnInput},
+    living_scene::{load_witnesses, scene_of_the_living},
     prompt_locks,
     speak::{AUTHORED_GREETING, AuthoredWords, GIVEN_REPLY},
     stopwatch::Stopwatch,

@@ -6,8 +6,8 @@ use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use tokio::sync::watch;
 use unicode_segmentation::UnicodeSegmentation as _;
 
-use super::chat_request::{CalledTools, ReplyEnd};
 use super::{
+    chat_request::{CalledTools, ReplyEnd},
     continuation::ReplyBeginning,
     input::{Cut, TurnError, TurnFeed, TurnInput},
     own_name::OwnNameFilter,

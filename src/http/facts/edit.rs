@@ -15,7 +15,8 @@ use crate::{
     etag::{self, IfMatch},
     extract::{Author, Authorized, Body, NoOptions, OptionalBody, Path},
     idempotency::{self, IdempotentResponse},
-    npcs, run_uncancelled,
+    npcs,
+    uncancelled::run_uncancelled,
     validate::{display_name, display_name_with_emoji, one_line_label, visible_text},
 };
 use colloquy_core::ids::{FactId, NpcId, PlayerId, WorldId};

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use reqwest::{Method, Response};
 
-use super::{NodeClient, NodeSendError};
+use super::client::{NodeClient, NodeSendError};
 use crate::{
     AppState,
     errors::{Code, Problem, ProblemBody},

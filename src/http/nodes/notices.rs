@@ -8,11 +8,12 @@ use futures_util::future::join_all;
 use reqwest::Method;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::NodeClient;
+use super::client::NodeClient;
 use crate::{
     AppState,
     errors::{Code, Problem},
-    open_streams, run_uncancelled,
+    refusals::apply_notice,
+    uncancelled::run_uncancelled,
 };
 use colloquy_core::{
     ids::NodeId,
@@ -173,7 +174,7 @@ async fn handle_notice(
                 }
             }
             notice @ (Notice::Tenant { .. } | Notice::Revoked { .. }) => {
-                open_streams::apply_notice(&state, &notice).await;
+                apply_notice(&state, &notice).await;
             }
             Notice::Cleared { tenant } => {
                 if let Some(index) = own_index {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use reqwest::{Method, StatusCode, header};
 use tokio::time::{sleep, timeout};
 
-use super::{NodeClient, node_auth};
+use super::{client::NodeClient, node_auth};
 use crate::{
     errors::{Code, Problem},
     health,

@@ -15,7 +15,7 @@ use tokio_tungstenite::{
     tungstenite::{Message, handshake::client::generate_key, protocol::Role},
 };
 
-use super::NodeClient;
+use super::client::NodeClient;
 use crate::{
     errors::{Code, Problem, ProblemBody},
     socket::player_socket::close_code,

@@ -26,7 +26,8 @@ use crate::{
     nodes::DialogueOfRequest,
     npcs,
     pagination::collect_pages,
-    run_uncancelled, worlds,
+    uncancelled::run_uncancelled,
+    worlds,
 };
 use colloquy_actors::NewSession;
 use colloquy_core::ids::{DialogueId, DialogueKind, FactId, NpcId, PlayerId, WorldId};

@@ -4,17 +4,8 @@ use std::{future::Future, pin::Pin};
 
 use actix_web::{FromRequest, HttpRequest, dev::Payload};
 
-use super::settings::ChatSettings;
+use super::parse_body::ParseBody;
 use crate::{errors::Problem, extract};
-
-/// A request that is read from its body.
-pub trait ParseBody: Sized + 'static {
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// Every field that cannot be read, by its name.
-    fn parse_body(raw: &[u8], settings: &ChatSettings) -> Result<Self, Problem>;
-}
 
 /// The body of a request, parsed.
 pub struct ChatBody<R>(pub R);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::threads::KnownSessions;
-use crate::{AppState, errors::Problem, turns::await_turn};
+use crate::{AppState, awaited_turn::await_turn, errors::Problem};
 use colloquy_actors::{HeardLength, InterruptCommand, OnBusy, PlayerLine};
 use colloquy_core::{ids::PlayerId, scope::Principal};
 use colloquy_dialogue::turn::ChatRequest;

@@ -4,6 +4,7 @@
 //! whose transcript shows what its user sees.
 
 use super::{
+    examples::is_example,
     heard_line::HeardLine,
     names_in_lines::NamesInLines,
     nudges::{SpokenText, asks_to_go_on, only_names_speaker},
@@ -36,8 +37,6 @@ pub struct SortedMessages {
     pub tools: Option<ToolExchange>,
 }
 
-/// Names of speakers in the examples of chat programs, which are no part of the talk.
-const EXAMPLE_NAMES: [&str; 2] = ["example_user", "example_assistant"];
 /// A line that a program sends for a user who says nothing. Text after it is the end of the last reply.
 const SILENT_LINE: &str = "*says nothing*";
 
@@ -245,14 +244,6 @@ fn unwrap_speech(text: &str) -> Option<String> {
     } else {
         format!("{mark}: {words}")
     })
-}
-
-/// True if the message is an example, and no part of the talk.
-pub fn is_example(message: &InputMessage) -> bool {
-    message
-        .name
-        .as_deref()
-        .is_some_and(|name| EXAMPLE_NAMES.contains(&name))
 }
 
 /// Converts a message to the form of the model port.

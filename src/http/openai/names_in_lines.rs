@@ -1,7 +1,7 @@
 //! Names of speakers before lines. Some programs write them, always or in groups.
 
 use super::{
-    messages::is_example,
+    examples::is_example,
     nudges::names_speaker,
     request::{InputMessage, InputRole},
 };

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{body::ParseBody, settings::ChatSettings};
+use super::{parse_body::ParseBody, settings::ChatSettings};
 use crate::errors::{Code, FieldError, Problem};
 use colloquy_core::scope::{Principal, Role};
 use colloquy_ports::llm::ClientFields;

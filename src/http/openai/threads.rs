@@ -10,7 +10,7 @@ use super::{
     messages::SortedMessages,
     nudges::{SpokenText, names_speaker},
 };
-use crate::{AppState, errors::Problem, sessions};
+use crate::{AppState, errors::Problem, reachable_sessions::reachable_open_session};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, NpcId, PlayerId, TenantId, WorldId},
     scope::Principal,
@@ -229,7 +229,7 @@ impl KnownSessions {
     ) -> Result<Option<FoundThread>, Problem> {
         let compared = ComparedTranscript::new(transcript);
         if let Ok(id) = key.name.parse::<DialogueId>() {
-            let dialogue = sessions::reachable_open_session(state, who, id).await?;
+            let dialogue = reachable_open_session(state, who, id).await?;
             let is_of_player = dialogue.player.as_ref() == Some(&key.player);
             if dialogue.world != key.world || !dialogue.npcs.contains(&key.npc) || !is_of_player {
                 return Err(Problem::not_found("session of this model"));

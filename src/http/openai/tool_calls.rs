@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::answer::FinishReason;
-use crate::{errors::Problem, turns::completed_turn};
+use crate::{awaited_turn::completed_turn, errors::Problem};
 use colloquy_core::scope::Role;
 use colloquy_dialogue::turn::{CalledTools, ChatRequest, ReplyEnd, TurnError};
 use colloquy_memory::turn::{Turn, TurnStatus, Usage};

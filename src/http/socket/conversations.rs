@@ -6,7 +6,7 @@ use super::{
     dialogues::{allowed_includes, send_if_repeated, send_interrupt_outcome},
     events::{self, ConversationCreated},
     messages::{ConversationInterrupt, ConversationWatch},
-    protocol::SocketState,
+    socket_state::SocketState,
     subscription::DialogueSubscription,
 };
 use crate::{

@@ -7,13 +7,14 @@ use super::{
     messages::{
         Include, PlayerInterrupt, PlayerRegenerate, PlayerResume, PlayerSay, ReplyPlayed, SessionCreate, SessionResume,
     },
-    protocol::{OpenedDialogue, SocketState},
+    socket_state::{OpenedDialogue, SocketState},
     subscription::{DialogueSubscription, redact_for_player},
 };
 use crate::{
     errors::{Code, Problem},
+    reachable_sessions::reachable_session,
     rewinds::{is_limited_cut, needs_continuation, parse_heard},
-    sessions::{SessionBody, parse_new_session, reachable_session},
+    sessions::{SessionBody, parse_new_session},
     socket::player_socket::{SocketConnection, close_code},
 };
 use colloquy_actors::{

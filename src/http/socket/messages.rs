@@ -41,8 +41,8 @@ macro_rules! messages {
             }
         )+
         /// Lists every client message: type and schema.
-        pub fn message_schemas() -> Vec<super::events::MessageSchema> {
-            vec![$(super::events::MessageSchema::for_type::<$name>($kind),)+]
+        pub fn message_schemas() -> Vec<super::message_schema::MessageSchema> {
+            vec![$(super::message_schema::MessageSchema::for_type::<$name>($kind),)+]
         }
         /// Parses a message as a socket does; `None` if the type is unknown.
         #[cfg(any(test, feature = "fuzzing"))]

@@ -4,13 +4,16 @@ mod connection;
 mod conversations;
 mod dialogues;
 pub mod events;
+mod message_schema;
 pub mod messages;
 pub mod player_socket;
 mod protocol;
 mod remote;
+mod socket_state;
 mod subscription;
 #[cfg(test)]
 mod tests;
+mod world_changes;
 mod worlds;
 
 pub(super) use self::{remote::without_expiry, subscription::redact_for_player};
@@ -27,8 +30,8 @@ use super::{
     errors::{Code, Problem},
     extract::{QueryParams, bearer_token},
     nodes,
+    socket::player_socket::{OwnEvents, SocketOptions, SocketProtocol, UpgradeError},
 };
-use crate::socket::player_socket::{OwnEvents, SocketOptions, SocketProtocol, UpgradeError};
 use colloquy_core::{
     scope::{Principal, Role},
     shares::NoCapacity,

@@ -2,13 +2,12 @@
 //! frames wait.
 
 use std::{
-    collections::{HashMap, VecDeque},
     panic::AssertUnwindSafe,
     sync::{Arc, Weak},
     time::Duration,
 };
 
-use actix_web::{rt::task::JoinHandle, web};
+use actix_web::web;
 use bytestring::ByteString;
 use futures_util::FutureExt;
 use garde::Validate;
@@ -24,21 +23,21 @@ use super::{
         WorldUnwatch, WorldWatch,
     },
     remote::without_expiry,
-    subscription::DialogueSubscription,
+    socket_state::SocketState,
 };
 use crate::{
     AppState,
     errors::{Code, Problem},
     nodes::Tunnels,
-    open_streams::{ClosableStream, OpenStreamGuard},
+    open_streams::ClosableStream,
     socket::player_socket::{SocketConnection, SocketProtocol, close_code},
     validate,
 };
 use colloquy_core::{
-    ids::{DialogueId, PlayerId, WorldId},
+    ids::DialogueId,
     scope::{Principal, Role},
 };
-use colloquy_tenancy::limits::{SocketLimit, SocketRefusal, SocketSeat};
+use colloquy_tenancy::limits::{SocketRefusal, SocketSeat};
 
 /// Messages that may wait while a message is handled.
 pub const MAX_INBOX: usize = 256;
@@ -89,41 +88,6 @@ impl SocketProtocol for RefusedSocket {
 
 /// One caller's socket.
 pub struct Socket(Arc<SocketState>);
-
-pub(super) struct SocketState {
-    pub(super) state: web::Data<AppState>,
-    principal: Mutex<Principal>,
-    limit: Mutex<SocketLimit>,
-    inbox: Mutex<Inbox>,
-    pub(super) open: Mutex<HashMap<DialogueId, OpenedDialogue>>,
-    /// The watched worlds, each with the task that sends its changes.
-    pub(super) watched_worlds: Mutex<HashMap<WorldId, JoinHandle<()>>>,
-    /// The socket's seat among the sockets of its player, until the socket closes.
-    seat: Mutex<Option<SocketSeat>>,
-    /// The socket's place among the open streams, until the socket closes.
-    place: Mutex<Option<(OpenStreamGuard, Arc<dyn ClosableStream>)>>,
-    /// Closes the socket when its token expires.
-    expiry: Mutex<Option<JoinHandle<()>>>,
-    /// The tunnels to the owners of dialogues on other nodes.
-    pub(super) tunnels: Mutex<Tunnels>,
-    pub(super) coalesce_ms: u64,
-    /// True for the end of another node's tunnel. That node has counted the messages for the tenant.
-    pub(super) is_forwarded: bool,
-}
-
-#[derive(Default)]
-struct Inbox {
-    waiting: VecDeque<ByteString>,
-    /// True while a task handles messages.
-    busy: bool,
-}
-
-/// A dialogue to which this socket is subscribed.
-pub(super) struct OpenedDialogue {
-    pub(super) listener: u64,
-    pub(super) subscription: Arc<DialogueSubscription>,
-    pub(super) player: Option<PlayerId>,
-}
 
 impl Socket {
     pub fn new(

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
 
-use super::protocol::SocketState;
+use super::socket_state::SocketState;
 use crate::{
     errors::{Code, Problem},
     nodes::{NodeClient, Tunnel, TunnelEnd, Tunnels},
-    open_streams,
+    refusals::catch_up,
     socket::player_socket::{SocketConnection, close_code},
 };
 use colloquy_core::{
@@ -181,7 +181,7 @@ impl SocketState {
     /// the caller too. Otherwise the owner had not yet received a newer token.
     fn on_owner_refusal(self: Arc<Self>, connection: Arc<SocketConnection>, owner: NodeId) {
         actix_web::rt::spawn(async move {
-            if let Err(error) = open_streams::catch_up(&self.state).await {
+            if let Err(error) = catch_up(&self.state).await {
                 tracing::info!(%error, "it is not known why an owner refused a caller");
             }
             if !self.close_if_refused() {

@@ -7,7 +7,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-use super::{events, messages::Include, protocol::SocketState, remote};
+use super::{events, messages::Include, remote, socket_state::SocketState};
 use crate::socket::player_socket::{SocketConnection, close_code};
 use colloquy_actors::{Listener, ListenerGone, PublishedEvent};
 use colloquy_core::{ids::DialogueId, scope::Role};

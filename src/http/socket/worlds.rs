@@ -3,23 +3,24 @@
 use std::{sync::Arc, time::Duration};
 
 use actix_web::rt::task::JoinHandle;
-use serde::Serialize;
-use utoipa::ToSchema;
 
-use super::{events, messages::WorldWatch, protocol::SocketState};
+use super::{
+    events,
+    messages::WorldWatch,
+    socket_state::SocketState,
+    world_changes::{ActionRequested, ActionUndone, WorldChange, WorldChanged, WorldWatched},
+};
 use crate::{
     actions::ActionView,
     errors::{Code, Problem},
     socket::player_socket::SocketConnection,
-    world_state::CauseView,
 };
 use colloquy_actors::ListenerGone;
 use colloquy_core::{
-    ids::{ActionId, DialogueId, StateEventId, TurnId, WorldId},
+    ids::WorldId,
     scope::{Principal, Role},
 };
 use colloquy_dialogue::world_watch::{WorldFollower, WorldNews};
-use colloquy_memory::state::StateChange;
 use colloquy_ports::{clock::Clock, ledger::state::StoredStateChange};
 
 /// The time between two reads of a watched world.
@@ -29,74 +30,6 @@ const MAX_READ_INTERVAL: Duration = Duration::from_secs(5);
 const QUEUE_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// Changes in one `world.changed`.
 const MAX_CHANGES_PER_EVENT: usize = 100;
-
-/// `world.watched`: from here on, every change of the world follows as `world.changed`.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(tag = "type", rename = "world.watched", deny_unknown_fields)]
-pub struct WorldWatched<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub re: Option<&'a str>,
-    #[schema(value_type = String)]
-    pub world_id: &'a WorldId,
-}
-
-/// `world.changed`: changes of a watched world, at most 100.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(tag = "type", rename = "world.changed", deny_unknown_fields)]
-pub struct WorldChanged<'a> {
-    #[schema(value_type = String)]
-    pub world_id: &'a WorldId,
-    /// Changes that a rewind or a restored save took back. They come before new changes.
-    #[schema(value_type = Vec<Object>)]
-    pub taken_back: Vec<WorldChange<'a>>,
-    /// New changes, and changes that stand again.
-    #[schema(value_type = Vec<Object>)]
-    pub changes: Vec<WorldChange<'a>>,
-}
-
-/// `action.requested`: an NPC of a watched world asks for an action, or its turn stands again.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(tag = "type", rename = "action.requested", deny_unknown_fields)]
-pub struct ActionRequested<'a> {
-    #[schema(value_type = String)]
-    pub world_id: &'a WorldId,
-    pub action: ActionView,
-}
-
-/// `action.undone`: the turn that asked for the action was taken back.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(tag = "type", rename = "action.undone", deny_unknown_fields)]
-pub struct ActionUndone<'a> {
-    #[schema(value_type = String)]
-    pub world_id: &'a WorldId,
-    #[schema(value_type = String)]
-    pub action_id: ActionId,
-    #[schema(value_type = String)]
-    pub dialogue_id: DialogueId,
-    #[schema(value_type = String)]
-    pub turn_id: TurnId,
-    /// The number of the turn in the dialogue.
-    pub turn: u32,
-}
-
-/// A change of a watched world: the fields of `state.changed`, with an id, the cause and the time.
-#[derive(Debug, Serialize)]
-pub struct WorldChange<'a> {
-    id: StateEventId,
-    #[serde(flatten)]
-    change: &'a StateChange,
-    cause: CauseView,
-}
-
-impl<'a> From<&'a StoredStateChange> for WorldChange<'a> {
-    fn from(stored: &'a StoredStateChange) -> Self {
-        Self {
-            id: stored.id,
-            change: &stored.change,
-            cause: CauseView::new(&stored.cause, stored.at),
-        }
-    }
-}
 
 impl SocketState {
     /// Watches a world. A repeated watch goes on.

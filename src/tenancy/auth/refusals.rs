@@ -1,5 +1,5 @@
 //! Disabled tenants and revoked tokens, as this node knows them. Every request checks this state, so it is in memory.
-//! The ledger is the truth; `http::open_streams` keeps this state up to date.
+//! The ledger is the truth; `http::refusals` keeps this state up to date.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

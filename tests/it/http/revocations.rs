@@ -260,7 +260,7 @@ async fn revocations_in_the_ledger_are_applied() {
         .add_revocation(&who.scope(), &revocation, &edit)
         .await
         .unwrap();
-    colloquy::http::open_streams::catch_up(&server.state).await.unwrap();
+    colloquy::http::refusals::catch_up(&server.state).await.unwrap();
     assert_eq!(error_and_close(&mut socket).await, ("token_revoked".to_owned(), 4401));
 }
 

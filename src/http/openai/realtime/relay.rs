@@ -12,7 +12,7 @@ use super::{
 use crate::{
     errors::{Code, Problem},
     nodes::{Tunnel, TunnelEnd},
-    open_streams::catch_up,
+    refusals::catch_up,
     socket::{player_socket::close_code, without_expiry},
 };
 use colloquy_core::ids::NodeId;

@@ -348,7 +348,7 @@ impl Connection {
         response.is_cut = true;
         let item_id = response.head.item_id.clone();
         // The turn has ended when the cut is answered.
-        let ended = crate::turns::completed_turn((&mut response.done).await);
+        let ended = crate::awaited_turn::completed_turn((&mut response.done).await);
         match outcome {
             InterruptOutcome::Rewound(rewound) => self.finish_turn(ended, Some(&rewound), is_truncation),
             _ => self.finish_turn(ended, None, is_truncation),

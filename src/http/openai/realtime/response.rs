@@ -20,7 +20,7 @@ use super::{
     server_events::{ItemView, PartPlace, ResponseStatus, ResponseView, StatusDetails, UsageView},
     settings::cap_to_json,
 };
-use crate::{errors::Problem, socket::player_socket::SentCounts, turns::completed_turn};
+use crate::{awaited_turn::completed_turn, errors::Problem, socket::player_socket::SentCounts};
 use colloquy_dialogue::{
     aside::AsideAnswer,
     heard::HeardLength,

@@ -22,7 +22,7 @@ use crate::{
     AppState,
     errors::{Code, Problem},
     extract::{Authorized, InWorld, Talker},
-    sessions::reachable_open_session,
+    reachable_sessions::reachable_open_session,
     sse::{ListenerGuard, SseListener},
 };
 use colloquy_actors::PublishedEvent;

@@ -32,7 +32,8 @@ use crate::{
     errors::{Code, Problem},
     extract::{Authorized, InWorld, Path, QueryParams, Talker},
     nodes::DialogueOfRequest,
-    run_uncancelled, sessions,
+    reachable_sessions::reachable_session,
+    uncancelled::run_uncancelled,
 };
 use colloquy_actors::InterruptCommand;
 use colloquy_core::scope::Principal;
@@ -324,7 +325,7 @@ async fn find_response(state: &AppState, who: &Principal, id: &str, param: &str)
     let turn = turn_of_response(id).ok_or_else(missing)?;
     let found = state.services.ledger.dialogues.load_turn(&who.scope(), turn).await?;
     let turn = found.filter(|found| found.stands).ok_or_else(missing)?.turn;
-    match sessions::reachable_session(state, who, turn.dialogue).await {
+    match reachable_session(state, who, turn.dialogue).await {
         Ok(dialogue) => Ok((turn, dialogue)),
         Err(problem) if problem.code == Code::NotFound => Err(missing()),
         Err(problem) => Err(problem),

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::{
     super::{
-        body::ParseBody,
         completions::parse_name,
+        parse_body::ParseBody,
         request::{ChatCompletionRequest, FieldFaults, InputMessage, InputRole, MAX_MESSAGES},
         settings::ChatSettings,
     },

@@ -1,0 +1,131 @@
+//! The forward token, and the keys that sign it.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use moka::sync::Cache;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::errors::Problem;
+use colloquy_core::{ids::NodeId, scope::Principal};
+use colloquy_memory::text::to_hexadecimal;
+
+/// The header that carries the token.
+pub const FORWARD_TOKEN_HEADER: &str = "x-colloquy-hop";
+/// The lifetime of a token in seconds, and the permitted difference between clocks.
+pub(super) const TOKEN_TTL_S: i64 = 10;
+/// How long used tokens are remembered: until the token ends on the clock that is furthest behind.
+const REPLAY_WINDOW: Duration = Duration::from_secs(3 * TOKEN_TTL_S as u64);
+/// Separates forward tokens from all other tokens, in case a secret is used twice.
+const NODE_AUDIENCE: &str = "colloquy-nodes";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ForwardToken {
+    pub from: NodeId,
+    pub to: NodeId,
+    /// Method, a space, path and query.
+    pub request: String,
+    /// SHA-256 of the body, in hexadecimal digits.
+    pub body: String,
+    /// The caller. The first node verified the caller and counted the request for the tenant. `None`: the node itself.
+    pub who: Option<Principal>,
+}
+
+impl ForwardToken {
+    /// True if this node sent the request to itself; the request was counted here before.
+    pub fn is_to_itself(&self) -> bool {
+        self.from == self.to
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct ForwardClaims {
+    #[serde(flatten)]
+    pub(super) hop: ForwardToken,
+    aud: String,
+    /// A random id, to detect a second use.
+    jti: String,
+    iat: i64,
+    exp: i64,
+}
+
+/// Hashes a body for [`ForwardToken::body`].
+pub(super) fn body_hash(body: &[u8]) -> String {
+    to_hexadecimal(&Sha256::digest(body))
+}
+
+/// The keys made from the shared secret.
+pub(super) struct NodeKeys {
+    sign: EncodingKey,
+    /// The keys of the current and of the previous secret.
+    verify: Vec<DecodingKey>,
+    /// For requests of a node to itself, which are not counted again. Random per process; no other node knows the key.
+    pub(super) sign_own: EncodingKey,
+    verify_own: DecodingKey,
+    rules: Validation,
+    /// Ids of used tokens. Only nodes can add entries.
+    seen: Cache<String, ()>,
+}
+
+impl NodeKeys {
+    pub(super) fn new(secret: &[u8], previous: Option<&[u8]>) -> Self {
+        let mut rules = Validation::new(Algorithm::HS256);
+        rules.set_audience(&[NODE_AUDIENCE]);
+        rules.set_required_spec_claims(&["exp", "aud"]);
+        // `verify_token` checks the expiry by the clock passed in.
+        rules.validate_exp = false;
+        let own: [u8; 32] = rand::random();
+        Self {
+            sign_own: EncodingKey::from_secret(&own),
+            verify_own: DecodingKey::from_secret(&own),
+            sign: EncodingKey::from_secret(secret),
+            verify: [secret]
+                .into_iter()
+                .chain(previous)
+                .map(DecodingKey::from_secret)
+                .collect(),
+            rules,
+            seen: Cache::builder().time_to_live(REPLAY_WINDOW).build(),
+        }
+    }
+
+    pub(super) fn sign_token(&self, hop: &ForwardToken, now: DateTime<Utc>) -> Result<String, Problem> {
+        let claims = ForwardClaims {
+            hop: hop.clone(),
+            aud: NODE_AUDIENCE.to_owned(),
+            jti: format!("{:032x}", rand::random::<u128>()),
+            iat: now.timestamp(),
+            exp: now.timestamp() + TOKEN_TTL_S,
+        };
+        let key = if hop.is_to_itself() { &self.sign_own } else { &self.sign };
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, key)
+            .map_err(|error| Problem::internal_error(&error))
+    }
+
+    pub(super) fn verify_token(&self, text: &str, now: DateTime<Utc>) -> Result<ForwardClaims, &'static str> {
+        let read = |key| jsonwebtoken::decode::<ForwardClaims>(text, key, &self.rules).ok();
+        let by_another = |hop: &ForwardToken| !hop.is_to_itself();
+        let claims = match read(&self.verify_own) {
+            Some(own) => own.claims,
+            None => self
+                .verify
+                .iter()
+                .find_map(read)
+                .map(|read| read.claims)
+                .filter(|claims| by_another(&claims.hop))
+                .ok_or("it is not signed by a node")?,
+        };
+        let (now, lives) = (now.timestamp(), claims.exp.saturating_sub(claims.iat));
+        if claims.exp <= now || claims.iat > now + TOKEN_TTL_S || lives > TOKEN_TTL_S {
+            return Err("it has expired");
+        }
+        Ok(claims)
+    }
+
+    /// True if the token is new; marks the token as used.
+    pub(super) fn is_first_use(&self, claims: &ForwardClaims) -> bool {
+        self.seen.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
+    }
+}

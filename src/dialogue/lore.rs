@@ -14,7 +14,7 @@ mod write;
 
 pub use self::write::{embed_lore, import_lore, write_lore};
 pub(crate) use self::{
-    cache::{LoadedLore, LoreCache},
+    cache::LoreCache,
     entries::{named_entries, open_entries},
     found::{FoundLore, LoreHit, LoreNow},
     people::DeadPerson,
@@ -26,7 +26,7 @@ pub(crate) use self::{
 mod tests {
     use std::sync::Arc;
 
-    use super::{entries::entries_of_turn, *};
+    use super::{cache::LoadedLore, entries::entries_of_turn, *};
     use colloquy_memory::{
         authored::WorldSettings,
         lore::{LoreEntry, LoreScore, LoreText},

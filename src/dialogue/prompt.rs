@@ -51,6 +51,8 @@ pub(super) use self::{
     system::state_bounds,
     templates::Template,
     untrusted::attribute_text,
-    world::{Onlooker, bind_player, location_in_turn, present_location, world_lines, world_lines_of_turn},
+    world::{
+        Onlooker, bind_player, location_in_turn, place_of_turn, present_location, world_lines, world_lines_of_turn,
+    },
 };
 pub use self::{template_error::TemplateError, templates::Templates, untrusted::escape_untrusted};

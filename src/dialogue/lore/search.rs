@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Services,
-    prompt::{location_in_turn, world::place_of_turn},
+    prompt::{location_in_turn, place_of_turn},
     turn::TurnInput,
 };
 use colloquy_memory::{

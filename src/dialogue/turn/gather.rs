@@ -204,7 +204,7 @@ pub(super) async fn gather_timed(
     let lore = recalled.lore.take();
     let lore = lore.map(|prepared| prepared.find(classified.is_about_something(), &standing));
     let (embedding, terms) = (recalled.embedding.as_deref(), recalled.telling_terms());
-    let place = episodes::place_of_turn(input, &world);
+    let place = prompt::place_of_turn(input, &world);
     let progress = known.progress();
     let opened = known.opened();
     let compared = embedding.filter(|_| classified.is_about_something());

@@ -3,6 +3,7 @@
 
 mod bodies;
 mod parameters;
+mod patterns;
 mod texts;
 
 use std::sync::LazyLock;

@@ -2,17 +2,17 @@
 //! OpenAPI document. Serde's messages are written for programmers, so they are the last resort.
 
 mod action_rules;
+mod faults;
 mod query;
 mod state_rules;
 mod text;
-
-use std::fmt::Write as _;
 
 use garde::Validate;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use self::faults::{ValidationFaults, truncate_name};
 pub use self::{
     action_rules::action_rules,
     query::parse_query,
@@ -156,46 +156,6 @@ fn beyond_schema<T: DeserializeOwned>(body: &Value) -> Problem {
     }
 }
 
-/// Maximum number of reported faults; a body can have as many faults as bytes.
-const MAX_REPORTED_FAULTS: usize = 32;
-/// Reported characters of a field's name.
-const MAX_FIELD_NAME_CHARS: usize = 64;
-
-/// The first [`MAX_REPORTED_FAULTS`] faults, and the number of further faults.
-#[derive(Debug, Default)]
-pub struct ValidationFaults {
-    pub kept: Vec<FieldError>,
-    pub more: usize,
-}
-
-impl ValidationFaults {
-    fn into_problem(self) -> Problem {
-        let mut problem = Problem::invalid_fields(self.kept);
-        if self.more > 0 {
-            // Writing to a string cannot fail.
-            let _ = write!(problem.detail, "; and {} more", self.more);
-        }
-        problem
-    }
-    fn push(&mut self, param: &str, detail: impl FnOnce() -> String) {
-        if self.kept.len() < MAX_REPORTED_FAULTS {
-            self.kept.push(FieldError {
-                param: if param.is_empty() { "body" } else { param }.to_owned(),
-                detail: detail(),
-            });
-        } else {
-            self.more += 1;
-        }
-    }
-    fn append(&mut self, other: Self) {
-        for fault in other.kept {
-            let FieldError { param, detail } = fault;
-            self.push(&param, || detail);
-        }
-        self.more += other.more;
-    }
-}
-
 /// Collects all parts of `value` that `schema` does not allow. Supports the schema features of these documents:
 /// - references, types, required and unknown fields, enumerations, constants;
 /// - patterns, ranges, lengths, items and choices.
@@ -203,13 +163,6 @@ pub fn schema_faults(schema: &Value, components: &Map<String, Value>, value: &Va
     let mut found = ValidationFaults::default();
     walk_schema(schema, value, "", components, &mut found);
     found
-}
-
-/// Clients choose unknown names freely, and at any length.
-fn truncate_name(name: &str) -> &str {
-    name.char_indices()
-        .nth(MAX_FIELD_NAME_CHARS)
-        .map_or(name, |(end, _)| &name[..end])
 }
 
 /// The first name between backticks, as serde writes field names.

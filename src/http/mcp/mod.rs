@@ -7,6 +7,7 @@
 //! A revision before 2026-07-28 is negotiated by `initialize`; the newest one needs no handshake.
 
 mod arguments;
+mod errors;
 #[cfg(feature = "mcp-fixtures")]
 mod fixtures;
 mod operations;

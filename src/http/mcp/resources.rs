@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{
     arguments::encoded,
+    errors::{error_of, refused_error},
     operations::{OperationClient, OperationRequest},
-    server::{error_of, refused_error},
 };
 
 const SCHEME: &str = "colloquy://";

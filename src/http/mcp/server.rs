@@ -1,6 +1,5 @@
 //! The server of the protocol: what it offers, and the answers to its messages.
 
-use actix_http::StatusCode;
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
@@ -12,8 +11,9 @@ use rmcp::{
 };
 
 use super::{
-    arguments::{build_request, problem_value, refusal, result_of},
-    operations::{OperationAnswer, OperationClient},
+    arguments::{build_request, refusal, result_of},
+    errors::error_of,
+    operations::OperationClient,
     resources, reviews,
     tools::{all_tools, find_tool},
 };
@@ -48,27 +48,6 @@ fn caller_of(context: &RequestContext<RoleServer>) -> Result<&Caller, ErrorData>
         .get::<http::request::Parts>()
         .and_then(|parts| parts.extensions.get::<Caller>())
         .ok_or_else(|| error_of(&Problem::internal_error(&"a message of /mcp has no caller")))
-}
-
-/// A refusal as an error of the protocol, with the problem document.
-pub fn error_of(problem: &Problem) -> ErrorData {
-    document_error(problem.code.status(), problem.detail.clone(), problem_value(problem))
-}
-
-/// The refusal of an operation as an error of the protocol.
-pub fn refused_error(answer: OperationAnswer) -> ErrorData {
-    let detail = answer.body["detail"].as_str().unwrap_or_default().to_owned();
-    document_error(answer.status, detail, answer.body)
-}
-
-fn document_error(status: StatusCode, detail: String, document: serde_json::Value) -> ErrorData {
-    let document = Some(document);
-    match status {
-        StatusCode::NOT_FOUND => ErrorData::resource_not_found(detail, document),
-        StatusCode::UNPROCESSABLE_ENTITY | StatusCode::BAD_REQUEST => ErrorData::invalid_params(detail, document),
-        status if status.is_client_error() => ErrorData::invalid_request(detail, document),
-        _ => ErrorData::internal_error(detail, document),
-    }
 }
 
 /// How long the client may keep a list that only changes with the server; `None`: its revision has no such hint. Other

@@ -28,7 +28,6 @@ pub use self::{
 pub(super) use self::{
     forward::{DialogueOfRequest, RawBody, add_owner_header, dialogue_of, forward_if_remote},
     node_auth::{check_body_hash, forward_token},
-    node_keys::FORWARD_TOKEN_HEADER,
     notices::{configure_internal_routes, redeem_any_ticket},
     tunnel::{Tunnel, TunnelEnd, Tunnels},
 };

@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use super::{
     completions::new_session,
     follow::{follow_transcript, is_too_long_to_import},
-    threads::{KnownSessions, ThreadKey},
+    known_sessions::{KnownSessions, ThreadKey},
 };
 use crate::{
     AppState,

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, post, web};
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::sync::OwnedMutexGuard;
 
 use super::{
-    answer::FinishReason,
     aside,
     body::ChatBody,
     follow::{MAX_IMPORTED_CHARS, check_answer, follow_transcript},
+    known_sessions::{KnownSessions, ThreadKey},
     messages::{SortedMessages, messages_of_turn},
+    prepared_talk::{ChatTemplate, PreparedTalk, RunningReply, SESSION_HEADER, WholeReply},
     request::ChatCompletionRequest,
     speaker::{Speaker, resolve_speaker},
     stream::{self, CutOnDrop},
     targets::{ChatTarget, find_target},
-    threads::{FoundThread, KnownSessions, ThreadKey},
+    threads::FoundThread,
     tool_calls::ReplyOutcome,
     whole::answer_whole,
 };
@@ -31,22 +31,19 @@ use colloquy_actors::{
     AcceptedLine, DialogueError, InterruptCommand, NewSession, OnBusy, PlayerLine, RegenerateCommand,
 };
 use colloquy_core::{
-    ids::{DialogueId, NpcId, PlayerId, TurnId},
+    ids::PlayerId,
     scope::{Principal, Role},
 };
-use colloquy_dialogue::turn::{ChatRequest, OwnPrompt, ToolExchange};
+use colloquy_dialogue::turn::{ChatRequest, OwnPrompt};
 use colloquy_memory::{
     chat_transcript::{ComparedTranscript, TranscriptAlignment, TranscriptRequest, align_transcript},
     text::to_hexadecimal,
-    turn::Usage,
 };
 use colloquy_ports::{
     ledger::dialogues::Playback,
-    llm::{ChatMessage, ChatRole, ClientFields},
+    llm::{ChatMessage, ChatRole},
 };
 
-/// The header that names a talk, or a session by its id.
-pub const SESSION_HEADER: &str = "x-colloquy-session";
 /// The longest name of a talk, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 /// The most lines for which an import counts, so that a long one is possible within a minute.
@@ -54,52 +51,6 @@ const MAX_LINES_OF_IMPORT: usize = 10;
 /// The most notes of a request, and the most Unicode scalar values of a note: more never fit a prompt.
 const MAX_NOTES: usize = 32;
 const MAX_NOTE_CHARS: usize = 4_000;
-
-/// A talk at the point where the NPC speaks: the session has the turns of the transcript.
-pub struct PreparedTalk {
-    pub state: web::Data<AppState>,
-    pub who: Principal,
-    pub session: DialogueId,
-    npc: NpcId,
-    /// The number of the turn that the reply belongs to.
-    pub number: u32,
-    /// Held until the reply has ended, so that requests of one talk follow each other.
-    pub thread: OwnedMutexGuard<KnownSessions>,
-    /// The id of the next turn. `None`: the session makes an id.
-    pub turn_id: Option<TurnId>,
-    /// Gets the pieces of tool calls of a streamed reply.
-    pub tool_calls: Option<mpsc::UnboundedSender<Vec<Value>>>,
-    request: TranscriptRequest,
-    chat: ChatTemplate,
-}
-
-/// What each line of the request gets from the request.
-struct ChatTemplate {
-    scene_notes: Vec<String>,
-    client: Arc<ClientFields>,
-    own_prompt: Option<Arc<OwnPrompt>>,
-    tools: ToolExchange,
-}
-
-/// A reply under way.
-pub struct RunningReply {
-    pub accepted: AcceptedLine,
-    pub chat: Arc<ChatRequest>,
-    /// The text of the reply that the client has already, in Unicode scalar values.
-    pub known_chars: usize,
-    /// The part of that text that stands if the client hangs up at once, in Unicode scalar values.
-    pub heard_chars: usize,
-}
-
-/// A whole reply.
-pub struct WholeReply {
-    pub outcome: ReplyOutcome,
-    /// The text that the client does not have yet.
-    pub new_text: String,
-    pub finish_reason: FinishReason,
-    /// The tokens of the reply, as the caller may see them.
-    pub usage: Usage,
-}
 
 /// Answers with the next reply of a talk.
 #[post("/completions")]

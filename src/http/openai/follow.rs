@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::threads::KnownSessions;
+use super::known_sessions::KnownSessions;
 use crate::{AppState, awaited_turn::await_turn, errors::Problem};
 use colloquy_actors::{HeardLength, InterruptCommand, OnBusy, PlayerLine};
 use colloquy_core::{ids::PlayerId, scope::Principal};

@@ -27,11 +27,13 @@ pub mod errors;
 mod examples;
 mod follow;
 mod heard_line;
+mod known_sessions;
 mod messages;
 mod models;
 mod names_in_lines;
 mod nudges;
 mod parse_body;
+mod prepared_talk;
 mod realtime;
 mod request;
 mod responses;
@@ -46,7 +48,7 @@ mod whole;
 use actix_cors::Cors;
 use actix_web::web::{self, ServiceConfig};
 
-pub use self::{characters::is_hidden_world, settings::ChatSettings, threads::ChatThreads};
+pub use self::{characters::is_hidden_world, known_sessions::ChatThreads, settings::ChatSettings};
 
 /// True for the paths whose errors have OpenAI's form.
 pub fn is_openai_path(path: &str) -> bool {

@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::{
     answer::{ChatChunk, ChunkChoice, ChunkUsage, Delta, FinishReason},
-    completions::{PreparedTalk, RunningReply, SESSION_HEADER},
     errors::ErrorBody,
+    prepared_talk::{PreparedTalk, RunningReply, SESSION_HEADER},
     request::ChatCompletionRequest,
     tool_calls::ReplyOutcome,
 };

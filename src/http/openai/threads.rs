@@ -1,18 +1,15 @@
 //! Which session a transcript belongs to. Chat programs send no id of a talk, so the session is found by its lines.
 
-use std::{cmp::Reverse, collections::HashSet, sync::Arc, time::Duration};
-
-use chrono::{DateTime, Utc};
-use moka::sync::Cache;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use std::cmp::Reverse;
 
 use super::{
+    known_sessions::{KnownSession, KnownSessions, LastRequest, ThreadKey},
     messages::SortedMessages,
     nudges::{SpokenText, names_speaker},
 };
 use crate::{AppState, errors::Problem, reachable_sessions::reachable_open_session};
 use colloquy_core::{
-    ids::{DialogueId, DialogueKind, NpcId, PlayerId, TenantId, WorldId},
+    ids::{DialogueId, DialogueKind},
     scope::Principal,
 };
 use colloquy_memory::{
@@ -27,10 +24,6 @@ use colloquy_ports::{
     ledger::dialogues::{Dialogue, DialogueFilter, DialogueStatus},
 };
 
-/// The number of talks whose lines the node keeps: about 30 bytes for a line.
-const MAX_KEPT_THREADS: u64 = 5_000;
-/// How long the lines of a talk are kept after its last request.
-const KEPT_FOR: Duration = Duration::from_mins(15);
 /// The latest sessions among which a transcript is looked for.
 const MAX_COMPARED_SESSIONS: u32 = 20;
 /// The latest turns of a session that are compared.
@@ -39,85 +32,6 @@ const MAX_COMPARED_TURNS: u32 = 4_000;
 const MAX_UNSAID_TURNS: usize = 2_000;
 /// The latest turns of which the text is kept, for replies that a program shows in part.
 const TURNS_WITH_TEXT: usize = 4;
-
-/// Who talks with whom, and the name that the request gives the talk.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ThreadKey {
-    pub tenant: TenantId,
-    pub player: PlayerId,
-    pub world: WorldId,
-    pub npc: NpcId,
-    /// `X-Colloquy-Session`; empty: the request names no talk.
-    pub name: String,
-}
-
-/// The talks of chat programs on this node. A copy: everything is in the ledger too.
-#[derive(Clone)]
-pub struct ChatThreads(Cache<ThreadKey, Arc<Mutex<KnownSessions>>>);
-
-impl Default for ChatThreads {
-    fn default() -> Self {
-        Self(
-            Cache::builder()
-                .max_capacity(MAX_KEPT_THREADS)
-                .time_to_idle(KEPT_FOR)
-                .build(),
-        )
-    }
-}
-
-impl ChatThreads {
-    /// Waits until no other request of the talk is being answered.
-    pub async fn lock(&self, key: &ThreadKey) -> OwnedMutexGuard<KnownSessions> {
-        let thread = self.0.get_with_by_ref(key, Arc::default);
-        thread.lock_owned().await
-    }
-}
-
-/// The sessions of a talk, as this node has seen them last.
-#[derive(Debug, Default)]
-pub struct KnownSessions {
-    /// The last used session comes last.
-    sessions: Vec<KnownSession>,
-    /// The last request for a turn; `None`: there was none on this node.
-    last_request: Option<LastRequest>,
-    /// The last turn that a request has stored on this node.
-    last_turn: Option<TranscriptTurn>,
-    /// The session whose first line awaits the results of tools. The session has no turn yet.
-    awaits_results: Option<DialogueId>,
-}
-
-/// The marks of a request for a turn, with which later requests are compared.
-#[derive(Debug)]
-struct LastRequest {
-    /// The system messages within and after the talk.
-    notes: HashSet<TextPrint>,
-    was_streamed: bool,
-}
-
-#[derive(Debug)]
-struct KnownSession {
-    id: DialogueId,
-    head_turn: u32,
-    updated_at: DateTime<Utc>,
-    turns: Vec<StoredTurn>,
-}
-
-impl KnownSession {
-    const fn new(id: DialogueId) -> Self {
-        Self {
-            id,
-            head_turn: 0,
-            updated_at: DateTime::<Utc>::MIN_UTC,
-            turns: Vec::new(),
-        }
-    }
-
-    fn is_current(&self, dialogue: &Dialogue) -> bool {
-        self.head_turn == dialogue.head_turn
-            && self.updated_at.timestamp_micros() == dialogue.updated_at.timestamp_micros()
-    }
-}
 
 /// The session of a transcript, and how its turns become those of the transcript.
 #[derive(Debug)]

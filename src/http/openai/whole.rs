@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 
 use super::{
     answer::{AnswerMessage, ChatCompletion, Choice, CompletionUsage},
-    completions::{PreparedTalk, SESSION_HEADER},
+    prepared_talk::{PreparedTalk, SESSION_HEADER},
     request::ChatCompletionRequest,
     stream::StreamedAnswer,
 };

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::texts::prose_pattern;
+use super::patterns::prose_pattern;
 use colloquy_core::ids::{
     ActionId, AttemptId, AuditId, DialogueKind, FactId, FindingId, InsightId, JobId, MessageId, PassId, SaveId, TurnId,
     WebhookId,

@@ -3,10 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::parameters::is_free_text;
+use super::{
+    parameters::is_free_text,
+    patterns::{CONTROLS, prose_pattern},
+};
 
-/// Control characters but tabs and line breaks, for the inside of a character class.
-const CONTROLS: &str = r"\u0000-\u0008\u000B-\u001F\u007F-\u009F";
 /// Control characters and line breaks.
 const CONTROLS_AND_BREAKS: &str = r"\u0000-\u001F\u007F-\u009F\u2028\u2029";
 /// A kind of relationship.
@@ -46,11 +47,6 @@ const LISTS: [(&str, u32); 16] = [
 ];
 /// Texts that may be blank, although they have a least length.
 const KEYS: [&str; 2] = ["jti", "key"];
-
-/// The pattern of a text that may be blank: no control characters but tabs and line breaks.
-pub fn prose_pattern() -> String {
-    format!(r"^([^{CONTROLS}]|\r\n)*$")
-}
 
 /// The pattern of a text that is not blank.
 fn text_pattern() -> String {

@@ -4,7 +4,7 @@ mod connection;
 mod conversations;
 mod dialogues;
 pub mod events;
-mod message_schema;
+pub mod message_schema;
 pub mod messages;
 pub mod player_socket;
 mod protocol;

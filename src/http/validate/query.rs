@@ -10,7 +10,10 @@ use utoipa::{
     openapi::path::{Parameter, ParameterIn},
 };
 
-use super::{ValidationFaults, first_quoted_name, schema_faults, truncate_name};
+use super::{
+    faults::{ValidationFaults, truncate_name},
+    first_quoted_name, schema_faults,
+};
 use crate::errors::Problem;
 use colloquy_memory::text::check_prose;
 

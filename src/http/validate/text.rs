@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{ValidationFaults, truncate_name};
+use super::faults::{ValidationFaults, truncate_name};
 use colloquy_memory::text::{self, TextError};
 
 /// For `#[garde(custom(one_line_label))]`: one visible line.

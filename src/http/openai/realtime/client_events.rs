@@ -4,14 +4,15 @@ use serde_json::{Map, Value};
 
 use super::{
     errors::RealtimeError,
-    items::{Item, ItemRole},
+    fields::Fields,
+    item_fields::read_item,
+    items::Item,
     settings::{ResponseSettings, SettingsChange},
 };
 use crate::errors::{Code, Problem};
 
 /// The longest `event_id`, and the longest id of an item, in characters.
 const MAX_EVENT_ID_CHARS: usize = 512;
-const MAX_ITEM_ID_CHARS: usize = 64;
 /// The beginnings of the types of events about audio.
 const AUDIO_EVENTS: [&str; 3] = ["input_audio_buffer.", "output_audio_buffer.", "transcription_session."];
 
@@ -146,101 +147,6 @@ impl Envelope {
     }
 }
 
-/// The fields of an object that are not read yet. `path` is the place of the object in the event.
-#[derive(Debug)]
-pub struct Fields {
-    fields: Map<String, Value>,
-    path: String,
-}
-
-impl Fields {
-    pub fn new(fields: Map<String, Value>, path: impl Into<String>) -> Self {
-        Self {
-            fields,
-            path: path.into(),
-        }
-    }
-
-    /// The place of a field in the event.
-    pub fn param(&self, name: &str) -> String {
-        match self.path.as_str() {
-            "" => name.to_owned(),
-            path => format!("{path}.{name}"),
-        }
-    }
-
-    /// The error of a field.
-    pub fn fault(&self, name: &str, detail: &str) -> RealtimeError {
-        RealtimeError::field(&self.param(name), detail)
-    }
-
-    /// Takes a field. `null` is as missing.
-    pub fn take(&mut self, name: &str) -> Option<Value> {
-        self.fields.remove(name).filter(|value| !value.is_null())
-    }
-
-    /// True if the object has the field, be it `null`.
-    pub fn has(&self, name: &str) -> bool {
-        self.fields.contains_key(name)
-    }
-
-    /// True if the field is this text.
-    pub fn is_text(&self, name: &str, text: &str) -> bool {
-        self.fields.get(name).is_some_and(|value| value == text)
-    }
-
-    /// Returns the fields as they came.
-    pub fn into_value(self) -> Value {
-        Value::Object(self.fields)
-    }
-
-    pub fn take_text(&mut self, name: &str) -> Result<Option<String>, RealtimeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.fault(name, "must be a text")),
-        }
-    }
-
-    pub fn take_required_text(&mut self, name: &str) -> Result<String, RealtimeError> {
-        let text = self.take_text(name)?;
-        text.ok_or_else(|| self.fault(name, "is missing"))
-    }
-
-    pub fn take_optional_object(&mut self, name: &str) -> Result<Option<Fields>, RealtimeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(Value::Object(fields)) => Ok(Some(Self::new(fields, self.param(name)))),
-            Some(_) => Err(self.fault(name, "must be an object")),
-        }
-    }
-
-    pub fn take_object(&mut self, name: &str) -> Result<Fields, RealtimeError> {
-        let object = self.take_optional_object(name)?;
-        object.ok_or_else(|| self.fault(name, "is missing"))
-    }
-
-    /// Takes a number that is 0 or more.
-    pub fn take_number(&mut self, name: &str) -> Result<Option<u64>, RealtimeError> {
-        match self.take(name) {
-            None => Ok(None),
-            Some(value) => match value.as_u64() {
-                Some(number) => Ok(Some(number)),
-                None => Err(self.fault(name, "must be a whole number of 0 or more")),
-            },
-        }
-    }
-
-    /// Refuses the fields that nothing has read.
-    pub fn refuse_rest(self) -> Result<(), RealtimeError> {
-        let unread = self.fields.iter().find(|(_, value)| !value.is_null());
-        match unread {
-            None => Ok(()),
-            Some((name, _)) => Err(self.fault(name, "is unknown here")),
-        }
-    }
-}
-
 /// Reads where a reply was cut: `heard_chars` or `heard_utf16`, and else `audio_end_ms`.
 fn read_heard_position(fields: &mut Fields) -> Result<HeardPosition, RealtimeError> {
     if fields.take_number("content_index")?.is_some_and(|index| index != 0) {
@@ -257,74 +163,6 @@ fn read_heard_position(fields: &mut Fields) -> Result<HeardPosition, RealtimeErr
         (None, None, Some(ms)) => Ok(HeardPosition::AudioMs(ms)),
         (None, None, None) => Err(fields.fault("audio_end_ms", "is missing, and so is heard_chars")),
     }
-}
-
-/// Reads a new item. An item without an id gets one.
-pub fn read_item(mut fields: Fields) -> Result<Item, RealtimeError> {
-    match fields.take_text("type")?.as_deref() {
-        Some("message") => {}
-        None => return Err(fields.fault("type", "is missing")),
-        Some(_) => {
-            let param = fields.param("type");
-            return Err(RealtimeError::not_supported(&param, "items must be messages"));
-        }
-    }
-    let role = match fields.take_text("role")?.as_deref() {
-        Some("user") => ItemRole::User,
-        Some("assistant") => ItemRole::Assistant,
-        Some("system") => ItemRole::System,
-        _ => return Err(fields.fault("role", "must be user, assistant or system")),
-    };
-    let id = match fields.take_text("id")? {
-        None => format!("item_{:032x}", rand::random::<u128>()),
-        Some(id) if (1..=MAX_ITEM_ID_CHARS).contains(&id.chars().count()) && id != "root" => id,
-        Some(_) => {
-            let detail = format!("must have 1 to {MAX_ITEM_ID_CHARS} characters, and not be `root`");
-            return Err(fields.fault("id", &detail));
-        }
-    };
-    // The state of the client's own copy.
-    fields.take_text("object")?;
-    fields.take_text("status")?;
-    let text = match fields.take("content") {
-        Some(Value::Array(parts)) if !parts.is_empty() => {
-            let parts = parts.into_iter().enumerate();
-            let texts = parts.map(|(at, part)| read_part(&fields.param(&format!("content[{at}]")), part, role));
-            texts.collect::<Result<Vec<_>, _>>()?.join("\n")
-        }
-        _ => return Err(fields.fault("content", "must be a list with at least one part")),
-    };
-    if text.trim().is_empty() {
-        return Err(fields.fault("content", "has no words"));
-    }
-    fields.refuse_rest()?;
-    Ok(Item::loose(id, role, text))
-}
-
-fn read_part(path: &str, part: Value, role: ItemRole) -> Result<String, RealtimeError> {
-    let Value::Object(part) = part else {
-        return Err(RealtimeError::field(path, "must be an object"));
-    };
-    let mut part = Fields::new(part, path);
-    let kind = part.take_required_text("type")?;
-    let is_text = match role {
-        ItemRole::User | ItemRole::System => ["input_text", "text"].contains(&kind.as_str()),
-        ItemRole::Assistant => ["output_text", "text"].contains(&kind.as_str()),
-    };
-    if is_text {
-        let text = part.take_required_text("text")?;
-        part.refuse_rest()?;
-        return Ok(text);
-    }
-    let param = part.param("type");
-    if ["input_audio", "output_audio", "audio", "input_image"].contains(&kind.as_str()) {
-        return Err(RealtimeError::not_supported(
-            &param,
-            "this server speaks and hears text",
-        ));
-    }
-    let detail = format!("must be {} for this role", role.part_kind());
-    Err(RealtimeError::field(&param, &detail))
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use super::{
     client_events::HeardPosition,
     connection::Connection,
     errors::RealtimeError,
-    items::{Item, ItemPlace, ItemRole, PlaceError},
+    items::{Item, ItemPlace, ItemRole, ItemStatus, PlaceError},
     response::{ActiveResponse, PendingCut},
-    server_events::{EventBody, ItemStatus, ItemView},
+    server_events::{EventBody, ItemView},
 };
 use crate::errors::{Code, Problem};
 use colloquy_actors::{DialogueError, HeardLength, InterruptCommand, InterruptOutcome};

@@ -1,12 +1,12 @@
 //! The items of a conversation, and the turns that they belong to. No item is stored: a turn is, and its items are its
 //! words.
 
-use super::server_events::ItemStatus;
 use colloquy_core::ids::TurnId;
 use colloquy_memory::turn::{Turn, TurnStatus};
 use colloquy_ports::llm::ChatRole;
 
 use super::super::responses::id_with_prefix;
+use serde::Serialize;
 
 /// The most items that belong to turns. The oldest leave the list; their turns stand.
 const MAX_TURN_ITEMS: usize = 2_000;
@@ -331,6 +331,16 @@ impl Conversation {
         self.earlier.take_if(|(number, _)| *number > head);
         removed
     }
+}
+
+/// Whether an item is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemStatus {
+    InProgress,
+    Completed,
+    /// Somebody cut the reply.
+    Incomplete,
 }
 
 #[cfg(test)]

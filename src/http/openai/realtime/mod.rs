@@ -12,7 +12,9 @@
 mod client_events;
 mod connection;
 mod errors;
+mod fields;
 mod item_events;
+mod item_fields;
 mod items;
 mod relay;
 mod replies;
@@ -37,7 +39,10 @@ use self::{
     errors::RealtimeError,
     talk::{OpenedTalk, SocketCaller, TalkRequest, TalkStart},
 };
-use super::completions::{SESSION_HEADER, parse_name, session_name};
+use super::{
+    completions::{parse_name, session_name},
+    prepared_talk::SESSION_HEADER,
+};
 use crate::{
     AppState,
     errors::{Code, Problem},

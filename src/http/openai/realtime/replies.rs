@@ -12,11 +12,11 @@ use super::{
     },
     connection::Connection,
     errors::RealtimeError,
-    items::{Item, ItemPlace, ItemRole, reply_id},
+    items::{Item, ItemPlace, ItemRole, ItemStatus, reply_id},
     response::{
         ActiveResponse, AsideResponse, PendingCut, ResponseEnd, ResponseHead, SentWords, TurnResponse, store_chars,
     },
-    server_events::{EventBody, ItemStatus, ItemView, PartView, ResponseStatus},
+    server_events::{EventBody, ItemView, PartView, ResponseStatus},
     settings::{InputItem, ResponseSettings},
     talk::{Talk, TalkWords},
 };

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::sync::oneshot;
 
 use super::{
-    super::{completions::PreparedTalk, stream::CutOnDrop},
+    super::{prepared_talk::PreparedTalk, stream::CutOnDrop},
     errors::RealtimeError,
     items::Item,
     server_events::{ItemView, PartPlace, ResponseStatus, ResponseView, StatusDetails, UsageView},

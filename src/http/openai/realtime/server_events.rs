@@ -3,7 +3,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::{errors::RealtimeError, items::Item};
+use super::{
+    errors::RealtimeError,
+    items::{Item, ItemStatus},
+};
 use colloquy_memory::turn::Usage;
 
 /// An event with an id of its own.
@@ -140,16 +143,6 @@ pub struct ItemView<'a> {
     status: ItemStatus,
     role: &'static str,
     content: Vec<PartView<'a>>,
-}
-
-/// Whether an item is whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ItemStatus {
-    InProgress,
-    Completed,
-    /// Somebody cut the reply.
-    Incomplete,
 }
 
 impl<'a> ItemView<'a> {

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{
     connection::Connection,
-    items::{Item, ItemRole},
+    items::{Item, ItemRole, ItemStatus},
     response::ActiveResponse,
-    server_events::{EventBody, ItemStatus, ItemView},
+    server_events::{EventBody, ItemView},
 };
 use crate::{
     errors::{Code, Problem},

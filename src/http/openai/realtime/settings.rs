@@ -2,11 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{
-    client_events::{Fields, read_item},
-    errors::RealtimeError,
-    items::Item,
-};
+use super::{errors::RealtimeError, fields::Fields, item_fields::read_item, items::Item};
 
 /// The most entries of `metadata`.
 const MAX_METADATA: usize = 16;

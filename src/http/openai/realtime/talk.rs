@@ -8,13 +8,15 @@ use tokio::sync::mpsc;
 use super::{
     super::{
         characters::is_world_of_characters,
-        completions::{PreparedTalk, new_session, player_of},
+        completions::{new_session, player_of},
         follow::follow_transcript,
+        known_sessions::ThreadKey,
         messages::{SortedMessages, messages_of_turn},
+        prepared_talk::PreparedTalk,
         request::{ChatCompletionRequest, InputMessage, InputRole},
         speaker::{Speaker, is_described_by_program, resolve_speaker},
         targets::{ChatTarget, find_target, may_use_characters, no_such_model},
-        threads::{FoundThread, ThreadKey, newest_session_of},
+        threads::{FoundThread, newest_session_of},
     },
     items::{Conversation, Item, ItemRole},
 };

@@ -21,11 +21,13 @@ use super::{
     answer::FinishReason,
     body::ChatBody,
     characters::is_world_of_characters,
-    completions::{PreparedTalk, SESSION_HEADER, open_session, player_of, session_name},
+    completions::{open_session, player_of, session_name},
+    known_sessions::ThreadKey,
     messages::sort_messages,
+    prepared_talk::{PreparedTalk, SESSION_HEADER},
     speaker::{Speaker, is_described_by_program, resolve_speaker},
     targets::{ChatTarget, find_target},
-    threads::{FoundThread, ThreadKey},
+    threads::FoundThread,
 };
 use crate::{
     AppState,

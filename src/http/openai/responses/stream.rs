@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{
     super::{
         answer::FinishReason,
-        completions::PreparedTalk,
+        prepared_talk::PreparedTalk,
         stream::{OpenedStream, ReplyFrames, open_stream},
     },
     answer::{OutputMessage, OutputText, ReplyEnding, ResponseHead, ResponseStatus, ResponseView},

@@ -209,7 +209,7 @@ impl TurnBench {
             rules: vec!["Magic is rare.".to_owned()],
             settings: WorldSettings::default(),
             lore_version: 0,
-            tenant: colloquy::memory::tiers::TenantTier::default(),
+            tenant: colloquy::memory::authored::TenantTier::default(),
             version: 1,
             updated_at: now,
         };

@@ -71,7 +71,7 @@ fn load_demo_content(now: DateTime<Utc>) -> anyhow::Result<DemoContent> {
         rules: file.rules,
         settings: file.settings,
         lore_version: 0,
-        tenant: colloquy_memory::tiers::TenantTier::default(),
+        tenant: colloquy_memory::authored::TenantTier::default(),
         version: 0,
         updated_at: now,
     };

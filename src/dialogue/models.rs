@@ -30,7 +30,6 @@ pub(crate) use self::owner::with_usage_owner;
 use self::{
     breaker::ModelBreakers,
     gate::{CallUrgency, TenantGate},
-    limits::ModelLimits,
     permits::HeldPermits,
     route_attempts::{AnswerMode, AttemptOutcome, RouteAttempts, StreamedAnswer, WholeAnswer},
     usage::{MeteredStream, PendingCall, UsageBook, UsagePayer, is_paid_for},
@@ -39,6 +38,7 @@ pub use self::{
     budgets::{BudgetLine, BudgetSettings, Budgets, run_admitted},
     gate::{CallCapacity, places_for_jobs},
     json_answer::{parse_json_answer, salvage_list, salvage_sentences},
+    limits::ModelLimits,
     metrics::{ModelMetrics, ModelPrice},
     routes::{Route, RouteTable, TaskDefaults},
     tally::{tallied_usage, with_usage_tally},

@@ -9,10 +9,11 @@ mod speaker_choice;
 
 use std::time::Duration;
 
-use self::limits::MAX_TURNS;
 pub use self::{
+    addressing::find_addressed,
+    limits::{MAX_NPCS, MAX_TOPIC_CHARS, MAX_TURNS, MIN_NPCS},
     nicknames::{ListeningNpc, find_nicknamed_npc},
-    speaker_choice::choose_speaker,
+    speaker_choice::{choose_speaker, next_speaker},
 };
 pub use super::scene::{END_MARK, Scene, SceneMember};
 use super::settings::ConversationSettings;

@@ -10,11 +10,10 @@ mod request;
 
 use chrono::TimeDelta;
 
-use self::{
-    continuation::plan_continuation,
-    plan::RewindPlan,
-    request::{AppliedRewind, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget},
+pub use self::request::{
+    AppliedRewind, DialogueTiers, OwnedDialogue, RewindError, RewindRequest, RewindResponse, RewindTarget,
 };
+use self::{continuation::plan_continuation, plan::RewindPlan};
 use super::{
     Services,
     heard::HeardLength,

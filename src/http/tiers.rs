@@ -24,8 +24,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Npc, World, WorldSettings},
-    tiers::{EffectiveValue, TenantTier, Tier, effective_values},
+    authored::{Npc, TenantTier, World, WorldSettings},
+    tiers::{EffectiveValue, Tier, effective_values},
 };
 use colloquy_ports::StoreResult;
 

@@ -25,10 +25,10 @@ use colloquy_core::ids::WorldId;
 use colloquy_memory::{
     actions::ActionRule,
     attributes::{AttributeAuthor, AttributeRule},
-    authored::{Greeting, Language, ReplyLanguage, SelfTold, World, WorldSettings},
+    authored::{Greeting, Language, ReplyLanguage, SelfTold, TenantTier, World, WorldSettings},
     game_clock::ClockSettings,
     state_block::MAX_NAME_CHARS,
-    tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, TenantTier, WorldRecall},
+    tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, WorldRecall},
     vocabulary::{MAX_SYNONYMS, MAX_WORD_CHARS, MAX_WORDS, Vocabulary},
 };
 

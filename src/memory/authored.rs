@@ -6,35 +6,16 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use super::language::Language;
 use super::{
-    actions::ActionRule,
+    action_rule::ActionRule,
     attributes::{AttributeAuthor, AttributeRule},
-    game_clock::ClockSettings,
+    clock_settings::ClockSettings,
     keywords::normalise_text,
-    progress::UnlockRule,
-    tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, TenantTier, WorldRecall},
+    tiers::{CurationTuning, PromptTuning, RetentionTuning, SummaryTuning, TaskModels, WorldRecall},
+    unlock_rule::UnlockRule,
 };
 use colloquy_core::ids::{FactionId, NpcId, WorldId};
-
-/// The language of an NPC; selects the prompt templates.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Language {
-    #[default]
-    En,
-    Ko,
-}
-
-impl Language {
-    /// `en` or `ko`.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::En => "en",
-            Self::Ko => "ko",
-        }
-    }
-}
 
 /// A world as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
@@ -404,11 +385,19 @@ pub struct Npc {
     pub updated_at: DateTime<Utc>,
 }
 
+/// The settings of a tenant for all its worlds.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TenantTier {
+    pub settings: WorldSettings,
+    /// Counts edits; 0: the tenant has no settings.
+    pub version: u32,
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::progress::{Progress, UnlockWhen};
+    use crate::unlock_rule::{Progress, UnlockWhen};
 
     #[test]
     fn npc_settings_override_only_what_they_set_of_the_world() {

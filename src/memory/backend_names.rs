@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::{
+use super::{
     attributes::AttributeAuthor, authored::WorldSettings, condition::Condition, keywords::normalise_text,
-    progress::UnlockWhen, secrecy::Tell,
+    secrecy::Tell, unlock_rule::UnlockWhen,
 };
 
 /// Names of items and places, normalised.

@@ -15,8 +15,8 @@ pub use named_period::NamedPeriod;
 pub use relative_days::date_relative_days;
 
 use super::{
-    authored::Language,
     keywords::normalise_text,
+    language::Language,
     text::{check_label, check_name},
 };
 

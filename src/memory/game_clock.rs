@@ -4,189 +4,19 @@
 //! moment and the segments of the clock. A rewind therefore leaves nothing behind.
 
 use chrono::{DateTime, Datelike as _, Utc};
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::{
     authored::WorldSettings,
-    calendar::{Calendar, GameMoment, GameTime, GameTimeError, parse_game_time},
+    calendar::{Calendar, GameMoment},
     state::WorldState,
 };
+pub use super::{
+    clock_segments::{ClockSegment, ClockSegments, MAX_SEGMENTS},
+    clock_settings::{ClockSettings, MAX_CLOCK_RATIO},
+};
 
-/// Most game seconds per real second.
-pub const MAX_CLOCK_RATIO: f64 = 10_000.0;
-/// Most segments of a folded clock. Above, every second of the older half goes.
-pub const MAX_SEGMENTS: usize = 4_096;
 /// Longest time that passes with one event, in days.
 pub const MAX_DAYS_PASSED: i64 = 10_000;
-
-/// The clock of a world, as its author sets it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ClockSettings {
-    /// Default: the Gregorian calendar, with the names of the NPC's language.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(inline)]
-    pub calendar: Option<Calendar>,
-    /// The moment at which the clock begins, in the numbers of the calendar: `1024-03-05 14:30`, or a date alone. Later
-    /// changes of the value have no effect; an event `time_set` sets the clock.
-    #[schema(min_length = 5, max_length = 64)]
-    pub start: String,
-    /// Game seconds per real second, 0 to 10,000. Default 0: time moves by events alone.
-    #[serde(default)]
-    #[schema(minimum = 0, maximum = 10_000)]
-    pub ratio: f64,
-}
-
-impl ClockSettings {
-    /// What is wrong with the settings, if something is.
-    #[must_use]
-    pub fn find_fault(&self) -> Option<String> {
-        if let Some(fault) = self.calendar.as_ref().and_then(Calendar::find_fault) {
-            return Some(format!("has a `calendar` that is not valid: {fault}"));
-        }
-        if !(0.0..=MAX_CLOCK_RATIO).contains(&self.ratio) {
-            return Some(format!("has a `ratio` that is not 0 to {MAX_CLOCK_RATIO}"));
-        }
-        let error = self.parse_time(&self.start).err()?;
-        Some(format!("has a `start` that {error}"))
-    }
-
-    /// Reads a moment in the numbers of the calendar.
-    ///
-    /// # Errors
-    /// The text is no moment of the calendar.
-    pub fn parse_time(&self, text: &str) -> Result<GameTime, GameTimeError> {
-        parse_game_time(text, self.calendar.as_ref())
-    }
-
-    /// The moment at which the clock begins.
-    #[must_use]
-    pub fn start_time(&self) -> GameTime {
-        self.parse_time(&self.start).unwrap_or_default()
-    }
-
-    /// The moment with the calendar.
-    #[must_use]
-    pub fn moment(&self, time: GameTime) -> GameMoment<'_> {
-        let calendar = self.calendar.as_ref();
-        GameMoment { time, calendar }
-    }
-}
-
-/// A stretch of real time in which the clock runs evenly.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ClockSegment {
-    /// The real moment of the beginning.
-    pub from: DateTime<Utc>,
-    /// The moment of the game at the beginning.
-    pub game: GameTime,
-    /// Game seconds per real second, 0 to [`MAX_CLOCK_RATIO`].
-    pub ratio: f64,
-}
-
-impl ClockSegment {
-    fn time_at(&self, at: DateTime<Utc>) -> GameTime {
-        self.game.plus_seconds(scaled_seconds(at, self.from, self.ratio))
-    }
-}
-
-/// The whole game seconds from `from` until `at`; 0 if `at` is earlier.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "milliseconds of centuries fit 52 bits, and the cast saturates"
-)]
-fn scaled_seconds(at: DateTime<Utc>, from: DateTime<Utc>, ratio: f64) -> i64 {
-    let milliseconds = (at - from).num_milliseconds().max(0) as f64;
-    (milliseconds * ratio / 1_000.0).floor() as i64
-}
-
-/// The segments of a world's clock, oldest first; empty: the clock was never set.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ClockSegments(Vec<ClockSegment>);
-
-impl ClockSegments {
-    /// Sets the clock, and its ratio from then on.
-    pub fn set_time(&mut self, at: DateTime<Utc>, to: GameTime, ratio: f64) {
-        let ratio = if ratio.is_finite() {
-            ratio.clamp(0.0, MAX_CLOCK_RATIO)
-        } else {
-            0.0
-        };
-        if let Some(last) = self.0.last() {
-            // Changes come in the order of their moments.
-            let at = at.max(last.from);
-            if last.ratio.to_bits() == ratio.to_bits() && last.time_at(at) == to {
-                return;
-            }
-            if last.from == at {
-                self.0.pop();
-                return self.set_time(at, to, ratio);
-            }
-        }
-        let from = self.0.last().map_or(at, |last| last.from.max(at));
-        self.0.push(ClockSegment { from, game: to, ratio });
-        if self.0.len() > MAX_SEGMENTS {
-            self.thin_out();
-        }
-    }
-
-    /// Moves the clock on. `start` and `ratio` are for a clock that was never set.
-    pub fn pass_time(&mut self, at: DateTime<Utc>, seconds: i64, start: GameTime, ratio: f64) {
-        let (now, ratio) = match self.0.last() {
-            Some(last) => (last.time_at(at.max(last.from)), last.ratio),
-            None => (start, ratio),
-        };
-        self.set_time(at, now.plus_seconds(seconds), ratio);
-    }
-
-    /// The moment of the game at a real moment. Before the clock was set first, time ran as real time. `None`: the clock
-    /// was never set.
-    #[must_use]
-    pub fn time_at(&self, at: DateTime<Utc>) -> Option<GameTime> {
-        let after = self.0.partition_point(|segment| segment.from <= at);
-        if let Some(segment) = after.checked_sub(1).and_then(|index| self.0.get(index)) {
-            return Some(segment.time_at(at));
-        }
-        let first = self.0.first()?;
-        Some(first.game.plus_seconds(-scaled_seconds(first.from, at, 1.0)))
-    }
-
-    /// The first change of the clock.
-    #[must_use]
-    pub fn first(&self) -> Option<&ClockSegment> {
-        self.0.first()
-    }
-
-    /// The last change of the clock.
-    #[must_use]
-    pub fn last(&self) -> Option<&ClockSegment> {
-        self.0.last()
-    }
-
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Removes every second segment of the older half. The first stays, and so do those where time goes back or the ratio
-    /// changes: without them, moments would belong to another branch of time.
-    fn thin_out(&mut self) {
-        let half = self.0.len() / 2;
-        let all = std::mem::take(&mut self.0);
-        let turns = |before: &ClockSegment, now: &ClockSegment| {
-            now.game < before.time_at(now.from) || now.ratio.to_bits() != before.ratio.to_bits()
-        };
-        for (index, segment) in all.iter().enumerate() {
-            let is_turn = index > 0 && turns(&all[index - 1], segment);
-            if index >= half || index % 2 == 0 || is_turn {
-                self.0.push(*segment);
-            }
-        }
-    }
-}
 
 /// The clock of a world, with its calendar.
 #[derive(Debug, Clone, Copy)]
@@ -262,7 +92,10 @@ mod tests {
     use chrono::TimeDelta;
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::{calendar::GameTime, clock_segments::MAX_SEGMENTS},
+        *,
+    };
     use crate::{
         calendar::{MAX_GAME_SECONDS, SECONDS_PER_DAY},
         state::{StateChange, fold_changes},

@@ -3,6 +3,7 @@
 //! This module is pure: no I/O, no clock, no random numbers, and no knowledge of stores, models or actors. From this
 //! crate only `ids` may be imported.
 
+pub mod action_rule;
 pub mod actions;
 pub mod agreement;
 pub mod aliases;
@@ -15,6 +16,8 @@ pub mod character_card;
 pub mod chat_models;
 pub mod chat_transcript;
 pub mod claims;
+pub mod clock_segments;
+pub mod clock_settings;
 pub mod condition;
 pub mod consolidation;
 pub mod curation;
@@ -27,6 +30,7 @@ pub mod game_clock;
 pub mod insight;
 pub mod joined_lines;
 pub mod keywords;
+pub mod language;
 pub mod locks;
 pub mod lore;
 pub mod milestones;
@@ -50,5 +54,6 @@ pub mod timeline;
 pub mod tokens;
 pub mod trace;
 pub mod turn;
+pub mod unlock_rule;
 pub mod vocabulary;
 pub mod world_event;

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::{
-    keywords, party,
-    progress::{NpcNames, Progress, UnlockWhen},
+    party,
+    unlock_rule::{NormalisedName, NpcNames, Progress, UnlockWhen, normalised_name},
     vocabulary,
 };
 use colloquy_core::ids::{NpcId, PlayerId};
@@ -14,9 +14,6 @@ use colloquy_core::ids::{NpcId, PlayerId};
 /// Most remembered things and people of one player (the first ones stay); and most levels of one rising number.
 pub const MAX_NAMES_PER_PLAYER: usize = 512;
 const MAX_LEVELS: usize = 128;
-
-/// Names are compared without case.
-type NormalisedName = String;
 
 /// The milestones of all players. Changes that involve no player are not recorded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,10 +70,6 @@ impl<T> Default for LevelHistory<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
-}
-
-pub(super) fn normalised_name(text: &str) -> NormalisedName {
-    keywords::normalise_text(text.trim())
 }
 
 fn record_first(of: &mut BTreeMap<NormalisedName, DateTime<Utc>>, name: &str, at: DateTime<Utc>) {

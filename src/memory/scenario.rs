@@ -12,9 +12,9 @@ use super::{
     condition::Condition,
     embedded_text::embedded_text,
     keywords::{self, TermWeights},
-    progress::Progress,
     scoring::RecallWeights,
     secrecy::{Tell, fault_of_conditions},
+    unlock_rule::Progress,
 };
 use colloquy_core::ids::{NpcId, ScenarioId, WorldId};
 

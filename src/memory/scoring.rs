@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{calibration::Calibration, fact::Importance, trace::ScoreParts};
+use super::{calibration::Calibration, fact::Importance};
 use colloquy_core::ids::FactId;
+use utoipa::ToSchema;
 
 /// Weights of the four factors: each in [0, 1], with the sum 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -202,6 +203,20 @@ pub fn dot_product(a: &[f32], b: &[f32]) -> f32 {
         }
     }
     sums.iter().sum::<f32>() + rest
+}
+
+/// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ScoreParts {
+    pub recency: f64,
+    pub importance: f64,
+    /// The cosine, calibrated to [0, 1].
+    pub relevance: f64,
+    pub keyword: f64,
+    /// The weighted sum, in [0, 1] for weights that sum to 1.
+    pub total: f64,
+    /// The raw cosine, in [-1, 1].
+    pub cosine: f64,
 }
 
 #[cfg(test)]

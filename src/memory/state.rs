@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     attributes::AttributeValue,
     calendar::GameTime,
-    game_clock::ClockSegments,
+    clock_segments::ClockSegments,
     keywords::normalise_text,
     milestones::Milestones,
     party,
-    progress::Progress,
+    unlock_rule::Progress,
     vocabulary::{self, DEAD},
 };
 use colloquy_core::ids::{DialogueId, NpcId};

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{
-    authored::WorldSettings,
     fact::FactKind,
     scoring::{RecallPreset, RecallWeights},
 };
@@ -294,14 +293,6 @@ fn find_above(values: &[(&str, Option<u32>)], least: u32, most: u32) -> Option<S
     let is_wrong = |value: &u32| !(least..=most).contains(value);
     let (name, _) = values.iter().find(|(_, value)| value.as_ref().is_some_and(is_wrong))?;
     Some(format!("`{name}` must be from {least} to {most}"))
-}
-
-/// The settings of a tenant for all its worlds.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TenantTier {
-    pub settings: WorldSettings,
-    /// Counts edits; 0: the tenant has no settings.
-    pub version: u32,
 }
 
 /// A tier of settings, from the uppermost to the lowest.

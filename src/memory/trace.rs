@@ -8,16 +8,17 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use super::scoring::ScoreParts;
 use super::{
     directive::DirectiveTrace,
     fact::Importance,
     locks::DisclosureLocks,
     lore::{LoreLayer, LoreScore},
     private_terms::PrivateTerms,
-    progress::Progress,
     scenario::{ScenarioNews, ScenarioScore},
     secrecy::Secrecy,
     turn::{Intent, Usage},
+    unlock_rule::Progress,
 };
 use colloquy_core::ids::{ActionId, DialogueId, FactId, InsightId, LoreId, ScenarioId, TurnId};
 
@@ -31,20 +32,6 @@ pub enum TopicGate {
     Asked,
     /// All other lines, including small talk.
     Strict,
-}
-
-/// The four factors of a recall score, each in [0, 1], and their weighted sum (docs/algorithms.md#recall).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ScoreParts {
-    pub recency: f64,
-    pub importance: f64,
-    /// The cosine, calibrated to [0, 1].
-    pub relevance: f64,
-    pub keyword: f64,
-    /// The weighted sum, in [0, 1] for weights that sum to 1.
-    pub total: f64,
-    /// The raw cosine, in [-1, 1].
-    pub cosine: f64,
 }
 
 /// The outcome for a candidate.

@@ -8,10 +8,7 @@ mod words;
 
 use std::collections::BTreeMap;
 
-use super::{
-    authored::{Language, WorldSettings},
-    keywords::normalise_text,
-};
+use super::{authored::WorldSettings, keywords::normalise_text, language::Language};
 
 /// Limits of one list: its words, and Unicode scalar values of a word.
 pub const MAX_WORDS: usize = 40;

@@ -444,7 +444,7 @@ pub async fn write_authored(ports: &Ports, tenant: &str) -> TenantScope {
         rules: Vec::new(),
         settings: WorldSettings::default(),
         lore_version: 0,
-        tenant: colloquy_memory::tiers::TenantTier::default(),
+        tenant: colloquy_memory::authored::TenantTier::default(),
         version: 1,
         updated_at: now,
     };

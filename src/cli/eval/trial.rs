@@ -132,7 +132,7 @@ impl EvalTrial {
             rules: Vec::new(),
             settings: WorldSettings::default(),
             lore_version: 0,
-            tenant: colloquy_memory::tiers::TenantTier::default(),
+            tenant: colloquy_memory::authored::TenantTier::default(),
             version: 0,
             updated_at: now,
         };

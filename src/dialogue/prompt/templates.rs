@@ -507,7 +507,7 @@ mod tests {
             rules: vec![],
             settings: colloquy_memory::authored::WorldSettings::default(),
             lore_version: 0,
-            tenant: colloquy_memory::tiers::TenantTier::default(),
+            tenant: colloquy_memory::authored::TenantTier::default(),
             version: 1,
             updated_at: now,
         };

@@ -74,7 +74,7 @@ fn world(language: Language) -> World {
         rules: vec![rule.to_owned()],
         settings: WorldSettings::default(),
         lore_version: 0,
-        tenant: colloquy_memory::tiers::TenantTier::default(),
+        tenant: colloquy_memory::authored::TenantTier::default(),
         version: 1,
         updated_at: at(0),
     }

@@ -16,10 +16,7 @@ use colloquy_core::{
     ids::{NpcId, PlayerId, WorldId},
     scope::{Principal, Role},
 };
-use colloquy_memory::{
-    authored::{Language, Npc, Persona, World, WorldSettings},
-    tiers::TenantTier,
-};
+use colloquy_memory::authored::{Language, Npc, Persona, TenantTier, World, WorldSettings};
 use colloquy_ports::ledger::authored::PutOutcome;
 
 /// The beginning of the ids of worlds that belong to one player's characters.

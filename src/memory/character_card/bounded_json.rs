@@ -8,7 +8,7 @@ use serde::{
 };
 use serde_json::{Map, Number, Value};
 
-use super::CardError;
+use super::report::CardError;
 
 /// The first node of an object: room for eleven members.
 const OBJECT_BYTES: usize = 640;

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization;
 
 use super::{
-    NotTaken, Report,
     decorators::{Decorated, is_placement, read_decorators},
     lorebook::BookEntry,
+    report::{NotTaken, Report},
     texts::{Speakers, clean_label, clean_prose, cut, is_label, is_longer},
 };
 use crate::{

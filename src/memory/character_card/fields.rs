@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::CardError;
+use super::report::CardError;
 use crate::text::is_ignorable;
 
 pub type Object = Map<String, Value>;

@@ -4,16 +4,15 @@
 use serde_json::Value;
 
 use super::{
-    CardError, NotTaken, Report,
     entries::EntryImport,
     fields::{self, Object, present},
+    limits::MAX_BOOK_ENTRIES,
+    report::{CardError, NotTaken, Report},
     texts::{Speakers, clean_label, guess_language},
 };
-use crate::{authored::Language, lore::LoreText};
+use crate::{language::Language, lore::LoreText};
 use colloquy_core::ids::LoreId;
 
-/// Most entries of one book.
-pub const MAX_BOOK_ENTRIES: usize = 10_000;
 /// Most keys of one entry that are read. An exported entry has at most 49.
 const MAX_READ_KEYS: usize = 64;
 

@@ -5,13 +5,14 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{
-    CardError, NotTaken, Report,
     fields::{self, Object, present},
     lorebook::{Lorebook, OWN, read_book},
+    report::{CardError, NotTaken, Report},
     texts::{Speakers, clean_label, clean_prose, cut, guess_language, is_label, is_longer},
 };
 use crate::{
-    authored::{Language, Npc, Persona},
+    authored::{Npc, Persona},
+    language::Language,
     text::{check_label, check_prose},
 };
 

@@ -10,7 +10,7 @@ use base64::{
 use flate2::{Crc, read::ZlibDecoder};
 use serde_json::Value;
 
-use super::CardError;
+use super::report::CardError;
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 /// Length, type and checksum of a chunk.

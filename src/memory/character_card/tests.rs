@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    authored::Language,
+    language::Language,
     lore::{LoreLayer, LoreText},
 };
 use colloquy_core::ids::LoreId;

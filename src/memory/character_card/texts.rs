@@ -2,8 +2,8 @@
 
 use super::fields::printable;
 use crate::{
-    authored::Language,
     keywords::is_hangul,
+    language::Language,
     text::{check_name, is_ignorable},
 };
 

@@ -2,7 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{StoredTurn, TextPrint, TranscriptTurn};
+use super::{
+    TranscriptTurn,
+    prints::{StoredTurn, TextPrint},
+};
 
 /// The most ways in which the line of a turn is known: alone, and joined with lines before it that had no reply.
 const MAX_LINES_OF_TURN: usize = 16;

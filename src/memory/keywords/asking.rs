@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use super::{
-    is_hangul, normalise_text, points_at,
-    references::{ReferencePhrase, occur_in_order, padded_words, parse_phrases},
-    refers_back,
+    korean::is_hangul,
+    normal_text::normalise_text,
+    references::{ReferencePhrase, occur_in_order, padded_words, parse_phrases, points_at, refers_back},
     words::word_weight,
 };
 

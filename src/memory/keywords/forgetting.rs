@@ -1,6 +1,6 @@
 //! Lines that ask the listener to forget something. In doubt a line counts as a request: a prompt then shows more facts.
 
-use super::{is_hangul, normalise_text};
+use super::{korean::is_hangul, normal_text::normalise_text};
 
 /// Verbs of a request in English.
 const ENGLISH_VERBS: [&str; 3] = ["forget", "disregard", "erase"];

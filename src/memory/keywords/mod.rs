@@ -14,13 +14,12 @@ mod forgetting;
 mod informative;
 mod korean;
 mod name_words;
+mod normal_text;
 mod owned;
 mod references;
 mod words;
 
 use std::collections::BTreeMap;
-
-use unicode_normalization::{IsNormalized, UnicodeNormalization as _, is_nfkc_quick};
 
 pub use korean::{is_hangul, with_particle};
 
@@ -34,6 +33,7 @@ pub use name_words::{
 pub use owned::{LineOwner, OwnedTerms};
 pub use references::{points_at, refers_back};
 
+pub use self::normal_text::normalise_text;
 pub(crate) use korean::{ends_in_l, is_only_particles, is_past_syllable, stem_korean as korean_stem};
 pub(crate) use words::singular_of;
 
@@ -51,16 +51,6 @@ const COVERAGE_SATURATION: f32 = 0.2;
 const KEYWORD_MENTIONS: f32 = 2.0;
 /// The longest text that is tokenised, in bytes. Lines and facts are far shorter.
 const MAX_TEXT_BYTES: usize = 64 * 1024;
-
-/// The form for comparing texts: NFKC, lower case.
-#[must_use]
-pub fn normalise_text(text: &str) -> String {
-    if is_nfkc_quick(text.chars()) == IsNormalized::Yes {
-        text.to_lowercase()
-    } else {
-        text.nfkc().collect::<String>().to_lowercase()
-    }
-}
 
 /// A text without punctuation and case, for finding the same sentence again.
 #[must_use]

@@ -1,6 +1,6 @@
 //! Names in a line: names for an additional search, and the listener's name, which is no evidence.
 
-use super::{korean, normalise_text, words};
+use super::{korean, normal_text::normalise_text, words};
 
 /// Words of a line that look like names: capitalised within a sentence, or at its beginning with a possessive. Adjacent
 /// words form one name. Each name is returned once, in order. Korean has no capitals; every Korean noun is a term

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{normalise_text, query_terms};
+use super::{normal_text::normalise_text, query_terms};
 
 /// Words before a thing of the speaker.
 const SPEAKER_WORDS: [&str; 5] = ["my", "내", "제", "나의", "저의"];

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use super::{informative_terms, normalise_text, query_terms};
+use super::{informative::informative_terms, normal_text::normalise_text, query_terms};
 
 const REFERENCES_DATA: &str = include_str!("../../../config/lexicon/stopwords/pointing.txt");
 const PRONOUNS_DATA: &str = include_str!("../../../config/lexicon/stopwords/pronouns.txt");

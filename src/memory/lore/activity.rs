@@ -2,7 +2,7 @@
 //!
 //! The turns of the dialogue are the only source. A rewind that removes a turn therefore removes its mentions.
 
-use super::LoreLayer;
+use super::layer::LoreLayer;
 
 /// The turns that mention one entry, in a dialogue.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::LoreLayer;
+use super::layer::LoreLayer;
 
 /// The entries nearest to the line by meaning that are candidates.
 pub const LORE_CANDIDATES: usize = 10;

@@ -3,11 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
-    actions::{ActionRule, RequestedAction},
-    attributes::AttributeRule,
-    backend_names::BackendNames,
-    state::StateChange,
-    vocabulary::Vocabulary,
+    action_rule::ActionRule, actions::RequestedAction, attributes::AttributeRule, backend_names::BackendNames,
+    state::StateChange, vocabulary::Vocabulary,
 };
 
 /// Longest name, place, item or mood, in Unicode scalar values.

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
-use super::KnownFact;
+use super::known_fact::KnownFact;
 use crate::aliases::{self, NameAliases, NameAssertion};
 
 /// The facts that name their subjects. A timeline has all naming facts of its memory, wherever the timeline begins.

@@ -6,8 +6,13 @@ use std::{cmp::Reverse, collections::HashMap, sync::OnceLock};
 use chrono::{DateTime, Utc};
 
 use super::{
-    AudienceOverlap, KnownFact, NameHistory, SpokenTurn, Timeline, endings::is_said_of_player, is_players_own,
-    overlaps, repetitions, turn_that_said, vector_at,
+    SpokenTurn, Timeline,
+    endings::is_said_of_player,
+    is_players_own,
+    known_fact::KnownFact,
+    name_history::NameHistory,
+    overlaps::{self, AudienceOverlap},
+    repetitions, turn_that_said, vector_at,
 };
 use crate::{
     aliases::NameAliases,

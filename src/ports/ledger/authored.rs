@@ -9,9 +9,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Npc, World, WorldSettings},
+    authored::{Npc, TenantTier, World, WorldSettings},
     chat_models::{ChatModel, ChatModels},
-    tiers::TenantTier,
 };
 
 /// The id and the name of an NPC.

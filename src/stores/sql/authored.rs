@@ -21,9 +21,8 @@ use colloquy_core::{
     scope::TenantScope,
 };
 use colloquy_memory::{
-    authored::{Language, Npc, World, WorldSettings},
+    authored::{Language, Npc, TenantTier, World, WorldSettings},
     chat_models::{ChatModel, ChatModels},
-    tiers::TenantTier,
 };
 use colloquy_ports::{
     Page, PageRequest, StoreResult,

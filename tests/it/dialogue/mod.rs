@@ -203,7 +203,7 @@ impl Stage {
                 rules: vec![],
                 settings: world_settings,
                 lore_version: 0,
-                tenant: colloquy::memory::tiers::TenantTier::default(),
+                tenant: colloquy::memory::authored::TenantTier::default(),
                 version: 1,
                 updated_at: clock.now(),
             },

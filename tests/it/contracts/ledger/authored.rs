@@ -1,8 +1,8 @@
 use colloquy::{
     memory::{
-        authored::{Npc, World, WorldSettings},
+        authored::{Npc, TenantTier, World, WorldSettings},
         chat_models::{ChatModel, ChatModels},
-        tiers::{PromptTuning, TenantTier},
+        tiers::PromptTuning,
     },
     ports::ledger::{
         authored::{DeleteOutcome, PutOutcome},

@@ -110,7 +110,7 @@ impl<S: LedgerSubject> Fixture<S> {
                 ..WorldSettings::default()
             },
             lore_version: 0,
-            tenant: colloquy::memory::tiers::TenantTier::default(),
+            tenant: colloquy::memory::authored::TenantTier::default(),
             version: 0,
             updated_at: self.now(),
         }

@@ -58,7 +58,7 @@ pub(super) fn authored(now: DateTime<Utc>) -> AuthoredWorld {
         rules: vec![],
         settings: serde_json::from_value(world["settings"].clone()).unwrap(),
         lore_version: 0,
-        tenant: colloquy::memory::tiers::TenantTier::default(),
+        tenant: colloquy::memory::authored::TenantTier::default(),
         version: 1,
         updated_at: now,
     }

@@ -534,7 +534,7 @@ fn authored(now: DateTime<Utc>, shares: bool, ratio: f64) -> AuthoredWorld {
             ..WorldSettings::default()
         },
         lore_version: 0,
-        tenant: colloquy::memory::tiers::TenantTier::default(),
+        tenant: colloquy::memory::authored::TenantTier::default(),
         version: 1,
         updated_at: now,
     }

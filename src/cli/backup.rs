@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::block_on;
+use super::process::block_on;
 use crate::{
     app::backup::{self, RestoredBackup},
     config::Config,

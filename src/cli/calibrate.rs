@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
-use super::block_on;
+use super::process::block_on;
 use crate::{app, calibrate, config::Config};
 
 #[derive(Debug, clap::Args)]

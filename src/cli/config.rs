@@ -15,7 +15,7 @@ pub(super) fn run(args: &ConfigArgs, sources: &ConfigSources) -> anyhow::Result<
         crate::app::check_config(&Config::load(sources)?)?;
         println!("the configuration is valid");
     } else {
-        super::print_text(DEFAULTS)?;
+        super::process::print_text(DEFAULTS)?;
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ use self::{
     questions::Questions,
     report::{Check, Report, Verdict},
 };
-use super::{block_on, print_text};
+use super::process::{block_on, print_text};
 use crate::config::{Config, ConfigSources};
 use colloquy_models::openai::HttpClient;
 use colloquy_ports::llm::Task;

@@ -22,7 +22,7 @@ use self::{
     report::{EvalReport, EvalRun, EvalSettings},
     trial::{EvalTrial, QuestionOutcome},
 };
-use super::{block_on, print_text};
+use super::process::{block_on, print_text};
 use crate::config::{Config, ConfigSources};
 use colloquy_telemetry as telemetry;
 

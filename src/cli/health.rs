@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, bail};
 
-use super::block_on;
+use super::process::block_on;
 use crate::config::{Config, ListenAddress};
 use colloquy_models::openai::install_crypto;
 

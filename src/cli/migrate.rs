@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::block_on;
+use super::process::block_on;
 use crate::{app, config::Config};
 
 pub(super) fn run(config: &Config) -> anyhow::Result<()> {

@@ -1,6 +1,6 @@
 //! `colloquy mock-llm`.
 
-use super::block_on;
+use super::process::block_on;
 use colloquy_models::mock_llm::MockOptions;
 use colloquy_telemetry as telemetry;
 use colloquy_telemetry::LogFormat;

@@ -14,6 +14,7 @@ mod health;
 mod migrate;
 mod mock_llm;
 mod openapi;
+mod process;
 mod reindex;
 mod serve;
 mod token;
@@ -99,18 +100,4 @@ fn load_config(sources: &ConfigSources) -> anyhow::Result<Config> {
     let config = Config::load(sources)?;
     telemetry::start_logging(&config.telemetry.log, config.telemetry.format)?;
     Ok(config)
-}
-
-/// Prints a long text. A reader that stops early (`| head`) is not an error.
-fn print_text(text: &str) -> std::io::Result<()> {
-    use std::io::{ErrorKind, Write};
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        written => written,
-    }
-}
-
-/// Runs a command's future in an actix system, which serves tokio and the actors.
-fn block_on<T>(work: impl Future<Output = T>) -> T {
-    actix_web::rt::System::new().block_on(work)
 }

@@ -15,6 +15,6 @@ pub(super) fn run(args: &OpenapiArgs) -> anyhow::Result<()> {
     } else {
         docs::openapi_document()
     };
-    super::print_text(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
+    super::process::print_text(&format!("{}\n", serde_json::to_string_pretty(&document)?))?;
     Ok(())
 }

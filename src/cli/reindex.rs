@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 
-use super::block_on;
+use super::process::block_on;
 use crate::{app::open_services, config::Config};
 use colloquy_core::{ids::TenantId, scope::TenantScope};
 use colloquy_dialogue::{

@@ -1,6 +1,6 @@
 //! `colloquy serve`.
 
-use super::{banner, block_on};
+use super::{banner, process::block_on};
 use crate::{
     app::{Application, descriptors},
     config::Config,

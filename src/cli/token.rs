@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::block_on;
+use super::process::block_on;
 use crate::{
     app::{self, auth_settings, data_folder::secret_path},
     config::Config,

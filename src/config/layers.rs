@@ -8,7 +8,11 @@ use figment::{
     value::{Dict, Empty, Map, Num, Tag, Value},
 };
 
-use super::{ConfigFault, ConfigSources, DEFAULTS, ENV_PREFIX, presets::Preset};
+use super::{
+    faults::ConfigFault,
+    presets::Preset,
+    sources::{ConfigSources, DEFAULTS, ENV_PREFIX},
+};
 
 /// The type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,95 +5,23 @@
 //! to the module of that setting. An empty text means "not set". Secrets are wrapped immediately after reading and
 //! never printed.
 
+mod faults;
 mod layers;
 pub mod presets;
 mod ranges;
 mod rules;
 mod sections;
+mod sources;
 
-use std::{fmt, path::PathBuf};
-
+pub use self::{
+    faults::{ConfigFault, ConfigFaults},
+    sources::{ConfigSources, DEFAULTS, ENV_PREFIX},
+};
 pub use sections::{
     BreakerSection, BufferSection, Config, DemoSection, EmbedderSection, EndpointSection, InputTypeName, LedgerSection,
     ListenAddress, LlmEndpoint, LlmSection, NodeSection, RetrySection, ServerSection, Synchronous, TaskSection,
     TasksSection, TelemetrySection, VectorsSection,
 };
-
-/// The documented defaults, compiled in.
-pub const DEFAULTS: &str = include_str!("../../config/default.toml");
-
-/// The common prefix of Colloquy's environment variables.
-pub const ENV_PREFIX: &str = "COLLOQUY__";
-
-/// The sources of settings besides the defaults.
-#[derive(Debug, Clone, Default)]
-pub struct ConfigSources {
-    /// A required file.
-    pub file: Option<PathBuf>,
-    pub optional_file: Option<PathBuf>,
-    /// Environment variables; only `COLLOQUY__…` variables count.
-    pub env: Vec<(String, String)>,
-    /// A required file with the highest precedence, for trying out settings.
-    pub override_file: Option<PathBuf>,
-}
-
-impl ConfigSources {
-    /// Returns the sources of this process: the environment, and a settings file. The file is `--config` or
-    /// `COLLOQUY_CONFIG` (the argument covers both), else `./colloquy.toml`.
-    #[must_use]
-    pub fn from_process(file: Option<PathBuf>) -> Self {
-        Self {
-            file,
-            optional_file: Some(PathBuf::from("colloquy.toml")),
-            // `vars` would panic on another program's variable that is not UTF-8.
-            env: std::env::vars_os()
-                .map(|(name, value)| {
-                    (
-                        name.to_string_lossy().into_owned(),
-                        value.to_string_lossy().into_owned(),
-                    )
-                })
-                .collect(),
-            override_file: None,
-        }
-    }
-}
-
-/// One fault of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigFault {
-    /// The dotted key, such as `recall.top_k`; empty if the fault concerns no single key.
-    pub key: String,
-    /// The source of the value: the defaults, a file or the environment.
-    pub source: Option<String>,
-    /// The fault, and a valid alternative.
-    pub message: String,
-}
-
-/// All faults of the configuration. Contains no secrets.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub struct ConfigFaults(pub Vec<ConfigFault>);
-
-impl fmt::Display for ConfigFaults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.len() {
-            1 => write!(f, "the configuration has a fault:")?,
-            n => write!(f, "the configuration has {n} faults:")?,
-        }
-        for fault in &self.0 {
-            write!(f, "\n  ")?;
-            if !fault.key.is_empty() {
-                write!(f, "{}", fault.key)?;
-                if let Some(source) = &fault.source {
-                    write!(f, " (from {source})")?;
-                }
-                write!(f, ": ")?;
-            }
-            write!(f, "{}", fault.message)?;
-        }
-        Ok(())
-    }
-}
 
 impl Config {
     /// Reads and checks the configuration.

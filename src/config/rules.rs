@@ -3,16 +3,19 @@
 mod auth;
 mod mcp;
 mod models;
+mod values;
 
 use figment::value::{Num, Value};
 use reqwest::Url;
 use secrecy::ExposeSecret as _;
 
+use self::values::{MIN_SECRET_BYTES, is_http};
 use super::{
-    Config, ConfigFault, ListenAddress,
+    faults::ConfigFault,
     layers::{MergedConfig, matches_pattern},
     presets::{PRESET_NAMES, ReasoningLevel, TokenizerName},
     ranges::RANGES,
+    sections::{Config, ListenAddress},
 };
 use colloquy_memory::chat_models::find_faults;
 use colloquy_telemetry::CAN_EXPORT;
@@ -319,16 +322,6 @@ fn check_node(config: &Config, fault: &mut impl FnMut(&str, String)) {
                 .into(),
         );
     }
-}
-
-/// The shortest HS256 key, in bytes. RFC 7518 §3.2: the key has at least as many bits as the hash.
-const MIN_SECRET_BYTES: usize = 32;
-
-fn is_http(url: &str) -> bool {
-    url.strip_prefix("http://")
-        .or_else(|| url.strip_prefix("https://"))
-        .is_some_and(|rest| !rest.starts_with('/'))
-        && Url::parse(url).is_ok()
 }
 
 fn check_numbers(config: &Config, fault: &mut impl FnMut(&str, String)) {

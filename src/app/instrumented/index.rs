@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use prometheus::Registry;
 
-use super::CallMetrics;
+use super::call_metrics::CallMetrics;
 use colloquy_core::{ids::FactId, scope::TenantScope};
 use colloquy_memory::{
     fact::Viewpoint,

@@ -1,40 +1,20 @@
 //! The chat: its sessions, and the lines of the player in order.
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::{
-    ChatArgs,
+    args::ChatArgs,
     commands::{Command, HELP},
     connection::ChatSocket,
+    conversation::WatchEnd,
+    events::{error_text, event_type},
     input::Input,
     inspect,
     render::Screen,
     rest::RestClient,
-    watch::WatchEnd,
+    session::Session,
 };
-
-/// A session of the player.
-pub(super) struct Session {
-    pub id: String,
-    pub npcs: Vec<String>,
-    /// The number of the last turn; 0 before the first.
-    pub head_turn: u64,
-}
-
-impl Session {
-    /// Reads `session.created`.
-    pub(super) fn from_event(event: &Value, npcs: Vec<String>) -> anyhow::Result<Self> {
-        Ok(Self {
-            id: event["session_id"]
-                .as_str()
-                .context("the server sent no session id")?
-                .to_owned(),
-            npcs,
-            head_turn: event["head_turn"].as_u64().unwrap_or_default(),
-        })
-    }
-}
 
 pub(super) struct ChatClient {
     pub args: ChatArgs,
@@ -280,17 +260,5 @@ async fn create_session(socket: &mut ChatSocket, args: &ChatArgs) -> anyhow::Res
             "error" if event["re"] == "create" => bail!("{}", error_text(&event["error"])),
             _ => {}
         }
-    }
-}
-
-pub(super) fn event_type(event: &Value) -> &str {
-    event["type"].as_str().unwrap_or_default()
-}
-
-pub(super) fn error_text(error: &Value) -> String {
-    let message = error["message"].as_str().unwrap_or("unknown error");
-    match error["code"].as_str() {
-        Some(code) => format!("{message} [{code}]"),
-        None => message.to_owned(),
     }
 }

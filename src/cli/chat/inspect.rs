@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 use anyhow::bail;
 use serde_json::Value;
 
-use super::{client::Session, rest::RestClient};
+use super::{rest::RestClient, session::Session};
 use colloquy_core::ids::{PlayerId, WorldId};
 
 /// How often, and at which interval, `/facts` looks whether the last turn has been learned from.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use super::client::event_type;
+use super::events::event_type;
 
 /// In a pipe, a line of the player comes after this many words of the second line of the NPCs.
 const WORDS_BEFORE_PIPE: usize = 3;

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    client::{ChatClient, event_type},
+    client::ChatClient,
+    events::event_type,
     inspect::array_or_empty,
     turns::{Goal, new_key},
 };

@@ -5,8 +5,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{
-    client::{ChatClient, Session, error_text, event_type},
-    watch::Conversation,
+    client::ChatClient,
+    conversation::Conversation,
+    events::{error_text, event_type},
+    session::Session,
 };
 
 /// The `event_id` of Ctrl-C.

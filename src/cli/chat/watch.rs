@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
-    client::{ChatClient, error_text, event_type},
+    client::ChatClient,
     commands::{Command, HELP, Watch},
+    conversation::{Conversation, WatchEnd},
+    events::{error_text, event_type},
     input::KeyMode,
     playback::{Playback, SpokenWord},
     turns::{Goal, new_key},
@@ -18,38 +20,6 @@ use super::{
 const CREATED_SEQ: u64 = 1;
 /// The pause after a line, in characters.
 const PAUSE_CHARS: u32 = 10;
-
-/// Why NPCs are no longer watched.
-pub(super) enum WatchEnd {
-    /// The conversation ended, or the player cut in or left.
-    Ended,
-    /// The player typed this command.
-    Command(Command),
-    /// The server refused the conversation or a line.
-    Failed,
-}
-
-/// A watched conversation.
-pub(super) struct Conversation {
-    id: String,
-    pub npcs: Vec<String>,
-    playback: Playback,
-    /// True if the player has interrupted it.
-    cut: bool,
-}
-
-impl Conversation {
-    /// Takes in an event, if it is one of the conversation. `caused`: the player's line caused it. Returns false for
-    /// another dialogue.
-    pub(super) fn on_event(&mut self, event: &Value, caused: bool) -> bool {
-        let of_this = event["dialogue_id"] == self.id.as_str();
-        if of_this {
-            self.playback.on_event(event);
-            self.cut |= caused && matches!(event_type(event), "dialogue.rewound" | "interrupt.done");
-        }
-        of_this
-    }
-}
 
 /// What ends the wait while NPCs talk.
 enum Happening {

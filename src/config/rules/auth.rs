@@ -7,8 +7,8 @@ use std::{
 
 use secrecy::{ExposeSecret, SecretString};
 
-use super::MIN_SECRET_BYTES;
-use crate::config::{Config, sections::ListenAddress};
+use super::values::MIN_SECRET_BYTES;
+use crate::config::sections::{Config, ListenAddress};
 use colloquy_core::ids::TenantId;
 use colloquy_tenancy::auth::{ALL_TENANTS, IssuerSettings};
 

@@ -1,7 +1,7 @@
 //! Rules of `[mcp]`.
 
-use super::is_http;
-use crate::config::Config;
+use super::values::is_http;
+use crate::config::sections::Config;
 
 /// Checks that each allowed origin is one: an origin without a scheme would never match.
 pub(super) fn check_mcp(config: &Config, fault: &mut impl FnMut(&str, String)) {

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::is_http;
-use crate::config::{Config, EndpointSection, presets::ReasoningField};
+use super::values::is_http;
+use crate::config::{
+    presets::ReasoningField,
+    sections::{Config, EndpointSection},
+};
 use colloquy_models::openai::RESERVED_FIELDS;
 
 /// The most texts at which a reply may end. Endpoints allow 4 to 16.

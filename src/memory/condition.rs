@@ -15,7 +15,7 @@ use super::{
     party::{self, PLAYER},
     progress,
     state::{Character, MAX_HP, WorldState},
-    unlock_rule::{NpcNames, Progress},
+    unlock_rule::NpcNames,
     vocabulary,
 };
 use colloquy_core::ids::PlayerId;

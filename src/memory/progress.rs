@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
 
-use super::milestones::{self, Milestones, PlayerMilestones};
+use super::milestones::{Milestones, PlayerMilestones};
 pub use super::unlock_rule::{NpcNames, Progress, UnlockRule, UnlockWhen};
 use colloquy_core::ids::PlayerId;
 

@@ -6,9 +6,9 @@
 use super::{
     clauses::{self, Clause},
     korean,
+    lead_role::LeadRole,
     lexicon::{self, Lexicon, Pattern},
     render::{Slots, capitalise, render_english, render_korean, without_article, without_article_cased},
-    unmarked_subjects::LeadRole,
 };
 use colloquy_memory::{
     authored::Language,

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use super::{
-    forget,
+    clause_start::strip_start,
+    forget_request::is_forget_command,
     lexicon::{self, Lexicon},
 };
 use colloquy_memory::authored::Language;
@@ -83,7 +84,7 @@ pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> V
         let normal =
             lexicon.normalise_text(raw.trim_end_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#')));
         let normal = without_pictures(lexicon, &normal);
-        if forget::is_forget_command(lexicon, normal, vocative) {
+        if is_forget_command(lexicon, normal, vocative) {
             continue;
         }
         match language {
@@ -330,34 +331,6 @@ fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
         }
     }
     removed
-}
-
-/// Removes fillers and an addressed name from the start of an English clause.
-pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> String {
-    let mut rest = piece.trim().trim_start_matches([',', ' ']);
-    loop {
-        let lower = rest.to_lowercase();
-        let longest = lexicon
-            .word_list("fillers")
-            .iter()
-            .map(String::as_str)
-            .filter(|filler| starts_with_words(&lower, filler))
-            .max_by_key(|filler| filler.len());
-        let cut = match longest {
-            Some(filler) if !filler.is_empty() => filler.len(),
-            _ if !vocative.is_empty() && (rest == vocative || rest.starts_with(&format!("{vocative},"))) => {
-                vocative.len()
-            }
-            _ => return rest.to_owned(),
-        };
-        // Lower-casing can change lengths outside ASCII. Fillers are ASCII, so their matches are ASCII too.
-        rest = rest.get(cut..).unwrap_or_default().trim_start_matches([',', ' ', ':']);
-    }
-}
-
-fn starts_with_words(text: &str, words: &str) -> bool {
-    text.strip_prefix(words)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', ',', ':']))
 }
 
 #[cfg(test)]

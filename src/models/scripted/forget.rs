@@ -1,12 +1,11 @@
 //! Requests to forget: "Forget that I like plums".
 
-use regex::Regex;
-
 use super::{
     claim::{self, ClaimVoice, ParsedClaim, lower_case_words},
     clauses,
+    forget_request::request_remainder,
     lexicon::{self, Lexicon},
-    memory::{self, PromptMemory},
+    prompt_memory::{PromptMemory, listed_form},
 };
 use colloquy_memory::{authored::Language, fact::FactKind};
 
@@ -21,10 +20,6 @@ pub(super) struct ForgetCommand {
 }
 
 regex!(
-    EN_WISH,
-    r"(?i)^(?:(?:can|could|would|will) you (?:please )?|i (?:want|would like|need|beg|ask) you to |you (?:can|should|may|must) )?(?:please |just )*(?:forget\b|(?:never ?mind|disregard) (?:that|what|about|everything)\b)(?P<rest>.*)$"
-);
-regex!(
     EN_LEAD,
     r"(?i)^[ ,:]*(?:about|regarding|that|all|anything|whatever|the fact|everything|(?:what )?i (?:just |once |ever )?(?:said|told you|mentioned))\b[ ,:]*"
 );
@@ -32,10 +27,6 @@ regex!(
 regex!(
     EN_REST,
     r"(?i),? (?:but|because|and) (?:i|my|it|that|remember|instead)\b|, (?:i|my|it|that|please|remember)\b"
-);
-regex!(
-    KO_WISH,
-    r"^(?P<rest>.*?)(?:^|\s+)(?:(?:다|모두|전부|그냥|이제|이젠|제발|좀|부디|싹) )*잊어 ?(?:줘|줘요|줘라|주세요|주십시오|주게|주겠나|주겠어|주겠어요|줄래|줄래요|줄 수 있어|줄 수 있어요|주실래요|주시겠어요|버려|버려요|버리세요|버려라|버리게|버려 ?줘|버려 ?주세요|라)?$"
 );
 regex!(
     KO_STATED,
@@ -74,7 +65,7 @@ impl ForgetCommand {
         };
         let terms = lower_case_words(&topic)
             .iter()
-            .map(|word| memory::listed_form(lexicon, word))
+            .map(|word| listed_form(lexicon, word))
             .filter(|word| {
                 !lexicon.is_in_list("stopwords", word) && word.chars().count() > 1 || lexicon.knows_word(word)
             })
@@ -136,19 +127,4 @@ pub(super) fn read_forget_commands(line: &str, npc: &str) -> Vec<ForgetCommand> 
             request_remainder(lexicon, &normal, npc).map(|rest| ForgetCommand::from_remainder(lexicon, &rest, npc))
         })
         .collect()
-}
-
-/// True if a normalised sentence is a request to forget.
-pub(super) fn is_forget_command(lexicon: &Lexicon, normal: &str, vocative: &str) -> bool {
-    request_remainder(lexicon, normal, vocative).is_some()
-}
-
-/// Returns the words after the request itself.
-fn request_remainder(lexicon: &Lexicon, normal: &str, vocative: &str) -> Option<String> {
-    let body = clauses::strip_start(lexicon, normal, vocative);
-    let wish: &Regex = match lexicon.language {
-        Language::En => &EN_WISH,
-        Language::Ko => &KO_WISH,
-    };
-    wish.captures(&body).map(|found| found["rest"].trim().to_owned())
 }

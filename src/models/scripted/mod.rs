@@ -35,12 +35,16 @@ mod unmarked_subjects;
 
 #[cfg(test)]
 mod claimed_tests;
+mod clause_start;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::type_complexity, clippy::format_push_string)]
 mod conversation_tests;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::format_collect)]
 mod extraction_tests;
+mod forget_request;
+mod lead_role;
+mod prompt_memory;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod prompt_tests;

@@ -6,7 +6,7 @@ use super::{
     claim::lower_case_words,
     clauses,
     lexicon::{self, Lexicon},
-    memory,
+    prompt_memory::listed_form,
 };
 
 regex!(OPEN, r#"<open number="(?P<number>\d+)">(?P<text>[^<]*)</open>"#);
@@ -82,7 +82,7 @@ fn promise_terms(lexicon: &Lexicon, sentence: &str) -> Vec<String> {
     ];
     let terms = lower_case_words(sentence)
         .into_iter()
-        .map(|word| memory::listed_form(lexicon, &word));
+        .map(|word| listed_form(lexicon, &word));
     terms
         .filter(|term| term.chars().count() > 1 || lexicon.knows_word(term))
         .filter(|term| !lexicon.is_in_list("stopwords", term) && !OF_PROMISES.contains(&term.as_str()))

@@ -4,7 +4,7 @@ use super::{
     claim::{self, Party, lower_case_words},
     clauses,
     lexicon::{self, Lexicon},
-    memory::listed_form,
+    prompt_memory::listed_form,
 };
 use colloquy_memory::authored::Language;
 

@@ -5,18 +5,7 @@
 //! they may also be an owner ("엄마 김치를 좋아해"), or if the person is unknown, there is no fact. A missing fact is
 //! better than a fact about the wrong person.
 
-use super::{claim::ClaimReader, korean};
-
-/// The role of the words in front of an object.
-#[derive(Debug, PartialEq)]
-pub(super) enum LeadRole<'t> {
-    /// Part of the object.
-    Object,
-    /// The subject, and the object without the subject.
-    Subject(&'t str, &'t str),
-    /// A person, but unknown or uncertain.
-    Unclear,
-}
+use super::{claim::ClaimReader, korean, lead_role::LeadRole};
 
 /// Statements in which a person in front of a thing cannot be its owner.
 const PERSONAL_CLASSES: [&str; 7] = ["allergy", "condition", "cannot", "eat", "age", "job", "be"];

@@ -1,0 +1,99 @@
+//! One statement of the prompt.
+
+use super::{
+    claim::{self, ParsedClaim, Party, lower_case_words},
+    lexicon::{self, Lexicon},
+};
+use colloquy_memory::authored::Language;
+
+/// The source of a memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MemorySource {
+    /// Told in the dialogue or in a fact.
+    Told,
+    /// A player's claim about the NPC, never said by the NPC.
+    Claimed,
+    /// The NPC's persona.
+    Persona,
+}
+
+/// One statement of the prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct PromptMemory {
+    pub content: String,
+    pub claim: Option<ParsedClaim>,
+    pub terms: Vec<String>,
+    /// The source of the statement.
+    pub source: MemorySource,
+    /// An older statement about a health limit, which this statement denies.
+    pub overruled: Option<Box<PromptMemory>>,
+}
+
+impl PromptMemory {
+    pub fn new(content: &str, claim: Option<ParsedClaim>) -> Self {
+        let lexicon = lexicon::lexicon_of(lexicon::language_of(content));
+        let mut terms: Vec<String> = lower_case_words(content)
+            .iter()
+            .map(|word| listed_form(lexicon, word))
+            .collect();
+        if let Some(claim) = &claim {
+            terms.extend(claim.keywords.iter().map(|word| lexicon.listed_form(word).to_owned()));
+        } else {
+            for found in lexicon.terms_in(&terms.clone()) {
+                terms.extend(lexicon.categories_of(found).iter().cloned());
+            }
+        }
+        Self {
+            content: content.to_owned(),
+            claim,
+            terms,
+            source: MemorySource::Told,
+            overruled: None,
+        }
+    }
+
+    pub(super) fn with_source(self, source: MemorySource) -> Self {
+        Self { source, ..self }
+    }
+
+    /// Returns the memory of a new claim.
+    pub fn from_claim(claim: &ParsedClaim) -> Self {
+        Self::new(&claim.content, Some(claim.clone()))
+    }
+
+    pub(super) fn is_about(&self, subject: &Party) -> bool {
+        match (&self.claim, subject) {
+            (Some(claim), Party::Other(name)) => match &claim.subject {
+                Party::Other(other) => same_name(other, name) || is_relation_of(other, name),
+                // "My dog is called Rex" and "I have a dog" both answer a question about the dog.
+                _ => self.terms.iter().any(|term| same_name(term, name)),
+            },
+            (Some(claim), subject) => claim.subject == *subject,
+            (None, Party::Other(name)) => self.content.to_lowercase().contains(&name.to_lowercase()),
+            (None, _) => true,
+        }
+    }
+}
+
+/// True if "my wife" means "the player's wife Clara".
+fn is_relation_of(named: &str, relation: &str) -> bool {
+    let mut parts = named.rsplit(' ');
+    parts.next().is_some_and(|last| last.starts_with(char::is_uppercase)) && parts.next() == Some(relation)
+}
+
+pub(super) fn same_name(a: &str, b: &str) -> bool {
+    let last = |name: &str| name.rsplit(' ').next().unwrap_or_default().to_lowercase();
+    last(a) == last(b)
+}
+
+/// Returns a word in its listed form.
+pub(super) fn listed_form(lexicon: &Lexicon, word: &str) -> String {
+    if lexicon.language == Language::Ko {
+        lexicon.listed_form(claim::strip_particle(lexicon, word)).to_owned()
+    } else {
+        let base = lexicon.listed_form(word.trim_end_matches("'s"));
+        // "owes" answers "owe".
+        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows_word(base);
+        base.strip_suffix('s').filter(|_| plain).unwrap_or(base).to_owned()
+    }
+}

@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 
 use super::{
     DialogueError, InterruptCommand, InterruptOutcome,
-    dialogue::{load::LoadedDialogue, turns::make_jobs_due},
+    dialogue::{due_jobs::make_jobs_due, load::LoadedDialogue},
     messages::{ClosedInLedger, CuratorRequest, DialogueKey, ReplyHandle},
     metrics::FencedWrite,
     node::Node,

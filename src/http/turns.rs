@@ -24,7 +24,6 @@ use colloquy_core::{
     scope::Principal,
 };
 use colloquy_dialogue::explain::{self, Explained, TurnExplanation};
-use colloquy_memory::turn::Turn;
 use colloquy_ports::ledger::dialogues::Dialogue;
 
 /// A player's line.

@@ -16,7 +16,7 @@ use super::{
     decisions::{self, Activity, ActorView, Closing, NextStep, Route},
     kind::{DialogueBehaviour, DialogueRequest as _, TurnEndWaiter},
     load::{self, LoadedDialogue},
-    rewinds::{BeginRewind, RewindInFlight, Rewinds},
+    rewind_state::{BeginRewind, RewindInFlight, Rewinds},
 };
 #[cfg(test)]
 use crate::messages::PanicForTest;

@@ -7,9 +7,9 @@ use actix::{ActorContext, ActorFutureExt, AsyncContext, Context, Handler, WrapFu
 use super::{
     actor::{CloseRequest, DialogueActor, State},
     decisions::{self, OnRestoreNotice},
+    due_jobs::make_jobs_due,
     kind::{DialogueBehaviour, DialogueRequest as _},
     load,
-    turns::make_jobs_due,
 };
 use crate::{
     DialogueError,

@@ -3,10 +3,12 @@
 pub(super) mod actor;
 mod cuts;
 pub(super) mod decisions;
+pub(super) mod due_jobs;
 pub(super) mod kind;
 mod lifetime;
 mod listeners;
 pub(super) mod load;
+mod rewind_state;
 pub(super) mod rewinds;
 pub(super) mod turn_input;
 pub(super) mod turns;

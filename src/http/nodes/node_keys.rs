@@ -15,7 +15,7 @@ use colloquy_memory::text::to_hexadecimal;
 /// The header that carries the token.
 pub const FORWARD_TOKEN_HEADER: &str = "x-colloquy-hop";
 /// The lifetime of a token in seconds, and the permitted difference between clocks.
-pub(super) const TOKEN_TTL_S: i64 = 10;
+const TOKEN_TTL_S: i64 = 10;
 /// How long used tokens are remembered: until the token ends on the clock that is furthest behind.
 const REPLAY_WINDOW: Duration = Duration::from_secs(3 * TOKEN_TTL_S as u64);
 /// Separates forward tokens from all other tokens, in case a secret is used twice.
@@ -62,7 +62,7 @@ pub(super) struct NodeKeys {
     /// The keys of the current and of the previous secret.
     verify: Vec<DecodingKey>,
     /// For requests of a node to itself, which are not counted again. Random per process; no other node knows the key.
-    pub(super) sign_own: EncodingKey,
+    sign_own: EncodingKey,
     verify_own: DecodingKey,
     rules: Validation,
     /// Ids of used tokens. Only nodes can add entries.
@@ -127,5 +127,109 @@ impl NodeKeys {
     /// True if the token is new; marks the token as used.
     pub(super) fn is_first_use(&self, claims: &ForwardClaims) -> bool {
         self.seen.entry_by_ref(&claims.jti).or_insert(()).is_fresh()
+    }
+}
+
+/// Verifies a token as [`verify_forwarded`](super::node_auth::verify_forwarded) does, without the checks against a request.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn decode_forward_token(
+    text: &str,
+    secret: &[u8],
+    now: DateTime<Utc>,
+) -> Result<ForwardToken, &'static str> {
+    NodeKeys::new(secret, None)
+        .verify_token(text, now)
+        .map(|claims| claims.hop)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    #[test]
+    fn forward_token_is_accepted_briefly_and_only_from_a_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let keys = NodeKeys::new(b"a secret that all of the nodes know", None);
+        let hop = ForwardToken {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(2),
+            request: "POST /v1/sessions/ses_1/turns".to_owned(),
+            body: body_hash(b"{}"),
+            who: None,
+        };
+        let signed = keys.sign_token(&hop, now).unwrap();
+        let claims = keys.verify_token(&signed, now).unwrap();
+        assert_eq!(claims.hop, hop);
+        assert!(keys.is_first_use(&claims) && !keys.is_first_use(&claims));
+        let again = keys.verify_token(&keys.sign_token(&hop, now).unwrap(), now).unwrap();
+        assert!(keys.is_first_use(&again), "it is another one of the same request");
+        assert!(
+            keys.verify_token(&signed, now + TimeDelta::seconds(TOKEN_TTL_S))
+                .is_err()
+        );
+        assert!(
+            keys.verify_token(&signed, now - TimeDelta::seconds(TOKEN_TTL_S + 1))
+                .is_err()
+        );
+        assert!(
+            NodeKeys::new(b"another secret of somebody else, long", None)
+                .verify_token(&signed, now)
+                .is_err()
+        );
+        let mut forged = signed.into_bytes();
+        let at = forged.len() / 2;
+        forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+        assert!(keys.verify_token(std::str::from_utf8(&forged).unwrap(), now).is_err());
+    }
+
+    #[test]
+    fn own_forward_token_cannot_be_forged_by_another_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let secret = b"a secret that all of the nodes know";
+        let (keys, others) = (NodeKeys::new(secret, None), NodeKeys::new(secret, None));
+        let hop = ForwardToken {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(1),
+            request: "GET /v1/worlds".to_owned(),
+            body: body_hash(b""),
+            who: None,
+        };
+        assert!(keys.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok());
+        assert!(keys.verify_token(&others.sign_token(&hop, now).unwrap(), now).is_err());
+        // A signature with the shared secret is not accepted either.
+        let shared = NodeKeys {
+            sign_own: EncodingKey::from_secret(secret),
+            ..NodeKeys::new(secret, None)
+        };
+        assert!(keys.verify_token(&shared.sign_token(&hop, now).unwrap(), now).is_err());
+    }
+
+    #[test]
+    fn cluster_secret_is_rotated_node_by_node() {
+        let now = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let (first, second) = (
+            b"the secret that all of the nodes had",
+            b"the secret that all nodes are given",
+        );
+        let hop = ForwardToken {
+            from: NodeId::from_u128(1),
+            to: NodeId::from_u128(2),
+            request: "GET /v1/worlds".to_owned(),
+            body: body_hash(b""),
+            who: None,
+        };
+        let believes =
+            |other: &NodeKeys, keys: &NodeKeys| other.verify_token(&keys.sign_token(&hop, now).unwrap(), now).is_ok();
+        let (old, new) = (NodeKeys::new(first, None), NodeKeys::new(second, None));
+        // All nodes know the new secret before a node signs with the new secret.
+        let told = NodeKeys::new(first, Some(second));
+        let changed = NodeKeys::new(second, Some(first));
+        assert!(believes(&told, &old) && believes(&old, &told));
+        assert!(believes(&changed, &told) && believes(&told, &changed));
+        assert!(believes(&changed, &new) && believes(&new, &changed));
+        assert!(!believes(&new, &old) && !believes(&old, &changed));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::jobs::JobFence;
+use super::new_job::JobFence;
 use crate::StoreResult;
 use colloquy_core::{
     ids::{FactId, InvalidationId, JobId, TurnId, WorldId},

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, dialogues::Dialogue, jobs::JobFence};
+use super::{audit::Edit, dialogues::Dialogue, new_job::JobFence};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
     ids::{DialogueId, FindingId, JobId, PlayerId, TurnId, WorldId},

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::jobs::{JobKind, JobStatus};
+use super::{jobs::JobStatus, new_job::JobKind};
 use crate::StoreResult;
 use colloquy_core::{
     ids::{DialogueId, JobId, TurnId},

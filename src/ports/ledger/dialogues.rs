@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::{actions::NewAction, jobs::NewJob, rewinds::LiveCut, state::NewStateChange};
+use super::{actions::NewAction, new_job::NewJob, rewinds::LiveCut, state::NewStateChange};
 use crate::{Page, PageRequest, StoreResult};
 use colloquy_core::{
     ids::{DialogueId, DialogueKind, FactionId, NodeId, NpcId, PlayerId, TurnId, WorldId},

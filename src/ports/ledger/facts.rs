@@ -15,7 +15,7 @@ pub use self::{
     edits::{FactEditOutcome, FactEditStore, FactPatch, ReplacementFact},
     removed::{RemovedStatement, Supersession, add_requests, list_next_corrections, list_removed_statements},
 };
-use super::{episodes::EmbeddedEpisode, flags::FlagStore, jobs::JobFence, rewinds::DirtyMemory};
+use super::{episodes::EmbeddedEpisode, flags::FlagStore, new_job::JobFence, rewinds::DirtyMemory};
 use crate::{
     Page, PageRequest, StoreResult,
     vectors::{Candidate, IndexPoint, SimilarFactsQuery},

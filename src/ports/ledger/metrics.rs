@@ -2,7 +2,7 @@
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntGauge, Registry};
 
-use super::jobs::JobKind;
+use super::new_job::JobKind;
 
 /// Seconds, from 0.1 ms to the longest permitted time of a statement.
 const DURATION_BUCKETS: [f64; 14] = [

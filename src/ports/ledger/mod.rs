@@ -19,6 +19,7 @@ pub mod insights;
 pub mod jobs;
 pub mod lore;
 pub mod metrics;
+pub mod new_job;
 pub mod nodes;
 pub mod priority;
 pub mod revocations;

@@ -11,7 +11,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{audit::Edit, jobs::NewJob};
+use super::{audit::Edit, new_job::NewJob};
 use crate::StoreResult;
 use colloquy_core::{
     ids::{DialogueId, RewindId, TurnId, WorldId},

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use chrono::{DateTime, Utc};
 
-use super::{audit::Edit, jobs::JobFence};
+use super::{audit::Edit, new_job::JobFence};
 use crate::StoreResult;
 use colloquy_core::{
     ids::{DialogueId, StateEventId, WorldId},

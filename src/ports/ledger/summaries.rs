@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 
-use super::jobs::JobFence;
+use super::new_job::JobFence;
 use crate::StoreResult;
 use colloquy_core::{
     ids::{DialogueId, SummaryId},

@@ -41,7 +41,7 @@ impl ForwardToken {
 }
 
 #[derive(Serialize, Deserialize)]
-struct ForwardClaims {
+pub(super) struct ForwardClaims {
     #[serde(flatten)]
     pub(super) hop: ForwardToken,
     aud: String,

@@ -43,7 +43,7 @@ pub(super) struct SocketState {
 }
 
 #[derive(Default)]
-struct Inbox {
+pub(super) struct Inbox {
     pub(super) waiting: VecDeque<ByteString>,
     /// True while a task handles messages.
     pub(super) busy: bool,

@@ -1,6 +1,7 @@
 //! Traffic between the nodes of one cluster. A request that reached the wrong node goes to the right node, once.
 //!
-//! - `node_auth`: the signed header by which a node trusts another node.
+//! - `client`: requests to another node.
+//! - `node_auth`, `node_keys`: the signed header by which a node trusts another node.
 //! - `forward`: REST requests and their streams.
 //! - `tunnel`: the messages of a socket.
 //! - `notices`: announcements of one node to the others.

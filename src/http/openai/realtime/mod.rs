@@ -1,7 +1,7 @@
 //! `/v1/realtime`: OpenAI's Realtime API in text, over a WebSocket. A response is a turn, and the items are the words of
 //! turns. `conversation.item.truncate` is the interrupt of this server.
 //!
-//! - `client_events`, `settings`: what a client asks;
+//! - `client_events`, `fields`, `item_fields`, `settings`: what a client asks;
 //! - `server_events`, `errors`: what the server says;
 //! - `items`: the items and their turns;
 //! - `talk`: the session, and how its turns are made;

@@ -29,7 +29,8 @@ pub(crate) struct Prompt {
     pub opened: Vec<ScenarioId>,
     /// The fates of all considered entries of the lore, best first.
     pub lore: Vec<LoreTrace>,
-    /// The positions of the shown [`offers`](super::ActionLines::offers) and [`outcomes`](super::ActionLines::outcomes).
+    /// The positions of the shown [`offers`](super::ActionLines::offers) and
+    /// [`outcomes`](super::ActionLines::outcomes).
     pub offers: Vec<usize>,
     pub outcomes: Vec<usize>,
     /// The lines about actions that did not fit.

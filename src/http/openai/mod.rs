@@ -5,12 +5,14 @@
 //! roles and limits. Requests and answers follow OpenAI's published schema, so these paths are not in this server's own
 //! OpenAPI document.
 //!
-//! - `body`, `request`, `messages`, `examples`, `names_in_lines`, `nudges`: reading a request, and the transcript in its messages;
+//! - `body`, `request`, `messages`, `examples`, `names_in_lines`, `nudges`: reading a request, and the
+//!   transcript in its messages;
 //! - `targets`, `settings`: which NPC a model name means;
 //! - `characters`: characters that the chat program describes;
 //! - `speaker`: who answers, and which replies a request may bring in;
 //! - `threads`, `known_sessions`: which session a transcript belongs to;
-//! - `completions`, `prepared_talk`, `whole`, `stream`, `answer`: the turn and its answer; `aside`: an answer that is no turn;
+//! - `completions`, `prepared_talk`, `whole`, `stream`, `answer`: the turn and its answer; `aside`: an answer that
+//!   is no turn;
 //! - `tool_calls`: calls of the client's tools;
 //! - `responses`: the Responses API, whose responses are turns;
 //! - `realtime`: the Realtime API in text, whose items are the words of turns;

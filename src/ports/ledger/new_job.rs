@@ -60,7 +60,8 @@ pub struct NewJob {
     pub created_at: DateTime<Utc>,
     pub leased_to: NodeId,
     pub leased_until: DateTime<Utc>,
-    /// If set, the job has no lease and is due at this time, or earlier after [`JobStore::make_due`](super::jobs::JobStore::make_due).
+    /// If set, the job has no lease and is due at this time, or earlier after
+    /// [`JobStore::make_due`](super::jobs::JobStore::make_due).
     pub held_until: Option<DateTime<Utc>>,
 }
 

@@ -4,11 +4,11 @@
 //! from `memory::reconcile`.
 //!
 //! The folder is compiled twice: `stores/sqlite` and `stores/postgres` each include the folder as a child module by
-//! path. The parent module supplies all engine parts under the same names, and `context.rs` lists them: the types of `engine`
-//! (`Connection`, `Row`, `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few words on which the SQL
-//! dialects differ. The compiler therefore sees plain functions over one concrete driver. A function generic over
-//! drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of neither engine. No file
-//! in the folder may name an engine by its path.
+//! path. The parent module supplies all engine parts under the same names, and `context.rs` lists them: the types of
+//! `engine` (`Connection`, `Row`, `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few
+//! words on which the SQL dialects differ. The compiler therefore sees plain functions over one concrete driver. A
+//! function generic over drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of
+//! neither engine. No file in the folder may name an engine by its path.
 //!
 //! Statements run through the macros of `statements`: `execute!`, `fetch_all!` and others.
 //!

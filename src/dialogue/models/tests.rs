@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 mod cut;
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{TryStreamExt, stream};

@@ -25,8 +25,8 @@
 //!   does not.
 //! - `IS DISTINCT FROM` replaces `IS NOT`; `lower(..)` replaces a collation; every subquery in `FROM` has an alias.
 //! - A `batch!` sends several statements in one trip. A statement that must run after another has its own trip.
-//! - A read followed by a write holds a [`LedgerLock`] or `for_update!` against other writers. SQLite has one writer;
-//!   Postgres has many, and each statement sees all earlier commits. Work that starts with a memory lock or the state
+//! - A read followed by a write holds a [`LedgerLock`](scope::LedgerLock) or `for_update!` against other writers. SQLite
+//!   has one writer; Postgres has many, and each statement sees all earlier commits. Work that starts with a memory lock or the state
 //!   lock, in a world known beforehand, is written by `write_memory`. A statement that only updates rows from their own columns needs no
 //!   lock.
 

@@ -5,8 +5,8 @@
 //!
 //! The folder is compiled twice: `stores/sqlite` and `stores/postgres` each include the folder as a child module by
 //! path. The parent module supplies all engine parts under the same names, and `context.rs` lists them: the types of
-//! `engine` (`Connection`, `Row`, `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the few
-//! words on which the SQL dialects differ. The compiler therefore sees plain functions over one concrete driver. A
+//! `engine` (`Connection`, `Row`, `Db`, `Arguments`, `Engine`) and `store_error`. The macros of `dialect` supply the
+//! few words on which the SQL dialects differ. The compiler therefore sees plain functions over one concrete driver. A
 //! function generic over drivers needs about six bounds per statement, and sqlx's `Any` supports the column types of
 //! neither engine. No file in the folder may name an engine by its path.
 //!
@@ -25,10 +25,10 @@
 //!   does not.
 //! - `IS DISTINCT FROM` replaces `IS NOT`; `lower(..)` replaces a collation; every subquery in `FROM` has an alias.
 //! - A `batch!` sends several statements in one trip. A statement that must run after another has its own trip.
-//! - A read followed by a write holds a [`LedgerLock`](scope::LedgerLock) or `for_update!` against other writers. SQLite
-//!   has one writer; Postgres has many, and each statement sees all earlier commits. Work that starts with a memory lock or the state
-//!   lock, in a world known beforehand, is written by `write_memory`. A statement that only updates rows from their own columns needs no
-//!   lock.
+//! - A read followed by a write holds a [`LedgerLock`](scope::LedgerLock) or `for_update!` against other writers.
+//!   SQLite has one writer; Postgres has many, and each statement sees all earlier commits. Work that starts with a
+//!   memory lock or the state lock, in a world known beforehand, is written by `write_memory`. A statement that only
+//!   updates rows from their own columns needs no lock.
 
 #![expect(
     clippy::redundant_closure_for_method_calls,

@@ -1,11 +1,14 @@
 //! Enforces the rules of `ARCHITECTURE.md` that the compiler does not: which crate may depend on which, and the maximum
-//! length of a file. The compiler refuses an import of a crate that is no dependency.
+//! length of a file. The compiler refuses an import of a crate that is no dependency. The picture of the crates, and the
+//! files and functions that the document names, must be true.
 
 use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
+
+use regex::Regex;
 
 /// The crates of the server that each crate may depend on, outside its tests. The root package may use all.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -158,4 +161,107 @@ fn source_files_are_short() {
         let lines = text.lines().count();
         assert!(lines <= MAX_LINES, "{path}: {lines} lines; split the file");
     }
+}
+
+fn architecture() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap()
+}
+
+/// True if one of `dependencies` depends on `name`, directly or through others.
+fn reaches(crates: &[(String, BTreeSet<String>)], dependencies: &BTreeSet<String>, name: &str) -> bool {
+    dependencies.iter().any(|dependency| {
+        let crate_below = crates.iter().find(|(listed, _)| listed == dependency);
+        crate_below.is_some_and(|(_, below)| below.contains(name) || reaches(crates, below, name))
+    })
+}
+
+/// The picture has the direct dependencies that no other dependency brings along.
+#[test]
+fn picture_of_the_crates_has_the_dependencies_of_the_manifests() {
+    let crates: Vec<(String, BTreeSet<String>)> = crates()
+        .into_iter()
+        .map(|(name, dependencies)| {
+            let of_server = dependencies.iter().filter_map(|name| name.strip_prefix("colloquy-"));
+            (name, of_server.map(str::to_owned).collect())
+        })
+        .collect();
+    let expected: BTreeSet<(String, String)> = crates
+        .iter()
+        .flat_map(|(name, dependencies)| {
+            let direct = dependencies
+                .iter()
+                .filter(|dependency| !reaches(&crates, dependencies, dependency));
+            direct.map(|dependency| (name.clone(), dependency.clone()))
+        })
+        .collect();
+    let document = architecture();
+    let (_, picture) = document.split_once("```mermaid\n").unwrap();
+    let (picture, _) = picture.split_once("```").unwrap();
+    let drawn: BTreeSet<(String, String)> = picture
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("root["))
+        .filter_map(|line| line.trim().split_once(" --> "))
+        .flat_map(|(name, dependencies)| {
+            let dependencies = dependencies.split(" & ");
+            dependencies.map(|dependency| (name.to_owned(), dependency.to_owned()))
+        })
+        .collect();
+    assert_eq!(drawn, expected);
+}
+
+/// Returns the files and folders that a path in the document names, in the root or in `src/`. A part may be `*`.
+fn named_places(path: &str) -> Vec<PathBuf> {
+    let root_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut places = vec![root_folder.to_owned(), root_folder.join("src")];
+    for part in path.trim_end_matches('/').split('/') {
+        places = places
+            .into_iter()
+            .flat_map(|folder| match part {
+                "*" => fs::read_dir(folder).map_or_else(
+                    |_| Vec::new(),
+                    |entries| entries.map(|entry| entry.unwrap().path()).collect(),
+                ),
+                name => vec![folder.join(name)],
+            })
+            .filter(|place| place.exists())
+            .collect();
+    }
+    places
+}
+
+#[test]
+fn files_that_the_architecture_names_exist() {
+    let path_span = Regex::new(r"`([a-z_-]+/[A-Za-z0-9_./*-]+)`").unwrap();
+    let document = architecture();
+    let paths: Vec<&str> = path_span
+        .captures_iter(&document)
+        .map(|found| found.get(1).unwrap().as_str())
+        .collect();
+    assert!(paths.len() > 60, "only {} paths were found", paths.len());
+    let missing: Vec<&&str> = paths.iter().filter(|path| named_places(path).is_empty()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn functions_are_in_the_files_that_the_architecture_names() {
+    let names_in_file = Regex::new(r"((?:`[A-Za-z_:!]+`(?:,\s| and\s)?)+)\s?in\s`([a-z_/]+\.(?:rs|lua))`").unwrap();
+    let name = Regex::new(r"`([A-Za-z_:!]+)`").unwrap();
+    let document = architecture();
+    let mut pairs = 0;
+    let mut missing = Vec::new();
+    for found in names_in_file.captures_iter(&document) {
+        let texts: Vec<String> = named_places(&found[2])
+            .iter()
+            .map(|file| fs::read_to_string(file).unwrap())
+            .collect();
+        for named in name.captures_iter(&found[1]) {
+            pairs += 1;
+            let last = named[1].rsplit("::").next().unwrap();
+            if !texts.iter().any(|text| text.contains(last)) {
+                missing.push(format!("{} in {}", &named[1], &found[2]));
+            }
+        }
+    }
+    assert!(pairs > 20, "only {pairs} pairs were found");
+    assert!(missing.is_empty(), "{missing:?}");
 }

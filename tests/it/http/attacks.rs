@@ -87,7 +87,9 @@ fn slow_body(token: &str) -> String {
 async fn slow_bodies_hold_few_connections_briefly() {
     let mut options = options(32);
     options.limits.player_in_flight = 4;
-    // Longer than the loop below takes on a busy machine: the first four bodies must be open to its end.
+    // Longer than the loop below takes on a busy machine: the heads wait for their turn, and the first four bodies must be
+    // open to its end.
+    options.connections.head = PATIENCE;
     options.http.body_timeout_ms = 5_000;
     let server = HttpTestServer::with(options);
     server.start_demo_world().await;

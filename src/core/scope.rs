@@ -77,6 +77,6 @@ impl Principal {
     /// True if the token allows access to `world`.
     #[must_use]
     pub fn can_access_world(&self, world: &WorldId) -> bool {
-        self.world.as_ref().is_none_or(|own| own == world)
+        self.world.as_ref().is_none_or(|allowed| allowed == world)
     }
 }

@@ -271,26 +271,26 @@ pub struct ConcurrencySlot<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
-    fn new(whose: &'static str, what: &'static str, max: usize) -> Arc<Self> {
+    fn new(owner: &'static str, resource: &'static str, max: usize) -> Arc<Self> {
         Arc::new(Self {
-            whose,
-            what,
+            whose: owner,
+            what: resource,
             max,
             held: Mutex::default(),
         })
     }
     fn acquire_slot(self: &Arc<Self>, holder: K) -> Result<ConcurrencySlot<K>, TooManyAtOnce> {
-        let mut held = self.held.lock();
-        let has = held.get(&holder).copied().unwrap_or_default();
-        if self.max > 0 && has >= self.max {
+        let mut held_counts = self.held.lock();
+        let held_count = held_counts.get(&holder).copied().unwrap_or_default();
+        if self.max > 0 && held_count >= self.max {
             return Err(TooManyAtOnce {
                 whose: self.whose,
                 what: self.what,
                 max: self.max,
             });
         }
-        held.insert(holder.clone(), has + 1);
-        drop(held);
+        held_counts.insert(holder.clone(), held_count + 1);
+        drop(held_counts);
         Ok(ConcurrencySlot {
             of: Arc::clone(self),
             holder,
@@ -300,11 +300,13 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
 
 impl<K: Hash + Eq> Drop for ConcurrencySlot<K> {
     fn drop(&mut self) {
-        let mut held = self.of.held.lock();
-        let Some(has) = held.get_mut(&self.holder) else { return };
-        *has -= 1;
-        if *has == 0 {
-            held.remove(&self.holder);
+        let mut held_counts = self.of.held.lock();
+        let Some(held_count) = held_counts.get_mut(&self.holder) else {
+            return;
+        };
+        *held_count -= 1;
+        if *held_count == 0 {
+            held_counts.remove(&self.holder);
         }
     }
 }

@@ -233,15 +233,19 @@ impl ConnectionTable {
             *of_address.entry(connection.address).or_default() += 1;
         }
         idle.sort_unstable_by_key(|connection| {
-            let many = of_address.get(&connection.address).copied().unwrap_or_default();
-            (Reverse(many), connection.idle_since.load(Relaxed), connection.id)
+            let connection_count = of_address.get(&connection.address).copied().unwrap_or_default();
+            (
+                Reverse(connection_count),
+                connection.idle_since.load(Relaxed),
+                connection.id,
+            )
         });
-        let chosen: Vec<u64> = idle
+        let cut_ids: Vec<u64> = idle
             .iter()
             .take(1 + usual.len() / CUT_DIVISOR)
             .map(|connection| connection.id)
             .collect();
-        self.cut_all(chosen.iter().filter_map(|id| usual.remove(id)));
+        self.cut_all(cut_ids.iter().filter_map(|id| usual.remove(id)));
     }
 }
 

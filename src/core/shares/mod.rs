@@ -67,11 +67,11 @@ pub struct ShareGuard<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq + Clone> Shares<K> {
-    /// Creates `total` places of `what`, such as `"sockets"`.
+    /// Creates `total` places of `resource`, such as `"sockets"`.
     #[must_use]
-    pub fn new(what: &'static str, total: usize) -> Arc<Self> {
+    pub fn new(resource: &'static str, total: usize) -> Arc<Self> {
         Arc::new(Self {
-            what,
+            what: resource,
             total,
             held: Mutex::new(HeldCounts {
                 all: 0,
@@ -91,17 +91,17 @@ impl<K: Hash + Eq + Clone> Shares<K> {
 
     /// As [`Self::acquire_share`], without counting a refusal, for callers that can still make room.
     fn try_acquire_share(self: &Arc<Self>, holder: &K) -> Result<ShareGuard<K>, NoCapacity> {
-        let mut held = self.held.lock();
-        let free = self.total.saturating_sub(held.all);
+        let mut counts = self.held.lock();
+        let free = self.total.saturating_sub(counts.all);
         if free == 0 {
             return Err(NoCapacity::Full(self.what));
         }
-        let has = held.by.get(holder).copied().unwrap_or_default();
-        if has > 0 && has >= FREE_PLACES_FACTOR * (free - 1) {
+        let holder_count = counts.by.get(holder).copied().unwrap_or_default();
+        if holder_count > 0 && holder_count >= FREE_PLACES_FACTOR * (free - 1) {
             return Err(NoCapacity::TenantShare(self.what));
         }
-        held.all += 1;
-        *held.by.entry(holder.clone()).or_default() += 1;
+        counts.all += 1;
+        *counts.by.entry(holder.clone()).or_default() += 1;
         Ok(ShareGuard {
             shares: Arc::clone(self),
             holder: holder.clone(),
@@ -136,10 +136,10 @@ impl<K: Hash + Eq> ShareGuard<K> {
 impl<K: Hash + Eq + Clone> ShareGuard<K> {
     /// Transfers the place to `holder`.
     fn pass_to(&mut self, holder: &K) {
-        let mut held = self.shares.held.lock();
-        held.release_one(&self.holder);
-        *held.by.entry(holder.clone()).or_default() += 1;
-        drop(held);
+        let mut counts = self.shares.held.lock();
+        counts.release_one(&self.holder);
+        *counts.by.entry(holder.clone()).or_default() += 1;
+        drop(counts);
         self.holder = holder.clone();
     }
 }
@@ -158,9 +158,9 @@ impl<K: Hash + Eq> HeldCounts<K> {
 
 impl<K: Hash + Eq> Drop for ShareGuard<K> {
     fn drop(&mut self) {
-        let mut held = self.shares.held.lock();
-        held.all -= 1;
-        held.release_one(&self.holder);
+        let mut counts = self.shares.held.lock();
+        counts.all -= 1;
+        counts.release_one(&self.holder);
     }
 }
 

@@ -32,23 +32,23 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Returns an edit by `who`.
+    /// Returns an edit by `principal`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
     pub fn made_by(
-        who: &Principal,
+        principal: &Principal,
         ids: &crate::clock::IdSource,
-        at: DateTime<Utc>,
+        now: DateTime<Utc>,
         action: &'static str,
         object: impl ToString,
     ) -> Self {
         Self {
             id: ids.next_id(),
             audit_id: ids.next_id(),
-            subject: who.subject.clone(),
-            role: who.role,
-            player: who.player.clone(),
-            at,
+            subject: principal.subject.clone(),
+            role: principal.role,
+            player: principal.player.clone(),
+            at: now,
             action,
             object: object.to_string(),
             limits: AuthoredLimits::default(),

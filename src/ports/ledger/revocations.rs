@@ -39,6 +39,6 @@ pub struct Revocation {
 pub trait RevocationStore: Send + Sync {
     /// Adds a revocation, with its audit row. The tenant is the tenant of the scope.
     async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()>;
-    /// Returns the revocations of all tenants written at `at` or later.
-    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
+    /// Returns the revocations of all tenants written at `since` or later.
+    async fn list_revocations_since(&self, since: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
 }

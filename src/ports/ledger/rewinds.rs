@@ -250,7 +250,7 @@ pub trait RewindStore: Send + Sync {
         dialogue: DialogueId,
         acks: &RewindAcks,
         outcome: &InterruptOutcome,
-        known: OnKeyConflict,
+        on_conflict: OnKeyConflict,
     ) -> StoreResult<()>;
     /// Returns the outcome of a key, whether the key's own or an outcome shared with other callers.
     async fn load_outcome_by_key(

@@ -186,9 +186,9 @@ impl SigningKeys {
 
     /// Replaces the current key, which signs until `until`. Drops expired keys, and the oldest beyond the most.
     pub fn rotate(&mut self, key: SigningKey, now: DateTime<Utc>, until: DateTime<Utc>) {
-        let old = std::mem::replace(&mut self.current, key);
+        let previous = std::mem::replace(&mut self.current, key);
         self.previous.retain(|(_, until)| *until > now);
-        self.previous.insert(0, (old, until));
+        self.previous.insert(0, (previous, until));
         self.previous.truncate(Self::MAX_PREVIOUS);
     }
 }
@@ -395,9 +395,14 @@ pub struct BusyOwners {
 /// Webhooks, with their messages and attempts.
 #[async_trait]
 pub trait WebhookStore: Send + Sync {
-    /// Adds a webhook, unless the tenant has `most` of them: then returns `false`.
-    async fn create_webhook(&self, scope: &TenantScope, webhook: &Webhook, most: u32, edit: &Edit)
-    -> StoreResult<bool>;
+    /// Adds a webhook, unless the tenant has `max_webhooks` of them: then returns `false`.
+    async fn create_webhook(
+        &self,
+        scope: &TenantScope,
+        webhook: &Webhook,
+        max_webhooks: u32,
+        edit: &Edit,
+    ) -> StoreResult<bool>;
     async fn load_webhook(&self, scope: &TenantScope, id: WebhookId) -> StoreResult<Option<Webhook>>;
     /// Returns webhooks, by id.
     async fn list_webhooks(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<Webhook>>;

@@ -78,13 +78,17 @@ impl ChatModel {
 /// Returns the faults of a list of model names, at most one for each name.
 #[must_use]
 pub fn find_faults(models: &[ChatModel]) -> Vec<ChatModelFault> {
-    let mut known = HashSet::new();
+    let mut names = HashSet::new();
     let mut faults = Vec::new();
-    for (at, model) in models.iter().enumerate() {
-        let is_new = known.insert((&model.tenant, &model.name));
+    for (index, model) in models.iter().enumerate() {
+        let is_new = names.insert((&model.tenant, &model.name));
         let twice = (!is_new).then_some(("name", "is there twice"));
-        if let Some((field, what)) = model.find_fault().or(twice) {
-            faults.push(ChatModelFault { at, field, what });
+        if let Some((field, problem)) = model.find_fault().or(twice) {
+            faults.push(ChatModelFault {
+                at: index,
+                field,
+                what: problem,
+            });
         }
     }
     faults

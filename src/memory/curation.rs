@@ -230,7 +230,7 @@ impl NarrativeMemory {
     }
 
     /// Returns the text with its only place of `text` replaced, without empty lines.
-    fn replace_once(&self, text: &str, by: &str) -> Result<String, EditRefusal> {
+    fn replace_once(&self, text: &str, replacement: &str) -> Result<String, EditRefusal> {
         let text = text.trim();
         if text.is_empty() {
             return Err(EditRefusal::Empty);
@@ -238,11 +238,11 @@ impl NarrativeMemory {
         match self.text.matches(text).count() {
             0 => Err(EditRefusal::NotFound),
             1 => {
-                let changed = self.text.replacen(text, by, 1);
+                let changed = self.text.replacen(text, replacement, 1);
                 let lines = changed.lines().map(str::trim).filter(|line| !line.is_empty());
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
-            many => Err(EditRefusal::NotUnique(many)),
+            count => Err(EditRefusal::NotUnique(count)),
         }
     }
 }

@@ -49,15 +49,16 @@ pub fn pack_texts<'a>(
         fates: Vec::with_capacity(texts.len()),
         tokens: 0,
     };
-    for (index, &whole) in texts.iter().enumerate() {
+    for (index, &candidate) in texts.iter().enumerate() {
         if packing.items.len() >= budget.top_k {
             packing.fates.push(CandidateFate::BeyondTopK);
             continue;
         }
         // Most items fit, and then one count is enough.
-        let (mut text, mut tokens) = (whole, counter.count_tokens(whole));
+        let mut text = candidate;
+        let mut tokens = counter.count_tokens(candidate);
         if tokens > budget.item_tokens {
-            text = counter.truncate_to(whole, budget.item_tokens);
+            text = counter.truncate_to(candidate, budget.item_tokens);
             tokens = counter.count_tokens(text);
         }
         let cost = tokens.saturating_add(separator_tokens);
@@ -70,7 +71,7 @@ pub fn pack_texts<'a>(
             index,
             text,
             tokens,
-            cut: text.len() < whole.len(),
+            cut: text.len() < candidate.len(),
         });
         packing.fates.push(CandidateFate::Used);
     }

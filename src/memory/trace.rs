@@ -132,8 +132,8 @@ impl ScenarioTrace {
     /// The title and the content of the scenario in the prompt, if any, without the remark before them. A tell is no content.
     #[must_use]
     pub fn shown_content(&self) -> Option<&str> {
-        let shown = self.shown.as_deref().filter(|_| self.secrecy == Secrecy::Open)?;
-        Some(shown.find(&self.title).map_or(shown, |at| &shown[at..]))
+        let text = self.shown.as_deref().filter(|_| self.secrecy == Secrecy::Open)?;
+        Some(text.find(&self.title).map_or(text, |start| &text[start..]))
     }
 }
 

@@ -280,17 +280,17 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
         })
     }
     fn acquire_slot(self: &Arc<Self>, holder: K) -> Result<ConcurrencySlot<K>, TooManyAtOnce> {
-        let mut held_counts = self.held.lock();
-        let held_count = held_counts.get(&holder).copied().unwrap_or_default();
-        if self.max > 0 && held_count >= self.max {
+        let mut counts = self.held.lock();
+        let count = counts.get(&holder).copied().unwrap_or_default();
+        if self.max > 0 && count >= self.max {
             return Err(TooManyAtOnce {
                 whose: self.whose,
                 what: self.what,
                 max: self.max,
             });
         }
-        held_counts.insert(holder.clone(), held_count + 1);
-        drop(held_counts);
+        counts.insert(holder.clone(), count + 1);
+        drop(counts);
         Ok(ConcurrencySlot {
             of: Arc::clone(self),
             holder,
@@ -300,13 +300,12 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
 
 impl<K: Hash + Eq> Drop for ConcurrencySlot<K> {
     fn drop(&mut self) {
-        let mut held_counts = self.of.held.lock();
-        let Some(held_count) = held_counts.get_mut(&self.holder) else {
-            return;
-        };
-        *held_count -= 1;
-        if *held_count == 0 {
-            held_counts.remove(&self.holder);
+        let mut counts = self.of.held.lock();
+        if let Some(count) = counts.get_mut(&self.holder) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.holder);
+            }
         }
     }
 }

@@ -94,7 +94,7 @@ impl Lorebook {
 /// Fields of the wrong type, and too many entries.
 pub fn read_book(object: &Object, path: &str, character: Option<&str>) -> Result<Lorebook, CardError> {
     let mut report = Report::default();
-    let named: Vec<(String, &Value)> = match present(object, "entries") {
+    let entry_values: Vec<(String, &Value)> = match present(object, "entries") {
         None => {
             return Err(CardError::Missing {
                 path: fields::join(path, "entries"),
@@ -112,10 +112,10 @@ pub fn read_book(object: &Object, path: &str, character: Option<&str>) -> Result
         }
         Some(other) => return Err(fields::wrong_type(path, "entries", "a list or an object", other)),
     };
-    if named.len() > MAX_BOOK_ENTRIES {
-        return Err(CardError::TooManyEntries(named.len()));
+    if entry_values.len() > MAX_BOOK_ENTRIES {
+        return Err(CardError::TooManyEntries(entry_values.len()));
     }
-    let entries = named.into_iter().map(|(field, item)| match item {
+    let entries = entry_values.into_iter().map(|(field, item)| match item {
         Value::Object(entry) => read_entry(entry, &fields::join(path, &field), &mut report),
         other => Err(fields::wrong_type(path, &field, "an object", other)),
     });
@@ -135,8 +135,8 @@ pub fn read_book(object: &Object, path: &str, character: Option<&str>) -> Result
 }
 
 fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEntry, CardError> {
-    let none = Object::new();
-    let extensions = fields::object(entry, "extensions", path)?.unwrap_or(&none);
+    let empty = Object::new();
+    let extensions = fields::object(entry, "extensions", path)?.unwrap_or(&empty);
     let list = |names: [&str; 2]| {
         let name = names.into_iter().find(|name| present(entry, name).is_some());
         fields::texts(entry, name.unwrap_or(names[0]), path, MAX_READ_KEYS)
@@ -148,7 +148,7 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
     let is_selective = fields::flag(entry, "selective", path)?.unwrap_or(false);
     let secondary_keys = list(["secondary_keys", "keysecondary"])?.taken;
     let keys = list(["keys", "key"])?;
-    let read = BookEntry {
+    let book_entry = BookEntry {
         name: fields::text(entry, "name", path)?,
         comment: fields::text(entry, "comment", path)?,
         key_count: keys.total,
@@ -169,10 +169,13 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
     for (field, value) in extensions {
         note_entry_field(report, "extensions.", field, value);
     }
-    if !read.comment.trim().is_empty() && !read.name.trim().is_empty() && read.comment != read.name {
+    if !book_entry.comment.trim().is_empty()
+        && !book_entry.name.trim().is_empty()
+        && book_entry.comment != book_entry.name
+    {
         report.note("comment", "the name of the entry is taken");
     }
-    Ok(read)
+    Ok(book_entry)
 }
 
 /// Reports a field that no entry of lore has, once for the book, unless the value is the usual one.

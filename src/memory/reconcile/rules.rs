@@ -87,7 +87,7 @@ impl StatementFeatures {
     #[must_use]
     pub fn from_statement(statement: &Statement) -> Self {
         let content = normalise_text(&statement.content).replace("더 이상", " ");
-        let told = format!("{} {content}", normalise_text(&statement.predicate));
+        let predicate_and_content = format!("{} {content}", normalise_text(&statement.predicate));
         let object = canonical_words(&statement.object);
         let mut words: BTreeSet<String> = object.iter().cloned().collect();
         words.extend(canonical_words(&content));
@@ -104,9 +104,10 @@ impl StatementFeatures {
             .filter(|word| !object.contains(word) && !subject.contains(word))
             .collect();
         Self {
-            is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTE_WORDS)),
-            is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE_WORDS)) || content.contains("더 좋아"),
-            topics: NamedTopics::find_in(&told),
+            is_taste: raw_words(&predicate_and_content).any(|word| is_one_of(word, &TASTE_WORDS)),
+            is_exclusive: raw_words(&predicate_and_content).any(|word| is_one_of(word, &EXCLUSIVE_WORDS))
+                || content.contains("더 좋아"),
+            topics: NamedTopics::find_in(&predicate_and_content),
             told: (normalise_text(statement.object.trim()), content),
             deed: PromisedDeed::from_statement(statement),
             is_passing: raw_words(&normalise_text(&statement.predicate)).any(|word| is_one_of(word, &PASSING_ACTS)),
@@ -150,9 +151,9 @@ impl StatementFeatures {
     /// True if the objects share a word with the other statement. Korean compounds have no gaps: "청포도" contains "포도".
     #[must_use]
     pub fn shares_object(&self, other: &Self) -> bool {
-        let shares = |one: &Self, other: &Self| {
-            let compound = one.told.0.chars().all(is_hangul) && other.told.1.contains(&one.told.0);
-            compound || one.object.iter().any(|word| other.words.contains(word))
+        let shares = |left: &Self, other: &Self| {
+            let compound = left.told.0.chars().all(is_hangul) && right.told.1.contains(&left.told.0);
+            compound || left.object.iter().any(|word| right.words.contains(word))
         };
         shares(self, other) || shares(other, self)
     }

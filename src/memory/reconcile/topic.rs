@@ -117,8 +117,8 @@ static TOPIC_PHRASES: LazyLock<(AhoCorasick, Vec<TopicPhrase>)> = LazyLock::new(
         })
     });
     let phrases: Vec<TopicPhrase> = phrases.collect();
-    let found = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
-    (found, phrases)
+    let automaton = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
+    (automaton, phrases)
 });
 
 /// The topics of a text.
@@ -132,12 +132,12 @@ pub(super) struct NamedTopics {
 }
 
 impl NamedTopics {
-    pub(super) fn find_in(told: &str) -> Self {
-        let (found, phrases) = &*TOPIC_PHRASES;
+    pub(super) fn find_in(text: &str) -> Self {
+        let (automaton, phrases) = &*TOPIC_PHRASES;
         let mut topics = Self::default();
-        for found in found.find_overlapping_iter(told) {
-            let (topic, phrase, surety) = phrases[found.pattern().as_usize()];
-            if !is_whole_phrase(phrase, &told[..found.start()], &told[found.end()..]) {
+        for hit in automaton.find_overlapping_iter(text) {
+            let (topic, phrase, surety) = phrases[hit.pattern().as_usize()];
+            if !is_whole_phrase(phrase, &text[..hit.start()], &text[hit.end()..]) {
                 continue;
             }
             topics.named.insert(topic);

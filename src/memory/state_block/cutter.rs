@@ -76,8 +76,8 @@ impl FenceSeam {
     /// Adds one character. `None`: the character does not continue the beginning.
     fn with_char(self, c: char) -> Option<Self> {
         let Self { mark, run, letters } = self;
-        let begun = run > 0 && letters == 0;
-        if begun && c == mark {
+        let is_fence = run > 0 && letters == 0;
+        if is_fence && c == mark {
             Some(Self { run: run + 1, ..self })
         } else if run < 3 {
             None
@@ -151,12 +151,12 @@ impl StreamCutter {
 
     /// Takes a delta and returns the text to show now.
     pub fn push(&mut self, delta: &str) -> String {
-        let mut shown = String::with_capacity(delta.len() + self.space.len());
+        let mut reply_text = String::with_capacity(delta.len() + self.space.len());
         for c in delta.chars() {
-            self.take_char(c, &mut shown);
+            self.take_char(c, &mut reply_text);
         }
-        self.shown_before += shown.chars().count();
-        shown
+        self.shown_before += reply_text.chars().count();
+        reply_text
     }
 
     /// Ends the reply.
@@ -180,19 +180,19 @@ impl StreamCutter {
         }
     }
 
-    fn take_char(&mut self, c: char, shown: &mut String) {
+    fn take_char(&mut self, c: char, reply_text: &mut String) {
         match self.at {
-            CutterState::Text => self.take_text_char(c, shown),
+            CutterState::Text => self.take_text_char(c, reply_text),
             CutterState::Fence { mark, run } => {
                 if c == mark {
                     self.held.push(c);
                     self.at = CutterState::Fence { mark, run: run + 1 };
                 } else if run >= 3 {
                     self.at = CutterState::Tag { mark, run, letters: 0 };
-                    self.take_char(c, shown);
+                    self.take_char(c, reply_text);
                 } else {
-                    self.release_held(shown);
-                    self.take_text_char(c, shown);
+                    self.release_held(reply_text);
+                    self.take_text_char(c, reply_text);
                 }
             }
             CutterState::Tag { mark, run, letters } => {
@@ -207,24 +207,24 @@ impl StreamCutter {
                     };
                 } else if letters == STATE_TAG.len() && !(c.is_alphanumeric() || c == '_' || c == '-') {
                     self.open_block(mark, run);
-                    self.take_char(c, shown);
+                    self.take_char(c, reply_text);
                 } else {
-                    self.release_held(shown);
-                    self.take_text_char(c, shown);
+                    self.release_held(reply_text);
+                    self.take_text_char(c, reply_text);
                 }
             }
-            CutterState::Cue => self.take_cue_char(c, shown),
+            CutterState::Cue => self.take_cue_char(c, reply_text),
             CutterState::Block { mark, run, closing } => self.take_block_char(c, mark, run, closing),
             CutterState::Closed { mark } => {
                 if c != mark {
                     self.at = CutterState::Text;
-                    self.take_text_char(c, shown);
+                    self.take_text_char(c, reply_text);
                 }
             }
         }
     }
 
-    fn take_text_char(&mut self, c: char, shown: &mut String) {
+    fn take_text_char(&mut self, c: char, reply_text: &mut String) {
         if c.is_whitespace() {
             // White space on both sides of a cut part would otherwise become two blanks.
             if !(self.after_cut && (!self.space.is_empty() || !self.anything_shown)) {
@@ -243,18 +243,18 @@ impl StreamCutter {
             }
             _ => {
                 let mut utf8 = [0; 4];
-                self.show_text(c.encode_utf8(&mut utf8), shown);
+                self.show_text(c.encode_utf8(&mut utf8), reply_text);
             }
         }
     }
 
-    fn take_cue_char(&mut self, c: char, shown: &mut String) {
+    fn take_cue_char(&mut self, c: char, reply_text: &mut String) {
         // `held` is `<` and the tag so far.
         if c == '>' {
             let tag = self.held[1..].trim_end_matches('/').trim_end().to_lowercase();
-            if let Some((_, name)) = self.cues.iter().find(|(known, _)| *known == tag) {
+            if let Some((_, name)) = self.cues.iter().find(|(cue, _)| *cue == tag) {
                 self.found.push(name.clone());
-                self.found_at.push(self.shown_before + shown.chars().count());
+                self.found_at.push(self.shown_before + reply_text.chars().count());
                 self.held.clear();
                 self.after_cut = true;
                 self.at = CutterState::Text;
@@ -263,19 +263,19 @@ impl StreamCutter {
         } else if !self.held.ends_with('/') {
             let mut tag = self.held[1..].to_lowercase();
             tag.extend(c.to_lowercase());
-            let whole = tag.trim_end_matches('/').trim_end();
+            let complete_tag = tag.trim_end_matches('/').trim_end();
             // `<smile` continues; so do `<smile ` and `<smile/`, with up to two extra characters.
-            let goes_on = self.cues.iter().any(|(known, _)| known.starts_with(tag.as_str()))
+            let goes_on = self.cues.iter().any(|(cue, _)| cue.starts_with(tag.as_str()))
                 || ((c == ' ' || c == '/')
-                    && tag.len() <= whole.len() + 2
-                    && self.cues.iter().any(|(known, _)| known == whole));
+                    && tag.len() <= complete_tag.len() + 2
+                    && self.cues.iter().any(|(cue, _)| cue == complete_tag));
             if goes_on {
                 self.held.push(c);
                 return;
             }
         }
-        self.release_held(shown);
-        self.take_text_char(c, shown);
+        self.release_held(reply_text);
+        self.take_text_char(c, reply_text);
     }
 
     fn take_block_char(&mut self, c: char, mark: char, run: usize, closing: usize) {
@@ -310,23 +310,23 @@ impl StreamCutter {
     }
 
     /// Shows the held text, which proved to be ordinary text.
-    fn release_held(&mut self, shown: &mut String) {
-        let held = std::mem::take(&mut self.held);
-        self.show_text(&held, shown);
-        self.held = held;
+    fn release_held(&mut self, reply_text: &mut String) {
+        let held_text = std::mem::take(&mut self.held);
+        self.show_text(&held_text, reply_text);
+        self.held = held_text;
         self.held.clear();
         self.at = CutterState::Text;
     }
 
     /// Shows visible text, and the white space before it.
-    fn show_text(&mut self, text: &str, shown: &mut String) {
+    fn show_text(&mut self, text: &str, reply_text: &mut String) {
         if self.after_cut && self.joins_seam(text) {
             self.space.clear();
             self.space.push('\n');
         }
         self.seam = self.seam.with_text(&self.space).with_text(text);
-        shown.push_str(&self.space);
-        shown.push_str(text);
+        reply_text.push_str(&self.space);
+        reply_text.push_str(text);
         self.space.clear();
         self.anything_shown = true;
         self.after_cut = false;

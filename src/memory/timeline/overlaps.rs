@@ -72,16 +72,21 @@ impl<'t> FactLookup<'t> {
         if timeline.overlaps.is_empty() {
             return Self(HashMap::new());
         }
-        let known = timeline.known.iter().map(|known| &known.fact);
-        let facts = known.chain(timeline.other_memories.values());
+        let own_facts = timeline.known.iter().map(|known_fact| &known_fact.fact);
+        let facts = own_facts.chain(timeline.other_memories.values());
         Self(facts.map(|fact| (fact.id, fact)).collect())
     }
 
     /// The older and the newer fact of a pair.
     fn in_order(&self, pair: &AudienceOverlap) -> Option<(&'t Fact, &'t Fact)> {
-        let (here, there) = (*self.0.get(&pair.here)?, *self.0.get(&pair.there)?);
-        let here_is_older = (here.valid_at, here.id) < (there.valid_at, there.id);
-        Some(if here_is_older { (here, there) } else { (there, here) })
+        let local_fact = *self.0.get(&pair.here)?;
+        let foreign_fact = *self.0.get(&pair.there)?;
+        let here_is_older = (local_fact.valid_at, local_fact.id) < (foreign_fact.valid_at, foreign_fact.id);
+        Some(if here_is_older {
+            (local_fact, foreign_fact)
+        } else {
+            (foreign_fact, local_fact)
+        })
     }
 }
 
@@ -103,8 +108,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 StatementFeatures::from_statement(&newer.statement),
                 StatementFeatures::from_statement(&older.statement),
             );
-            let clear = verdict_by_rules((&newer.statement, &gists.0), (&older.statement, &gists.1));
-            let verdict = match clear {
+            let rule_verdict = verdict_by_rules((&newer.statement, &gists.0), (&older.statement, &gists.1));
+            let verdict = match rule_verdict {
                 Some(verdict) => Some(verdict),
                 None => self.judge_overlap(older, newer, pair.cosine),
             };
@@ -122,15 +127,17 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                     by: newer.id,
                 }),
                 Decision::FlagOld => {
-                    let (fact, by) = (older.id, newer.id);
-                    self.flags
-                        .extend(turn_that_said(newer).map(|turn| FlaggedFact { fact, by, turn }));
+                    self.flags.extend(turn_that_said(newer).map(|turn| FlaggedFact {
+                        fact: older.id,
+                        by: newer.id,
+                        turn,
+                    }));
                 }
                 _ => {}
             }
         }
-        let mut seen = HashSet::new();
-        replaced.retain(|pair| !self.is_replacement_stored(*pair) && seen.insert((pair.fact, pair.by)));
+        let mut seen_pairs = HashSet::new();
+        replaced.retain(|pair| !self.is_replacement_stored(*pair) && seen_pairs.insert((pair.fact, pair.by)));
         replaced
     }
 
@@ -141,45 +148,50 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         ending: PromiseEnd,
         new: &[usize],
         turn: TurnId,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) {
-        let here = self.timeline.audience.as_ref();
-        let there = self.timeline.other_memories.get(&ending.fact);
+        let audience = self.timeline.audience.as_ref();
+        let foreign_promise = self.timeline.other_memories.get(&ending.fact);
         // A promise that was removed after the turn still held in the turn.
-        let held = |fact: &&Fact| fact.invalid.as_ref().is_none_or(|ended| ended.at > at);
-        let Some((here, promise)) = here.zip(there.filter(held)) else {
+        let was_valid = |fact: &&Fact| {
+            fact.invalid
+                .as_ref()
+                .is_none_or(|invalidation| invalidation.at > moment)
+        };
+        let Some((audience, promise)) = audience.zip(foreign_promise.filter(was_valid)) else {
             return;
         };
-        if !here.overlaps_audience(&promise.audience) {
+        if !audience.overlaps_audience(&promise.audience) {
             return;
         }
-        let said = self.representative_fact(new);
+        let cause = self.representative_fact(new);
         if promise.is_protected() {
-            let flagged = said.map(|by| FlaggedFact {
+            let flagged = cause.map(|cause| FlaggedFact {
                 fact: promise.id,
-                by,
+                by: cause,
                 turn,
             });
             self.flags.extend(flagged);
-        } else if here.private_to.is_none() || here.private_to == promise.audience.private_to {
+        } else if audience.private_to.is_none() || audience.private_to == promise.audience.private_to {
             self.ends_elsewhere.push(DecidedEnd {
                 fact: promise.id,
                 reason: ending.how,
                 by: None,
                 turn,
-                at,
+                at: moment,
                 restored_at: None,
             });
         } else {
             let fact = promise.id;
-            self.replaced.extend(said.map(|by| FactReplacement { fact, by }));
+            self.replaced
+                .extend(cause.map(|cause| FactReplacement { fact, by: cause }));
         }
     }
 
     /// Returns the same fact of a turn in every replay, in any order of arrival.
     pub(super) fn representative_fact(&self, new: &[usize]) -> Option<FactId> {
-        let said = new.iter().map(|fact| &self.facts[*fact].known.fact);
-        let first = said.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
+        let facts = new.iter().map(|fact| &self.facts[*fact].known.fact);
+        let first = facts.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
         first.map(|fact| fact.id)
     }
 
@@ -202,8 +214,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// True if no end of a fact counts, in the replayed part.
     fn is_unended(&self, fact: FactId) -> bool {
-        if let Some(there) = self.timeline.other_memories.get(&fact) {
-            return there.invalid.is_none();
+        if let Some(foreign_fact) = self.timeline.other_memories.get(&fact) {
+            return foreign_fact.invalid.is_none();
         }
         let Some(state) = self.at.get(&fact).map(|place| &self.facts[*place]) else {
             return false;
@@ -217,8 +229,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     }
 
     fn is_replacement_stored(&self, FactReplacement { fact, by }: FactReplacement) -> bool {
-        let here = self.at.get(&fact).map(|place| &self.facts[*place].known.fact);
-        let known = here.or_else(|| self.timeline.other_memories.get(&fact));
-        known.is_some_and(|known| known.replaced_by.contains(&by))
+        let local_fact = self.at.get(&fact).map(|place| &self.facts[*place].known.fact);
+        let replaced_fact = local_fact.or_else(|| self.timeline.other_memories.get(&fact));
+        replaced_fact.is_some_and(|replaced_fact| replaced_fact.replaced_by.contains(&by))
     }
 }

@@ -414,8 +414,8 @@ pub trait FactStore:
 /// Reads for a turn.
 #[async_trait]
 pub trait RecallStore: Send + Sync {
-    /// Returns the facts among `ids` that are valid at `as_of`, usable by the viewpoint, and without a usable replacement.
-    /// Facts with locks are listed separately. One query by primary keys.
+    /// Returns the facts among `ids` that are valid at `as_of`, usable by the viewpoint, and without a usable
+    /// replacement. Facts with locks are listed separately. One query by primary keys.
     async fn confirm_facts(
         &self,
         scope: &TenantScope,
@@ -429,7 +429,8 @@ pub trait RecallStore: Send + Sync {
     ///
     /// - Pinned facts and facts that may stand ([`Fact::may_stand`]): up to `limit` each of pinned, locked and unlocked
     ///   facts.
-    /// - Facts removed or corrected by `as_of` but usable before: the latest `limit` of each privacy, none for a designer.
+    /// - Facts removed or corrected by `as_of` but usable before: the latest `limit` of each privacy, none for a
+    ///   designer.
     ///
     /// The caller checks locks. But without `gossip`, facts from talks closed to the viewpoint's player are left out.
     async fn load_standing(
@@ -446,8 +447,8 @@ pub trait RecallStore: Send + Sync {
         scope: &TenantScope,
         facts: &[FactId],
     ) -> StoreResult<HashMap<FactId, Vec<String>>>;
-    /// Returns the facts usable by the viewpoint at `as_of`, in no particular order. Per knower of the viewpoint, at most
-    /// the newest `limit` non-private facts and the newest `limit` facts private to its player.
+    /// Returns the facts usable by the viewpoint at `as_of`, in no particular order. Per knower of the viewpoint, at
+    /// most the newest `limit` non-private facts and the newest `limit` facts private to its player.
     async fn list_keyword_facts(
         &self,
         scope: &TenantScope,

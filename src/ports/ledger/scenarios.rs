@@ -134,8 +134,8 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         limit: u32,
     ) -> StoreResult<Vec<ScenarioTell>>;
-    /// Returns the required progress and the conditions of the scenarios in `scenarios`, of all NPCs, except scenarios deleted alone or with
-    /// their NPC.
+    /// Returns the required progress and the conditions of the scenarios in `scenarios`, of all NPCs, except scenarios
+    /// deleted alone or with their NPC.
     async fn load_required_progress(
         &self,
         scope: &TenantScope,

@@ -28,8 +28,8 @@ pub struct RemovedStatement {
     pub is_locked: bool,
 }
 
-/// Lists the removed statements of facts as of `as_of`, latest first, without the requests to forget ([`add_requests`]).
-/// `successors` has the facts that ended others as `superseded`, by id.
+/// Lists the removed statements of facts as of `as_of`, latest first, without the requests to forget
+/// ([`add_requests`]). `successors` has the facts that ended others as `superseded`, by id.
 #[must_use]
 pub fn list_removed_statements<S: BuildHasher>(
     facts: &[Fact],

@@ -91,7 +91,7 @@ pub fn choose_episodes(
     let mut fates: Vec<Option<EpisodeFate>> = vec![None; candidates.len()];
     let keys: Vec<OnceCell<String>> = vec![OnceCell::new(); candidates.len()];
     let key = |index: usize| keys[index].get_or_init(|| sentence_key(&candidates[index].episode.text));
-    let is_near = |left: usize, other: usize| {
+    let is_near = |left: usize, right: usize| {
         key(left) == key(right) || is_near_in_meaning(&candidates[left], &candidates[right], min_cosine)
     };
     let mut chosen: Vec<(usize, RankedEpisode)> = Vec::new();

@@ -56,7 +56,7 @@ impl NearVectors {
             Self::Sparse(vectors) => {
                 let cosines = vectors.cosines(query).into_iter().enumerate();
                 let near = cosines.filter(|(index, cosine)| *cosine > min_cosine || always.contains(index));
-                let mut heap: BinaryHeap<Near> = heap.map(|(index, cosine)| Near(cosine, Reverse(index))).collect();
+                let mut heap: BinaryHeap<Near> = near.map(|(index, cosine)| Near(cosine, Reverse(index))).collect();
                 Box::new(std::iter::from_fn(move || {
                     heap.pop().map(|Near(cosine, index)| (index.0, cosine))
                 }))

@@ -330,7 +330,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         let share = spoken_turn.map_or(JudgeBudgetShare::WHOLE, |spoken_turn| spoken_turn.judge_share);
         let questions = self.choose_questions(&near_facts, share.share_of(self.room.tokens));
         for (fact, near_facts) in near_facts {
-            self.add_statement(fact, turn, moment, &injected, near, &questions);
+            self.add_statement(fact, turn, moment, &injected, near_facts, &questions);
         }
         if let Some(spoken_turn) = spoken_turn {
             for (nth, request) in spoken_turn.forget.iter().enumerate() {
@@ -350,7 +350,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         turn: TurnId,
         moment: DateTime<Utc>,
         injected: &HashSet<FactId>,
-        near: Vec<NearFact>,
+        near_facts: Vec<NearFact>,
         questions: &HashSet<(usize, usize)>,
     ) {
         let fact = &self.facts[new].known.fact;
@@ -368,7 +368,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         let mut flags = Vec::new();
         for NearFact {
             old, cosine, relation, ..
-        } in near
+        } in near_facts
         {
             // An earlier statement of the same turn may have ended the old fact.
             if !self.holds_at(old, moment) {

@@ -99,7 +99,8 @@ pub fn is_vaguer(text: &str, other: &str) -> bool {
 /// True if a text has a day, a number or a name that `other` lacks. Names are recognised by their capital letters.
 #[must_use]
 pub fn adds_details(text: &str, other: &str) -> bool {
-    let exceeds = |own_details: &BTreeSet<String>, others: &BTreeSet<String>| !own_details.is_subset(other_details);
+    let exceeds =
+        |own_details: &BTreeSet<String>, other_details: &BTreeSet<String>| !own_details.is_subset(other_details);
     if exceeds(&days_and_numbers(text), &days_and_numbers(other)) {
         return true;
     }

@@ -100,7 +100,7 @@ fn has_referring_that(text: &str) -> bool {
     // A mark leaves an empty word, which ends what "that" can belong to.
     let words: Vec<&str> = text.split_whitespace().flat_map(split_at_marks).collect();
     let word = |index: usize| words.get(index).copied().unwrap_or("");
-    let before = |index: usize, back: usize| index.checked_sub(distance).map_or("", word);
+    let before = |index: usize, distance: usize| index.checked_sub(distance).map_or("", word);
     words.iter().enumerate().any(|(index, this)| match *this {
         "that's" => ASKS.contains(&word(index + 1)),
         "that" | "those" if JUDGES.contains(&word(index + 1)) => ASKS.contains(&word(index + 2)),

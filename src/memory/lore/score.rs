@@ -42,7 +42,7 @@ impl LoreScore {
     /// Scores an entry. `similarity` outside [0, 1] counts as the nearer bound.
     #[must_use]
     pub fn new(similarity: f64, ties: LoreTies, layer: LoreLayer) -> Self {
-        let weight_if = |value: f64, is_given: bool| if applies { value } else { 0.0 };
+        let weight_if = |value: f64, applies: bool| if applies { value } else { 0.0 };
         let similarity = if similarity.is_nan() {
             0.0
         } else {

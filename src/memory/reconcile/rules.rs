@@ -151,7 +151,7 @@ impl StatementFeatures {
     /// True if the objects share a word with the other statement. Korean compounds have no gaps: "청포도" contains "포도".
     #[must_use]
     pub fn shares_object(&self, other: &Self) -> bool {
-        let shares = |left: &Self, other: &Self| {
+        let shares = |left: &Self, right: &Self| {
             let compound = left.told.0.chars().all(is_hangul) && right.told.1.contains(&left.told.0);
             compound || left.object.iter().any(|word| right.words.contains(word))
         };

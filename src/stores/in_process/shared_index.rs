@@ -33,11 +33,11 @@ pub struct LocalFactIndex {
 }
 
 impl LocalFactIndex {
-    /// Returns an index over `held`. `facts` must be the store of the ledger from which `held` is read.
+    /// Returns an index over `index`. `facts` must be the store of the ledger from which `index` is read.
     #[must_use]
-    pub fn new(held: Arc<dyn FactIndex>, facts: Arc<dyn FactStore>) -> Self {
+    pub fn new(index: Arc<dyn FactIndex>, facts: Arc<dyn FactStore>) -> Self {
         Self {
-            held,
+            held: index,
             facts,
             refreshing: Mutex::new(()),
         }
@@ -51,12 +51,12 @@ impl LocalIndex for LocalFactIndex {
         // Other nodes wait for their turn, so this read must not be background work.
         let points = with_interactive_priority(self.facts.load_points(scope, facts)).await?;
         let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
-        let gone: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
+        let invalid: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
         if !points.is_empty() {
             self.held.upsert_points(scope, &points).await?;
         }
-        if !gone.is_empty() {
-            self.held.remove_points(scope, &gone).await?;
+        if !invalid.is_empty() {
+            self.held.remove_points(scope, &invalid).await?;
         }
         Ok(())
     }
@@ -72,10 +72,10 @@ pub struct SharedFactIndex {
 }
 
 impl SharedFactIndex {
-    /// Returns an index over `own`, which also receives the notices of other nodes.
+    /// Returns an index over `local`, which also receives the notices of other nodes.
     #[must_use]
-    pub fn new(own: Arc<LocalFactIndex>, peers: Arc<dyn Peers>) -> Self {
-        Self { own, peers }
+    pub fn new(local: Arc<LocalFactIndex>, peers: Arc<dyn Peers>) -> Self {
+        Self { own: local, peers }
     }
 
     /// Refreshes facts here and on all live nodes.

@@ -96,7 +96,8 @@ fn read_audit_row(columns: &mut Columns<'_>) -> StoreResult<AuditRow> {
 #[async_trait]
 impl AuditStore for SqlAuditStore {
     async fn append_audit_row(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| record_audit(connection, &tenant, &edit)
             .await)
         .await

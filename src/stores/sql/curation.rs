@@ -230,7 +230,8 @@ fn read_told_locks(columns: &mut Columns<'_>) -> StoreResult<(DialogueId, Option
 
 /// Writes the rows of a pass.
 async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &PassCommit) -> StoreResult<()> {
-    let (pass, cause) = (&commit.pass, commit.cause);
+    let pass = &commit.pass;
+    let cause = commit.cause;
     execute!(
         connection, INSERT_PASS;
         tenant, pass.id, pass.world, pass.dialogue, i64::from(pass.from_turn), i64::from(pass.to_turn),
@@ -259,8 +260,8 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
         )
         .await?;
     }
-    let found = commit.findings.iter();
-    let events: Vec<Event> = found.map(|finding| finding_event(finding, cause)).collect();
+    let findings = commit.findings.iter();
+    let events: Vec<Event> = findings.map(|finding| finding_event(finding, cause)).collect();
     write_events(connection, tenant, &events).await?;
     insights::insert_insights(connection, tenant, cause, &commit.insights).await
 }
@@ -294,8 +295,11 @@ impl CurationStore for SqlCurationStore {
         let Some(player) = &dialogue.player else {
             return Ok(CarriedCuration::default());
         };
-        let (tenant, world, id) = (scope.tenant(), &dialogue.world, dialogue.id);
-        let (npcs, until) = (to_json(&dialogue.npcs)?, to_micros(until));
+        let tenant = scope.tenant();
+        let world = &dialogue.world;
+        let id = dialogue.id;
+        let npcs = to_json(&dialogue.npcs)?;
+        let until = to_micros(until);
         let since = last_pass.map_or(0, to_micros);
         let mut connection = self.0.acquire_reader(scope).await?;
         let findings = fetch_all!(
@@ -315,13 +319,13 @@ impl CurationStore for SqlCurationStore {
             connection, CARRIED_SENTENCES; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_SENTENCES)
         )
         .await?;
-        let told = if findings.is_empty() && passes.is_empty() && turns.is_empty() && sentences.is_empty() {
+        let lock_rows = if findings.is_empty() && passes.is_empty() && turns.is_empty() && sentences.is_empty() {
             Vec::new()
         } else {
             fetch_all!(connection, CARRIED_LOCKS; tenant, player, world, npcs, id, until).await?
         };
         drop(connection);
-        let told = Columns::read_rows(&told, read_told_locks)?.into_iter();
+        let told_locks = Columns::read_rows(&lock_rows, read_told_locks)?.into_iter();
         let mut carried = CarriedCuration {
             findings: Columns::read_rows(&findings, read_finding)?,
             passes: Columns::read_rows(&passes, read_pass)?,
@@ -330,7 +334,9 @@ impl CurationStore for SqlCurationStore {
                 .map(|keyed| keyed.turn)
                 .collect(),
             sentences: Columns::read_rows(&sentences, read_sentence)?,
-            told_locks: told.filter_map(|(dialogue, locks)| Some((dialogue, locks?))).collect(),
+            told_locks: told_locks
+                .filter_map(|(dialogue, locks)| Some((dialogue, locks?)))
+                .collect(),
         };
         carried.findings.reverse();
         carried.passes.reverse();
@@ -348,21 +354,23 @@ impl CurationStore for SqlCurationStore {
         let query = bind!(
             PLAYER_PASSES; scope.tenant(), player, to_micros(now - TimeDelta::hours(1)), to_micros(today)
         );
-        let read = |columns: &mut Columns<'_>| {
+        let read_row = |columns: &mut Columns<'_>| {
             Ok(PlayerPasses {
                 last_hour: columns.number()?,
                 first_at: columns.maybe_time()?,
                 answers_today: columns.number()?,
             })
         };
-        self.0.fetch_one(scope, query, read).await
+        self.0.fetch_one(scope, query, read_row).await
     }
     async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts> {
         let mut connection = self.0.acquire_reader(scope).await?;
         pass_facts::load_pass_facts(&mut connection, scope.tenant(), query).await
     }
     async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool> {
-        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
+        let tenant = scope.tenant().clone();
+        let commit = commit.clone();
+        let now = self.0.clock.now();
         write_transaction!(self.0, scope, |connection| {
             let dialogue = commit.pass.dialogue;
             acquire_lock(connection, &tenant, LedgerLock::Curation(dialogue)).await?;
@@ -397,8 +405,11 @@ impl CurationStore for SqlCurationStore {
         decision: PersonDecision<'_>,
         edit: &Edit,
     ) -> StoreResult<Option<Finding>> {
-        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        let (decision, reason) = (decision.decision, without_nul(decision.reason).into_owned());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let edit = edit.clone();
+        let reason = without_nul(decision.reason).into_owned();
+        let decision = decision.decision;
         write_transaction!(self.0, scope, |connection| {
             let decided = execute!(
                 connection, INSERT_PERSON_DECISION;
@@ -439,8 +450,8 @@ impl CurationStore for SqlCurationStore {
         number: u32,
         limit: u32,
     ) -> StoreResult<Vec<Finding>> {
-        let named = format!("%,{number},%");
-        let query = bind!(FINDINGS_OF_TURN; scope.tenant(), dialogue, named, i64::from(limit));
+        let number_pattern = format!("%,{number},%");
+        let query = bind!(FINDINGS_OF_TURN; scope.tenant(), dialogue, number_pattern, i64::from(limit));
         self.0.fetch_all(scope, query, read_finding).await
     }
     async fn list_passes(

@@ -45,7 +45,8 @@ const REVOCATIONS_SINCE: &str = concat!(
 
 fn read_revocation(columns: &mut Columns<'_>) -> StoreResult<Revocation> {
     let tenant = columns.id()?;
-    let (kind, name): (&str, &str) = (columns.next()?, columns.next()?);
+    let kind: &str = columns.next()?;
+    let name: &str = columns.next()?;
     let until = columns.time()?;
     let revoked = match kind {
         "token" => Revoked::Token(name.to_owned()),
@@ -64,7 +65,9 @@ fn read_revocation(columns: &mut Columns<'_>) -> StoreResult<Revocation> {
 #[async_trait]
 impl RevocationStore for SqlRevocationStore {
     async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
-        let (tenant, revocation, edit) = (scope.tenant().clone(), revocation.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let revocation = revocation.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let (kind, name, issued_until) = match &revocation.revoked {
                 Revoked::Token(id) => ("token", id.as_str(), 0),
@@ -80,8 +83,8 @@ impl RevocationStore for SqlRevocationStore {
         })
         .await
     }
-    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
-        let query = bind!(REVOCATIONS_SINCE; to_micros(at));
+    async fn list_revocations_since(&self, since: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+        let query = bind!(REVOCATIONS_SINCE; to_micros(since));
         self.0.fetch_all(RowScope::All, query, read_revocation).await
     }
 }

@@ -147,9 +147,9 @@ pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<boo
     let file = file::database_path(path_or_url)?;
     let options = SqliteConnectOptions::new().filename(&file).read_only(true);
     let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
-    let found = sql::has_tenant(&mut connection, tenant).await;
+    let result = sql::has_tenant(&mut connection, tenant).await;
     connection.close().await.map_err(store_error)?;
-    found
+    result
 }
 
 impl SqliteLedger {
@@ -202,15 +202,17 @@ async fn run_migrations(connection: &mut SqliteConnection, file: &Path) -> Store
         migrated,
         Err(MigrateError::VersionMismatch(migrations::REWORDED_VERSION))
     ) {
-        let [here, other] = migrations::reworded_checksums(&migrations::SQLITE);
-        let taking = sqlx::query(migrations::ADOPT_REWORDED).bind(here).bind(other);
+        let [own_checksum, other_checksum] = migrations::reworded_checksums(&migrations::SQLITE);
+        let taking = sqlx::query(migrations::ADOPT_REWORDED)
+            .bind(own_checksum)
+            .bind(other_checksum);
         taking
             .execute(&mut *connection)
             .await
             .map_err(|error| cannot_open(file, &error))?;
-        let again: BoxFuture<'_, Result<(), MigrateError>> =
+        let retry: BoxFuture<'_, Result<(), MigrateError>> =
             Box::pin(migrations::SQLITE.run_direct(None, connection, false));
-        migrated = again.await;
+        migrated = retry.await;
     }
     migrated.map_err(|error| migrations::migration_error(&file.display().to_string(), &error))
 }

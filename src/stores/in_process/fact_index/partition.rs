@@ -119,9 +119,9 @@ impl PartitionSearch {
 
 /// Returns a short hash of an audience or a subject. A collision only causes a wrong candidate, since the caller
 /// compares the ledger's own data.
-pub(super) fn short_hash<T: Hash + ?Sized>(of: &T) -> u64 {
+pub(super) fn short_hash<T: Hash + ?Sized>(value: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
+    value.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -197,14 +197,14 @@ impl Partition {
     }
 
     fn visible_segments<'a>(&'a self, sees: &Visibility) -> impl Iterator<Item = &'a Segment> + use<'a> {
-        let (named, all): (Vec<Option<PlayerId>>, bool) = match sees {
+        let (owners, sees_all): (Vec<Option<PlayerId>>, bool) = match sees {
             Visibility::Everything => (Vec::new(), true),
             Visibility::Only(owner) => (vec![owner.clone()], false),
             Visibility::Player(None) => (vec![None], false),
             Visibility::Player(player) => (vec![None, player.clone()], false),
         };
-        let everything = all.then(|| self.segments.values()).into_iter().flatten();
-        named
+        let everything = sees_all.then(|| self.segments.values()).into_iter().flatten();
+        owners
             .into_iter()
             .filter_map(|owner| self.segments.get(&owner))
             .chain(everything)

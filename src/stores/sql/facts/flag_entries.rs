@@ -111,13 +111,15 @@ pub(super) async fn load_entries(
         let rows = fetch_all!(connection, CONTRADICTING; tenant, json_list(ids)).await?;
         for row in &rows {
             let mut columns = Columns::new(row);
-            let (fact, by, at) = (columns.id()?, columns.id()?, columns.time()?);
-            contradicting.entry(fact).or_default().push((by, at));
+            let fact = columns.id()?;
+            let statement = columns.id()?;
+            let flagged_at = columns.time()?;
+            contradicting.entry(fact).or_default().push((statement, flagged_at));
         }
     }
-    let by = contradicting.values().flatten().map(|(by, _)| *by);
+    let statements = contradicting.values().flatten().map(|(statement, _)| *statement);
     let roots: BTreeSet<FactId> = match query.flag {
-        FlagKind::Contradicted => by.collect(),
+        FlagKind::Contradicted => statements.collect(),
         FlagKind::Pii | FlagKind::OverMerged => ids.iter().copied().collect(),
     };
     let mut merged: BTreeMap<FactId, BTreeSet<FactId>> = BTreeMap::new();
@@ -140,13 +142,13 @@ pub(super) async fn load_entries(
     .await?;
     let decisions = Columns::read_rows(&rows, read_decision)?;
     let decided = decisions.iter().filter_map(|decided| decided.statement.parse().ok());
-    let wanted: BTreeSet<FactId> = (ids.iter().copied())
+    let fact_ids: BTreeSet<FactId> = (ids.iter().copied())
         .chain(merged.values().flatten().copied())
         .chain(decided)
         .collect();
     let rows = FlagRows {
         query,
-        facts: load_facts(connection, tenant, &wanted).await?,
+        facts: load_facts(connection, tenant, &fact_ids).await?,
         contradicting,
         merged,
         decisions,
@@ -168,16 +170,19 @@ impl FlagRows {
     }
 
     fn contradiction_of(&self, fact: &Fact) -> Option<FlagEntry> {
-        let (mut statements, mut decisions) = (Vec::new(), Vec::new());
-        for (by, at) in self.contradicting.get(&fact.id).into_iter().flatten() {
-            let Some(statement) = self.facts.get(by) else { continue };
+        let mut statements = Vec::new();
+        let mut decisions = Vec::new();
+        for (statement_id, flagged_at) in self.contradicting.get(&fact.id).into_iter().flatten() {
+            let Some(statement) = self.facts.get(statement_id) else {
+                continue;
+            };
             let decided = self.decision_about(fact, statement);
             if decided.is_some() == self.query.decided && (self.query.decided || statement.is_valid_at(self.query.at)) {
-                statements.push((statement.clone(), *at));
+                statements.push((statement.clone(), *flagged_at));
                 decisions.extend(decided);
             }
         }
-        let flagged_at = statements.iter().map(|(_, at)| *at).max()?;
+        let flagged_at = statements.iter().map(|(_, flagged_at)| *flagged_at).max()?;
         let statements = statements.into_iter().map(|(statement, _)| statement).collect();
         Some(self.entry(fact, flagged_at, statements, decisions))
     }
@@ -186,14 +191,15 @@ impl FlagRows {
     fn decision_about(&self, fact: &Fact, statement: &Fact) -> Option<&DecidedFlag> {
         let merged = self.merged.get(&statement.id);
         let decided = self.decisions.iter().filter(|decided| {
-            let said = decided.statement.parse().ok();
-            let is_merged = said.is_some_and(|said| merged.is_some_and(|merged| merged.contains(&said)));
+            let statement_id = decided.statement.parse().ok();
+            let is_merged =
+                statement_id.is_some_and(|statement_id| merged.is_some_and(|merged| merged.contains(&statement_id)));
             // A dismissed sentence is dismissed wherever else it is said.
             let is_repeated = || {
                 decided.decided.decision == FlagDecision::Dismissed
-                    && said
-                        .and_then(|said| self.said_statement(said))
-                        .is_some_and(|said| is_same_statement(said, &statement.statement))
+                    && statement_id
+                        .and_then(|id| self.said_statement(id))
+                        .is_some_and(|said_statement| is_same_statement(said_statement, &statement.statement))
             };
             decided.fact == fact.id && (is_merged || is_repeated())
         });
@@ -228,9 +234,10 @@ impl FlagRows {
     }
 
     fn merge_of(&self, fact: &Fact) -> Option<FlagEntry> {
-        let own = self.decisions.iter().filter(|decided| decided.fact == fact.id);
+        let own_decisions = self.decisions.iter().filter(|decided| decided.fact == fact.id);
         let ids: BTreeSet<FactId> = if self.query.decided {
-            own.clone()
+            own_decisions
+                .clone()
                 .filter_map(|decided| decided.statement.parse().ok())
                 .collect()
         } else {
@@ -246,11 +253,11 @@ impl FlagRows {
         }
         let decided = |statement: &Fact| {
             self.decisions.iter().any(|decided| {
-                let said = decided.statement.parse().ok();
-                said == Some(statement.id)
-                    || said
-                        .and_then(|said| self.said_statement(said))
-                        .is_some_and(|said| is_same_statement(said, &statement.statement))
+                let statement_id = decided.statement.parse().ok();
+                statement_id == Some(statement.id)
+                    || statement_id
+                        .and_then(|id| self.said_statement(id))
+                        .is_some_and(|said_statement| is_same_statement(said_statement, &statement.statement))
             })
         };
         if !self.query.decided && statements.iter().all(decided) {
@@ -258,7 +265,7 @@ impl FlagRows {
         }
         let flagged_at = statements.iter().map(|statement| statement.valid_at).max()?;
         let decisions = if self.query.decided {
-            own.map(|decided| &decided.decided).collect()
+            own_decisions.map(|decided| &decided.decided).collect()
         } else {
             Vec::new()
         };

@@ -199,8 +199,8 @@ impl PastEditRow {
 fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
     let corrupt = || StoreError::Corrupt("a vector that is not hexadecimal".to_owned());
     let bytes = (0..hexadecimal.len() / 2)
-        .map(|at| {
-            let digits = hexadecimal.get(2 * at..2 * at + 2).ok_or_else(corrupt)?;
+        .map(|index| {
+            let digits = hexadecimal.get(2 * index..2 * index + 2).ok_or_else(corrupt)?;
             u8::from_str_radix(digits, 16).map_err(|_| corrupt())
         })
         .collect::<StoreResult<Vec<u8>>>()?;
@@ -209,7 +209,7 @@ fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
 
 /// Reads a fact with its history, and whether the fact belongs to the requested memory.
 fn read_known_fact(columns: &mut Columns<'_>) -> StoreResult<(bool, KnownFact)> {
-    let here: bool = columns.next()?;
+    let is_local: bool = columns.next()?;
     let vector = columns.maybe_vector()?;
     let written_at = columns.time()?;
     let ends = columns
@@ -222,15 +222,15 @@ fn read_known_fact(columns: &mut Columns<'_>) -> StoreResult<(bool, KnownFact)> 
         .map(PastEditRow::into_past_edit);
     let mut edits: Vec<PastEdit> = edits.collect::<StoreResult<_>>()?;
     edits.sort_by_key(|edit| edit.at);
-    let known = KnownFact {
+    let known_fact = KnownFact {
         fact: read_fact(columns)?,
         vector,
         written_at,
         edits,
         ends: ends.collect::<StoreResult<_>>()?,
-        foreign: !here,
+        foreign: !is_local,
     };
-    Ok((here, known))
+    Ok((is_local, known_fact))
 }
 
 fn read_extraction(columns: &mut Columns<'_>) -> StoreResult<Extraction> {
@@ -280,7 +280,9 @@ impl ReconciliationStore for SqlFactStore {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows> {
-        let (tenant, audience, since) = (scope.tenant(), audience.audience_key(), to_micros(since));
+        let tenant = scope.tenant();
+        let audience = audience.audience_key();
+        let since = to_micros(since);
         let mut connection = self.0.acquire_reader(scope).await?;
         let listed = json_list(ids);
         let facts =
@@ -293,9 +295,9 @@ impl ReconciliationStore for SqlFactStore {
             foreign_facts: HashMap::new(),
             extractions: Columns::read_rows(&extractions, read_extraction)?,
         };
-        for (here, fact) in Columns::read_rows(&facts, read_known_fact)? {
+        for (is_local, fact) in Columns::read_rows(&facts, read_known_fact)? {
             // A conclusion only shows that a line repeats its prompt. The replay decides about the premises.
-            if here && !fact.fact.is_conclusion() {
+            if is_local && !fact.fact.is_conclusion() {
                 rows.known.push(fact);
                 continue;
             }
@@ -321,8 +323,8 @@ impl ReconciliationStore for SqlFactStore {
         to: u32,
     ) -> StoreResult<Vec<String>> {
         let query = bind!(ASKED_TO_FORGET; scope.tenant(), dialogue, i64::from(from), i64::from(to));
-        let asked: Vec<Vec<String>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
-        Ok(asked.into_iter().flatten().collect())
+        let requests: Vec<Vec<String>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
+        Ok(requests.into_iter().flatten().collect())
     }
     async fn list_forgotten_turns(&self, scope: &TenantScope, dialogue: DialogueId, to: u32) -> StoreResult<Vec<u32>> {
         let query = bind!(FORGOTTEN_TURNS; scope.tenant(), dialogue, i64::from(to));

@@ -216,28 +216,28 @@ pub(super) async fn unsay_turns(
     connection: &mut Connection,
     tenant: &TenantId,
     turns: &str,
-    by: RewindId,
-    at: DateTime<Utc>,
-    touched: &mut RewindImpact,
+    rewind: RewindId,
+    now: DateTime<Utc>,
+    impact: &mut RewindImpact,
 ) -> StoreResult<RolledBack> {
     let rows =
-        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(&by.to_string()))
+        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(now), rewind, invalidation_id_prefix(&rewind.to_string()))
             .await?;
     let ChangedRows {
         facts,
         mut objects,
-        mut back,
-    } = touched.read_rows(&rows)?;
-    touched.unsaid.extend(facts);
-    touched.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
+        back: mut rolled_back,
+    } = impact.read_rows(&rows)?;
+    impact.unsaid.extend(facts);
+    impact.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
     if !objects.actions.is_empty() {
         let actions = json_list(&objects.actions);
-        let lifted = fetch_all!(connection, LIFT_ANSWERS; tenant, actions, to_micros(at), by).await?;
+        let lifted = fetch_all!(connection, LIFT_ANSWERS; tenant, actions, to_micros(now), rewind).await?;
         objects.changes.extend(Columns::read_rows(&lifted, read_changed_state)?);
     }
-    back.state = u32::try_from(objects.changes.len()).unwrap_or(u32::MAX);
-    touched.undone = objects;
-    Ok(back)
+    rolled_back.state = u32::try_from(objects.changes.len()).unwrap_or(u32::MAX);
+    impact.undone = objects;
+    Ok(rolled_back)
 }
 
 /// Reinstates turns, with the rows that they had caused.
@@ -245,19 +245,21 @@ pub(super) async fn reinstate_turns(
     connection: &mut Connection,
     tenant: &TenantId,
     turns: &str,
-    by: RewindId,
-    at: DateTime<Utc>,
-    touched: &mut RewindImpact,
+    rewind: RewindId,
+    now: DateTime<Utc>,
+    impact: &mut RewindImpact,
 ) -> StoreResult<()> {
-    let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(at), by).await?;
-    let ChangedRows { facts, mut objects, .. } = touched.read_rows(&rows)?;
-    touched.again.extend(facts);
-    touched.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
+    let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(now), rewind).await?;
+    let ChangedRows { facts, mut objects, .. } = impact.read_rows(&rows)?;
+    impact.again.extend(facts);
+    impact.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
     if !objects.actions.is_empty() {
-        let again = fetch_all!(connection, REINSTATE_ANSWERS; tenant, json_list(&objects.actions)).await?;
-        objects.changes.extend(Columns::read_rows(&again, read_changed_state)?);
+        let answer_rows = fetch_all!(connection, REINSTATE_ANSWERS; tenant, json_list(&objects.actions)).await?;
+        objects
+            .changes
+            .extend(Columns::read_rows(&answer_rows, read_changed_state)?);
     }
-    touched.reinstated = objects;
+    impact.reinstated = objects;
     Ok(())
 }
 

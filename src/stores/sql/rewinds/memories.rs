@@ -110,11 +110,11 @@ pub(super) async fn mark_memories_dirty(
     connection: &mut Connection,
     tenant: &TenantId,
     concerned: &RewoundDialogue<'_>,
-    touched: RewindImpact,
+    impact: RewindImpact,
 ) -> StoreResult<DirtyMarkOutcome> {
-    let all = json_list(&touched.all);
-    let folded = fold::refresh_views(connection, tenant, touched.all).await?;
-    let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
+    let affected_ids = json_list(&impact.all);
+    let folded = fold::refresh_views(connection, tenant, impact.all).await?;
+    let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(impact.hearers).collect();
     let mut memories = npcs_of(&knowers);
     let everybody = knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_)));
     if everybody {
@@ -122,8 +122,8 @@ pub(super) async fn mark_memories_dirty(
     }
     let rows = fetch_all!(
         connection, MARK_MEMORIES_DIRTY;
-        tenant, concerned.world, json_list(memories), all, concerned.since, json_list(&touched.asked),
-        json_list(&touched.again), json_list(&touched.unsaid), concerned.dialogue,
+        tenant, concerned.world, json_list(memories), affected_ids, concerned.since, json_list(&impact.asked),
+        json_list(&impact.again), json_list(&impact.unsaid), concerned.dialogue,
         i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX), everybody
     )
     .await?;
@@ -138,7 +138,7 @@ pub(super) async fn mark_memories_dirty(
     });
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
     Ok(DirtyMarkOutcome {
-        unsaid: count(folded.stood.intersection(&touched.unsaid).count()),
+        unsaid: count(folded.stood.intersection(&impact.unsaid).count()),
         restored: count(folded.stand.difference(&folded.stood).count()),
         quoted_in: quoted_in.collect::<StoreResult<_>>()?,
     })

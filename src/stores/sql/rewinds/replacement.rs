@@ -63,9 +63,9 @@ pub(super) async fn insert_replacement(
         .jobs
         .iter()
         .map(|job| {
-            let at = to_micros(job.created_at);
-            let due_at = job.held_until.map_or(at, to_micros);
-            json!([job.id, job.kind.as_str(), job.text_version, due_at, at])
+            let created_at = to_micros(job.created_at);
+            let due_at = job.held_until.map_or(created_at, to_micros);
+            json!([job.id, job.kind.as_str(), job.text_version, due_at, created_at])
         })
         .collect();
     let (uncut, until) = replacement.sealed_reply.clone().unzip();

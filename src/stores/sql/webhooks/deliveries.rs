@@ -223,7 +223,7 @@ pub(super) async fn record_attempt(
     let now = to_micros(record.now);
     let (status, due_at) = match record.after {
         AfterAttempt::Delivered => (MessageStatus::Delivered, now),
-        AfterAttempt::RetryAt(at) => (MessageStatus::Pending, to_micros(at)),
+        AfterAttempt::RetryAt(retry_at) => (MessageStatus::Pending, to_micros(retry_at)),
         AfterAttempt::GiveUp => (MessageStatus::Failed, now),
     };
     let finished = (status != MessageStatus::Pending).then_some(now);
@@ -234,15 +234,15 @@ pub(super) async fn record_attempt(
         attempt.status.map(i64::from), without_nul(&attempt.detail)
     )
     .await?;
-    let ended = fetch_optional!(
+    let queue_row = fetch_optional!(
         connection, END_ATTEMPT;
         tenant, record.seq, record.node, status.as_str(), i64::from(attempt.number), due_at, finished
     )
     .await?;
-    if let Some(ended) = ended
+    if let Some(queue_row) = queue_row
         && finished.is_some()
     {
-        let queue: String = Columns::new(&ended).next()?;
+        let queue: String = Columns::new(&queue_row).next()?;
         execute!(connection, PROMOTE_NEXT; tenant, attempt.webhook, queue, now).await?;
     }
     if attempt.delivered {
@@ -287,7 +287,7 @@ pub(super) async fn replay_messages(
     let replayed = match replay {
         Replay::Message(id) => execute!(connection, REPLAY_MESSAGE; tenant, webhook, now, *id).await?,
         Replay::From(id) => execute!(connection, REPLAY_FROM; tenant, webhook, now, *id).await?,
-        Replay::Since(at) => execute!(connection, REPLAY_SINCE; tenant, webhook, now, to_micros(*at)).await?,
+        Replay::Since(since) => execute!(connection, REPLAY_SINCE; tenant, webhook, now, to_micros(*since)).await?,
     };
     if replayed == 0 && !matches!(replay, Replay::Since(_)) {
         return Ok(None);

@@ -83,7 +83,7 @@ impl Event {
         dialogue: DialogueId,
         object: impl ToString,
         data: Value,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> Self {
         Self {
             kind,
@@ -92,7 +92,7 @@ impl Event {
             object: object.to_string(),
             by: String::new(),
             data,
-            at,
+            at: moment,
         }
     }
 
@@ -102,7 +102,7 @@ impl Event {
         world: &WorldId,
         object: impl ToString,
         data: Value,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> Self {
         Self {
             kind,
@@ -111,12 +111,12 @@ impl Event {
             object: object.to_string(),
             by: String::new(),
             data,
-            at,
+            at: moment,
         }
     }
 
     /// Returns an event of the tenant.
-    pub(super) fn in_tenant(kind: WebhookEventType, object: impl ToString, data: Value, at: DateTime<Utc>) -> Self {
+    pub(super) fn in_tenant(kind: WebhookEventType, object: impl ToString, data: Value, moment: DateTime<Utc>) -> Self {
         Self {
             kind,
             dialogue: None,
@@ -124,7 +124,7 @@ impl Event {
             object: object.to_string(),
             by: String::new(),
             data,
-            at,
+            at: moment,
         }
     }
 
@@ -135,8 +135,8 @@ impl Event {
     }
 
     /// The same event, apart from other events about the object.
-    pub(in super::super) fn caused_by(mut self, by: impl ToString) -> Self {
-        self.by = by.to_string();
+    pub(in super::super) fn caused_by(mut self, cause: impl ToString) -> Self {
+        self.by = cause.to_string();
         self
     }
 
@@ -208,7 +208,7 @@ pub(in super::super) fn events_of_commit(commit: &TurnCommit) -> Vec<Event> {
         .collect()
 }
 
-fn turn_event(turn: &Turn, replaces: Option<TurnId>, at: DateTime<Utc>) -> Event {
+fn turn_event(turn: &Turn, replaces: Option<TurnId>, moment: DateTime<Utc>) -> Event {
     let data = json!({
         "turn": turn.number,
         "npc_id": turn.npc,
@@ -217,7 +217,7 @@ fn turn_event(turn: &Turn, replaces: Option<TurnId>, at: DateTime<Utc>) -> Event
         "replaces": replaces,
         "reinstated": false,
     });
-    Event::in_dialogue(WebhookEventType::TurnCommitted, turn.dialogue, turn.id, data, at)
+    Event::in_dialogue(WebhookEventType::TurnCommitted, turn.dialogue, turn.id, data, moment)
 }
 
 fn action_event(action: &NewAction) -> Event {
@@ -254,11 +254,11 @@ pub(in super::super) fn finding_event(finding: &Finding, cause: TurnId) -> Event
 }
 
 /// Returns the event of a dialogue's end.
-pub(in super::super) fn end_event(dialogue: DialogueId, reason: &'static str, at: DateTime<Utc>) -> Event {
+pub(in super::super) fn end_event(dialogue: DialogueId, reason: &'static str, moment: DateTime<Utc>) -> Event {
     let data = json!({"reason": reason});
     // A restored save may reopen a dialogue, which then may end again.
-    let by = to_micros(at);
-    Event::in_dialogue(WebhookEventType::ConversationEnded, dialogue, dialogue, data, at).caused_by(by)
+    let cause = to_micros(moment);
+    Event::in_dialogue(WebhookEventType::ConversationEnded, dialogue, dialogue, data, moment).caused_by(cause)
 }
 
 /// What a rewind changes.
@@ -278,11 +278,11 @@ pub(in super::super) struct RewoundObjects {
 }
 
 /// Returns the events of a rewind: retractions first, then what stands again.
-pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundObjects) -> Vec<Event> {
+pub(in super::super) fn events_of_rewind(commit: &RewindCommit, changed: RewoundObjects) -> Vec<Event> {
     let event = |kind, object: String, data| {
-        Event::in_dialogue(kind, asked.dialogue, object, data, asked.at)
-            .with_world(&asked.world)
-            .caused_by(asked.id)
+        Event::in_dialogue(kind, commit.dialogue, object, data, commit.at)
+            .with_world(&commit.world)
+            .caused_by(commit.id)
     };
     let mut events = Vec::new();
     let RewoundObjects {
@@ -298,10 +298,10 @@ pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundO
             .collect();
         let retraction = event(
             WebhookEventType::TurnTakenBack,
-            asked.id.to_string(),
+            commit.id.to_string(),
             json!({ "turns": turns }),
         );
-        events.push(retraction.caused_by(format!("{}/{part}", asked.id)));
+        events.push(retraction.caused_by(format!("{}/{part}", commit.id)));
     }
     let state = |(change, cause): &(StateEventId, String), undone: bool| {
         let data = json!({"cause_id": cause, "undone": undone, "reinstated": !undone});
@@ -319,11 +319,11 @@ pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundO
         event(WebhookEventType::ActionRequested, action.to_string(), data)
     }));
     events.extend(changed.again_changes.iter().map(|change| state(change, false)));
-    if let Some(replacement) = &asked.replacement {
-        events.push(turn_event(&replacement.turn, Some(replacement.of), asked.at).with_world(&asked.world));
+    if let Some(replacement) = &commit.replacement {
+        events.push(turn_event(&replacement.turn, Some(replacement.of), commit.at).with_world(&commit.world));
     }
     let closed = changed.closed.into_iter();
-    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", asked.at).with_world(&asked.world)));
+    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", commit.at).with_world(&commit.world)));
     events
 }
 

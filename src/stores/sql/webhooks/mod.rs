@@ -108,8 +108,8 @@ fn read_webhook(columns: &mut Columns<'_>) -> StoreResult<Webhook> {
             current: SigningKey::new(columns.next()?),
             previous: {
                 let old: Vec<(String, i64)> = columns.json()?;
-                let read = |(key, until)| Ok((SigningKey::new(key), from_micros(until)?));
-                old.into_iter().map(read).collect::<StoreResult<_>>()?
+                let read_key = |(key, until)| Ok((SigningKey::new(key), from_micros(until)?));
+                old.into_iter().map(read_key).collect::<StoreResult<_>>()?
             },
         },
         disabled: {
@@ -137,7 +137,7 @@ async fn lock_webhook(connection: &mut Connection, tenant: &TenantId, id: Webhoo
     row.map(|row| read_webhook(&mut Columns::new(&row))).transpose()
 }
 
-fn apply_change(webhook: &mut Webhook, change: WebhookChange, at: DateTime<Utc>) {
+fn apply_change(webhook: &mut Webhook, change: WebhookChange, now: DateTime<Utc>) {
     let WebhookChange {
         url,
         description,
@@ -167,15 +167,15 @@ fn apply_change(webhook: &mut Webhook, change: WebhookChange, at: DateTime<Utc>)
             (webhook.disabled, webhook.disabled_at, webhook.failing_since) = (None, None, None);
         }
         Some(false) if webhook.disabled.is_none() => {
-            (webhook.disabled, webhook.disabled_at) = (Some(DisabledReason::ByHand), Some(at));
+            (webhook.disabled, webhook.disabled_at) = (Some(DisabledReason::ByHand), Some(now));
         }
         _ => {}
     }
     if let Some((key, until)) = rotation {
-        webhook.keys.rotate(key, at, until);
+        webhook.keys.rotate(key, now, until);
     }
     webhook.version += 1;
-    webhook.updated_at = at;
+    webhook.updated_at = now;
 }
 
 /// Returns the event of a warning. The id names the level and the day, so a day has at most one such message.
@@ -195,15 +195,17 @@ impl WebhookStore for SqlWebhookStore {
         &self,
         scope: &TenantScope,
         webhook: &Webhook,
-        most: u32,
+        max_webhooks: u32,
         edit: &Edit,
     ) -> StoreResult<bool> {
-        let (tenant, mut webhook, edit) = (scope.tenant().clone(), webhook.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let mut webhook = webhook.clone();
+        let edit = edit.clone();
         webhook.version = 1;
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
             let stored: i64 = fetch_scalar!(connection, COUNT_WEBHOOKS; tenant).await?;
-            if stored >= i64::from(most) {
+            if stored >= i64::from(max_webhooks) {
                 return Ok(false);
             }
             execute(connection, webhook_values!(INSERT_WEBHOOK, tenant, webhook)).await?;
@@ -231,12 +233,14 @@ impl WebhookStore for SqlWebhookStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<WebhookEditOutcome> {
-        let (tenant, change, edit) = (scope.tenant().clone(), change.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let change = change.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let Some(mut webhook) = lock_webhook(connection, &tenant, id).await? else {
                 return Ok(WebhookEditOutcome::NotFound);
             };
-            if if_version.is_some_and(|wanted| wanted != webhook.version) {
+            if if_version.is_some_and(|expected| expected != webhook.version) {
                 let stored = webhook.version;
                 return Ok(WebhookEditOutcome::VersionMismatch { stored });
             }
@@ -258,7 +262,8 @@ impl WebhookStore for SqlWebhookStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let stored = lock_webhook(connection, &tenant, id).await?;
             let version = stored.map(|webhook| i64::from(webhook.version));
@@ -290,7 +295,8 @@ impl WebhookStore for SqlWebhookStore {
             .await
     }
     async fn claim_messages(&self, scope: &TenantScope, claim: &MessageClaim) -> StoreResult<Option<ClaimedMessages>> {
-        let (tenant, claim) = (scope.tenant().clone(), *claim);
+        let tenant = scope.tenant().clone();
+        let claim = *claim;
         write_transaction!(self.0, scope, |connection| {
             deliveries::claim_messages(connection, &tenant, &claim).await
         })
@@ -306,7 +312,8 @@ impl WebhookStore for SqlWebhookStore {
         content::load_content(&mut connection, scope.tenant(), message, include_text).await
     }
     async fn record_attempt(&self, scope: &TenantScope, record: &AttemptRecord) -> StoreResult<()> {
-        let (tenant, record) = (scope.tenant().clone(), record.clone());
+        let tenant = scope.tenant().clone();
+        let record = record.clone();
         write_transaction!(self.0, scope, |connection| {
             deliveries::record_attempt(connection, &tenant, &record).await
         })
@@ -337,7 +344,9 @@ impl WebhookStore for SqlWebhookStore {
         now: DateTime<Utc>,
         edit: &Edit,
     ) -> StoreResult<Option<u64>> {
-        let (tenant, replay, edit) = (scope.tenant().clone(), replay.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let replay = replay.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             deliveries::replay_messages(connection, &tenant, id, &replay, now, &edit).await
         })
@@ -349,13 +358,14 @@ impl WebhookStore for SqlWebhookStore {
         id: WebhookId,
         edit: &Edit,
     ) -> StoreResult<Option<MessageId>> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
         let message = MessageId::from_u128(edit.id.as_u128());
         write_transaction!(self.0, scope, |connection| {
             let kind = WebhookEventType::Test.as_str();
-            let written =
+            let inserted_rows =
                 execute!(connection, INSERT_TEST; tenant, id, message, kind, message, to_micros(edit.at)).await?;
-            if written == 0 {
+            if inserted_rows == 0 {
                 return Ok(None);
             }
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -374,7 +384,8 @@ impl WebhookStore for SqlWebhookStore {
         if events.is_empty() {
             return Ok(());
         }
-        let (tenant, rows) = (scope.tenant().clone(), events::event_rows_json(&events)?);
+        let tenant = scope.tenant().clone();
+        let rows = events::event_rows_json(&events)?;
         self.0
             .execute(scope, bind!(events::INSERT_MESSAGES; tenant, rows))
             .await

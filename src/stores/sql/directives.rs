@@ -132,8 +132,8 @@ impl DirectiveStore for SqlDirectiveStore {
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, UPSERT_DIRECTIVE;
-                tenant, directive.world, directive.id, keys, without_nul(&directive.text), instructions, fails_if, i64::from(directive.priority),
-                i64::from(version), to_micros(directive.updated_at)
+                tenant, directive.world, directive.id, keys, without_nul(&directive.text), instructions, fails_if,
+                i64::from(directive.priority), i64::from(version), to_micros(directive.updated_at)
             )
             .await?;
             Growth::check(growth, connection, &tenant).await?;

@@ -231,12 +231,17 @@ impl ScenarioStore for SqlScenarioStore {
                 Err(refused) => return Ok(refused),
             };
             let is_conditional = !scenario.when.is_empty() || scenario.tell.is_some();
-            execute!(connection, RAISE_LORE_VERSION; tenant, scenario.world, scenario.npc, scenario.id, is_conditional).await?;
+            execute!(
+                connection, RAISE_LORE_VERSION;
+                tenant, scenario.world, scenario.npc, scenario.id, is_conditional
+            )
+            .await?;
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, UPSERT_SCENARIO;
-                tenant, scenario.world, scenario.npc, scenario.id, without_nul(&scenario.title), without_nul(&scenario.content), keywords, synonyms,
-                i64::from(scenario.required_progress.get()), without_nul(&model), vector, i64::from(version),
+                tenant, scenario.world, scenario.npc, scenario.id, without_nul(&scenario.title),
+                without_nul(&scenario.content), keywords, synonyms, i64::from(scenario.required_progress.get()),
+                without_nul(&model), vector, i64::from(version),
                 to_micros(scenario.updated_at), conditions, tell
             )
             .await?;

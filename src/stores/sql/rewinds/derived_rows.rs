@@ -220,9 +220,8 @@ pub(super) async fn unsay_turns(
     now: DateTime<Utc>,
     impact: &mut RewindImpact,
 ) -> StoreResult<RolledBack> {
-    let rows =
-        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(now), rewind, invalidation_id_prefix(&rewind.to_string()))
-            .await?;
+    let prefix = invalidation_id_prefix(&rewind.to_string());
+    let rows = fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(now), rewind, prefix).await?;
     let ChangedRows {
         facts,
         mut objects,

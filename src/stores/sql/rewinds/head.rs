@@ -148,29 +148,10 @@ pub(in super::super) async fn rewind_head(
         rolled_back = derived_rows::unsay_turns(connection, tenant, &turns, commit.id, commit.at, &mut impact).await?;
         failpoint!("rewind.unsaid");
     }
-    let cut_turn = commit.replacement.as_ref().map(|replacement| replacement.of);
-    let branch_ids = || branch.iter().map(|turn| turn.id);
-    let uncut_ids = json_list(cut_turn.or(commit.replacing).into_iter().chain(branch_ids()));
-    let present_ids = json_list(cut_turn.into_iter().chain(branch_ids()));
-    let closed = remove_dependents(
-        connection,
-        tenant,
-        &turns,
-        &dialogue,
-        &uncut_ids,
-        &present_ids,
-        commit.at,
-    )
-    .await?;
+    let closed = remove_dependents(connection, tenant, commit, &turns, &branch).await?;
     failpoint!("rewind.unchecked");
     if !branch.is_empty() {
-        let turns = json_list(branch_ids());
-        derived_rows::reinstate_turns(connection, tenant, &turns, commit.id, commit.at, &mut impact).await?;
-        failpoint!("rewind.said_again");
-        let now = to_micros(commit.at);
-        let held_until = commit.held_until.map(to_micros);
-        execute!(connection, REVIVE_JOBS; tenant, &turns, &dialogue, now, held_until).await?;
-        failpoint!("rewind.put_back");
+        reinstate_branch(connection, tenant, commit, &branch, &mut impact).await?;
     }
     let undone = take(&mut impact.undone);
     let reinstated = take(&mut impact.reinstated);
@@ -301,21 +282,43 @@ pub(in super::super) async fn drop_checkpoints(
         .map(drop)
 }
 
-/// Deletes the checkpoints of the removed turns except those in `whole`, and closes the dialogues that joined at
-/// removed turns except those in `there`. Returns the closed dialogues.
+/// Deletes the checkpoints of the removed turns, except the uncut reply of a cut turn and the turns of the branch, and
+/// closes the dialogues that joined at removed turns, except at the cut turn and at turns of the branch. Returns the
+/// closed dialogues.
 async fn remove_dependents(
     connection: &mut Connection,
     tenant: &TenantId,
+    commit: &RewindCommit,
     turns: &str,
-    dialogue: &str,
-    uncut_ids: &str,
-    present_ids: &str,
-    now: DateTime<Utc>,
+    branch: &[ChainTurn],
 ) -> StoreResult<Vec<DialogueId>> {
-    let rows =
-        fetch_all!(connection, REMOVE_DEPENDENTS; tenant, turns, dialogue, uncut_ids, to_micros(now), present_ids)
-            .await?;
+    let cut_turn = commit.replacement.as_ref().map(|replacement| replacement.of);
+    let branch_ids = || branch.iter().map(|turn| turn.id);
+    let uncut_ids = json_list(cut_turn.or(commit.replacing).into_iter().chain(branch_ids()));
+    let present_ids = json_list(cut_turn.into_iter().chain(branch_ids()));
+    let rows = fetch_all!(
+        connection, REMOVE_DEPENDENTS;
+        tenant, turns, commit.dialogue, uncut_ids, to_micros(commit.at), present_ids
+    )
+    .await?;
     Columns::read_rows(&rows, |columns| columns.id())
+}
+
+/// Puts the turns of the branch back, with what they caused, and reopens their jobs.
+async fn reinstate_branch(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    commit: &RewindCommit,
+    branch: &[ChainTurn],
+    impact: &mut RewindImpact,
+) -> StoreResult<()> {
+    let turns = json_list(branch.iter().map(|turn| turn.id));
+    derived_rows::reinstate_turns(connection, tenant, &turns, commit.id, commit.at, impact).await?;
+    failpoint!("rewind.said_again");
+    let held_until = commit.held_until.map(to_micros);
+    execute!(connection, REVIVE_JOBS; tenant, &turns, commit.dialogue, to_micros(commit.at), held_until).await?;
+    failpoint!("rewind.put_back");
+    Ok(())
 }
 
 async fn store_new_head(

@@ -172,7 +172,9 @@ impl Curator {
     fn run_job(&mut self, job: Job, ctx: &mut Context<Self>) {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running.insert(job.id, (job.clone(), abort));
-        let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
+        let slots = Arc::clone(&self.slots);
         let curation_slots = match job.kind {
             JobKind::Curate | JobKind::Consolidate => Some(Arc::clone(&self.curation_slots)),
             JobKind::ExtractFacts | JobKind::ExtractState | JobKind::Summarise => None,
@@ -186,14 +188,14 @@ impl Curator {
                 None => None,
             };
             let _slot = slots.acquire().await.ok();
-            let begun = node.ports.clock.monotonic_now();
+            let started = node.ports.clock.monotonic_now();
             let result = match attempt_job(&node, &scope, &job).await {
                 Attempt::Ended(result) => result,
                 not_run => return (not_run, None),
             };
-            let took = node.ports.clock.monotonic_now().saturating_duration_since(begun);
+            let duration = node.ports.clock.monotonic_now().saturating_duration_since(started);
             node.metrics
-                .observe_job_attempt(&job, took, result.is_ok(), node.ports.clock.now());
+                .observe_job_attempt(&job, duration, result.is_ok(), node.ports.clock.now());
             let retry_in = match &result {
                 Ok(_) => None,
                 Err(error) => record_failure(&node, &scope, &job, error).await,
@@ -201,8 +203,8 @@ impl Curator {
             (Attempt::Ended(result), retry_in)
         };
         ctx.spawn(Abortable::new(with_usage_tally(running), aborted).into_actor(self).map(
-            move |ended, curator, ctx| {
-                let (attempt, retry_in) = ended.unwrap_or((Attempt::Obsolete, None));
+            move |outcome, curator, ctx| {
+                let (attempt, retry_in) = outcome.unwrap_or((Attempt::Obsolete, None));
                 curator.on_job_ended(job, attempt, retry_in, ctx);
             },
         ));
@@ -217,7 +219,8 @@ impl Curator {
         if jobs.is_empty() {
             return;
         }
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let look = async move {
             let mut unsaid = Vec::new();
             for job in jobs {
@@ -267,8 +270,9 @@ impl Curator {
 
     /// Notifies the job's dialogue. A stopped dialogue gets no message. `report`: of an attempt that succeeded.
     fn notify_dialogue(&self, job: &Job, report: Option<JobReport>, ctx: &mut Context<Self>) {
-        let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
-        let ended = JobEnded {
+        let key = (self.scope.clone(), job.dialogue);
+        let node = Arc::clone(&self.node);
+        let job_ended = JobEnded {
             turn_id: job.turn,
             kind: Some(job.kind),
             report,
@@ -276,7 +280,7 @@ impl Curator {
         let tell = async move {
             if let Some(dialogue) = node.actors().and_then(|actors| actors.job_reports(&key)) {
                 // A dialogue that is just stopping reads what its jobs changed at the next load.
-                let _ = dialogue.send(&node.metrics, ended).await;
+                let _ = dialogue.send(&node.metrics, job_ended).await;
             }
         };
         ctx.spawn(tell.into_actor(self));
@@ -292,10 +296,10 @@ impl Curator {
         if !self.running.is_empty() {
             return;
         }
-        let left = self.held.len();
-        for reply in self.draining.iter_mut().flat_map(|waiting| waiting.drain(..)) {
+        let held_count = self.held.len();
+        for reply in self.draining.iter_mut().flat_map(|replies| replies.drain(..)) {
             // The caller may have given up.
-            let _ = reply.send(left);
+            let _ = reply.send(held_count);
         }
     }
 
@@ -333,18 +337,19 @@ impl Curator {
             return;
         }
         self.reconciling = ReconcileState::Running;
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let settling = async move {
             AssertUnwindSafe(node.use_cases.reconcile_dirty(&scope))
                 .catch_unwind()
                 .await
         };
-        ctx.spawn(settling.into_actor(self).map(|settled, curator, ctx| {
-            let again = curator.reconciling == ReconcileState::Again;
+        ctx.spawn(settling.into_actor(self).map(|outcome, curator, ctx| {
+            let runs_again = curator.reconciling == ReconcileState::Again;
             curator.reconciling = ReconcileState::Idle;
-            match settled {
+            match outcome {
                 // More memories may be dirty than fit into a single run.
-                Ok(Ok(some)) if some > 0 || again => curator.reconcile_dirty(ctx),
+                Ok(Ok(count)) if count > 0 || runs_again => curator.reconcile_dirty(ctx),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(tenant = %curator.scope.tenant(), %error, "a memory could not be settled");
@@ -361,7 +366,8 @@ impl Curator {
             return;
         }
         self.leasing = true;
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let leasing = async move { lease_due_jobs(&node, &scope, limit).await };
         ctx.spawn(leasing.into_actor(self).map(|leased, curator, ctx| {
             curator.leasing = false;

@@ -67,7 +67,7 @@ impl RunningTurn {
         Self,
         impl Future<Output = Option<Result<CommittedTurn, TurnError>>> + use<>,
     ) {
-        let (cut, cut_watch) = watch::channel(None);
+        let (cut_sender, cut_watch) = watch::channel(None);
         let (abort, aborted) = AbortHandle::new_pair();
         let running = Self {
             id: input.id,
@@ -76,7 +76,7 @@ impl RunningTurn {
             key: None,
             re: feed.re.clone(),
             played: false,
-            cut,
+            cut: cut_sender,
             abort,
             waiters,
             _counted: node.metrics.count_running_turn(),
@@ -104,10 +104,10 @@ impl RunningTurn {
 
     /// Asks the turn to end at its present text, or at the heard length. Several requests may arrive before the end.
     /// The smallest heard length decides; all requesters are recorded with the turn.
-    pub fn request_cut(&self, heard_chars: Option<usize>, by: Option<Requester>) {
+    pub fn request_cut(&self, heard_chars: Option<usize>, requester: Option<Requester>) {
         self.cut.send_if_modified(|cut| {
             let first = cut.is_none();
-            cut.get_or_insert_default().add_requester(heard_chars, by);
+            cut.get_or_insert_default().add_requester(heard_chars, requester);
             first
         });
     }
@@ -119,7 +119,10 @@ impl RunningTurn {
 
     /// Returns the keys of the cut requests.
     pub fn cut_keys(&self) -> Vec<String> {
-        self.cut_requesters().into_iter().filter_map(|by| by.key).collect()
+        self.cut_requesters()
+            .into_iter()
+            .filter_map(|requester| requester.key)
+            .collect()
     }
 
     /// Sends the result of an ended turn to the waiters.
@@ -143,11 +146,11 @@ async fn run_guarded(
     limit: Duration,
     input: TurnInput,
     feed: &TurnEvents,
-    cut: watch::Receiver<Option<Cut>>,
+    cut_watch: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
-    let turn = AssertUnwindSafe(use_cases.run_turn(input, feed, cut)).catch_unwind();
+    let turn = AssertUnwindSafe(use_cases.run_turn(input, feed, cut_watch)).catch_unwind();
     match tokio::time::timeout(limit, turn).await {
-        Ok(Ok(ended)) => ended,
+        Ok(Ok(result)) => result,
         Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the turn panicked".into()))),
         Err(_elapsed) => Err(TurnError::TimedOut),
     }

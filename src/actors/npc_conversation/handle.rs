@@ -41,8 +41,11 @@ pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str)
         .iter()
         .take(16)
         .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
-    let made = conversation.as_u128();
-    DialogueId::new(DialogueKind::Session, Ulid((made & !RANDOM) | (mixed & RANDOM)))
+    let conversation_bits = conversation.as_u128();
+    DialogueId::new(
+        DialogueKind::Session,
+        Ulid((conversation_bits & !RANDOM) | (mixed & RANDOM)),
+    )
 }
 
 /// The conversations of the local node. Cheap to clone.
@@ -249,9 +252,9 @@ impl NpcConversations {
                 Some(joined) => Ok(Some(joined)),
                 None => Err(error),
             },
-            made => {
+            created => {
                 failpoint!("join.made");
-                made
+                created
             }
         }
     }
@@ -286,8 +289,8 @@ impl NpcConversations {
         let session = joined_session_id(id, player, key);
         let dialogues = &self.0.node().ports.ledger.dialogues;
         match dialogues.load_turn_by_key(scope, session, key).await? {
-            Some(said) if said.turn.player_text != text => return Err(DialogueError::KeyReused),
-            Some(said) if !said.stands => return Err(DialogueError::TurnUnsaid),
+            Some(keyed_turn) if keyed_turn.turn.player_text != text => return Err(DialogueError::KeyReused),
+            Some(keyed_turn) if !keyed_turn.stands => return Err(DialogueError::TurnUnsaid),
             Some(_) | None => {}
         }
         self.read_joined_session(scope, session).await
@@ -316,15 +319,15 @@ impl NpcConversations {
         world: &WorldId,
         npcs: &mut Vec<NpcId>,
     ) -> Result<(), DialogueError> {
-        let mut there = Vec::with_capacity(npcs.len());
+        let mut existing = Vec::with_capacity(npcs.len());
         for npc in npcs.drain(..) {
             match self.0.node().read_authored(scope, world, &npc).await {
-                Ok(_) => there.push(npc),
+                Ok(_) => existing.push(npc),
                 Err(DialogueError::NoNpc(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        *npcs = there;
+        *npcs = existing;
         Ok(())
     }
 
@@ -359,7 +362,8 @@ impl NpcConversations {
         if id.kind() != DialogueKind::NpcConversation {
             return Err(DialogueError::NotFound);
         }
-        let (node, key) = (self.0.node(), (scope.clone(), id));
+        let node = self.0.node();
+        let key = (scope.clone(), id);
         let is_here = node.conversations.find_live(&key).is_some();
         if let Some(node) = node.remote_owner(&key, is_here).await {
             return Err(DialogueError::NotOwner { node });

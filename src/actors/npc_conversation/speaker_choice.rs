@@ -48,9 +48,12 @@ impl NpcConversation {
         {
             return SpeakerChoice::Known(npc);
         }
-        let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
-        let (dialogue, history) = (Arc::clone(&loaded.dialogue), Arc::clone(&loaded.history));
-        let (world, members) = (Arc::clone(&rows.world), rows.members());
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let scope = self.key.0.clone();
+        let dialogue = Arc::clone(&loaded.dialogue);
+        let history = Arc::clone(&loaded.history);
+        let world = Arc::clone(&rows.world);
+        let members = rows.members();
         let ask = async move {
             use_cases
                 .next_speaker(&scope, &dialogue, &world, &members, &history)

@@ -35,7 +35,7 @@ impl PendingCut {
     /// `noted`: the commit records the requester.
     pub fn of_running_turn(
         running: &RunningTurn,
-        heard: Option<usize>,
+        heard_chars: Option<usize>,
         noted: bool,
         requester: Requester,
         reply: ReplyHandle<InterruptOutcome>,
@@ -45,7 +45,7 @@ impl PendingCut {
             number: running.number,
             said: None,
             dropped: false,
-            heard,
+            heard: heard_chars,
             noted,
             requester,
             reply,
@@ -65,9 +65,9 @@ impl PendingCut {
         self.dropped |= self.id == turn;
     }
 
-    /// True if the turn's own cut `by` a requester is the present request.
-    pub fn is_requested_by(&self, by: &Requester) -> bool {
-        self.noted && self.requester.key == by.key && self.requester.who.subject == by.who.subject
+    /// True if the turn's own cut `requester` a requester is the present request.
+    pub fn is_requested_by(&self, requester: &Requester) -> bool {
+        self.noted && self.requester.key == requester.key && self.requester.who.subject == requester.who.subject
     }
 
     /// True if the turn's commit writes the audit row, and not the rewind of the turn.
@@ -83,12 +83,12 @@ impl PendingCut {
             None if loaded.head == Some(self.id) => usize::MAX,
             None => 0,
         };
-        if let Some(heard) = self.heard.filter(|heard| *heard < chars) {
-            return CutOutcome::TooLate(heard);
+        if let Some(heard_chars) = self.heard.filter(|heard_chars| *heard_chars < chars) {
+            return CutOutcome::TooLate(heard_chars);
         }
         let turn = self.number;
         CutOutcome::Answered(match &self.said {
-            Some(said) if said.status == TurnStatus::Interrupted => InterruptOutcome::Cut { turn },
+            Some(committed) if committed.status == TurnStatus::Interrupted => InterruptOutcome::Cut { turn },
             _ if self.dropped => InterruptOutcome::Dropped { turn },
             _ => InterruptOutcome::Idle {
                 head_turn: loaded.dialogue.head_turn,

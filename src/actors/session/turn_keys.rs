@@ -40,13 +40,13 @@ enum LedgerKeys {
 impl TurnKeys {
     /// `ledger_knows_more`: the dialogue may have turns from before the load.
     pub fn new(ledger_knows_more: bool) -> Self {
-        let others = if ledger_knows_more {
+        let ledger_keys = if ledger_knows_more {
             LedgerKeys::Unread
         } else {
             LedgerKeys::None
         };
         Self {
-            others,
+            others: ledger_keys,
             ..Self::default()
         }
     }
@@ -76,8 +76,8 @@ impl TurnKeys {
     }
 
     pub fn find_turn(&self, key: &str) -> Option<&Arc<Turn>> {
-        let known = self.recent.iter().find(|(known, _)| known == key);
-        known.map(|(_, turn)| turn)
+        let entry = self.recent.iter().find(|(known_key, _)| known_key == key);
+        entry.map(|(_, turn)| turn)
     }
 
     /// True if a key without a turn here may still belong to a turn in the ledger.

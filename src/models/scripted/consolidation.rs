@@ -35,11 +35,15 @@ pub(super) fn consolidate(prompt: &str) -> Value {
         let topic = (part("about"), part("from"), words.join(" "));
         topics.entry(topic).or_default().push((number, text));
     }
-    let conclusions = topics.into_values().filter(|memories| memories.len() > 1).map(|memories| {
-        let (numbers, texts): (Vec<u32>, Vec<&str>) = memories.into_iter().unzip();
-        let texts: Vec<&str> = texts.iter().map(|text| text.trim_end_matches('.')).collect();
-        json!({ "of": numbers, "predicate": "", "object": "", "content": format!("{}.", texts.join("; ")), "keywords": [] })
-    });
+    let conclusions = topics
+        .into_values()
+        .filter(|memories| memories.len() > 1)
+        .map(|memories| {
+            let (numbers, texts): (Vec<u32>, Vec<&str>) = memories.into_iter().unzip();
+            let texts: Vec<&str> = texts.iter().map(|text| text.trim_end_matches('.')).collect();
+            let content = format!("{}.", texts.join("; "));
+            json!({ "of": numbers, "predicate": "", "object": "", "content": content, "keywords": [] })
+        });
     json!({ "conclusions": conclusions.collect::<Vec<_>>() })
 }
 

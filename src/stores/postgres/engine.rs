@@ -307,9 +307,9 @@ pub(super) async fn acquire_lock(
             WHERE d.tenant = $1 AND d.id = $2 ORDER BY name) n";
     const LOCK_DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
     const LOCK_TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
-    let lock_name = |kind: &str, of: &str| format!("colloquy {kind} {tenant} {object}");
+    let lock_name = |kind: &str, object: &str| format!("colloquy {kind} {tenant} {object}");
     let memory = |world: &WorldId, npc: &str| lock_name("memory", &format!("{world} {npc}"));
-    let named_lock = |kind: &str, of: &str| sqlx::query(LOCK_BY_NAME).bind(lock_name(kind, object));
+    let named_lock = |kind: &str, object: &str| sqlx::query(LOCK_BY_NAME).bind(lock_name(kind, object));
     if let LedgerLock::Dialogues(world) = lock {
         let statement = named_lock("dialogues", world.as_str());
         statement.execute(&mut *connection).await.map_err(store_error)?;

@@ -301,10 +301,10 @@ impl ActionStore for SqlActionStore {
                 tenant, id, answer.kind.as_str(), without_nul(&answer.text), to_micros(answer.at)
             )
             .await?;
-            let Some(row) = fetch_optional!(connection, ACTION_BY_ID; tenant, id).await? else {
+            let Some(action_row) = fetch_optional!(connection, ACTION_BY_ID; tenant, id).await? else {
                 return Ok(AnswerOutcome::NotFound);
             };
-            let action = read_action(&mut Columns::new(&row))?;
+            let action = read_action(&mut Columns::new(&action_row))?;
             if updated_rows == 0 {
                 return Ok(AnswerOutcome::NotOpen(action));
             }

@@ -279,7 +279,7 @@ impl Segment {
         }
         let keep = limit.saturating_mul(RESCORE_FACTOR);
         let (query_in_8_bits, _) = quantise(query);
-        let matches_filter = |slot: usize, only: &PointFilter| {
+        let matches_filter = |slot: usize, filter: &PointFilter| {
             filter.audience.matches_audience(self.audiences[slot])
                 && filter
                     .subjects

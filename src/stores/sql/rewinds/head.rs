@@ -3,8 +3,6 @@
 
 use std::{mem::take, sync::Arc};
 
-use chrono::{DateTime, Utc};
-
 use super::super::{
     Connection, audit, ownership,
     rows::{Columns, json_list, to_json, to_micros},

@@ -237,7 +237,7 @@ pub struct InterruptCommand {
     /// The turn to cut, or the last turn that shall stand. `None`: the running turn.
     pub turn: Option<u32>,
     /// How much of the turn's reply was heard; `None`: the whole reply.
-    pub heard: Option<HeardLength>,
+    pub heard_length: Option<HeardLength>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn that the caller knows.

@@ -56,7 +56,7 @@ pub(super) struct Curator {
     /// job.
     lanes: HashMap<LaneKey, Lane>,
     /// All jobs in memory, so that a job leased again does not run twice.
-    held: HashSet<JobId>,
+    held_jobs: HashSet<JobId>,
     held_share: GaugeShare,
     running: HashMap<JobId, (Job, AbortHandle)>,
     slots: Arc<Semaphore>,
@@ -108,7 +108,7 @@ impl Curator {
             scope,
             generation,
             lanes: HashMap::new(),
-            held: HashSet::new(),
+            held_jobs: HashSet::new(),
             running: HashMap::new(),
             slots: Arc::new(Semaphore::new(concurrency)),
             curation_slots: Arc::new(Semaphore::new(concurrency.div_ceil(2))),
@@ -123,7 +123,7 @@ impl Curator {
     fn enqueue_jobs(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
         for job in jobs {
             // Further jobs stay leased in the ledger, and are found again when their leases have run out.
-            if self.held.len() >= MAX_HELD_JOBS || !self.held.insert(job.id) {
+            if self.held_jobs.len() >= MAX_HELD_JOBS || !self.held_jobs.insert(job.id) {
                 continue;
             }
             if let Some(key) = lane_of(&job) {
@@ -141,7 +141,7 @@ impl Curator {
                 self.run_job(job, ctx);
             }
         }
-        self.held_share.set_count(self.held.len());
+        self.held_share.set_count(self.held_jobs.len());
     }
 
     fn run_next_in_lane(&mut self, key: LaneKey, ctx: &mut Context<Self>) {
@@ -246,8 +246,8 @@ impl Curator {
         let lane = lane_of(&job);
         let waits = matches!(attempt, Attempt::Remote) && lane.is_some();
         if !waits {
-            self.held.remove(&job.id);
-            self.held_share.set_count(self.held.len());
+            self.held_jobs.remove(&job.id);
+            self.held_share.set_count(self.held_jobs.len());
             self.notify_dialogue(&job, attempt.into_report(), ctx);
         }
         if let Some(key) = lane {
@@ -296,7 +296,7 @@ impl Curator {
         if !self.running.is_empty() {
             return;
         }
-        let held_count = self.held.len();
+        let held_count = self.held_jobs.len();
         for reply in self.draining.iter_mut().flat_map(|replies| replies.drain(..)) {
             // The caller may have given up.
             let _ = reply.send(held_count);
@@ -308,7 +308,7 @@ impl Curator {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL_PAUSE);
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.monotonic_now();
-        let resting = self.held.is_empty()
+        let resting = self.held_jobs.is_empty()
             && !self.leasing
             && !self.silence.is_looking()
             && self.reconciling == ReconcileState::Idle;
@@ -361,7 +361,7 @@ impl Curator {
 
     fn lease_jobs(&mut self, ctx: &mut Context<Self>) {
         let jobs = &self.node.ports.settings.jobs;
-        let limit = (LEASE_AHEAD_FACTOR * jobs.concurrency).saturating_sub(self.held.len());
+        let limit = (LEASE_AHEAD_FACTOR * jobs.concurrency).saturating_sub(self.held_jobs.len());
         if self.leasing || self.draining.is_some() || limit == 0 {
             return;
         }

@@ -54,7 +54,7 @@ struct LogState {
     next_listener: u64,
     /// The number reserved for `turn.committed`. Later durable events are `held` until the reservation is resolved.
     reserved: Option<u64>,
-    held: VecDeque<(EventBody, Option<Arc<str>>)>,
+    held_events: VecDeque<(EventBody, Option<Arc<str>>)>,
     open_turn: Option<OpenTurn>,
     rewind_hold: Option<event_hold::EventHold>,
     /// The first number of a rewind with an unknown outcome.
@@ -62,7 +62,7 @@ struct LogState {
 }
 
 struct LoggedEvent {
-    at: Instant,
+    logged_at: Instant,
     seq: u64,
     event: Arc<PublishedEvent>,
 }
@@ -74,7 +74,7 @@ struct OpenTurn {
     re: Option<Arc<str>>,
     /// The text of the reply sent so far.
     text: String,
-    done: Option<TurnStatus>,
+    reply_status: Option<TurnStatus>,
 }
 
 /// The ledger's values for a dialogue that was loaded.
@@ -126,7 +126,7 @@ impl EventLog {
                 listeners: Vec::new(),
                 next_listener: 1,
                 reserved: None,
-                held: VecDeque::new(),
+                held_events: VecDeque::new(),
                 open_turn: None,
                 rewind_hold: None,
                 in_doubt_from: None,
@@ -312,7 +312,7 @@ impl EventLog {
             npc,
             re: re.clone(),
             text: String::new(),
-            done: None,
+            reply_status: None,
         });
         inner.emit_event(self, body, re)
     }
@@ -321,7 +321,7 @@ impl EventLog {
     pub fn replying_turn(&self) -> Option<u32> {
         let inner = self.inner.lock();
         let open = inner.open_turn.as_ref()?;
-        open.done.is_none().then_some(open.turn)
+        open.reply_status.is_none().then_some(open.turn)
     }
 
     /// Converts a position in the running reply to Unicode scalar values.
@@ -352,7 +352,7 @@ impl EventLog {
         let mut inner = self.inner.lock();
         inner.reserved = None;
         if let Some(open) = inner.open_turn.take() {
-            match open.done {
+            match open.reply_status {
                 None => {
                     let mut reply_done = failed_reply(open.turn, open.npc, error.code, &error.message);
                     if let Some(reply_error) = &mut reply_done.error {
@@ -379,9 +379,9 @@ impl EventLog {
         if !body.is_durable() {
             inner.deliver_to_listeners(&PublishedEvent::new(self.make_event(None, body, re)));
         } else if let Some(moving) = &mut inner.rewind_hold {
-            moving.held.push((None, body, re));
+            moving.held_events.push((None, body, re));
         } else if inner.reserved.is_some() {
-            inner.held.push_back((body, re));
+            inner.held_events.push_back((body, re));
         } else {
             inner.emit_event(self, body, re);
         }
@@ -401,7 +401,7 @@ impl LogState {
     /// Returns the text of a running reply sent so far, as a delta.
     fn partial_reply_event(&self, kind: DialogueKind) -> Option<EventBody> {
         let open = self.open_turn.as_ref()?;
-        (open.done.is_none() && !open.text.is_empty())
+        (open.reply_status.is_none() && !open.text.is_empty())
             .then(|| EventBody::reply_delta(kind, open.turn, 0, open.npc.clone(), open.text.clone()))
     }
 
@@ -423,7 +423,7 @@ impl LogState {
         self.drop_expired(&log.limits, now);
         self.head_seq = self.head_seq.max(seq);
         self.ring.push_back(LoggedEvent {
-            at: now,
+            logged_at: now,
             seq,
             event: Arc::clone(&event),
         });
@@ -440,7 +440,7 @@ impl LogState {
     }
 
     fn release_held(&mut self, log: &EventLog) {
-        while let Some((body, re)) = self.held.pop_front() {
+        while let Some((body, re)) = self.held_events.pop_front() {
             self.emit_event(log, body, re);
         }
     }
@@ -449,7 +449,7 @@ impl LogState {
         while self
             .ring
             .front()
-            .is_some_and(|logged| now.saturating_duration_since(logged.at) > limits.age)
+            .is_some_and(|logged| now.saturating_duration_since(logged.logged_at) > limits.age)
         {
             self.drop_oldest();
         }
@@ -484,13 +484,13 @@ impl TurnFeed for TurnEvents {
     fn send_done(&self, reply: ReplyDone) -> u64 {
         let mut inner = self.log.inner.lock();
         if let Some(open) = &mut inner.open_turn {
-            open.done = Some(reply.status);
+            open.reply_status = Some(reply.status);
         }
         let body = EventBody::reply_done(self.log.dialogue.kind(), reply);
         if inner.rewind_hold.is_some() {
             let seq = inner.take_seq();
             if let Some(moving) = &mut inner.rewind_hold {
-                moving.held.push((Some(seq), body, self.re.clone()));
+                moving.held_events.push((Some(seq), body, self.re.clone()));
             }
             return seq;
         }

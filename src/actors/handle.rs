@@ -166,9 +166,13 @@ impl Sessions {
     }
 
     /// Creates a session: a ledger row. The actor starts with the first message.
-    pub async fn create_session(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, DialogueError> {
+    pub async fn create_session(
+        &self,
+        scope: &TenantScope,
+        new_session: NewSession,
+    ) -> Result<CreatedSession, DialogueError> {
         let id = self.node.ports.ids.next_dialogue_id(DialogueKind::Session);
-        let created = self.create_session_with_id(scope, id, new).await?;
+        let created = self.create_session_with_id(scope, id, new_session).await?;
         created.ok_or(DialogueError::Overloaded {
             retry_after: REWIND_RETRY_AFTER,
         })
@@ -180,36 +184,36 @@ impl Sessions {
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        new: NewSession,
+        new_session: NewSession,
     ) -> Result<Option<CreatedSession>, DialogueError> {
         let node = &self.node;
         if node.is_draining() {
             return Err(DialogueError::Draining);
         }
-        node.check_participants(scope, &new.world, &new.npcs, &new.witnesses)
+        node.check_participants(scope, &new_session.world, &new_session.npcs, &new_session.witnesses)
             .await?;
         let budgets = &node.ports.budgets;
         let place = budgets
-            .reserve_dialogue(&node.ports.ledger, scope, Some(&new.player))
+            .reserve_dialogue(&node.ports.ledger, scope, Some(&new_session.player))
             .await?;
         let resume_token = resume_token::generate_token();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id,
-            world: new.world,
-            npcs: new.npcs,
-            player: Some(new.player),
-            witnesses: new.witnesses,
+            world: new_session.world,
+            npcs: new_session.npcs,
+            player: Some(new_session.player),
+            witnesses: new_session.witnesses,
             resume_token_hash: resume_token::hash_token(&resume_token),
             status: DialogueStatus::Open,
             options: DialogueOptions {
-                playback: new.playback,
-                factions: new.factions,
-                settings: new.settings,
-                chat_key: new.chat_key,
+                playback: new_session.playback,
+                factions: new_session.factions,
+                settings: new_session.settings,
+                chat_key: new_session.chat_key,
                 ..DialogueOptions::default()
             },
-            cause: new.cause,
+            cause: new_session.cause,
             created_at: now,
             updated_at: now,
             head_turn: 0,

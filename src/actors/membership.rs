@@ -24,7 +24,7 @@ use colloquy_ports::{
 
 /// The addresses of the other nodes. Shared by all parts that call other nodes.
 pub struct Neighbours {
-    own: NodeId,
+    own_id: NodeId,
     nodes: Arc<dyn NodeStore>,
     clock: Arc<dyn Clock>,
     live: RwLock<HashMap<NodeId, String>>,
@@ -74,7 +74,7 @@ impl Neighbours {
     #[must_use]
     pub fn new(own_id: NodeId, nodes: Arc<dyn NodeStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            own: own_id,
+            own_id,
             nodes,
             clock,
             live: RwLock::default(),
@@ -132,7 +132,7 @@ impl Neighbours {
     /// Returns the id of the local node.
     #[must_use]
     pub fn own_id(&self) -> NodeId {
-        self.own
+        self.own_id
     }
 
     /// Reads the other live nodes from the ledger.
@@ -141,7 +141,7 @@ impl Neighbours {
     /// The ledger cannot be read.
     pub async fn refresh_others(&self) -> StoreResult<Vec<LiveNode>> {
         let mut live = self.nodes.list_live_nodes(self.clock.now()).await?;
-        live.retain(|node| node.id != self.own);
+        live.retain(|node| node.id != self.own_id);
         let urls: HashMap<NodeId, String> = live.iter().map(|node| (node.id, node.url.clone())).collect();
         let mut live_urls = self.live.write();
         if *live_urls != urls {

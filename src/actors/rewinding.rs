@@ -52,7 +52,7 @@ pub(super) struct RewindQueue<A> {
     /// Callers served by an earlier rewind that was written without them.
     late: LateRequesters,
     /// Keys written with the running rewind.
-    written: Vec<String>,
+    written_keys: Vec<String>,
     under_way: Option<RewindTarget>,
 }
 
@@ -62,7 +62,7 @@ impl<A> Default for RewindQueue<A> {
             waiting: Vec::new(),
             callers: Vec::new(),
             late: LateRequesters::default(),
-            written: Vec::new(),
+            written_keys: Vec::new(),
             under_way: None,
         }
     }
@@ -127,7 +127,7 @@ impl<A> RewindQueue<A> {
         let author = other_requesters.remove(index);
         let requesters = Requesters::new(author, other_requesters, std::mem::take(&mut self.late));
         self.under_way = Some(target);
-        self.written = requesters.keys().cloned().collect();
+        self.written_keys = requesters.keys().cloned().collect();
         Some((target, requesters))
     }
 
@@ -147,7 +147,7 @@ impl<A> RewindQueue<A> {
             }
             self.callers.push(intent.caller);
         }
-        let written_keys = std::mem::take(&mut self.written);
+        let written_keys = std::mem::take(&mut self.written_keys);
         if self.waiting.is_empty() {
             return std::mem::take(&mut self.callers);
         }
@@ -194,7 +194,7 @@ impl<A> RewindQueue<A> {
     /// Ends a failed rewind and returns the callers to answer. Later requests stay queued.
     pub fn take_failed_callers(&mut self) -> Vec<A> {
         self.under_way = None;
-        self.written.clear();
+        self.written_keys.clear();
         std::mem::take(&mut self.callers)
     }
 
@@ -235,7 +235,7 @@ impl RecentRewinds {
     pub fn last_with_target(&self, command: &InterruptCommand, head: Option<TurnId>) -> Option<Arc<RewindRecord>> {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
         let is_same_target =
-            command.heard.is_none() && command.turn == Some(last.head_turn) && !last.removed.is_empty();
+            command.heard_length.is_none() && command.turn == Some(last.head_turn) && !last.removed.is_empty();
         is_same_target.then(|| Arc::clone(last))
     }
 }

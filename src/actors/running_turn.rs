@@ -47,7 +47,7 @@ pub(super) struct RunningTurn {
     pub re: Option<Arc<str>>,
     /// True if the client has heard the whole reply before the commit.
     pub played: bool,
-    cut: watch::Sender<Option<Cut>>,
+    cut_sender: watch::Sender<Option<Cut>>,
     /// Cancels the turn at any point, including the model's stream.
     abort: AbortHandle,
     waiters: Vec<oneshot::Sender<TurnOutcome>>,
@@ -76,7 +76,7 @@ impl RunningTurn {
             key: None,
             re: feed.re.clone(),
             played: false,
-            cut: cut_sender,
+            cut_sender,
             abort,
             waiters,
             _counted: node.metrics.count_running_turn(),
@@ -105,7 +105,7 @@ impl RunningTurn {
     /// Asks the turn to end at its present text, or at the heard length. Several requests may arrive before the end.
     /// The smallest heard length decides; all requesters are recorded with the turn.
     pub fn request_cut(&self, heard_chars: Option<usize>, requester: Option<Requester>) {
-        self.cut.send_if_modified(|cut| {
+        self.cut_sender.send_if_modified(|cut| {
             let first = cut.is_none();
             cut.get_or_insert_default().add_requester(heard_chars, requester);
             first
@@ -114,7 +114,11 @@ impl RunningTurn {
 
     /// Returns the callers that requested a cut.
     pub fn cut_requesters(&self) -> Vec<Requester> {
-        self.cut.borrow().as_ref().map(|cut| cut.by.clone()).unwrap_or_default()
+        self.cut_sender
+            .borrow()
+            .as_ref()
+            .map(|cut| cut.by.clone())
+            .unwrap_or_default()
     }
 
     /// Returns the keys of the cut requests.

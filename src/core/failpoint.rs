@@ -130,10 +130,10 @@ pub const fn is_known(name: &str) -> bool {
 }
 
 #[cfg(feature = "failpoints")]
-const fn bytes_equal(left: &[u8], right: &[u8]) -> bool {
+const fn bytes_equal(bytes: &[u8], other: &[u8]) -> bool {
     let mut index = 0;
-    while index < left.len() && index < right.len() && left[index] == right[index] {
+    while index < bytes.len() && index < other.len() && bytes[index] == other[index] {
         index += 1;
     }
-    index == left.len() && index == right.len()
+    index == bytes.len() && index == other.len()
 }

@@ -65,7 +65,8 @@ pub struct TokenIdentity {
     /// `jti`.
     pub id: Option<String>,
     /// `iat`. A token without `iat` counts as older than all other tokens.
-    pub at: Option<chrono::DateTime<chrono::Utc>>,
+    #[serde(rename = "at")]
+    pub issued_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
 impl Principal {

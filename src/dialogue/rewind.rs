@@ -179,7 +179,7 @@ impl RewindRequest {
         let other_keys = self.requesters.other_keys();
         RewindCommit {
             id: ids.next_id(),
-            at,
+            rewound_at: at,
             dialogue: id,
             world: self.dialogue.world.clone(),
             epoch: self.dialogue.epoch,
@@ -293,7 +293,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
 async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
     let keys = request.requesters.keys();
     let told = RewindAcks {
-        at: services.clock.now(),
+        recorded_at: services.clock.now(),
         keys: keys.map(|key| (services.ids.next_id(), key.clone())).collect(),
         edits: Vec::new(),
     };
@@ -453,7 +453,7 @@ fn cut_replacement(
     ];
     let seal = services.settings.turn.seal_time();
     Replacement {
-        of: of.id,
+        replaced_turn: of.id,
         jobs: new_jobs(
             services,
             &turn,

@@ -175,9 +175,9 @@ fn fit_text(text: String, schema: &Value) -> Value {
     fits.unwrap_or(as_text)
 }
 
-fn is_same_key(left: &str, right: &str) -> bool {
+fn is_same_key(key: &str, other: &str) -> bool {
     let folded = |key: &str| key.to_lowercase().replace([' ', '-', '_'], "");
-    folded(left) == folded(right)
+    folded(key) == folded(other)
 }
 
 #[cfg(test)]

@@ -97,8 +97,8 @@ pub struct AttributeRule {
     #[schema(inline)]
     pub initial: Option<AttributeValue>,
     /// Who has the attribute. Default `characters`.
-    #[serde(default)]
-    pub of: AttributeOwner,
+    #[serde(rename = "of", default)]
+    pub owner: AttributeOwner,
     /// Who sees it. Default `all`.
     #[serde(default)]
     pub seen_by: AttributeAudience,
@@ -146,7 +146,7 @@ impl AttributeRule {
     /// True if `owner` has this attribute: a character's name in the state, or `None` for the world.
     #[must_use]
     pub fn is_owned_by(&self, owner: Option<&str>) -> bool {
-        match (self.of, owner) {
+        match (self.owner, owner) {
             (AttributeOwner::World, owner) => owner.is_none(),
             (_, None) => false,
             (AttributeOwner::Characters, Some(_)) => true,
@@ -215,7 +215,7 @@ mod tests {
             max: Some(50.0),
             max_delta: None,
             initial: None,
-            of,
+            owner: of,
             seen_by: AttributeAudience::All,
             changed_by: AttributeAuthor::Replies,
         }

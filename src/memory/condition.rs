@@ -264,7 +264,7 @@ impl ConditionContext<'_> {
             Condition::AttributeIs { attribute, of, .. } | Condition::AttributeAtLeast { attribute, of, .. } => {
                 let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
                 rule.is_some_and(|rule| {
-                    rule.of == AttributeOwner::World || {
+                    rule.owner == AttributeOwner::World || {
                         let name = self.name_of(of.as_deref());
                         name.is_some_and(|name| rule.is_owned_by(Some(&name)))
                     }
@@ -303,7 +303,7 @@ impl ConditionContext<'_> {
             | Condition::HpAtMost { of, .. } => means_player(of),
             Condition::AttributeIs { attribute, of, .. } | Condition::AttributeAtLeast { attribute, of, .. } => {
                 let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
-                means_player(of) && rule.is_none_or(|rule| rule.of != AttributeOwner::World)
+                means_player(of) && rule.is_none_or(|rule| rule.owner != AttributeOwner::World)
             }
             Condition::TimeOfDay { .. }
             | Condition::After { .. }
@@ -361,7 +361,7 @@ impl ConditionContext<'_> {
 
     fn attribute_value(&self, name: &str, owner: Option<&str>) -> Option<AttributeValue> {
         let rule = attributes::find_rule(self.settings.attribute_rules(), name)?;
-        let changed = if rule.of == AttributeOwner::World {
+        let changed = if rule.owner == AttributeOwner::World {
             self.state.attributes.get(&rule.name)
         } else {
             let name = self.name_of(owner)?;
@@ -477,8 +477,8 @@ impl Condition {
     }
 }
 
-fn is_same_name(left: &str, right: &str) -> bool {
-    normalise_text(left.trim()) == normalise_text(right.trim())
+fn is_same_name(name: &str, other: &str) -> bool {
+    normalise_text(name.trim()) == normalise_text(other.trim())
 }
 
 #[cfg(test)]

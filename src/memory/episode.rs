@@ -43,7 +43,7 @@ pub struct Episode {
     /// Conditions for the episode's disclosure to the player.
     pub locks: DisclosureLocks,
     /// When the turn was committed.
-    pub at: DateTime<Utc>,
+    pub committed_at: DateTime<Utc>,
 }
 
 /// How many episodes each stage gives to a prompt.
@@ -71,7 +71,7 @@ pub struct EpisodeCandidate<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankedEpisode {
     /// The position among the candidates.
-    pub at: usize,
+    pub index: usize,
     /// The first stage that considered the episode.
     pub stage: EpisodeStage,
     pub fate: EpisodeFate,
@@ -110,12 +110,12 @@ pub fn choose_episodes(
                 rank += usize::from(known_fate == EpisodeFate::Used);
                 continue;
             }
-            let is_repeated = || chosen.iter().any(|(_, other)| is_near(index, other.at));
+            let is_repeated = || chosen.iter().any(|(_, other)| is_near(index, other.index));
             let fate = exclusion(candidates[index].episode)
                 .or_else(|| is_repeated().then_some(EpisodeFate::NearDuplicate))
                 .unwrap_or(EpisodeFate::Used);
             fates[index] = Some(fate);
-            let ranked = RankedEpisode { at: index, stage, fate };
+            let ranked = RankedEpisode { index, stage, fate };
             if fate == EpisodeFate::Used {
                 chosen.push((rank, ranked));
                 rank += 1;
@@ -139,7 +139,7 @@ fn stage_order(candidates: &[EpisodeCandidate<'_>], stage: EpisodeStage) -> Vec<
             EpisodeStage::Similar => candidates[*index].similarity.is_some(),
         })
         .collect();
-    let age = |index: usize| (candidates[index].episode.at, candidates[index].episode.turn);
+    let age = |index: usize| (candidates[index].episode.committed_at, candidates[index].episode.turn);
     order.sort_by(|&a, &b| {
         let better = match stage {
             EpisodeStage::Recent => std::cmp::Ordering::Equal,
@@ -155,15 +155,15 @@ fn stage_order(candidates: &[EpisodeCandidate<'_>], stage: EpisodeStage) -> Vec<
 }
 
 /// True if two episodes tell the same by their vectors. Episodes with different numbers differ.
-fn is_near_in_meaning(left: &EpisodeCandidate<'_>, right: &EpisodeCandidate<'_>, min_cosine: f32) -> bool {
+fn is_near_in_meaning(candidate: &EpisodeCandidate<'_>, other: &EpisodeCandidate<'_>, min_cosine: f32) -> bool {
     let digits = |candidate: &EpisodeCandidate<'_>| {
         let text = candidate.episode.text.chars();
         text.filter(char::is_ascii_digit).collect::<String>()
     };
-    !left.vector.is_empty()
-        && left.vector.len() == right.vector.len()
-        && dot_product(left.vector, right.vector) >= min_cosine
-        && digits(left) == digits(right)
+    !candidate.vector.is_empty()
+        && candidate.vector.len() == other.vector.len()
+        && dot_product(candidate.vector, other.vector) >= min_cosine
+        && digits(candidate) == digits(other)
 }
 
 /// The importance of an episode whose turn asks to forget something: only a similar line brings it into a prompt.
@@ -223,7 +223,7 @@ mod tests {
             text: text.to_owned(),
             importance: Importance::new(importance).unwrap(),
             locks: DisclosureLocks::default(),
-            at: DateTime::from_timestamp(i64::from(n), 0).unwrap(),
+            committed_at: DateTime::from_timestamp(i64::from(n), 0).unwrap(),
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
 
     fn chosen(ranked: &[RankedEpisode]) -> Vec<(usize, EpisodeStage)> {
         let used = ranked.iter().filter(|ranked| ranked.fate == Used);
-        used.map(|ranked| (ranked.at, ranked.stage)).collect()
+        used.map(|ranked| (ranked.index, ranked.stage)).collect()
     }
 
     #[test]
@@ -272,7 +272,12 @@ mod tests {
             (episode.number == 5).then_some(InHistory)
         });
         assert_eq!(chosen(&ranked), [(3, Recent), (0, Important), (1, Recent)]);
-        let fate = |at: usize| ranked.iter().find(|ranked| ranked.at == at).map(|ranked| ranked.fate);
+        let fate = |at: usize| {
+            ranked
+                .iter()
+                .find(|ranked| ranked.index == at)
+                .map(|ranked| ranked.fate)
+        };
         assert_eq!((fate(4), fate(2)), (Some(InHistory), Some(NearDuplicate)));
     }
 
@@ -316,7 +321,7 @@ mod tests {
             let found: Vec<(usize, f64)> = rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.2?))).collect();
             let counts = StageCounts { recent, important, similar };
             let ranked = choose_episodes(&candidates(&all, &found), counts, 0.95, |episode| (episode.number.is_multiple_of(5)).then_some(InHistory));
-            let mut seen: Vec<usize> = ranked.iter().map(|ranked| ranked.at).collect();
+            let mut seen: Vec<usize> = ranked.iter().map(|ranked| ranked.index).collect();
             seen.sort_unstable();
             seen.dedup();
             prop_assert_eq!(seen.len(), ranked.len(), "each once");

@@ -439,10 +439,12 @@ impl FoldedFact {
 /// The cached result of a fact's standing invalidations: the earliest invalidation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EffectiveInvalidation {
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub ended_at: DateTime<Utc>,
     pub reason: InvalidReason,
     /// The replacement fact, for `duplicate` and `superseded`.
-    pub by: Option<FactId>,
+    #[serde(rename = "by")]
+    pub successor: Option<FactId>,
 }
 
 /// A sentence of a fact that a person has replaced by another.
@@ -497,7 +499,7 @@ impl Fact {
     #[must_use]
     pub fn is_valid_at(&self, as_of: DateTime<Utc>) -> bool {
         self.valid_at <= as_of
-            && self.invalid.as_ref().is_none_or(|invalid| invalid.at > as_of)
+            && self.invalid.as_ref().is_none_or(|invalid| invalid.ended_at > as_of)
             && self
                 .expires_at
                 .is_none_or(|end| end > as_of || self.view.pinned && !self.is_conclusion())
@@ -569,9 +571,9 @@ pub struct NewInvalidation {
     pub id: InvalidationId,
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    pub successor: Option<FactId>,
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
     /// When a person restored the fact. The invalidation counts only until then.
     pub restored_at: Option<DateTime<Utc>>,
 }
@@ -582,9 +584,11 @@ pub struct Invalidation {
     pub id: InvalidationId,
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    #[serde(rename = "by")]
+    pub successor: Option<FactId>,
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub ended_at: DateTime<Utc>,
     /// Set when the cause was unsaid or a person restored the fact. The invalidation no longer counts.
     pub lifted_at: Option<DateTime<Utc>>,
 }

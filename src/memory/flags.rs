@@ -86,7 +86,7 @@ pub struct DecidedFlag {
     /// The subject of the person's token.
     pub decided_by: String,
     pub role: Role,
-    pub at: DateTime<Utc>,
+    pub decided_at: DateTime<Utc>,
 }
 
 /// A decision about one statement of a flag.
@@ -141,10 +141,10 @@ pub fn is_over_merged<'s>(statements: impl IntoIterator<Item = &'s Statement>) -
 
 /// True if two statements have the same words by the same speaker.
 #[must_use]
-pub fn is_same_statement(left: &Statement, right: &Statement) -> bool {
-    left.speaker == right.speaker
-        && sentence_key(&left.content) == sentence_key(&right.content)
-        && subject_key(&left.object) == subject_key(&right.object)
+pub fn is_same_statement(statement: &Statement, other: &Statement) -> bool {
+    statement.speaker == other.speaker
+        && sentence_key(&statement.content) == sentence_key(&other.content)
+        && subject_key(&statement.object) == subject_key(&other.object)
 }
 
 #[cfg(test)]

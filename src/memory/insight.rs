@@ -53,7 +53,7 @@ pub struct Insight {
     /// Conditions for the disclosure of the insight.
     pub locks: DisclosureLocks,
     /// When the last turn was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
 }
 
 /// An insight with the turn that caused it.
@@ -78,7 +78,7 @@ impl EarlierInsight {
     fn replaces(&self, other: &Self) -> bool {
         let new = &self.insight;
         let old = &other.insight;
-        let is_later = (new.at, new.id) > (old.at, old.id);
+        let is_later = (new.last_turn_at, new.id) > (old.last_turn_at, old.id);
         let is_of_same_talk = new.dialogue == old.dialogue && new.day == old.day;
         new.rests_on.contains(&other.cause) || is_later && is_of_same_talk
     }
@@ -225,7 +225,7 @@ mod tests {
             turns: Vec::new(),
             rests_on: rests_on.iter().copied().map(TurnId::from_u128).collect(),
             locks: DisclosureLocks::default(),
-            at: DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(i64::from(turn)),
+            last_turn_at: DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(i64::from(turn)),
         };
         let cause = TurnId::from_u128(u128::from(turn));
         EarlierInsight { insight, cause }

@@ -105,8 +105,8 @@ impl Milestones {
             record_first(&mut player.places, place, moment);
         }
     }
-    pub(super) fn record_meeting(&mut self, left: &str, right: &str, moment: DateTime<Utc>) {
-        for (name, other) in [(left, right), (right, left)] {
+    pub(super) fn record_meeting(&mut self, first: &str, second: &str, moment: DateTime<Utc>) {
+        for (name, other) in [(first, second), (second, first)] {
             if let Some(player) = self.player_mut(name) {
                 record_first(&mut player.people, other, moment);
             }

@@ -113,7 +113,7 @@ impl PartialOrd for Near {
 #[derive(Debug)]
 pub struct SparseVectors {
     /// The cosines with a query that shares no dimension.
-    least: Vec<f32>,
+    base_cosines: Vec<f32>,
     by_dimension: Vec<Vec<(u32, f32)>>,
 }
 
@@ -131,7 +131,7 @@ impl SparseVectors {
             .iter()
             .map(|vector| if is_comparable(vector) { 0.0 } else { f32::MIN });
         Self {
-            least: least_cosines.collect(),
+            base_cosines: least_cosines.collect(),
             by_dimension,
         }
     }
@@ -139,9 +139,9 @@ impl SparseVectors {
     /// Returns the cosine of each vector with the query. Vectors that cannot be compared have a very low one.
     fn cosines(&self, query: &[f32]) -> Vec<f32> {
         if query.len() != self.by_dimension.len() {
-            return vec![f32::MIN; self.least.len()];
+            return vec![f32::MIN; self.base_cosines.len()];
         }
-        let mut sums = self.least.clone();
+        let mut sums = self.base_cosines.clone();
         for (rows, query_value) in self
             .by_dimension
             .iter()
@@ -157,7 +157,7 @@ impl SparseVectors {
 
     fn memory_bytes(&self) -> usize {
         let rows: usize = self.by_dimension.iter().map(|rows| 24 + 8 * rows.capacity()).sum();
-        rows + 4 * self.least.len()
+        rows + 4 * self.base_cosines.len()
     }
 }
 

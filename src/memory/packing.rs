@@ -21,7 +21,7 @@ pub struct PackedItem<'a> {
     /// The text, perhaps cut to the item's budget.
     pub text: &'a str,
     pub tokens: u32,
-    pub cut: bool,
+    pub is_cut: bool,
 }
 
 /// The packed items and the fate of each input.
@@ -71,7 +71,7 @@ pub fn pack_texts<'a>(
             index,
             text,
             tokens,
-            cut: text.len() < candidate.len(),
+            is_cut: text.len() < candidate.len(),
         });
         packing.fates.push(CandidateFate::Used);
     }
@@ -121,7 +121,7 @@ mod tests {
         let long = "포도를 좋아하는 플레이어 ".repeat(50);
         let packing = pack_texts(&[&long], budget(8, 1_200, 150), 0, &COUNTER);
         let item = packing.items[0];
-        assert!(item.cut && item.tokens <= 150 && item.tokens > 140 && long.starts_with(item.text));
+        assert!(item.is_cut && item.tokens <= 150 && item.tokens > 140 && long.starts_with(item.text));
     }
 
     #[test]

@@ -448,13 +448,13 @@ impl WorldState {
         }
     }
 
-    fn character_mut(&mut self, who: &str) -> &mut Character {
-        self.characters.entry(who.to_owned()).or_default()
+    fn character_mut(&mut self, name: &str) -> &mut Character {
+        self.characters.entry(name.to_owned()).or_default()
     }
 
-    fn attributes_mut(&mut self, who: Option<&str>) -> &mut BTreeMap<String, AttributeValue> {
-        match who {
-            Some(who) => &mut self.character_mut(who).attributes,
+    fn attributes_mut(&mut self, character: Option<&str>) -> &mut BTreeMap<String, AttributeValue> {
+        match character {
+            Some(character) => &mut self.character_mut(character).attributes,
             None => &mut self.attributes,
         }
     }

@@ -32,7 +32,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
     /// When the last standing turn was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
     /// When the session began.
     pub since: DateTime<Utc>,
     /// The newest summary of their lines, from this session or an earlier session.
@@ -45,8 +45,8 @@ impl Meeting {
     #[must_use]
     pub fn earlier_summary_at(&self, day_of: impl Fn(DateTime<Utc>) -> i64) -> Option<DateTime<Utc>> {
         let recap = self.summary.as_ref()?;
-        let is_of_then = recap.since == self.since && day_of(recap.at) == day_of(self.at);
-        (!is_of_then).then_some(recap.at)
+        let is_of_then = recap.since == self.since && day_of(recap.last_turn_at) == day_of(self.last_turn_at);
+        (!is_of_then).then_some(recap.last_turn_at)
     }
 }
 
@@ -58,7 +58,7 @@ pub struct MeetingRecap {
     /// When the session began.
     pub since: DateTime<Utc>,
     /// When the last summarised turn was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
     /// Sources of the summary that some players may not hear.
     pub locks: DisclosureLocks,
 }

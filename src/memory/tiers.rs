@@ -34,10 +34,10 @@ macro_rules! setting_group {
             $($(#[$field_doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)+
         }
         impl $name {
-            /// These settings, overridden by `own` where it has a value.
+            /// These settings, overridden by `overrides` where it has a value.
             #[must_use]
-            pub fn overridden_by(&self, own: &Self) -> Self {
-                Self { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ }
+            pub fn overridden_by(&self, overrides: &Self) -> Self {
+                Self { $($field: overrides.$field.clone().or_else(|| self.$field.clone()),)+ }
             }
         }
     };

@@ -46,7 +46,7 @@ pub const MAX_NEAREST_OF_TOPIC: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpokenTurn {
     pub turn: TurnId,
-    pub at: DateTime<Utc>,
+    pub committed_at: DateTime<Utc>,
     /// The NPC's partner in the dialogue.
     pub player: Option<PlayerId>,
     pub forget: Vec<ForgetRequest>,
@@ -78,7 +78,7 @@ pub struct Timeline {
     pub since: DateTime<Utc>,
     /// The audience of the memory; `None`: no audience, and no decisions about other memories.
     pub audience: Option<Audience>,
-    pub known: Vec<KnownFact>,
+    pub known_facts: Vec<KnownFact>,
     pub turns: Vec<SpokenTurn>,
     /// Facts of other memories, and conclusions of this one: facts in prompts, to recognise repetitions, and the facts of
     /// `overlaps`.
@@ -92,7 +92,7 @@ impl Timeline {
     pub fn facts_said_since(&self) -> impl Iterator<Item = FactId> {
         let since = self.since;
         let own_facts = self
-            .known
+            .known_facts
             .iter()
             .filter(move |known_fact| !known_fact.foreign && known_fact.fact.valid_at >= since);
         own_facts.map(|known_fact| known_fact.fact.id)
@@ -104,9 +104,9 @@ impl Timeline {
 pub struct DecidedEnd {
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    pub successor: Option<FactId>,
     pub turn: TurnId,
-    pub at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
     pub restored_at: Option<DateTime<Utc>>,
 }
 
@@ -114,7 +114,7 @@ pub struct DecidedEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlaggedFact {
     pub fact: FactId,
-    pub by: FactId,
+    pub statement: FactId,
     pub turn: TurnId,
 }
 
@@ -187,7 +187,7 @@ enum TimelineEvent<'a> {
 
 /// The state of a fact at the current moment of the replay.
 struct ReplayedFact<'a> {
-    known: &'a KnownFact,
+    known_fact: &'a KnownFact,
     ends: Vec<DecidedEnd>,
     /// True once the replay reached the fact's turn.
     entered: bool,
@@ -200,7 +200,7 @@ struct TimelineReplay<'a, J> {
     naming: NameHistory<'a>,
     judged: J,
     facts: Vec<ReplayedFact<'a>>,
-    at: HashMap<FactId, usize>,
+    positions: HashMap<FactId, usize>,
     /// For each fact, the facts that may be folded into it and may protect it, in the replayed part.
     folded: HashMap<usize, Vec<usize>>,
     /// The facts of each replayed turn.
@@ -209,7 +209,7 @@ struct TimelineReplay<'a, J> {
     undecided_pairs: BTreeSet<(FactId, FactId)>,
     unjudged: Vec<UnjudgedPair>,
     /// The tokens that are left of the budget for questions.
-    left: u32,
+    remaining_tokens: u32,
     /// Ended promises of other memories.
     ends_elsewhere: Vec<DecidedEnd>,
     replaced: Vec<FactReplacement>,
@@ -221,7 +221,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         let mut of_turn: HashMap<TurnId, Vec<usize>> = HashMap::new();
         let mut positions = HashMap::new();
         let facts = timeline
-            .known
+            .known_facts
             .iter()
             .enumerate()
             .map(|(nth, known_fact)| {
@@ -233,7 +233,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 ReplayedFact {
                     entered: entered || turn_that_said(&known_fact.fact).is_none(),
                     ends: Vec::new(),
-                    known: known_fact,
+                    known_fact,
                 }
             })
             .collect();
@@ -241,16 +241,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             prepared,
             timeline,
             room,
-            naming: NameHistory::from_known(&timeline.known),
+            naming: NameHistory::from_known(&timeline.known_facts),
             judged,
             facts,
-            at: positions,
+            positions,
             folded: HashMap::new(),
             of_turn,
             flags: Vec::new(),
             undecided_pairs: BTreeSet::new(),
             unjudged: Vec::new(),
-            left: room.tokens,
+            remaining_tokens: room.tokens,
             ends_elsewhere: Vec::new(),
             replaced: Vec::new(),
         };
@@ -267,12 +267,12 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             .collect();
         let mut turns: BTreeMap<(DateTime<Utc>, TurnId), Option<&'a SpokenTurn>> = BTreeMap::new();
         for (turn, facts) in &self.of_turn {
-            let moment = self.facts[facts[0]].known.fact.valid_at;
+            let moment = self.facts[facts[0]].known_fact.fact.valid_at;
             turns.insert((moment, *turn), turns_by_id.get(turn).copied());
         }
         for spoken_turn in &self.timeline.turns {
-            if spoken_turn.at >= self.timeline.since && !self.of_turn.contains_key(&spoken_turn.turn) {
-                turns.insert((spoken_turn.at, spoken_turn.turn), Some(spoken_turn));
+            if spoken_turn.committed_at >= self.timeline.since && !self.of_turn.contains_key(&spoken_turn.turn) {
+                turns.insert((spoken_turn.committed_at, spoken_turn.turn), Some(spoken_turn));
             }
         }
         let mut events: Vec<(DateTime<Utc>, TimelineEvent<'a>)> = turns
@@ -288,9 +288,20 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             })
             .collect();
         for (fact, state) in self.facts.iter().enumerate() {
-            for edit in state.known.edits.iter().filter(|edit| edit.at >= self.timeline.since) {
+            for edit in state
+                .known_fact
+                .edits
+                .iter()
+                .filter(|edit| edit.edited_at >= self.timeline.since)
+            {
                 if edit.restored {
-                    events.push((edit.at, TimelineEvent::Restored { fact, at: edit.at }));
+                    events.push((
+                        edit.edited_at,
+                        TimelineEvent::Restored {
+                            fact,
+                            at: edit.edited_at,
+                        },
+                    ));
                 }
             }
         }
@@ -302,14 +313,14 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     fn replay_turn(&mut self, turn: TurnId, spoken_turn: Option<&'a SpokenTurn>) {
         let new_facts = self.of_turn.get(&turn).cloned().unwrap_or_default();
         let moment = spoken_turn.map_or_else(
-            || self.facts[new_facts[0]].known.fact.valid_at,
-            |spoken_turn| spoken_turn.at,
+            || self.facts[new_facts[0]].known_fact.fact.valid_at,
+            |spoken_turn| spoken_turn.committed_at,
         );
         let injected: HashSet<FactId> = spoken_turn
             .into_iter()
             .flat_map(|spoken_turn| &spoken_turn.injected)
             .copied()
-            .filter(|fact| self.at.contains_key(fact) || self.timeline.other_memories.contains_key(fact))
+            .filter(|fact| self.positions.contains_key(fact) || self.timeline.other_memories.contains_key(fact))
             .collect();
         // Ends come first: an ended promise is neither repeated nor contradicted by the turn's statements.
         for ending in spoken_turn.into_iter().flat_map(|spoken_turn| &spoken_turn.ends) {
@@ -318,7 +329,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         let names = self.naming.aliases_at(moment);
         let mut near_facts = Vec::with_capacity(new_facts.len());
         for fact in &new_facts {
-            let repeated = self.repeated_fact(&self.facts[*fact].known.fact.statement, &injected, moment, &names);
+            let repeated = self.repeated_fact(&self.facts[*fact].known_fact.fact.statement, &injected, moment, &names);
             if let Some(original) = repeated {
                 self.end_as_echo(*fact, original, turn, moment);
             } else if let Some(first) = self.duplicate_in_turn(*fact, &new_facts) {
@@ -353,15 +364,15 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         near_facts: Vec<NearFact>,
         questions: &HashSet<(usize, usize)>,
     ) {
-        let fact = &self.facts[new].known.fact;
+        let fact = &self.facts[new].known_fact.fact;
         let id = fact.id;
         let statement = &fact.statement;
         let end = |fact, reason, successor| DecidedEnd {
             fact,
             reason,
-            by: Some(successor),
+            successor: Some(successor),
             turn,
-            at: moment,
+            ended_at: moment,
             restored_at: None,
         };
         let mut ends = Vec::new();
@@ -374,7 +385,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             if !self.holds_at(old, moment) {
                 continue;
             }
-            let old_fact = &self.facts[old].known.fact;
+            let old_fact = &self.facts[old].known_fact.fact;
             let verdict = match relation {
                 Relation::Judge => match self.rule_verdict(old, new) {
                     Some(verdict) => Some(verdict),
@@ -384,11 +395,11 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 Relation::Same | Relation::Independent => None,
             };
             let is_same = relation == Relation::Same || verdict == Some(JudgeVerdict::Same);
-            if self.facts[old].known.foreign {
+            if self.facts[old].known_fact.foreign {
                 if verdict == Some(JudgeVerdict::Contradicts) {
                     flags.push(FlaggedFact {
                         fact: old_fact.id,
-                        by: id,
+                        statement: id,
                         turn,
                     });
                 }
@@ -428,7 +439,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 }
                 Decision::FlagOld => flags.push(FlaggedFact {
                     fact: old_fact.id,
-                    by: id,
+                    statement: id,
                     turn,
                 }),
                 Decision::KeepBoth => {}
@@ -436,7 +447,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         }
         self.flags.extend(flags);
         for (position, end) in ends {
-            if let (InvalidReason::Duplicate, Some(original)) = (end.reason, end.by) {
+            if let (InvalidReason::Duplicate, Some(original)) = (end.reason, end.successor) {
                 self.record_fold(position, original);
             }
             self.facts[position].ends.push(end);
@@ -447,7 +458,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     fn facts_near(&self, new: usize, moment: DateTime<Utc>, injected: &HashSet<FactId>) -> Vec<NearFact> {
         let near = self.prepared.near_facts(new).iter();
         let is_considered = |near: &&NearFact| {
-            let known_fact = self.facts[near.old].known;
+            let known_fact = self.facts[near.old].known_fact;
             // Of other memories, only facts in the prompt count: they are equal in every replay.
             self.holds_at(near.old, moment) && (!known_fact.foreign || injected.contains(&known_fact.fact.id))
         };
@@ -460,7 +471,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
 
     /// The judge's verdict about two facts, or a stored verdict. Without a verdict no fact changes.
     fn judge_pair(&mut self, old: usize, new: usize, cosine: f32) -> Option<JudgeVerdict> {
-        let fact_at = |fact: usize| &self.facts[fact].known.fact;
+        let fact_at = |fact: usize| &self.facts[fact].known_fact.fact;
         let older = fact_at(old);
         let newer = fact_at(new);
         let judged = (self.judged)(&older.statement, &newer.statement);
@@ -484,10 +495,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     /// The verdict behind the stored end of one of two facts by the other.
     fn stored_verdict(&self, old: usize, new: usize) -> Option<JudgeVerdict> {
         let reason_of_end = |ended_fact: usize, other: usize| {
-            let ends = &self.facts[ended_fact].known.ends;
-            let other = self.facts[other].known.fact.id;
+            let ends = &self.facts[ended_fact].known_fact.ends;
+            let other = self.facts[other].known_fact.fact.id;
             let mut of_turns = ends.iter().filter(|end| end.turn.is_some());
-            of_turns.find(|end| end.by == Some(other)).map(|end| end.reason)
+            of_turns.find(|end| end.successor == Some(other)).map(|end| end.reason)
         };
         match reason_of_end(old, new).or_else(|| reason_of_end(new, old))? {
             InvalidReason::Superseded => Some(JudgeVerdict::Contradicts),
@@ -505,7 +516,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     /// True if a fact was stated before the replayed turn and holds at its moment.
     fn holds_at(&self, fact: usize, moment: DateTime<Utc>) -> bool {
         let ReplayedFact {
-            known: known_fact,
+            known_fact,
             ends,
             entered,
             ..
@@ -514,7 +525,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     }
 
     fn is_protected(&self, fact: usize, moment: DateTime<Utc>) -> bool {
-        self.facts[fact].known.fact.authored || self.is_pinned(fact, moment)
+        self.facts[fact].known_fact.fact.authored || self.is_pinned(fact, moment)
     }
 
     /// Returns the necessary changes of the stored state.
@@ -527,15 +538,15 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             unjudged: std::mem::take(&mut self.unjudged),
             ..TimelineResolution::default()
         };
-        for state in self.facts.iter().filter(|state| !state.known.foreign) {
+        for state in self.facts.iter().filter(|state| !state.known_fact.foreign) {
             let mut new_ends = state.ends.clone();
-            for stored in &state.known.ends {
+            for stored in &state.known_fact.ends {
                 let Some(turn) = stored.deciding_turn_since(self.timeline.since) else {
                     continue;
                 };
                 let matching = new_ends.iter().position(|end| {
-                    (end.reason, end.by, end.turn, end.restored_at)
-                        == (stored.reason, stored.by, turn, stored.restored_at)
+                    (end.reason, end.successor, end.turn, end.restored_at)
+                        == (stored.reason, stored.successor, turn, stored.restored_at)
                 });
                 match matching {
                     Some(index) => {

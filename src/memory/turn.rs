@@ -198,8 +198,8 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_actions: Vec<(ActionId, u32)>,
     /// True if the last speaking NPC ended the conversation.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ended: bool,
+    #[serde(rename = "ended", default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_ended: bool,
 }
 
 /// The most actions in [`Checkpoint::told_actions`]: more than a prompt of any NPC may tell again.

@@ -181,7 +181,7 @@ struct ScrapedMetric {
     help: &'static str,
     label: Option<&'static str>,
     desc: Desc,
-    read: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
+    read_samples: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
 }
 
 impl Collector for ScrapedMetric {
@@ -194,13 +194,13 @@ impl Collector for ScrapedMetric {
         // Registration has already checked the name and the label.
         let collected = match self.kind {
             MetricKind::Gauge => prometheus::GaugeVec::new(opts, &labels).map(|family| {
-                for (label, value) in (self.read)() {
+                for (label, value) in (self.read_samples)() {
                     family.with_label_values(&labels_of(self.label, &label)).set(value);
                 }
                 family.collect()
             }),
             MetricKind::Counter => prometheus::CounterVec::new(opts, &labels).map(|family| {
-                for (label, value) in (self.read)() {
+                for (label, value) in (self.read_samples)() {
                     family.with_label_values(&labels_of(self.label, &label)).inc_by(value);
                 }
                 family.collect()
@@ -327,7 +327,7 @@ fn register_family(
         help,
         label,
         desc,
-        read: read_samples,
+        read_samples,
     }))
 }
 

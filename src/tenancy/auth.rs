@@ -174,7 +174,7 @@ pub struct Authenticator {
     clock: Arc<dyn Clock>,
     tenants: Arc<dyn TenantStore>,
     /// Whether a tenant exists and is enabled, cached for `tenant_cache_s`.
-    known: moka::future::Cache<TenantId, bool>,
+    enabled_tenants: moka::future::Cache<TenantId, bool>,
     refusals: refusals::Refusals,
     /// When the newest revocation read from the ledger was written.
     caught_up: tokio::sync::Mutex<DateTime<Utc>>,
@@ -189,7 +189,7 @@ impl Authenticator {
     pub fn new(settings: AuthSettings, clock: Arc<dyn Clock>, tenants: Arc<dyn TenantStore>) -> Result<Self, KeyError> {
         let keys = keys::VerificationKeys::load_keys(&settings)?;
         Ok(Self {
-            known: moka::future::Cache::builder()
+            enabled_tenants: moka::future::Cache::builder()
                 .max_capacity(10_000)
                 .time_to_live(Duration::from_secs(settings.tenant_cache_s))
                 .build(),
@@ -238,7 +238,7 @@ impl Authenticator {
     pub async fn on_tenant_changed(&self, tenant: &TenantId, enabled: bool) {
         // Waits for a running `catch_up`, which may have read the earlier status.
         let _reading = self.caught_up.lock().await;
-        self.known.insert(tenant.clone(), enabled).await;
+        self.enabled_tenants.insert(tenant.clone(), enabled).await;
         self.refusals.disabled.set_disabled(tenant, !enabled);
     }
 
@@ -277,7 +277,7 @@ impl Authenticator {
         let disabled = self.tenants.list_disabled().await?.into_iter().collect();
         let changed = self.refusals.disabled.set_exactly(disabled);
         for (tenant, disabled) in &changed {
-            self.known.insert(tenant.clone(), !disabled).await;
+            self.enabled_tenants.insert(tenant.clone(), !disabled).await;
         }
         let mut is_new = !changed.is_empty();
         for revocation in revocations
@@ -285,7 +285,7 @@ impl Authenticator {
             .await?
         {
             is_new |= self.refusals.add_revocation(&revocation);
-            *caught_up = revocation.at.max(*caught_up);
+            *caught_up = revocation.revoked_at.max(*caught_up);
         }
         self.refusals.drop_expired(self.clock.now());
         Ok(is_new)
@@ -346,14 +346,14 @@ impl Authenticator {
         let identity = TokenIdentity {
             id: received.jti,
             // A time in the future is no evidence, and is ignored.
-            at: received
+            issued_at: received
                 .iat
                 .and_then(timestamp_of)
                 .filter(|issued_at| *issued_at <= moment + self.leeway()),
         };
         let max_age = TimeDelta::days(i64::from(self.settings.max_age_d));
         // Without `iat`, only the expiry limits the token's age.
-        let too_old = match identity.at {
+        let too_old = match identity.issued_at {
             Some(issued_at) => issued_at + max_age + self.leeway() <= moment,
             None => received.exp > (moment + max_age).timestamp(),
         };
@@ -400,7 +400,7 @@ impl Authenticator {
     }
 
     async fn check_tenant(&self, tenant: &TenantId) -> Result<(), AuthError> {
-        let enabled = if let Some(enabled) = self.known.get(tenant).await {
+        let enabled = if let Some(enabled) = self.enabled_tenants.get(tenant).await {
             enabled
         } else {
             let enabled = self
@@ -408,7 +408,7 @@ impl Authenticator {
                 .load_tenant(tenant)
                 .await?
                 .is_some_and(|tenant| tenant.enabled);
-            self.known.insert(tenant.clone(), enabled).await;
+            self.enabled_tenants.insert(tenant.clone(), enabled).await;
             enabled
         };
         if enabled { Ok(()) } else { Err(AuthError::NoTenant) }

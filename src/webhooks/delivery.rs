@@ -286,7 +286,7 @@ impl Deliveries {
                 message: message.id,
                 event: message.event,
                 number: message.attempts.saturating_add(1),
-                at: sent_at,
+                sent_at,
                 duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
                 delivered: verdict.delivered,
                 status: verdict.status,

@@ -141,7 +141,7 @@ mod tests {
             id: MessageId::from_u128(1),
             webhook: WebhookId::from_u128(1),
             event: WebhookEventType::TurnCommitted,
-            at: now(),
+            occurred_at: now(),
             world: None,
             dialogue: None,
             object: String::new(),
@@ -160,13 +160,7 @@ mod tests {
             retry_after: retry_after.map(str::to_owned),
         };
         let settings = WebhookSettings::for_tests();
-        judge_attempt(
-            &settings,
-            &webhook(since),
-            &message(attempts),
-            &Ok(answer),
-            (now(), 0.5),
-        )
+        judge_attempt(&settings, &webhook(since), &message(attempts), &Ok(answer), now(), 0.5)
     }
 
     #[test]

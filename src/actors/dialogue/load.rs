@@ -70,7 +70,9 @@ impl LoadedDialogue {
     /// True if the last unknown rewind closed the dialogue, as only a restore can.
     pub fn is_closed_by_restore(&self) -> bool {
         let last = self.missed_rewinds.last();
-        self.closed && self.replacing.is_none() && last.is_some_and(|rewound| rewound.at == self.dialogue.updated_at)
+        self.closed
+            && self.replacing.is_none()
+            && last.is_some_and(|rewound| rewound.rewound_at == self.dialogue.updated_at)
     }
 
     /// Drops turns before the start of the buffer.

@@ -15,7 +15,7 @@ pub(super) struct EventHold {
     /// The first reserved number. The numbers serve the rewind itself and the end of the running turn.
     first: u64,
     /// Events during the rewind, with the number already promised.
-    pub(super) held: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
+    pub(super) held_events: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
 }
 
 /// Numbers that a rewind reserves: for `reply.done` and `error` of the turn that the rewind ends, and for the rewind.
@@ -30,7 +30,7 @@ impl EventLog {
         inner.next_seq += SEQS_PER_REWIND;
         inner.rewind_hold = Some(EventHold {
             first,
-            held: Vec::new(),
+            held_events: Vec::new(),
         });
         first + SEQS_PER_REWIND - 1
     }
@@ -39,11 +39,7 @@ impl EventLog {
     /// of the turn are dropped. Then `body` announces the rewind.
     pub fn publish_rewind(&self, body: EventBody, unsaid: &EventError) {
         let mut inner = self.inner.lock();
-        let Some(EventHold {
-            first,
-            held: held_events,
-        }) = inner.rewind_hold.take()
-        else {
+        let Some(EventHold { first, held_events }) = inner.rewind_hold.take() else {
             return;
         };
         inner.reserved = None;
@@ -52,7 +48,7 @@ impl EventLog {
             let was_delivered = !held_events
                 .iter()
                 .any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_) | EventBody::NpcTurnDone(_)));
-            let status = open.done.filter(|_| was_delivered);
+            let status = open.reply_status.filter(|_| was_delivered);
             if status.is_none() {
                 let mut reply_done = failed_reply(open.turn, open.npc, unsaid.code, &unsaid.message);
                 reply_done.status = TurnStatus::Interrupted;
@@ -122,11 +118,7 @@ impl EventLog {
     /// Releases held events if no rewind happened. With `in_doubt`, the outcome is unknown until the next load.
     pub fn release_rewind_hold(&self, in_doubt: bool) {
         let mut inner = self.inner.lock();
-        let Some(EventHold {
-            first,
-            held: held_events,
-        }) = inner.rewind_hold.take()
-        else {
+        let Some(EventHold { first, held_events }) = inner.rewind_hold.take() else {
             return;
         };
         if in_doubt {
@@ -138,7 +130,7 @@ impl EventLog {
         }
         for (_, body, re) in later {
             if inner.reserved.is_some() {
-                inner.held.push_back((body, re));
+                inner.held_events.push_back((body, re));
             } else {
                 inner.emit_event(self, body, re);
             }

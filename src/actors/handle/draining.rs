@@ -24,7 +24,7 @@ pub struct DrainReport {
     /// Turns that ended normally.
     pub finished: usize,
     /// Turns that were cut at the deadline (committed as interrupted).
-    pub cut: usize,
+    pub cut_turns: usize,
     /// Turns that did not end even after the cut; their lines were never acknowledged.
     pub abandoned: usize,
     /// Jobs that still ran. The jobs stay leased to the node and run after the next start.
@@ -74,7 +74,7 @@ impl Sessions {
                 let _ = addr.try_send(CutRunningTurn);
             }
             while let Ok(Some(had_turn)) = timeout_at(end, drains.next()).await {
-                drained.cut += usize::from(had_turn);
+                drained.cut_turns += usize::from(had_turn);
             }
             drained.abandoned = drains.len();
         }

@@ -57,14 +57,19 @@ impl NpcConversations {
     pub async fn create_conversation(
         &self,
         scope: &TenantScope,
-        new: NewConversation,
+        new_conversation: NewConversation,
     ) -> Result<Dialogue, DialogueError> {
         let node = self.0.node();
         if node.is_draining() {
             return Err(DialogueError::Draining);
         }
-        node.check_participants(scope, &new.world, &new.npcs, &new.witnesses)
-            .await?;
+        node.check_participants(
+            scope,
+            &new_conversation.world,
+            &new_conversation.npcs,
+            &new_conversation.witnesses,
+        )
+        .await?;
         let place = node
             .ports
             .budgets
@@ -73,24 +78,24 @@ impl NpcConversations {
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.next_dialogue_id(DialogueKind::NpcConversation),
-            world: new.world,
-            npcs: new.npcs,
+            world: new_conversation.world,
+            npcs: new_conversation.npcs,
             player: None,
-            witnesses: new.witnesses,
+            witnesses: new_conversation.witnesses,
             resume_token_hash: Vec::new(),
             status: DialogueStatus::Open,
             options: DialogueOptions {
                 chat_key: None,
-                topic: new.topic,
-                max_turns: new.max_turns,
-                auto: new.auto,
+                topic: new_conversation.topic,
+                max_turns: new_conversation.max_turns,
+                auto: new_conversation.auto,
                 paused: false,
                 playback: Playback::Immediate,
-                next_speaker: new.next_speaker,
-                factions: new.factions,
-                watchers: new.watchers,
-                open: new.open,
-                interrupters: new.interrupters,
+                next_speaker: new_conversation.next_speaker,
+                factions: new_conversation.factions,
+                watchers: new_conversation.watchers,
+                open: new_conversation.open,
+                interrupters: new_conversation.interrupters,
                 settings: None,
             },
             cause: None,
@@ -106,7 +111,7 @@ impl NpcConversations {
             epoch: 0,
         };
         node.last_seqs.insert((scope.clone(), dialogue.id), first);
-        if new.auto {
+        if new_conversation.auto {
             self.wake_conversation(scope, dialogue.id).await;
         }
         Ok(dialogue)
@@ -235,7 +240,7 @@ impl NpcConversations {
         let mut witnesses = point.dialogue.witnesses.clone();
         self.remove_deleted_npcs(scope, &point.dialogue.world, &mut witnesses)
             .await?;
-        let new = NewSession {
+        let new_session = NewSession {
             world: point.dialogue.world.clone(),
             npcs: point.dialogue.npcs.clone(),
             player,
@@ -246,7 +251,7 @@ impl NpcConversations {
             cause: point.head.map(Cause::Turn),
             chat_key: None,
         };
-        match self.0.create_session_with_id(scope, session, new).await {
+        match self.0.create_session_with_id(scope, session, new_session).await {
             // A repeat of the request may have been handled meanwhile.
             Err(error @ DialogueError::Store(_)) => match self.read_joined_session(scope, session).await? {
                 Some(joined) => Ok(Some(joined)),

@@ -116,7 +116,7 @@ impl NpcConversation {
         let head_turn = loaded.dialogue.head_turn;
         let last = loaded.history.last().filter(|last_turn| last_turn.number == turn);
         turn < head_turn
-            || last.zip(command.heard).is_some_and(|(last_turn, length)| {
+            || last.zip(command.heard_length).is_some_and(|(last_turn, length)| {
                 turn == head_turn
                     && length.to_scalar_count(&last_turn.reply_text) < last_turn.reply_text.chars().count()
             })
@@ -178,14 +178,14 @@ impl NpcConversation {
             InterruptStep::RewindTo(number) => {
                 let target = RewindTarget::Turn {
                     number,
-                    heard: command.heard,
+                    heard: command.heard_length,
                 };
                 let requester = command.into_requester(ConversationKind::INTERRUPT_ACTION);
                 self.enqueue_rewind(target, requester, ConversationCaller::Rewind(reply), ctx);
             }
             InterruptStep::Cut => {
                 // Counted in the text sent so far, as the client counted.
-                let heard_chars = command.heard.map(|length| self.log.heard_scalar_count(length));
+                let heard_chars = command.heard_length.map(|length| self.log.heard_scalar_count(length));
                 let requester = command.into_requester(ConversationKind::INTERRUPT_ACTION);
                 self.cut_running_turn(heard_chars, Some(requester.clone()));
                 self.push_pending_cut(heard_chars, true, requester, reply);

@@ -57,7 +57,7 @@ impl NpcConversation {
             return self.kind.stepping.clear();
         }
         let settings = &self.node.ports.settings.conversation;
-        if let Some(reason) = end_reason(&loaded.dialogue, loaded.checkpoint.ended, settings) {
+        if let Some(reason) = end_reason(&loaded.dialogue, loaded.checkpoint.has_ended, settings) {
             // Until the reading time is over, or during a pause, the last line can still be cut and joined.
             let open = self.kind.line_timer.is_some() || loaded.dialogue.options.paused;
             if open && self.kind.stepping.is_empty() {

@@ -24,7 +24,7 @@ pub(super) struct PauseWrite {
     reason: &'static str,
     /// True if the pause is a part of the running rewind, which counts as running until `then`.
     is_part_of_rewind: bool,
-    pub(super) then: AfterPause,
+    pub(super) on_written: AfterPause,
 }
 
 impl NpcConversation {
@@ -41,7 +41,7 @@ impl NpcConversation {
             paused,
             reason,
             is_part_of_rewind: false,
-            then: Box::new(on_written),
+            on_written: Box::new(on_written),
         };
         self.write_pause(write, ctx);
     }
@@ -52,7 +52,7 @@ impl NpcConversation {
             paused: true,
             reason: "interrupted",
             is_part_of_rewind: true,
-            then: Box::new(|talk, paused, ctx| {
+            on_written: Box::new(|talk, paused, ctx| {
                 let answer = |head_turn| paused.clone().map(|()| InterruptOutcome::Idle { head_turn });
                 talk.on_rewind_rejected(&answer, false, ctx);
             }),
@@ -63,10 +63,10 @@ impl NpcConversation {
     pub(super) fn write_pause(&mut self, write: PauseWrite, ctx: &mut Context<Self>) {
         let Some(loaded) = self.state.loaded() else {
             let error = self.overloaded_error();
-            return (write.then)(self, Err(error), ctx);
+            return (write.on_written)(self, Err(error), ctx);
         };
         if loaded.dialogue.options.paused == write.paused {
-            return (write.then)(self, Ok(()), ctx);
+            return (write.on_written)(self, Ok(()), ctx);
         }
         let epoch = loaded.epoch;
         let paused = write.paused;
@@ -95,7 +95,7 @@ impl NpcConversation {
                 }
                 Err(error) => Err(error.into()),
             };
-            (write.then)(talk, outcome, ctx);
+            (write.on_written)(talk, outcome, ctx);
         }));
     }
 

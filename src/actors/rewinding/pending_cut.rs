@@ -12,11 +12,11 @@ pub(crate) struct PendingCut {
     id: TurnId,
     pub number: u32,
     /// The turn, once committed.
-    said: Option<Arc<Turn>>,
+    committed_turn: Option<Arc<Turn>>,
     /// True if the turn was cut before the first character of its reply and dropped.
     dropped: bool,
     /// The heard length in Unicode scalar values of the text sent so far, as the client counted.
-    heard: Option<usize>,
+    heard_chars: Option<usize>,
     /// True if the turn's commit, if any, records the requester.
     noted: bool,
     pub requester: Requester,
@@ -43,9 +43,9 @@ impl PendingCut {
         Self {
             id: running.id,
             number: running.number,
-            said: None,
+            committed_turn: None,
             dropped: false,
-            heard: heard_chars,
+            heard_chars,
             noted,
             requester,
             reply,
@@ -55,7 +55,7 @@ impl PendingCut {
     /// Notes a committed turn and the keys that its commit stored. A stored key of the present cut is dropped here.
     pub fn on_turn_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         if self.id == turn.id {
-            self.said = Some(Arc::clone(turn));
+            self.committed_turn = Some(Arc::clone(turn));
             self.requester.key.take_if(|key| keys.contains(key));
         }
     }
@@ -77,17 +77,17 @@ impl PendingCut {
 
     /// Returns the result of the cut in the present dialogue.
     pub fn outcome(&self, loaded: &LoadedDialogue) -> CutOutcome {
-        let chars = match &self.said {
+        let chars = match &self.committed_turn {
             Some(turn) => turn.reply_text.chars().count(),
             // The turn's own task never learned of the commit.
             None if loaded.head == Some(self.id) => usize::MAX,
             None => 0,
         };
-        if let Some(heard_chars) = self.heard.filter(|heard_chars| *heard_chars < chars) {
+        if let Some(heard_chars) = self.heard_chars.filter(|heard_chars| *heard_chars < chars) {
             return CutOutcome::TooLate(heard_chars);
         }
         let turn = self.number;
-        CutOutcome::Answered(match &self.said {
+        CutOutcome::Answered(match &self.committed_turn {
             Some(committed) if committed.status == TurnStatus::Interrupted => InterruptOutcome::Cut { turn },
             _ if self.dropped => InterruptOutcome::Dropped { turn },
             _ => InterruptOutcome::Idle {

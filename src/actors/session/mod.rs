@@ -288,7 +288,7 @@ impl Session {
             head_seq: self.log.head_seq(),
             running_turn: self.running_number(),
             queued: self.kind.queue.len(),
-            at: self.node.ports.clock.now(),
+            read_at: self.node.ports.clock.now(),
         })
     }
 }

@@ -31,7 +31,7 @@ pub struct FairPermits<K: Hash + Eq + Clone> {
 
 #[derive(Debug)]
 struct PermitState<K: Hash + Eq + Clone> {
-    held: usize,
+    held_count: usize,
     held_later: usize,
     held_by: HashMap<K, usize>,
     first: WaitLine<K>,
@@ -62,7 +62,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
             width,
             later: later.clamp(1, width),
             state: Mutex::new(PermitState {
-                held: 0,
+                held_count: 0,
                 held_later: 0,
                 held_by: HashMap::new(),
                 first: WaitLine(VecDeque::new()),
@@ -95,13 +95,16 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.held, state.first.waiting_count() + state.later.waiting_count())
+        (
+            state.held_count,
+            state.first.waiting_count() + state.later.waiting_count(),
+        )
     }
 
     /// Number of places in use.
     #[must_use]
     pub fn held_count(&self) -> usize {
-        self.state.lock().held
+        self.state.lock().held_count
     }
 
     /// Accepts no new callers, then waits for all waiting callers to be served and all places to be free.
@@ -111,7 +114,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
             {
                 let mut state = self.state.lock();
                 state.closed = true;
-                if state.held == 0 {
+                if state.held_count == 0 {
                     return;
                 }
             }
@@ -124,7 +127,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
     }
 
     fn has_free_permit(&self, state: &PermitState<K>, turn: PermitPriority) -> bool {
-        state.held < self.width && (turn == PermitPriority::First || state.held_later < self.later)
+        state.held_count < self.width && (turn == PermitPriority::First || state.held_later < self.later)
     }
     fn new_permit(self: &Arc<Self>, holder: K, turn: PermitPriority) -> FairPermit<K> {
         FairPermit {
@@ -154,7 +157,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
                 }
             }
         }
-        if state.closed && state.held == 0 {
+        if state.closed && state.held_count == 0 {
             self.emptied.notify_waiters();
         }
     }
@@ -168,12 +171,12 @@ impl<K: Hash + Eq + Clone> PermitState<K> {
         }
     }
     fn add_holder(&mut self, holder: &K, turn: PermitPriority) {
-        self.held += 1;
+        self.held_count += 1;
         self.held_later += usize::from(turn == PermitPriority::Later);
         *self.held_by.entry(holder.clone()).or_default() += 1;
     }
     fn remove_holder(&mut self, holder: &K, turn: PermitPriority) {
-        self.held -= 1;
+        self.held_count -= 1;
         self.held_later -= usize::from(turn == PermitPriority::Later);
         if let Some(count) = self.held_by.get_mut(holder) {
             *count -= 1;
@@ -268,7 +271,7 @@ mod tests {
         drop(late);
         assert!(free(&places, 'c').is_some());
         let state = places.state.lock();
-        assert_eq!((state.held, state.held_later, state.held_by.len()), (0, 0, 0));
+        assert_eq!((state.held_count, state.held_later, state.held_by.len()), (0, 0, 0));
     }
 
     #[tokio::test]

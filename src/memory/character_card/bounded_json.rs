@@ -24,7 +24,10 @@ const ITEM_BYTES: usize = 64;
 pub fn parse_json(json: &[u8], max_bytes: usize) -> Result<Value, CardError> {
     let remaining_bytes = Cell::new(Some(max_bytes));
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let parsed = BoundedValue { left: &remaining_bytes }.deserialize(&mut reader);
+    let parsed = BoundedValue {
+        remaining_bytes: &remaining_bytes,
+    }
+    .deserialize(&mut reader);
     let parsed = parsed.and_then(|value| reader.end().map(|()| value));
     parsed.map_err(|error| match remaining_bytes.get() {
         Some(_) => CardError::NotJson(error.to_string()),
@@ -36,14 +39,17 @@ pub fn parse_json(json: &[u8], max_bytes: usize) -> Result<Value, CardError> {
 #[derive(Clone, Copy)]
 struct BoundedValue<'a> {
     /// The memory that is left in bytes; `None` after the end of it.
-    left: &'a Cell<Option<usize>>,
+    remaining_bytes: &'a Cell<Option<usize>>,
 }
 
 impl BoundedValue<'_> {
     fn spend<E: Error>(self, bytes: usize) -> Result<(), E> {
-        self.left
-            .set(self.left.get().and_then(|remaining| remaining.checked_sub(bytes)));
-        match self.left.get() {
+        self.remaining_bytes.set(
+            self.remaining_bytes
+                .get()
+                .and_then(|remaining| remaining.checked_sub(bytes)),
+        );
+        match self.remaining_bytes.get() {
             Some(_) => Ok(()),
             None => Err(E::custom("too many values")),
         }

@@ -67,7 +67,7 @@ pub struct EntryImport<'a> {
     speakers: Speakers<'a>,
     report: Report,
     /// The position in the book, the id of an earlier export, and the entry.
-    taken: Vec<(usize, Option<LoreId>, LoreText)>,
+    imported: Vec<(usize, Option<LoreId>, LoreText)>,
 }
 
 impl<'a> EntryImport<'a> {
@@ -76,13 +76,13 @@ impl<'a> EntryImport<'a> {
         Self {
             speakers,
             report,
-            taken: Vec::new(),
+            imported: Vec::new(),
         }
     }
 
     /// Takes an entry, or reports why it is skipped. `position` begins at 1.
     pub fn add(&mut self, entry: &BookEntry, position: usize) {
-        let own_fields = entry.own.as_ref().map(OwnFields::deserialize);
+        let own_fields = entry.own_fields.as_ref().map(OwnFields::deserialize);
         let has_broken_fields = matches!(own_fields, Some(Err(_)));
         let own_fields = own_fields.and_then(Result::ok);
         let (name, title) = self.name_of(entry, own_fields.is_some(), position);
@@ -103,7 +103,7 @@ impl<'a> EntryImport<'a> {
             let text = with_own_fields(text.clone(), own_fields);
             faults = text.find_faults();
             if faults.is_empty() {
-                return self.taken.push((position, id, text));
+                return self.imported.push((position, id, text));
             }
             if own_fields.is_some() {
                 let reason = format!("{}: {}", faults[0].0, faults[0].1);
@@ -121,12 +121,12 @@ impl<'a> EntryImport<'a> {
         let mut used: HashSet<LoreId> = HashSet::new();
         // Ids of an earlier export go first: entries name each other by them.
         let first_come: Vec<Option<LoreId>> = self
-            .taken
+            .imported
             .iter()
             .map(|(_, id, _)| id.clone().filter(|id| used.insert(id.clone())))
             .collect();
         let mut numbers: HashMap<String, usize> = HashMap::new();
-        let with_ids = self.taken.into_iter().zip(first_come);
+        let with_ids = self.imported.into_iter().zip(first_come);
         let entries = with_ids.map(|((position, _, text), id)| {
             let id = id.unwrap_or_else(|| unused_id(&slug(&text.name, position), &mut numbers, &mut used));
             (id, text)

@@ -41,7 +41,7 @@ pub fn object<'a>(object: &'a Object, field: &str, path: &str) -> Result<Option<
 /// The first texts of a list.
 #[derive(Debug, Default)]
 pub struct Texts {
-    pub taken: Vec<String>,
+    pub texts: Vec<String>,
     /// The number of texts in the file.
     pub total: usize,
 }
@@ -52,7 +52,7 @@ pub fn texts(object: &Object, field: &str, path: &str, max_texts: usize) -> Resu
     let mut texts = Texts::default();
     let mut take = |text: &str| {
         if texts.total < max_texts {
-            texts.taken.push(text.to_owned());
+            texts.texts.push(text.to_owned());
         }
         texts.total += 1;
     };

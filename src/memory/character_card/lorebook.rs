@@ -53,7 +53,7 @@ pub struct BookEntry {
     pub cooldown: f64,
     pub group: String,
     /// The server's own fields.
-    pub own: Option<Value>,
+    pub own_fields: Option<Value>,
 }
 
 impl Lorebook {
@@ -146,13 +146,13 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
     let number = |name: &str| either(name).and_then(Value::as_f64).unwrap_or_default();
     let is_disabled = fields::flag(entry, "disable", path)?.unwrap_or(false);
     let is_selective = fields::flag(entry, "selective", path)?.unwrap_or(false);
-    let secondary_keys = list(["secondary_keys", "keysecondary"])?.taken;
+    let secondary_keys = list(["secondary_keys", "keysecondary"])?.texts;
     let keys = list(["keys", "key"])?;
     let book_entry = BookEntry {
         name: fields::text(entry, "name", path)?,
         comment: fields::text(entry, "comment", path)?,
         key_count: keys.total,
-        keys: keys.taken,
+        keys: keys.texts,
         secondary_keys: if is_selective { secondary_keys } else { Vec::new() },
         content: fields::text(entry, "content", path)?,
         is_enabled: fields::flag(entry, "enabled", path)?.unwrap_or(true) && !is_disabled,
@@ -161,7 +161,7 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
         sticky: number("sticky"),
         cooldown: number("cooldown"),
         group: either("group").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        own: present(extensions, OWN).cloned(),
+        own_fields: present(extensions, OWN).cloned(),
     };
     for (field, value) in entry {
         note_entry_field(report, "", field, value);

@@ -38,7 +38,7 @@ pub struct CharacterCard {
     mes_example: String,
     lorebook: Option<Lorebook>,
     /// The server's own fields; `None`: the card is from another program.
-    own: Option<OwnFields>,
+    own_fields: Option<OwnFields>,
     /// What the card has that no NPC can have.
     report: Report,
 }
@@ -102,14 +102,14 @@ impl CharacterCard {
         let language = self.language();
         let mut reader = TextReader {
             speakers: Speakers::new(Some(&self.name), language),
-            is_verbatim: self.own.as_ref().is_some_and(|own_fields| own_fields.verbatim),
+            is_verbatim: self.own_fields.as_ref().is_some_and(|own_fields| own_fields.verbatim),
             report: self.report.clone(),
         };
         let personality = reader.read(&self.personality, "personality");
         let example = reader.read(&self.mes_example, "mes_example");
         let mut parts = vec![reader.read(&self.description, "description")];
         // A card of our own has the way of speaking as its personality.
-        let (speech_style, speech_field) = if self.own.is_some() {
+        let (speech_style, speech_field) = if self.own_fields.is_some() {
             if !example.is_empty() {
                 reader.note("mes_example", "the way of speaking is taken from `personality`");
             }
@@ -147,12 +147,14 @@ impl CharacterCard {
             &self.mes_example,
         ];
         let guess = || guess_language(texts.into_iter().map(String::as_str));
-        self.own.as_ref().map_or_else(guess, |own_fields| own_fields.language)
+        self.own_fields
+            .as_ref()
+            .map_or_else(guess, |own_fields| own_fields.language)
     }
 
     /// Boundaries and cues.
     fn own_persona(&self, report: &mut Report) -> Persona {
-        let own_fields = self.own.clone().unwrap_or_default();
+        let own_fields = self.own_fields.clone().unwrap_or_default();
         let mut fitting = |mut list: Vec<String>, (max_count, max_chars): (usize, usize), field: &str| {
             let count = list.len();
             list.retain(|line| check_label(line).is_ok() && !is_longer(line, max_chars));
@@ -264,7 +266,7 @@ pub fn read_card(data: &Object, path: &str, version: Option<&Value>) -> Result<C
         first_mes: text("first_mes")?,
         mes_example: text("mes_example")?,
         lorebook: lorebook.transpose()?,
-        own: own_fields.and_then(Result::ok),
+        own_fields: own_fields.and_then(Result::ok),
         report,
         name,
     })

@@ -82,8 +82,8 @@ impl TextPrint {
 }
 
 /// Multiplies modulo [`TextPrint::MODULUS`]. The factors have at most 61 bits.
-fn multiply(left: u64, right: u64) -> u64 {
-    let product = u128::from(left) * u128::from(right);
+fn multiply(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
     let modulus = u128::from(TextPrint::MODULUS);
     // 2^61 is 1 modulo this prime.
     let folded = (product & modulus) + (product >> 61);

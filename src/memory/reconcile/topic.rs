@@ -124,11 +124,11 @@ static TOPIC_PHRASES: LazyLock<(AhoCorasick, Vec<TopicPhrase>)> = LazyLock::new(
 /// The topics of a text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamedTopics {
-    named: BTreeSet<StatementTopic>,
+    all: BTreeSet<StatementTopic>,
     /// The topics named beyond doubt.
     plain: BTreeSet<StatementTopic>,
     /// The topics named by more than a verb of having.
-    told: BTreeSet<StatementTopic>,
+    beyond_having: BTreeSet<StatementTopic>,
 }
 
 impl NamedTopics {
@@ -140,19 +140,19 @@ impl NamedTopics {
             if !is_whole_phrase(phrase, &text[..hit.start()], &text[hit.end()..]) {
                 continue;
             }
-            topics.named.insert(topic);
+            topics.all.insert(topic);
             if surety == PhraseCertainty::Plain {
                 topics.plain.insert(topic);
             }
             if surety != PhraseCertainty::Empty {
-                topics.told.insert(topic);
+                topics.beyond_having.insert(topic);
             }
         }
         topics
     }
 
     pub(super) fn first_named(&self) -> Option<StatementTopic> {
-        self.named.first().copied()
+        self.all.first().copied()
     }
 
     /// True if the text is about a name beyond doubt.
@@ -166,12 +166,12 @@ impl NamedTopics {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.named.is_empty()
+        self.all.is_empty()
     }
 
     /// True if both texts name a topic beyond doubt, and no topic is common.
     pub(super) fn surely_share_no_topic(&self, other: &Self) -> bool {
-        !self.plain.is_empty() && !other.plain.is_empty() && self.told.is_disjoint(&other.told)
+        !self.plain.is_empty() && !other.plain.is_empty() && self.beyond_having.is_disjoint(&other.beyond_having)
     }
 }
 

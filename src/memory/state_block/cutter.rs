@@ -18,18 +18,18 @@ const STATE_TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
 pub struct StreamCutter {
     /// Lower-case tag and the name to report.
     cues: Vec<(String, String)>,
-    at: CutterState,
+    state: CutterState,
     /// White space, shown only before further visible text.
     space: String,
     /// The unchanged text of a possible fence or cue.
-    held: String,
+    held_text: String,
     anything_shown: bool,
     /// The beginning of a block at the end of the shown text.
     seam: FenceSeam,
     /// True if the last part, apart from white space, was cut.
     after_cut: bool,
-    found: Vec<String>,
-    found_at: Vec<usize>,
+    cue_names: Vec<String>,
+    cue_positions: Vec<usize>,
     /// Visible characters of the earlier deltas.
     shown_before: usize,
     block: Option<String>,
@@ -135,14 +135,14 @@ impl StreamCutter {
             .collect();
         Self {
             cues,
-            at: CutterState::Text,
+            state: CutterState::Text,
             space: String::new(),
-            held: String::new(),
+            held_text: String::new(),
             anything_shown: false,
             seam: FenceSeam::default(),
             after_cut: false,
-            found: Vec::new(),
-            found_at: Vec::new(),
+            cue_names: Vec::new(),
+            cue_positions: Vec::new(),
             shown_before: 0,
             block: None,
             closed: false,
@@ -163,7 +163,7 @@ impl StreamCutter {
     #[must_use]
     pub fn finish_reply(mut self) -> CutReply {
         let mut tail = String::new();
-        match self.at {
+        match self.state {
             CutterState::Tag { mark, run, letters } if letters == STATE_TAG.len() => self.open_block(mark, run),
             CutterState::Fence { .. } | CutterState::Tag { .. } | CutterState::Cue => self.release_held(&mut tail),
             CutterState::Text | CutterState::Block { .. } | CutterState::Closed { .. } => {}
@@ -175,20 +175,20 @@ impl StreamCutter {
             visible_tail: tail,
             state_block: self.block,
             closed: self.closed,
-            cues: self.found,
-            cues_at: self.found_at,
+            cues: self.cue_names,
+            cues_at: self.cue_positions,
         }
     }
 
     fn take_char(&mut self, c: char, reply_text: &mut String) {
-        match self.at {
+        match self.state {
             CutterState::Text => self.take_text_char(c, reply_text),
             CutterState::Fence { mark, run } => {
                 if c == mark {
-                    self.held.push(c);
-                    self.at = CutterState::Fence { mark, run: run + 1 };
+                    self.held_text.push(c);
+                    self.state = CutterState::Fence { mark, run: run + 1 };
                 } else if run >= 3 {
-                    self.at = CutterState::Tag { mark, run, letters: 0 };
+                    self.state = CutterState::Tag { mark, run, letters: 0 };
                     self.take_char(c, reply_text);
                 } else {
                     self.release_held(reply_text);
@@ -197,10 +197,10 @@ impl StreamCutter {
             }
             CutterState::Tag { mark, run, letters } => {
                 if letters == 0 && (c == ' ' || c == '\t') {
-                    self.held.push(c);
+                    self.held_text.push(c);
                 } else if letters < STATE_TAG.len() && c.eq_ignore_ascii_case(&STATE_TAG[letters]) {
-                    self.held.push(c);
-                    self.at = CutterState::Tag {
+                    self.held_text.push(c);
+                    self.state = CutterState::Tag {
                         mark,
                         run,
                         letters: letters + 1,
@@ -217,7 +217,7 @@ impl StreamCutter {
             CutterState::Block { mark, run, closing } => self.take_block_char(c, mark, run, closing),
             CutterState::Closed { mark } => {
                 if c != mark {
-                    self.at = CutterState::Text;
+                    self.state = CutterState::Text;
                     self.take_text_char(c, reply_text);
                 }
             }
@@ -234,12 +234,12 @@ impl StreamCutter {
         }
         match c {
             '`' | '~' => {
-                self.held.push(c);
-                self.at = CutterState::Fence { mark: c, run: 1 };
+                self.held_text.push(c);
+                self.state = CutterState::Fence { mark: c, run: 1 };
             }
             '<' if !self.cues.is_empty() => {
-                self.held.push(c);
-                self.at = CutterState::Cue;
+                self.held_text.push(c);
+                self.state = CutterState::Cue;
             }
             _ => {
                 let mut utf8 = [0; 4];
@@ -251,17 +251,17 @@ impl StreamCutter {
     fn take_cue_char(&mut self, c: char, reply_text: &mut String) {
         // `held` is `<` and the tag so far.
         if c == '>' {
-            let tag = self.held[1..].trim_end_matches('/').trim_end().to_lowercase();
+            let tag = self.held_text[1..].trim_end_matches('/').trim_end().to_lowercase();
             if let Some((_, name)) = self.cues.iter().find(|(cue, _)| *cue == tag) {
-                self.found.push(name.clone());
-                self.found_at.push(self.shown_before + reply_text.chars().count());
-                self.held.clear();
+                self.cue_names.push(name.clone());
+                self.cue_positions.push(self.shown_before + reply_text.chars().count());
+                self.held_text.clear();
                 self.after_cut = true;
-                self.at = CutterState::Text;
+                self.state = CutterState::Text;
                 return;
             }
-        } else if !self.held.ends_with('/') {
-            let mut tag = self.held[1..].to_lowercase();
+        } else if !self.held_text.ends_with('/') {
+            let mut tag = self.held_text[1..].to_lowercase();
             tag.extend(c.to_lowercase());
             let complete_tag = tag.trim_end_matches('/').trim_end();
             // `<smile` continues; so do `<smile ` and `<smile/`, with up to two extra characters.
@@ -270,7 +270,7 @@ impl StreamCutter {
                     && tag.len() <= complete_tag.len() + 2
                     && self.cues.iter().any(|(cue, _)| cue == complete_tag));
             if goes_on {
-                self.held.push(c);
+                self.held_text.push(c);
                 return;
             }
         }
@@ -282,9 +282,9 @@ impl StreamCutter {
         if c == mark {
             if closing + 1 == run {
                 self.closed = true;
-                self.at = CutterState::Closed { mark };
+                self.state = CutterState::Closed { mark };
             } else {
-                self.at = CutterState::Block {
+                self.state = CutterState::Block {
                     mark,
                     run,
                     closing: closing + 1,
@@ -297,25 +297,25 @@ impl StreamCutter {
             block.extend(std::iter::repeat_n(mark, closing));
             block.push(c);
         }
-        self.at = CutterState::Block { mark, run, closing: 0 };
+        self.state = CutterState::Block { mark, run, closing: 0 };
     }
 
     /// Begins a block: the fence in `held` is never shown.
     fn open_block(&mut self, mark: char, run: usize) {
-        self.held.clear();
+        self.held_text.clear();
         self.block = Some(String::new());
         self.closed = false;
         self.after_cut = true;
-        self.at = CutterState::Block { mark, run, closing: 0 };
+        self.state = CutterState::Block { mark, run, closing: 0 };
     }
 
     /// Shows the held text, which proved to be ordinary text.
     fn release_held(&mut self, reply_text: &mut String) {
-        let held_text = std::mem::take(&mut self.held);
+        let held_text = std::mem::take(&mut self.held_text);
         self.show_text(&held_text, reply_text);
-        self.held = held_text;
-        self.held.clear();
-        self.at = CutterState::Text;
+        self.held_text = held_text;
+        self.held_text.clear();
+        self.state = CutterState::Text;
     }
 
     /// Shows visible text, and the white space before it.

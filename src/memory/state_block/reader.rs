@@ -84,13 +84,13 @@ impl StateBlockReader<'_> {
         }
     }
 
-    fn is_dead(&self, who: &str) -> bool {
-        self.rules.dead.iter().any(|dead_name| dead_name == who)
+    fn is_dead(&self, name: &str) -> bool {
+        self.rules.dead.iter().any(|dead_name| dead_name == name)
     }
 
     /// True if the character is dead, and the dead do not act.
-    fn is_out_of_play(&self, who: &str) -> bool {
-        !self.rules.ghosts_act && self.is_dead(who)
+    fn is_out_of_play(&self, name: &str) -> bool {
+        !self.rules.ghosts_act && self.is_dead(name)
     }
 
     /// Reads one entry; `false`: the key does not belong to a state block.
@@ -100,11 +100,11 @@ impl StateBlockReader<'_> {
             // The key is a flag, but some models write the place here.
             "location_moved" if parse_flag(value).is_some() => {}
             "location" | "location_moved" | "hp_change" | "items_gained" | "items_lost" => {
-                let who = self.subject_name();
-                if self.is_out_of_play(&who) {
+                let character = self.subject_name();
+                if self.is_out_of_play(&character) {
                     self.add_rejection(format!("`{key}` is of a dead character"));
                 } else {
-                    self.read_character_value(&who, key, value);
+                    self.read_character_value(&character, key, value);
                 }
             }
             "changes" | "change" => self.read_characters(value),
@@ -112,8 +112,8 @@ impl StateBlockReader<'_> {
             "npc_separated" => self.read_people(key, value, |who, whom| StateChange::Separated { who, whom }),
             "relationship_changes" | "relationship_change" => self.read_relationships(value),
             "mood" => {
-                let who = self.speaker.to_owned();
-                self.read_mood(&who, key, value);
+                let character = self.speaker.to_owned();
+                self.read_mood(&character, key, value);
             }
             "actions" | "action" => {
                 let (actions, rejected) = actions::read_actions(self.block, key, value, &self.rules.actions);
@@ -196,50 +196,53 @@ impl StateBlockReader<'_> {
     }
 
     /// Reads one value of a character.
-    fn read_character_value(&mut self, who: &str, key: &str, value: &BlockValue) {
+    fn read_character_value(&mut self, character: &str, key: &str, value: &BlockValue) {
         match key {
-            "location" | "location_moved" => self.read_location(who, key, value),
-            "hp_change" => self.read_hp(who, value),
-            "items_gained" => self.read_items(who, key, value, true),
-            "items_lost" => self.read_items(who, key, value, false),
-            "status" => self.read_status(who, key, value),
-            "mood" if who != PLAYER => self.read_mood(who, key, value),
-            "attributes" => self.read_attributes(Some(who), key, value),
+            "location" | "location_moved" => self.read_location(character, key, value),
+            "hp_change" => self.read_hp(character, value),
+            "items_gained" => self.read_items(character, key, value, true),
+            "items_lost" => self.read_items(character, key, value, false),
+            "status" => self.read_status(character, key, value),
+            "mood" if character != PLAYER => self.read_mood(character, key, value),
+            "attributes" => self.read_attributes(Some(character), key, value),
             other => self.add_rejection(format!("`{}` is not a key of `changes`", clip_chars(other, 40))),
         }
     }
 
-    fn read_location(&mut self, who: &str, key: &str, value: &BlockValue) {
+    fn read_location(&mut self, character: &str, key: &str, value: &BlockValue) {
         let text = self.single_text(key, value);
         let checked = text.and_then(|text| self.checked_name(key, text));
         let Some(to) = checked.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) else {
             return;
         };
-        if self.rules.backend_names.has_place(&to) || self.rules.held.contains(who) {
+        if self.rules.backend_names.has_place(&to) || self.rules.immovable.contains(character) {
             let to = clip_chars(&to, 64);
-            return self.add_rejection(format!("only the backend brings `{who}` to `{to}`"));
+            return self.add_rejection(format!("only the backend brings `{character}` to `{to}`"));
         }
         let is_place = |place: &String| normalise_text(place) == normalise_text(&to);
         if self
             .rules
             .reachable
-            .get(who)
+            .get(character)
             .is_some_and(|places| !places.iter().any(is_place))
         {
             let to = clip_chars(&to, 64);
-            return self.add_rejection(format!("`{who}` cannot get from its place to `{to}` in one turn"));
+            return self.add_rejection(format!("`{character}` cannot get from its place to `{to}` in one turn"));
         }
-        let who = who.to_owned();
-        self.out.changes.push(StateChange::Location { who, to });
+        let character = character.to_owned();
+        self.out.changes.push(StateChange::Location { who: character, to });
     }
 
-    fn read_status(&mut self, who: &str, key: &str, value: &BlockValue) {
-        if self.is_dead(who) {
-            return self.add_rejection(format!("`{}` is dead, and keeps that `{key}`", clip_chars(who, 64)));
+    fn read_status(&mut self, character: &str, key: &str, value: &BlockValue) {
+        if self.is_dead(character) {
+            return self.add_rejection(format!(
+                "`{}` is dead, and keeps that `{key}`",
+                clip_chars(character, 64)
+            ));
         }
         if let Some(status) = self.listed_word(key, value, Vocabulary::status_named) {
-            let who = who.to_owned();
-            self.out.changes.push(StateChange::Status { who, status });
+            let character = character.to_owned();
+            self.out.changes.push(StateChange::Status { who: character, status });
         }
     }
 
@@ -261,13 +264,13 @@ impl StateBlockReader<'_> {
     }
 
     /// Reads attributes: numbers change the value, texts and flags replace it.
-    fn read_attributes(&mut self, who: Option<&str>, key: &str, value: &BlockValue) {
+    fn read_attributes(&mut self, character: Option<&str>, key: &str, value: &BlockValue) {
         let BlockValue::Map(map) = value else {
             return self.add_rejection(format!("`{key}` must be an object of names and values"));
         };
         let rules = self.rules;
         for (name, value) in map.iter().take(rules.max_list) {
-            let rule = attributes::find_rule(&rules.attributes, name).filter(|rule| rule.is_owned_by(who));
+            let rule = attributes::find_rule(&rules.attributes, name).filter(|rule| rule.is_owned_by(character));
             let (Some(rule), BlockValue::Text(text)) = (rule, value) else {
                 self.add_rejection(format!("`{}` is no attribute for this", clip_chars(name, 40)));
                 continue;
@@ -276,18 +279,18 @@ impl StateBlockReader<'_> {
                 self.add_rejection(format!("the attribute `{}` is the backend's", rule.name));
                 continue;
             }
-            let who = who.map(str::to_owned);
+            let character = character.map(str::to_owned);
             let name = rule.name.clone();
             let change = match rule.value_type {
                 AttributeType::Number => exact_number(text).map(|delta| {
                     let (min, max) = rule.bounds();
                     let max_delta = rule.max_delta.unwrap_or(max - min).abs();
                     // The limit holds per attribute and turn, over all entries of a block.
-                    let total = self.attributes.entry((who.clone(), name.clone())).or_default();
+                    let total = self.attributes.entry((character.clone(), name.clone())).or_default();
                     let before = *total;
                     *total = (before + delta).max(-max_delta).min(max_delta);
                     StateChange::AttributeDelta {
-                        who,
+                        who: character,
                         name,
                         delta: *total - before,
                         start: rule.initial_number(),
@@ -297,10 +300,14 @@ impl StateBlockReader<'_> {
                 }),
                 AttributeType::Text => {
                     let to = rule.checked_value(&AttributeValue::Text(clean_line(text))).ok();
-                    to.map(|to| StateChange::Attribute { who, name, to })
+                    to.map(|to| StateChange::Attribute {
+                        who: character,
+                        name,
+                        to,
+                    })
                 }
                 AttributeType::Flag => parse_flag(value).map(|flag| StateChange::Attribute {
-                    who,
+                    who: character,
                     name,
                     to: AttributeValue::Flag(flag),
                 }),
@@ -312,10 +319,10 @@ impl StateBlockReader<'_> {
         }
     }
 
-    fn read_mood(&mut self, who: &str, key: &str, value: &BlockValue) {
+    fn read_mood(&mut self, character: &str, key: &str, value: &BlockValue) {
         if let Some(mood) = self.listed_word(key, value, Vocabulary::mood_named) {
-            let who = who.to_owned();
-            self.out.changes.push(StateChange::Mood { who, mood });
+            let character = character.to_owned();
+            self.out.changes.push(StateChange::Mood { who: character, mood });
         }
     }
 
@@ -331,7 +338,7 @@ impl StateBlockReader<'_> {
         listed_name
     }
 
-    fn read_hp(&mut self, who: &str, value: &BlockValue) {
+    fn read_hp(&mut self, character: &str, value: &BlockValue) {
         let BlockValue::Text(text) = value else {
             return self.add_rejection("`hp_change` must be a number".to_owned());
         };
@@ -342,17 +349,17 @@ impl StateBlockReader<'_> {
             return self.add_rejection(format!("`hp_change` must be a number, not `{}`", clip_chars(text, 40)));
         };
         // The limit holds per character and turn, over all entries of a block.
-        let before = self.hit_points.get(who).copied().unwrap_or_default();
+        let before = self.hit_points.get(character).copied().unwrap_or_default();
         let after = self.clamp_and_report("hp_change", before.saturating_add(delta), self.rules.max_hp_delta);
-        self.hit_points.insert(who.to_owned(), after);
+        self.hit_points.insert(character.to_owned(), after);
         if after != before {
-            let who = who.to_owned();
+            let character = character.to_owned();
             let delta = after - before;
-            self.out.changes.push(StateChange::HpDelta { who, delta });
+            self.out.changes.push(StateChange::HpDelta { who: character, delta });
         }
     }
 
-    fn read_items(&mut self, who: &str, key: &str, value: &BlockValue, gained: bool) {
+    fn read_items(&mut self, character: &str, key: &str, value: &BlockValue, gained: bool) {
         for item in self.list_items(key, value) {
             let (name, count) = match &item {
                 BlockValue::Text(text) => parse_counted(text),
@@ -380,21 +387,29 @@ impl StateBlockReader<'_> {
                 continue;
             }
             if let Some(item) = listed
-                && let Some(count) = self.cap_item_count(who, key, &item, gained, count)
+                && let Some(count) = self.cap_item_count(character, key, &item, gained, count)
             {
-                let who = who.to_owned();
+                let character = character.to_owned();
                 self.out.changes.push(if gained {
-                    StateChange::ItemGained { who, item, count }
+                    StateChange::ItemGained {
+                        who: character,
+                        item,
+                        count,
+                    }
                 } else {
-                    StateChange::ItemLost { who, item, count }
+                    StateChange::ItemLost {
+                        who: character,
+                        item,
+                        count,
+                    }
                 });
             }
         }
     }
 
     /// The allowed part of `count`: one turn may give or take only so many of one item, over all entries of a block.
-    fn cap_item_count(&mut self, who: &str, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
-        let counted_item = (who.to_owned(), normalise_text(item), gained);
+    fn cap_item_count(&mut self, character: &str, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
+        let counted_item = (character.to_owned(), normalise_text(item), gained);
         let counted = self.counts.entry(counted_item).or_default();
         let allowed = count.min(self.rules.max_item_delta.saturating_sub(*counted));
         *counted += allowed;

@@ -128,23 +128,23 @@ pub fn without_content(text: &str, removed: &[impl AsRef<str>]) -> Option<String
 /// The words of a text, to find whether it tells what another text says, compared as in [`without_content`].
 #[derive(Debug, Clone)]
 pub struct ToldContent {
-    told: TermWeights,
-    said: TermWeights,
+    document_terms: TermWeights,
+    query_terms: TermWeights,
 }
 
 impl ToldContent {
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         Self {
-            told: document_terms(text, &[]),
-            said: query_terms(text),
+            document_terms: document_terms(text, &[]),
+            query_terms: query_terms(text),
         }
     }
 
     /// True if this text tells what `statement` says.
     #[must_use]
     pub fn tells(&self, statement: &Self) -> bool {
-        query_coverage(&statement.said, &self.told) >= MIN_COVERAGE
+        query_coverage(&statement.query_terms, &self.document_terms) >= MIN_COVERAGE
     }
 }
 

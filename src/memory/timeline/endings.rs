@@ -28,12 +28,12 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     /// Ends the one unprotected fact that a request of a turn names. `nth`: the number of the request in the turn.
     pub(super) fn forget_meant_fact(&mut self, request: &ForgetRequest, nth: usize, spoken_turn: &SpokenTurn) {
         let turn = spoken_turn.turn;
-        let moment = spoken_turn.at;
+        let moment = spoken_turn.committed_at;
         let naming = self.naming.aliases_at(moment);
         let near = self.prepared.meant_facts(turn, nth).iter();
         let candidates = near.map(|(old, _)| *old).filter(|old| self.holds_at(*old, moment));
         let meant_fact = candidates.take(MAX_MEANT_FACTS).find(|old| {
-            let known_fact = self.facts[*old].known;
+            let known_fact = self.facts[*old].known_fact;
             let (content, keywords) = known_fact.wording_at(moment);
             // All names of the subject count.
             let subject = known_fact.fact.statement.subject.as_str();
@@ -48,13 +48,13 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 && !self.is_protected(*old, moment)
         });
         if let Some(meant_fact) = meant_fact {
-            let fact = self.facts[meant_fact].known.fact.id;
+            let fact = self.facts[meant_fact].known_fact.fact.id;
             self.facts[meant_fact].ends.push(DecidedEnd {
                 fact,
                 reason: InvalidReason::Forgotten,
-                by: None,
+                successor: None,
                 turn,
-                at: moment,
+                ended_at: moment,
                 restored_at: None,
             });
         }
@@ -62,8 +62,8 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// Ends a promise or a goal that held. A pinned or authored promise is flagged, by a statement of the turn.
     pub(super) fn end_promise(&mut self, ending: PromiseEnd, new: &[usize], turn: TurnId, moment: DateTime<Utc>) {
-        let position = self.at.get(&ending.fact).copied();
-        let Some(promise) = position.filter(|fact| !self.facts[*fact].known.foreign) else {
+        let position = self.positions.get(&ending.fact).copied();
+        let Some(promise) = position.filter(|fact| !self.facts[*fact].known_fact.foreign) else {
             return self.end_promise_of_other_memory(ending, new, turn, moment);
         };
         if !self.holds_at(promise, moment) {
@@ -71,17 +71,19 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         }
         if self.is_protected(promise, moment) {
             let fact = ending.fact;
-            let flagged = self
-                .representative_fact(new)
-                .map(|cause| FlaggedFact { fact, by: cause, turn });
+            let flagged = self.representative_fact(new).map(|cause| FlaggedFact {
+                fact,
+                statement: cause,
+                turn,
+            });
             return self.flags.extend(flagged);
         }
         self.facts[promise].ends.push(DecidedEnd {
             fact: ending.fact,
             reason: ending.how,
-            by: None,
+            successor: None,
             turn,
-            at: moment,
+            ended_at: moment,
             restored_at: None,
         });
     }

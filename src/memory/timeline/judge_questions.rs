@@ -103,27 +103,28 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             if remaining_tokens < PAIR_TOKENS {
                 break;
             }
-            let statement = |fact: usize| &self.facts[fact].known.fact.statement;
+            let statement = |fact: usize| &self.facts[fact].known_fact.fact.statement;
             // A pair that is too long leaves room for the next pair.
             if let Some(rest) = remaining_tokens.checked_sub(self.room.pair_tokens(statement(old), statement(new))) {
                 remaining_tokens = rest;
                 questions.insert((old, new));
             }
         }
-        self.left = remaining_tokens;
+        self.remaining_tokens = remaining_tokens;
         questions
     }
 
     /// The verdict of the rules about a pair for a judge.
     pub(super) fn rule_verdict(&self, old: usize, new: usize) -> Option<crate::reconcile::JudgeVerdict> {
-        let side = |fact: usize| (&self.facts[fact].known.fact.statement, self.prepared.features_of(fact));
-        verdict_by_rules(side(new), side(old))
+        let statement = |fact: usize| &self.facts[fact].known_fact.fact.statement;
+        let features = |fact: usize| self.prepared.features_of(fact);
+        verdict_by_rules(statement(new), features(new), statement(old), features(old))
     }
 
     fn question_rank(&self, new: usize, near: &NearFact) -> QuestionRank {
         let newer = self.prepared.features_of(new);
         let older = self.prepared.features_of(near.old);
-        let polarity = |fact: usize| self.facts[fact].known.fact.statement.polarity;
+        let polarity = |fact: usize| self.facts[fact].known_fact.fact.statement.polarity;
         let topic = newer.common_matter(older).topic;
         let class = if topic.is_some_and(|topic| topic != StatementTopic::Possession) || newer.promises_like(older) {
             0

@@ -43,7 +43,7 @@ impl KnownFact {
                 .ends
                 .iter()
                 .filter(|end| end.deciding_turn_since(since).is_none())
-                .all(|end| end.at > moment || end.restored_at.is_some_and(|restored| restored <= moment))
+                .all(|end| end.ended_at > moment || end.restored_at.is_some_and(|restored| restored <= moment))
     }
 
     /// True if the fact was stated since `since`, or a turn since then had ended it. Such a fact may become valid now.
@@ -57,7 +57,7 @@ impl KnownFact {
     pub(super) fn vector_at(&self, moment: DateTime<Utc>) -> &[f32] {
         self.edits
             .iter()
-            .filter(|edit| edit.at > moment)
+            .filter(|edit| edit.edited_at > moment)
             .find_map(|edit| edit.vector_before.as_deref())
             .unwrap_or(&self.vector)
     }
@@ -66,7 +66,7 @@ impl KnownFact {
     /// included.
     pub(super) fn wording_at(&self, moment: DateTime<Utc>) -> (&str, &[String]) {
         let statement = &self.fact.statement;
-        let until = || self.edits.iter().rev().filter(|edit| edit.at <= moment);
+        let until = || self.edits.iter().rev().filter(|edit| edit.edited_at <= moment);
         let content = until().find_map(|edit| edit.content.as_deref());
         let keywords = until().find_map(|edit| edit.keywords.as_deref());
         (
@@ -92,7 +92,7 @@ impl KnownFact {
 /// The relevant changes of a person's edit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PastEdit {
-    pub at: DateTime<Utc>,
+    pub edited_at: DateTime<Utc>,
     /// The vector before the edit, if the edit changed the wording.
     pub vector_before: Option<Vec<f32>>,
     /// The new sentence, and the new keywords.
@@ -108,11 +108,11 @@ pub struct PastEdit {
 pub struct StoredEnd {
     pub id: InvalidationId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    pub successor: Option<FactId>,
     /// The turn that caused the end. `None`: a person, a rule or a turn of another memory caused it, and the replay
     /// does not decide it.
     pub turn: Option<TurnId>,
-    pub at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
     /// When a person restored the fact.
     pub restored_at: Option<DateTime<Utc>>,
 }
@@ -120,6 +120,6 @@ pub struct StoredEnd {
 impl StoredEnd {
     /// The turn that caused the end, if the replay from `since` includes that turn.
     pub(super) fn deciding_turn_since(&self, since: DateTime<Utc>) -> Option<TurnId> {
-        self.turn.filter(|_| self.at >= since)
+        self.turn.filter(|_| self.ended_at >= since)
     }
 }

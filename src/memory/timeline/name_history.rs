@@ -31,7 +31,8 @@ impl<'a> NameHistory<'a> {
         let is_in_force = |known_fact: &&&'a KnownFact| {
             let mut by_people = known_fact.ends.iter().filter(|end| end.turn.is_none());
             known_fact.begins_at() <= moment
-                && by_people.all(|end| end.at > moment || end.restored_at.is_some_and(|restored| restored <= moment))
+                && by_people
+                    .all(|end| end.ended_at > moment || end.restored_at.is_some_and(|restored| restored <= moment))
         };
         let name_facts = self.0.iter().filter(is_in_force);
         name_facts

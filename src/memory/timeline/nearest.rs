@@ -35,7 +35,7 @@ pub struct PreparedTimeline {
     /// timeline.
     near: Vec<Vec<NearFact>>,
     /// For each turn's requests to forget, in order, the facts that may be meant, nearest first.
-    meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
+    meant_facts: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
     gists: Vec<OnceLock<StatementFeatures>>,
     /// Pairs with facts of other memories, nearest first.
     overlaps: Vec<AudienceOverlap>,
@@ -63,11 +63,11 @@ impl Timeline {
     #[must_use]
     pub fn needs_own_thread(&self) -> bool {
         let spoken_facts = self
-            .known
+            .known_facts
             .iter()
             .filter(|known_fact| known_fact.fact.valid_at >= self.since);
         let requests: usize = self.turns.iter().map(|spoken_turn| spoken_turn.forget.len()).sum();
-        (spoken_facts.count() + requests).saturating_mul(self.known.len()) > MAX_INLINE_COMPARISONS
+        (spoken_facts.count() + requests).saturating_mul(self.known_facts.len()) > MAX_INLINE_COMPARISONS
     }
 }
 
@@ -76,10 +76,10 @@ impl PreparedTimeline {
     #[must_use]
     pub fn new(calibration: &Calibration, mut timeline: Timeline) -> Self {
         timeline
-            .known
+            .known_facts
             .sort_by_key(|known_fact| (known_fact.fact.valid_at, known_fact.fact.id));
-        timeline.known.dedup_by_key(|known_fact| known_fact.fact.id);
-        let known_facts = &timeline.known;
+        timeline.known_facts.dedup_by_key(|known_fact| known_fact.fact.id);
+        let known_facts = &timeline.known_facts;
         let gists: Vec<OnceLock<StatementFeatures>> = known_facts.iter().map(|_| OnceLock::new()).collect();
         let keys: Vec<String> = known_facts
             .iter()
@@ -96,7 +96,7 @@ impl PreparedTimeline {
         let said_at: HashMap<TurnId, DateTime<Utc>> = timeline
             .turns
             .iter()
-            .map(|spoken_turn| (spoken_turn.turn, spoken_turn.at))
+            .map(|spoken_turn| (spoken_turn.turn, spoken_turn.committed_at))
             .collect();
         let near = known_facts
             .iter()
@@ -121,17 +121,17 @@ impl PreparedTimeline {
                 find_near(calibration, known_facts, &gists, nth, moment, other_facts)
             })
             .collect();
-        let meant = timeline
+        let meant_facts = timeline
             .turns
             .iter()
-            .filter(|spoken_turn| spoken_turn.at >= timeline.since && !spoken_turn.forget.is_empty())
+            .filter(|spoken_turn| spoken_turn.committed_at >= timeline.since && !spoken_turn.forget.is_empty())
             .map(|spoken_turn| (spoken_turn.turn, find_meant(calibration, &timeline, spoken_turn)))
             .collect();
         Self {
             overlaps: overlaps::comparable_pairs(calibration, &timeline),
             timeline,
             near,
-            meant,
+            meant_facts,
             gists,
         }
     }
@@ -145,11 +145,11 @@ impl PreparedTimeline {
     /// The facts, in the order of the statements.
     #[must_use]
     pub fn into_known(self) -> Vec<KnownFact> {
-        self.timeline.known
+        self.timeline.known_facts
     }
 
     pub(super) fn features_of(&self, fact: usize) -> &StatementFeatures {
-        features_once(&self.timeline.known, &self.gists, fact)
+        features_once(&self.timeline.known_facts, &self.gists, fact)
     }
 
     pub(super) fn overlap_pairs(&self) -> &[AudienceOverlap] {
@@ -161,7 +161,7 @@ impl PreparedTimeline {
     }
 
     pub(super) fn meant_facts(&self, turn: TurnId, request: usize) -> &[(usize, f32)] {
-        self.meant
+        self.meant_facts
             .get(&turn)
             .and_then(|requests| requests.get(request))
             .map_or(&[], Vec::as_slice)
@@ -268,17 +268,17 @@ pub(super) fn relation_between(
 /// player.
 fn find_meant(calibration: &Calibration, timeline: &Timeline, spoken_turn: &SpokenTurn) -> Vec<Vec<(usize, f32)>> {
     let min_cosine = calibration.cosine_at(calibration.related);
-    let names = NameHistory::from_known(&timeline.known).aliases_at(spoken_turn.at);
+    let names = NameHistory::from_known(&timeline.known_facts).aliases_at(spoken_turn.committed_at);
     let meant_facts = |vector: &[f32]| {
-        let known_facts = timeline.known.iter().enumerate();
+        let known_facts = timeline.known_facts.iter().enumerate();
         let near = known_facts
             .filter(|(_, known_fact)| {
                 !known_fact.foreign
-                    && known_fact.may_hold(timeline.since, spoken_turn.at)
+                    && known_fact.may_hold(timeline.since, spoken_turn.committed_at)
                     && (is_players_own(&known_fact.fact, spoken_turn.player.as_ref(), &names)
                         || is_said_of_player(&known_fact.fact, spoken_turn.player.as_ref()))
             })
-            .map(|(old, known_fact)| (old, dot_product(vector, known_fact.vector_at(spoken_turn.at))))
+            .map(|(old, known_fact)| (old, dot_product(vector, known_fact.vector_at(spoken_turn.committed_at))))
             .filter(|(_, cosine)| *cosine >= min_cosine)
             .collect();
         keep_nearest(near, |(old, cosine)| (*cosine, *old))

@@ -36,14 +36,14 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             return false;
         }
         line.push(fact);
-        let known_fact = self.facts[fact].known;
-        let edits = known_fact.edits.iter().filter(|edit| edit.at <= moment);
+        let known_fact = self.facts[fact].known_fact;
+        let edits = known_fact.edits.iter().filter(|edit| edit.edited_at <= moment);
         let mut changes: Vec<_> = edits
-            .filter_map(|edit| Some(((edit.at, edit.at), PinChange::To(edit.pinned?))))
+            .filter_map(|edit| Some(((edit.edited_at, edit.edited_at), PinChange::To(edit.pinned?))))
             .collect();
         for folded in self.folded.get(&fact).into_iter().flatten() {
             if let Some(since) = self.is_folded_since(*folded, known_fact.fact.id, moment) {
-                let stated_at = self.facts[*folded].known.fact.valid_at;
+                let stated_at = self.facts[*folded].known_fact.fact.valid_at;
                 changes.push(((since, stated_at), PinChange::Folded(*folded)));
             }
         }
@@ -60,7 +60,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// True if a fact, or a fact that may be folded into it, was ever pinned: when stated, or by a person.
     fn was_ever_pinned(&self, fact: usize) -> bool {
-        let known_fact = self.facts[fact].known;
+        let known_fact = self.facts[fact].known_fact;
         known_fact.fact.statement.pinned
             || known_fact.edits.iter().any(|edit| edit.pinned == Some(true))
             || self.folded.contains_key(&fact)
@@ -76,17 +76,15 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// The folds of a fact, by the decisions of this replay and by the stored ends.
     fn folds_of(&self, fact: usize) -> impl Iterator<Item = FoldPeriod> {
-        let ReplayedFact {
-            known: known_fact,
-            ends,
-            ..
-        } = &self.facts[fact];
-        let decided = ends.iter().map(|end| (end.reason, end.by, end.at, end.restored_at));
+        let ReplayedFact { known_fact, ends, .. } = &self.facts[fact];
+        let decided = ends
+            .iter()
+            .map(|end| (end.reason, end.successor, end.ended_at, end.restored_at));
         let stored = known_fact
             .ends
             .iter()
             .filter(|end| end.deciding_turn_since(self.timeline.since).is_none());
-        let stored = stored.map(|end| (end.reason, end.by, end.at, end.restored_at));
+        let stored = stored.map(|end| (end.reason, end.successor, end.ended_at, end.restored_at));
         decided.chain(stored).filter_map(|(reason, original, since, until)| {
             let into = original.filter(|_| reason == InvalidReason::Duplicate)?;
             Some(FoldPeriod { into, since, until })
@@ -106,7 +104,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     pub(super) fn record_fold(&mut self, fact: usize, original: FactId) {
         let mut noting = vec![(fact, original)];
         while let Some((fact, original)) = noting.pop() {
-            let Some(position) = self.at.get(&original).copied() else {
+            let Some(position) = self.positions.get(&original).copied() else {
                 continue;
             };
             if !self.was_ever_pinned(fact) {

@@ -53,33 +53,33 @@ pub(super) fn end_across_locks(
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, moment: DateTime<Utc>) {
-        let fact = self.facts[new].known.fact.id;
+        let fact = self.facts[new].known_fact.fact.id;
         self.facts[new].ends.push(DecidedEnd {
             fact,
             reason: InvalidReason::Echo,
-            by: Some(original),
+            successor: Some(original),
             turn,
-            at: moment,
+            ended_at: moment,
             restored_at: None,
         });
     }
 
     pub(super) fn end_as_duplicate(&mut self, new: usize, first: usize, turn: TurnId, moment: DateTime<Utc>) {
-        let [fact, original] = [new, first].map(|fact| self.facts[fact].known.fact.id);
+        let [fact, original] = [new, first].map(|fact| self.facts[fact].known_fact.fact.id);
         self.record_fold(new, original);
         self.facts[new].ends.push(DecidedEnd {
             fact,
             reason: InvalidReason::Duplicate,
-            by: Some(original),
+            successor: Some(original),
             turn,
-            at: moment,
+            ended_at: moment,
             restored_at: None,
         });
     }
 
     /// The first fact of the same turn that says the same about the same person, under another name.
     pub(super) fn duplicate_in_turn(&self, fact: usize, new: &[usize]) -> Option<usize> {
-        let locks = |fact: usize| &self.facts[fact].known.fact.locks;
+        let locks = |fact: usize| &self.facts[fact].known_fact.fact.locks;
         let repetitions = self
             .prepared
             .near_facts(fact)
@@ -116,12 +116,12 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             keys.contains(&party::subject_key(subject)) && gist_of(subject, content) == gist
         };
         let same_fact = |fact: &FactId| {
-            let known_fact = self.at.get(fact).map(|place| self.facts[*place].known);
+            let known_fact = self.positions.get(fact).map(|place| self.facts[*place].known_fact);
             let fact = known_fact.map_or_else(
                 || self.timeline.other_memories.get(fact),
                 |known_fact| Some(&known_fact.fact),
             )?;
-            if fact.is_conclusion() && fact.invalid.as_ref().is_some_and(|end| end.at <= moment) {
+            if fact.is_conclusion() && fact.invalid.as_ref().is_some_and(|end| end.ended_at <= moment) {
                 // The conclusion had fallen by then.
                 return None;
             }

@@ -238,7 +238,7 @@ impl FaultKind {
 /// A fault with its task and its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MockFault {
-    pub(super) asked: Option<CallKind>,
+    pub(super) call: Option<CallKind>,
     pub kind: FaultKind,
     /// The share of the task's calls, in (0, 1].
     pub rate: f64,
@@ -247,13 +247,13 @@ pub struct MockFault {
 impl MockFault {
     /// True if the fault delays calls of `call` until its removal.
     pub(super) fn holds_call(&self, call: CallKind) -> bool {
-        self.kind == FaultKind::Hold && self.asked.is_none_or(|task| task == call)
+        self.kind == FaultKind::Hold && self.call.is_none_or(|task| task == call)
     }
     /// True if the fault hits the `n`th call (from 1) of `call`.
     pub(super) fn hits_call(&self, call: CallKind, n: u64) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
         let due = |n: u64| (n as f64 * self.rate).floor();
-        self.asked.is_none_or(|task| task == call) && due(n) > due(n - 1)
+        self.call.is_none_or(|task| task == call) && due(n) > due(n - 1)
     }
 }
 
@@ -281,17 +281,13 @@ impl FromStr for MockFault {
             .ok()
             .filter(|rate| *rate > 0.0 && *rate <= 1.0)
             .ok_or_else(|| format!("`{rate}` is no rate above 0 and up to 1"))?;
-        Ok(Self {
-            asked: call,
-            kind,
-            rate,
-        })
+        Ok(Self { call, kind, rate })
     }
 }
 
 impl std::fmt::Display for MockFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(call) = self.asked {
+        if let Some(call) = self.call {
             write!(f, "{}=", call.as_str())?;
         }
         let name = FaultKind::NAMES

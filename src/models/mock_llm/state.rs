@@ -119,15 +119,15 @@ impl MockState {
 /// Guards one answer. If dropped before `mark_done`, the answer counts as aborted.
 pub(super) struct AnswerGuard {
     state: Arc<MockState>,
-    done: bool,
+    is_done: bool,
 }
 
 impl AnswerGuard {
     pub(super) fn new(state: Arc<MockState>) -> Self {
-        Self { state, done: false }
+        Self { state, is_done: false }
     }
     pub(super) fn mark_done(&mut self) {
-        self.done = true;
+        self.is_done = true;
     }
     /// Waits until no fault delays calls of `call`.
     pub(super) async fn wait_until_released(&self, call: CallKind) {
@@ -137,7 +137,7 @@ impl AnswerGuard {
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.is_done {
             self.state.aborted.send_modify(|count| *count += 1);
         }
     }

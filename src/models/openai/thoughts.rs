@@ -18,7 +18,7 @@ const MAX_MODELS: usize = 256;
 pub(super) struct ThoughtCutter {
     state: CutterState,
     /// A possible tag.
-    held: String,
+    held_text: String,
     /// The text of an answer that may be a thought as a whole.
     withheld: String,
     /// White space at the beginning, shown only before further text.
@@ -53,7 +53,7 @@ impl ThoughtCutter {
             } else {
                 CutterState::Text
             },
-            held: String::new(),
+            held_text: String::new(),
             withheld: String::new(),
             lead: String::new(),
             has_thought: false,
@@ -78,7 +78,7 @@ impl ThoughtCutter {
     /// closing tag is a thought.
     pub(super) fn finish(mut self, at_cap: bool) -> FinishedAnswer {
         let mut tail = String::new();
-        let held_text = std::mem::take(&mut self.held);
+        let held_text = std::mem::take(&mut self.held_text);
         match self.state {
             CutterState::Text => {
                 self.show_text(&held_text, &mut tail);
@@ -110,23 +110,23 @@ impl ThoughtCutter {
 
     /// Returns true for the end of a closing tag without an opening tag.
     fn take_char(&mut self, c: char, visible: &mut String) -> bool {
-        self.held.push(c);
-        let possible_tag = self.held.to_ascii_lowercase();
+        self.held_text.push(c);
+        let possible_tag = self.held_text.to_ascii_lowercase();
         match self.find_tag(&possible_tag) {
             Some(tag) => {
-                self.held.clear();
+                self.held_text.clear();
                 self.on_tag(&tag, visible)
             }
             None if self.begins_tag(&possible_tag) => false,
             None => {
-                self.held.pop();
-                let before = std::mem::take(&mut self.held);
+                self.held_text.pop();
+                let before = std::mem::take(&mut self.held_text);
                 self.take_text(&before, visible);
                 // The character may begin a tag of its own.
                 let mut utf8 = [0; 4];
                 let text: &str = c.encode_utf8(&mut utf8);
                 if self.begins_tag(text) {
-                    self.held.push(c);
+                    self.held_text.push(c);
                 } else {
                     self.take_text(text, visible);
                 }

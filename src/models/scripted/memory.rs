@@ -130,7 +130,7 @@ fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
     let mut memories: Vec<PromptMemory> = Vec::new();
     // Statements before a request to forget are skipped; statements after the request are new.
     let mut wishes = Vec::new();
-    let lines = std::iter::once(&view.line).chain(view.said.iter().rev());
+    let lines = std::iter::once(&view.line).chain(view.player_lines.iter().rev());
     for line in lines {
         for claim in claim::read_claims(line, ClaimVoice::Player, &view.npc)
             .into_iter()
@@ -336,7 +336,7 @@ fn class_fits(question: &ParsedQuestion, claim: &ParsedClaim) -> bool {
 /// Returns a sentence of the lore, of the world state or of a summary that shares nouns with the question.
 fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAnswer> {
     let wishes: Vec<ForgetCommand> = std::iter::once(&view.line)
-        .chain(&view.said)
+        .chain(&view.player_lines)
         .flat_map(|line| forget::read_forget_commands(line, &view.npc))
         .collect();
     let best = |texts: &[String]| {

@@ -22,7 +22,7 @@ struct TalkPrompt {
     opening: bool,
     last: bool,
     /// The other NPCs' lines, oldest first.
-    heard: Vec<String>,
+    heard_lines: Vec<String>,
 }
 
 impl TalkPrompt {
@@ -55,7 +55,7 @@ impl TalkPrompt {
             topic,
             opening: has_words("You speak first", "먼저 말을 꺼낸다"),
             last: has_words("the last line of the conversation", "마지막 대사다"),
-            heard: heard_lines,
+            heard_lines,
         })
     }
 }
@@ -64,11 +64,19 @@ impl TalkPrompt {
 pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
     let talk = TalkPrompt::from_messages(messages)?;
     let mut view = ReplyView::from_messages(messages);
-    view.line = talk.heard.last().or(talk.topic.as_ref()).cloned().unwrap_or_default();
+    view.line = talk
+        .heard_lines
+        .last()
+        .or(talk.topic.as_ref())
+        .cloned()
+        .unwrap_or_default();
     let speaker = ReplySpeaker::new(&view);
     let is_said = |text: &String| {
         let bare = text.trim_end_matches('.');
-        talk.heard.iter().chain(&view.replied).any(|line| line.contains(bare))
+        talk.heard_lines
+            .iter()
+            .chain(&view.replied)
+            .any(|line| line.contains(bare))
     };
     let spoken_form = |content: &String| speech::spoken_sentence(view.language, content, &view.npc);
     // The other NPCs' last lines are in memory too by now. Only news is shared.
@@ -78,16 +86,16 @@ pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
         .map(|(content, _)| content)
         .filter(|content| {
             !talk
-                .heard
+                .heard_lines
                 .iter()
                 .any(|line| line.contains(content.trim_end_matches('.')))
         })
         .map(spoken_form)
         .find(|text| !is_said(text));
     let values = PhraseValues {
-        told: news.clone().unwrap_or_default().trim_end_matches('.').to_owned(),
-        whole: news.clone().unwrap_or_default(),
-        named: talk.topic.clone().unwrap_or_default(),
+        reported: news.clone().unwrap_or_default().trim_end_matches('.').to_owned(),
+        sentence: news.clone().unwrap_or_default(),
+        topic: talk.topic.clone().unwrap_or_default(),
     };
     let mut parts = Vec::new();
     if talk.opening {

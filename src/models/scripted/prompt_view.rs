@@ -37,7 +37,7 @@ pub(super) struct ReplyView {
     /// Speakers and lines of an NPC conversation, oldest first.
     pub overheard: Vec<(String, String)>,
     /// Earlier lines of the player and of the NPC, oldest first.
-    pub said: Vec<String>,
+    pub player_lines: Vec<String>,
     pub replied: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ impl ReplyView {
             view.read_blocks(rest, &mut facts);
         }
         view.line = lines.pop().unwrap_or_default();
-        view.said = lines;
+        view.player_lines = lines;
         // Each block has the newest at its end.
         view.facts = facts.into_iter().flat_map(|block| block.into_iter().rev()).collect();
         view

@@ -53,9 +53,9 @@ pub(super) struct ReplySpeaker<'a> {
 /// Values for a phrase's placeholders.
 #[derive(Default)]
 pub(super) struct PhraseValues {
-    pub told: String,
-    pub whole: String,
-    pub named: String,
+    pub reported: String,
+    pub sentence: String,
+    pub topic: String,
 }
 
 impl SpokenReply {
@@ -72,9 +72,9 @@ impl SpokenReply {
 impl PhraseValues {
     fn of_text(reported: &str, sentence: &str) -> Self {
         Self {
-            told: reported.to_owned(),
-            whole: sentence.to_owned(),
-            named: String::new(),
+            reported: reported.to_owned(),
+            sentence: sentence.to_owned(),
+            topic: String::new(),
         }
     }
 }
@@ -215,7 +215,7 @@ impl<'a> ReplySpeaker<'a> {
                 let clause = speech::reported_clause(Language::En, &memory.content, &self.view.npc);
                 format!("that {}", clause.unwrap_or_else(|| format!("“{}”", memory.content)))
             });
-            values.told = clauses.collect::<Vec<_>>().join(" and ");
+            values.reported = clauses.collect::<Vec<_>>().join(" and ");
         }
         Some(SpokenReply::answer(self.pick_phrase("answer_claimed", &values)))
     }
@@ -260,7 +260,7 @@ impl<'a> ReplySpeaker<'a> {
         let chief = claims.iter().rev().find(|claim| claim.importance == top)?;
         let memory = PromptMemory::from_claim(chief);
         let mut values = self.phrase_values(std::slice::from_ref(&memory))?;
-        values.named.clone_from(&chief.object);
+        values.topic.clone_from(&chief.object);
         let occasion = match (chief.class.as_str(), chief.kind) {
             _ if chief.subject == Party::Npc => "ack_you",
             ("name", _) if chief.subject == Party::Player => "ack_name",
@@ -294,10 +294,10 @@ impl<'a> ReplySpeaker<'a> {
         let mut state = None;
         if let Some(player) = known_name.filter(|_| with_name != name) {
             occasion = with_name;
-            values.named = player;
+            values.topic = player;
         } else if let Some(place) = place {
             state = Some(json!({ "location": place, "location_moved": true }));
-            values.named = place;
+            values.topic = place;
         } else if let Some(mood) = occasion_mood(self.view.language, name) {
             state = Some(json!({ "mood": mood }));
         }
@@ -346,19 +346,19 @@ impl<'a> ReplySpeaker<'a> {
     fn fill_phrase(&self, phrase: &str, values: &PhraseValues) -> String {
         let npc = &self.view.npc;
         phrase
-            .replace("{a}", &values.told)
+            .replace("{a}", &values.reported)
             .replace(
                 "{A}",
                 &if self.view.language == Language::En {
-                    render::capitalise(&values.told)
+                    render::capitalise(&values.reported)
                 } else {
-                    values.whole.clone()
+                    values.sentence.clone()
                 },
             )
-            .replace("{X}", &render::capitalise(&values.named))
-            .replace("{x}", &values.named)
-            .replace("{x:으로}", &with_particle(&values.named, "으로"))
-            .replace("{x:이라}", &with_particle(&values.named, "이라"))
+            .replace("{X}", &render::capitalise(&values.topic))
+            .replace("{x}", &values.topic)
+            .replace("{x:으로}", &with_particle(&values.topic, "으로"))
+            .replace("{x:이라}", &with_particle(&values.topic, "이라"))
             .replace("{npc:이라}", &with_particle(npc, "이라"))
             .replace("{npc}", npc)
             .replace("{world:예요}", &with_particle(&self.view.world, "이에요"))

@@ -22,7 +22,7 @@ pub struct Edit {
     pub role: Role,
     /// The player of the token, or the player for whom a backend asked.
     pub player: Option<PlayerId>,
-    pub at: DateTime<Utc>,
+    pub made_at: DateTime<Utc>,
     /// Dotted verb: `fact.create`, `world.put`, …
     pub action: &'static str,
     /// The id of the changed object.
@@ -48,7 +48,7 @@ impl Edit {
             subject: principal.subject.clone(),
             role: principal.role,
             player: principal.player.clone(),
-            at: now,
+            made_at: now,
             action,
             object: object.to_string(),
             limits: AuthoredLimits::default(),
@@ -69,7 +69,8 @@ impl Edit {
 pub struct AuditRow {
     #[schema(value_type = String)]
     pub id: AuditId,
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub made_at: DateTime<Utc>,
     pub subject: String,
     pub role: Role,
     /// The player of the token, or the player named by a backend.

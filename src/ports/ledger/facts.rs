@@ -314,7 +314,7 @@ impl Reconciliation {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRows {
     /// Facts said or ended since the start of the timeline, and the requested facts.
-    pub known: Vec<KnownFact>,
+    pub known_facts: Vec<KnownFact>,
     /// The later turns' extractions beside facts, in order.
     pub extractions: Vec<Extraction>,
     /// Requested facts of another memory.
@@ -350,7 +350,7 @@ pub struct FactFilter {
     pub from: Option<DateTime<Utc>>,
     pub to: Option<DateTime<Utc>>,
     /// Only facts valid at this moment.
-    pub at: DateTime<Utc>,
+    pub as_of: DateTime<Utc>,
     pub include_invalid: bool,
     /// Only protected facts with a valid contradiction.
     pub flagged: bool,
@@ -361,10 +361,10 @@ pub struct FactFilter {
 pub struct Contradiction {
     /// The protected fact.
     pub fact: FactId,
-    pub by: FactId,
+    pub statement: FactId,
     /// The content of `by`.
     pub content: String,
-    pub at: DateTime<Utc>,
+    pub flagged_at: DateTime<Utc>,
 }
 
 /// One entry of a fact's history. Histories are sorted oldest first.

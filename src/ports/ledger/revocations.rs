@@ -31,7 +31,8 @@ pub struct Revocation {
     /// After this time, every such token has expired anyway.
     pub matters_until: DateTime<Utc>,
     /// The time of the last write, by the ledger's clock. Ignored in a revocation passed to the store.
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub revoked_at: DateTime<Utc>,
 }
 
 /// Stores revocations. Of several revocations of a subject or a player, the latest times count.

@@ -278,7 +278,7 @@ pub struct DueMessage {
     pub webhook: WebhookId,
     pub event: WebhookEventType,
     /// The time of the event.
-    pub at: DateTime<Utc>,
+    pub occurred_at: DateTime<Utc>,
     pub world: Option<WorldId>,
     pub dialogue: Option<DialogueId>,
     /// The id of the turn, the action or another object of the event.
@@ -320,7 +320,7 @@ pub struct Attempt {
     pub event: WebhookEventType,
     /// From 1.
     pub number: u32,
-    pub at: DateTime<Utc>,
+    pub sent_at: DateTime<Utc>,
     pub duration_ms: u64,
     pub delivered: bool,
     /// The HTTP status, if there was an answer.
@@ -372,7 +372,7 @@ pub struct BudgetWarning {
     pub spent: bool,
     pub used: f64,
     pub limit: f64,
-    pub at: DateTime<Utc>,
+    pub reached_at: DateTime<Utc>,
 }
 
 /// Messages of all tenants that wait.

@@ -76,7 +76,7 @@ pub struct QdrantFactIndex {
     space: VectorSpace,
     collection_state: RwLock<CollectionState>,
     /// True if the last call did not reach Qdrant.
-    away: AtomicBool,
+    is_unavailable: AtomicBool,
 }
 
 impl QdrantFactIndex {
@@ -101,7 +101,7 @@ impl QdrantFactIndex {
             breaker: StoreBreaker::new("Qdrant"),
             space: VectorSpace::of_embedder(&options.embedding_model, options.dimensions),
             collection_state: RwLock::default(),
-            away: AtomicBool::new(false),
+            is_unavailable: AtomicBool::new(false),
             options,
         })
     }
@@ -123,7 +123,7 @@ impl QdrantFactIndex {
             };
             let answer = self.breaker.call_within(limit, request).await;
             let is_unavailable = matches!(&answer, Err(StoreError::Unavailable(_))) && !is_missing;
-            self.away.store(is_unavailable, Ordering::Relaxed);
+            self.is_unavailable.store(is_unavailable, Ordering::Relaxed);
             if is_missing {
                 // The collection was dropped. The node must find or create another.
                 self.collection_state.write().forget_collection();
@@ -240,7 +240,7 @@ impl FactIndex for QdrantFactIndex {
     }
 
     fn index_state(&self) -> IndexState {
-        if self.away.load(Ordering::Relaxed) {
+        if self.is_unavailable.load(Ordering::Relaxed) {
             return IndexState::Away;
         }
         self.collection_state.read().index_state()

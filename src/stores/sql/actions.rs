@@ -162,11 +162,11 @@ pub(super) fn read_action(columns: &mut Columns<'_>) -> StoreResult<Action> {
     let kind = kind.and_then(|name| AnswerKind::ALL.into_iter().find(|kind| kind.as_str() == name));
     Ok(Action {
         seq,
-        asked: request,
+        request,
         answer: kind.zip(answered_at).map(|(kind, answered_at)| ActionAnswer {
             kind,
             text: text.unwrap_or_default(),
-            at: answered_at,
+            answered_at,
         }),
         stands: columns.next()?,
     })
@@ -213,7 +213,7 @@ impl ActionStore for SqlActionStore {
             ),
         };
         fetch_page(&self.0, scope, query, page, read_action, |action| {
-            action.asked.id.to_string()
+            action.request.id.to_string()
         })
         .await
     }
@@ -246,8 +246,8 @@ impl ActionStore for SqlActionStore {
         let query = bind!(LATEST_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until));
         let mut actions = self.0.fetch_all(scope, query, read_action).await?;
         let settled_at = |action: &Action| match &action.answer {
-            Some(answer) => Some(answer.at),
-            None => Some(action.asked.expires_at).filter(|expires_at| *expires_at < until),
+            Some(answer) => Some(answer.answered_at),
+            None => Some(action.request.expires_at).filter(|expires_at| *expires_at < until),
         };
         actions.sort_by_key(|action| Reverse((settled_at(action), action.seq)));
         Ok(actions)
@@ -298,7 +298,7 @@ impl ActionStore for SqlActionStore {
             state::lock_state_order(connection, &tenant, &worlds).await?;
             let updated_rows = execute!(
                 connection, ANSWER_ACTION;
-                tenant, id, answer.kind.as_str(), without_nul(&answer.text), to_micros(answer.at)
+                tenant, id, answer.kind.as_str(), without_nul(&answer.text), to_micros(answer.answered_at)
             )
             .await?;
             let Some(action_row) = fetch_optional!(connection, ACTION_BY_ID; tenant, id).await? else {

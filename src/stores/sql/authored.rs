@@ -286,7 +286,10 @@ async fn write_ends(
     edit: &Edit,
 ) -> StoreResult<()> {
     let closed = Columns::read_rows(closed, |columns| columns.id())?;
-    let events: Vec<Event> = closed.into_iter().map(|id| end_event(id, reason, edit.at)).collect();
+    let events: Vec<Event> = closed
+        .into_iter()
+        .map(|id| end_event(id, reason, edit.made_at))
+        .collect();
     write_events(connection, tenant, &events).await
 }
 
@@ -356,10 +359,11 @@ impl AuthoredStore for SqlAuthoredStore {
                 return Ok(refused);
             }
             // Dialogues before their world, the same lock order as in a rewind.
-            let closed = fetch_all!(connection, CLOSE_DIALOGUES_OF_WORLD; tenant, world, to_micros(edit.at)).await?;
+            let closed =
+                fetch_all!(connection, CLOSE_DIALOGUES_OF_WORLD; tenant, world, to_micros(edit.made_at)).await?;
             write_ends(connection, &tenant, &closed, "world_deleted", &edit).await?;
             for statement in [HIDE_NPCS, HIDE_WORLD] {
-                execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
+                execute!(connection, statement; tenant, world, to_micros(edit.made_at)).await?;
             }
             for statement in [DELETE_SCENARIOS, DELETE_LORE, DELETE_DIRECTIVES] {
                 execute!(connection, statement; tenant, world).await?;
@@ -401,7 +405,7 @@ impl AuthoredStore for SqlAuthoredStore {
             };
             execute!(
                 connection, UPSERT_TENANT_SETTINGS;
-                tenant, settings, i64::from(version), to_micros(edit.at)
+                tenant, settings, i64::from(version), to_micros(edit.made_at)
             )
             .await?;
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -440,7 +444,7 @@ impl AuthoredStore for SqlAuthoredStore {
             };
             execute!(
                 connection, UPSERT_CHAT_MODELS;
-                tenant, models, i64::from(version), to_micros(edit.at)
+                tenant, models, i64::from(version), to_micros(edit.made_at)
             )
             .await?;
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -527,8 +531,9 @@ impl AuthoredStore for SqlAuthoredStore {
             if let Some(refused) = delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
-            execute!(connection, HIDE_NPC; tenant, world, npc, to_micros(edit.at)).await?;
-            let closed = fetch_all!(connection, CLOSE_DIALOGUES_OF_NPC; tenant, world, npc, to_micros(edit.at)).await?;
+            execute!(connection, HIDE_NPC; tenant, world, npc, to_micros(edit.made_at)).await?;
+            let closed =
+                fetch_all!(connection, CLOSE_DIALOGUES_OF_NPC; tenant, world, npc, to_micros(edit.made_at)).await?;
             write_ends(connection, &tenant, &closed, "npc_deleted", &edit).await?;
             execute!(connection, DELETE_SCENARIOS_OF_NPC; tenant, world, npc).await?;
             raise_lore_version(connection, &tenant, &world).await?;

@@ -191,7 +191,7 @@ fn read_pass(columns: &mut Columns<'_>) -> StoreResult<CurationPass> {
         method: columns.named(PassMethod::ALL, PassMethod::as_str)?,
         steps: columns.number()?,
         memory: columns.next()?,
-        at: columns.time()?,
+        last_turn_at: columns.time()?,
     })
 }
 
@@ -203,12 +203,12 @@ fn read_finding(columns: &mut Columns<'_>) -> StoreResult<Finding> {
         kind: columns.named(FindingKind::ALL, FindingKind::as_str)?,
         text: columns.next()?,
         turns: columns.json()?,
-        at: columns.time()?,
+        found_at: columns.time()?,
         decided: StandingDecision {
             decision: columns.named(Decision::ALL, Decision::as_str)?,
             reason: columns.next()?,
             decided_by: columns.next()?,
-            at: columns.time()?,
+            decided_at: columns.time()?,
         },
     })
 }
@@ -236,14 +236,14 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
         connection, INSERT_PASS;
         tenant, pass.id, pass.world, pass.dialogue, i64::from(pass.from_turn), i64::from(pass.to_turn),
         pass.method.as_str(), i64::from(pass.steps), without_nul(&pass.memory), player_column(commit.player.as_ref()), cause,
-        to_micros(pass.at)
+        to_micros(pass.last_turn_at)
     )
     .await?;
     for finding in &commit.findings {
         execute!(
             connection, INSERT_FINDING;
             tenant, finding.id, finding.world, finding.dialogue, finding.kind.as_str(), without_nul(&finding.text),
-            to_json(&finding.turns)?, cause, to_micros(finding.at)
+            to_json(&finding.turns)?, cause, to_micros(finding.found_at)
         )
         .await?;
     }
@@ -256,7 +256,7 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
         execute!(
             connection, INSERT_MODEL_DECISION;
             tenant, decided.finding, pass.world, decided.decision.as_str(), without_nul(&decided.reason), cause,
-            to_micros(pass.at)
+            to_micros(pass.last_turn_at)
         )
         .await?;
     }
@@ -414,7 +414,7 @@ impl CurationStore for SqlCurationStore {
             let decided = execute!(
                 connection, INSERT_PERSON_DECISION;
                 tenant, finding, world, decision.as_str(), reason, without_nul(&edit.subject), edit.id,
-                to_micros(edit.at)
+                to_micros(edit.made_at)
             )
             .await?;
             if decided == 0 {

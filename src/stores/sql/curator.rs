@@ -141,7 +141,7 @@ fn read_failure(columns: &mut Columns<'_>) -> StoreResult<FailedJob> {
         status: read_status(columns)?,
         attempts: columns.number()?,
         error: columns.next()?,
-        at: columns.time()?,
+        failed_at: columns.time()?,
         retry_at: Some(columns.time()?),
     };
     failed.retry_at.take_if(|_| failed.status != JobStatus::Pending);

@@ -116,8 +116,8 @@ pub(super) async fn insert_episode(
     let episode = &embedded.episode;
     let inserting = bind!(
         INSERT_EPISODE;
-        tenant, episode.world, episode.npc, episode.dialogue, i64::from(episode.number), to_micros(episode.at),
-        episode.turn
+        tenant, episode.world, episode.npc, episode.dialogue, i64::from(episode.number),
+        to_micros(episode.committed_at), episode.turn
     );
     execute(connection, bind_episode(inserting, embedded)).await.map(drop)
 }
@@ -172,7 +172,7 @@ fn read_episode(columns: &mut Columns<'_>) -> StoreResult<Episode> {
             Importance::new(importance).ok_or_else(|| StoreError::Corrupt(format!("{importance} is no importance")))?
         },
         locks: columns.id()?,
-        at: columns.time()?,
+        committed_at: columns.time()?,
     })
 }
 

@@ -170,7 +170,7 @@ fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {
         turns: columns.json()?,
         rests_on: columns.json()?,
         locks: columns.id()?,
-        at: columns.time()?,
+        last_turn_at: columns.time()?,
     })
 }
 
@@ -200,7 +200,7 @@ pub(super) async fn insert_insights(
             i64::from(insight.number), without_nul(&insight.entity), without_nul(&insight.entity_key()),
             insight.day, without_nul(&insight.text), to_json(&insight.turns)?,
             insight.rests_on.first().map(ToString::to_string).unwrap_or_default(), to_json(&insight.rests_on)?,
-            insight.locks.to_string(), cause, to_micros(insight.at)
+            insight.locks.to_string(), cause, to_micros(insight.last_turn_at)
         )
         .await?;
     }
@@ -221,7 +221,7 @@ impl InsightStore for SqlInsightStore {
             scope.tenant(), world, npc, player_column(player), i64::from(MAX_INSIGHTS)
         );
         let mut insights = self.0.fetch_all(scope, query, read_earlier_insight).await?;
-        insights.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.at, earlier.insight.id)));
+        insights.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.last_turn_at, earlier.insight.id)));
         Ok(insights)
     }
     async fn load_earlier_insights(
@@ -275,7 +275,8 @@ impl InsightStore for SqlInsightStore {
         let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let deleted =
-                execute!(connection, DELETE_INSIGHT; tenant, world, npc, insight, to_micros(edit.at), edit.id).await?;
+                execute!(connection, DELETE_INSIGHT; tenant, world, npc, insight, to_micros(edit.made_at), edit.id)
+                    .await?;
             if deleted > 0 {
                 audit::record_audit(connection, &tenant, &edit).await?;
             }

@@ -83,7 +83,7 @@ pub(super) async fn load_last_meeting(
         let text: Option<String> = columns.next()?;
         let made_at = columns.maybe_time()?;
         let meeting = meeting.get_or_insert(Meeting {
-            at: met_at,
+            last_turn_at: met_at,
             since,
             summary: None,
         });
@@ -95,7 +95,7 @@ pub(super) async fn load_last_meeting(
                 summary,
                 text,
                 since,
-                at: made_at,
+                last_turn_at: made_at,
                 locks,
             };
             meeting.summary = Some(recap);

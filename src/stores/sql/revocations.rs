@@ -58,7 +58,7 @@ fn read_revocation(columns: &mut Columns<'_>) -> StoreResult<Revocation> {
         tenant,
         revoked,
         matters_until: columns.time()?,
-        at: columns.time()?,
+        revoked_at: columns.time()?,
     })
 }
 

@@ -110,24 +110,24 @@ pub(super) async fn fetch_page<T>(
 /// Reads a row's columns in order.
 pub(super) struct Columns<'r> {
     row: &'r Row,
-    at: usize,
+    index: usize,
 }
 
 impl<'r> Columns<'r> {
     pub(super) fn new(row: &'r Row) -> Self {
-        Self { row, at: 0 }
+        Self { row, index: 0 }
     }
     /// Reads each row with `read_row`.
     pub(super) fn read_rows<T>(rows: &[Row], read_row: ReadRow<T>) -> StoreResult<Vec<T>> {
         rows.iter().map(|row| read_row(&mut Columns::new(row))).collect()
     }
     pub(super) fn next<T: sqlx::Decode<'r, Db> + sqlx::Type<Db>>(&mut self) -> StoreResult<T> {
-        let index = self.at;
-        self.at += 1;
+        let index = self.index;
+        self.index += 1;
         self.row.try_get(index).map_err(store_error)
     }
     pub(super) const fn skip(&mut self, columns: usize) {
-        self.at += columns;
+        self.index += columns;
     }
     /// Reads an unsigned number.
     pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {

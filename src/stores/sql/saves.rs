@@ -174,36 +174,36 @@ fn read_planned(columns: &mut Columns<'_>) -> StoreResult<PlannedDialogue> {
     })
 }
 
-async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
-    acquire_lock(connection, tenant, LedgerLock::Memory(&new.world)).await?;
-    if fetch_optional!(connection, WORLD_EXISTS; tenant, new.world)
+async fn create_save(connection: &mut Connection, tenant: &TenantId, new_save: &NewSave) -> StoreResult<SaveOutcome> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(&new_save.world)).await?;
+    if fetch_optional!(connection, WORLD_EXISTS; tenant, new_save.world)
         .await?
         .is_none()
     {
         return Ok(SaveOutcome::NoSuchWorld);
     }
-    let save_count: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new.world).await?;
-    if save_count >= i64::from(new.max) {
+    let save_count: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new_save.world).await?;
+    if save_count >= i64::from(new_save.max) {
         return Ok(SaveOutcome::Full);
     }
-    let saved_at = state::moment_of_save(connection, tenant, &new.world, &new.edit).await?;
-    let growth = Growth::begin(connection, tenant, new.edit.limits).await?;
-    let item_count = execute!(connection, INSERT_SAVE_ITEMS; tenant, new.world, new.id).await?;
+    let saved_at = state::moment_of_save(connection, tenant, &new_save.world, &new_save.edit).await?;
+    let growth = Growth::begin(connection, tenant, new_save.edit.limits).await?;
+    let item_count = execute!(connection, INSERT_SAVE_ITEMS; tenant, new_save.world, new_save.id).await?;
     let save = Save {
-        id: new.id,
-        world: new.world.clone(),
-        name: new.name.clone(),
+        id: new_save.id,
+        world: new_save.world.clone(),
+        name: new_save.name.clone(),
         created_at: saved_at,
         dialogues: u32::try_from(item_count).unwrap_or(u32::MAX),
     };
     execute!(
         connection, INSERT_SAVE;
-        tenant, new.id, new.world, without_nul(&new.name), i64::from(save.dialogues), new.edit.id,
+        tenant, new_save.id, new_save.world, without_nul(&new_save.name), i64::from(save.dialogues), new_save.edit.id,
         to_micros(saved_at)
     )
     .await?;
     Growth::check(growth, connection, tenant).await?;
-    audit::record_audit(connection, tenant, &new.edit).await?;
+    audit::record_audit(connection, tenant, &new_save.edit).await?;
     Ok(SaveOutcome::Saved(save))
 }
 
@@ -260,9 +260,9 @@ async fn restore_save(
     let mut restored = RestoreReport {
         save: commit.save,
         world: commit.world.clone(),
-        at: commit.edit.at,
+        restored_at: commit.edit.made_at,
         changed: 0,
-        ended: 0,
+        ended_dialogues: 0,
         reopened: 0,
         removed_turns: 0,
         reinstated_turns: 0,
@@ -289,7 +289,7 @@ async fn restore_save(
     failpoint!("restore.all_moved");
     let ended_dialogues = plan.iter().filter(|planned| planned.was_open && !planned.open);
     let events: Vec<Event> = ended_dialogues
-        .map(|planned| end_event(planned.id, "restored", commit.edit.at))
+        .map(|planned| end_event(planned.id, "restored", commit.edit.made_at))
         .collect();
     write_events(connection, tenant, &events).await?;
     state::set_clock_back(connection, tenant, &commit.world, saved_at, &commit.edit).await?;
@@ -304,7 +304,7 @@ fn add_to_totals(restored: &mut RestoreReport, planned: &PlannedDialogue, rewoun
     let rolled_back = rewound.rolled_back;
     let totals = &mut restored.rolled_back;
     restored.changed += 1;
-    restored.ended += u32::from(planned.was_open && !planned.open);
+    restored.ended_dialogues += u32::from(planned.was_open && !planned.open);
     restored.reopened += u32::from(planned.open && !planned.was_open);
     restored.removed_turns = restored.removed_turns.saturating_add(number(&rewound.removed));
     restored.reinstated_turns = restored.reinstated_turns.saturating_add(number(&rewound.reinstated));
@@ -325,7 +325,7 @@ async fn restore_dialogue(
     let id = derive_rewind_id(commit.edit.id, planned.id);
     let rewind = RewindCommit {
         id,
-        at: commit.edit.at,
+        rewound_at: commit.edit.made_at,
         dialogue: planned.id,
         world: commit.world.clone(),
         epoch: planned.epoch,
@@ -399,7 +399,8 @@ async fn record_restore(
 ) -> StoreResult<()> {
     execute!(
         connection, INSERT_RESTORE;
-        tenant, commit.edit.id, commit.world, commit.save, commit.key, to_json(restored)?, to_micros(restored.at)
+        tenant, commit.edit.id, commit.world, commit.save, commit.key, to_json(restored)?,
+        to_micros(restored.restored_at)
     )
     .await
     .map(drop)
@@ -407,12 +408,12 @@ async fn record_restore(
 
 #[async_trait]
 impl SaveStore for SqlSaveStore {
-    async fn create_save(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
-        let world = &new.world;
+    async fn create_save(&self, scope: &TenantScope, new_save: &NewSave) -> StoreResult<SaveOutcome> {
+        let world = &new_save.world;
         let tenant = scope.tenant().clone();
-        let new = new.clone();
+        let new_save = new_save.clone();
         write_memory!(self.0, scope.tenant(), world, |connection| {
-            create_save(connection, &tenant, &new).await
+            create_save(connection, &tenant, &new_save).await
         })
         .await
     }

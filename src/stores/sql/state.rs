@@ -108,7 +108,7 @@ fn read_change(id: StateEventId, columns: &mut Columns<'_>) -> StoreResult<Store
         dialogue: columns.maybe_id()?,
         change: columns.json()?,
         cause: columns.cause()?,
-        at: columns.time()?,
+        changed_at: columns.time()?,
     })
 }
 
@@ -135,7 +135,7 @@ pub(super) fn state_rows_json(changes: &[NewStateChange]) -> StoreResult<String>
             super::rows::to_json(&change.change)?,
             cause_kind,
             cause_id,
-            to_micros(change.at),
+            to_micros(change.changed_at),
         ]));
     }
     serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
@@ -182,7 +182,7 @@ async fn order_clock_changes(
     let clock = load_clock(connection, tenant, world).await?;
     let Some(last) = clock.last() else { return Ok(()) };
     for new_change in changes.iter_mut().filter(|new_change| is_of_clock(&new_change.change)) {
-        new_change.at = new_change.at.max(last.from);
+        new_change.changed_at = new_change.changed_at.max(last.from);
         if let StateChange::Time { ratio, .. } = &mut new_change.change {
             *ratio = last.ratio;
         }
@@ -246,7 +246,7 @@ pub(super) async fn set_clock_back(
 
 /// The moment of a change that comes after all others, even after those of a node whose real clock is ahead.
 fn end_of(clock: &ClockSegments, edit: &Edit) -> DateTime<Utc> {
-    clock.last().map_or(edit.at, |last| last.from.max(edit.at))
+    clock.last().map_or(edit.made_at, |last| last.from.max(edit.made_at))
 }
 
 async fn set_clock(
@@ -265,7 +265,7 @@ async fn set_clock(
         dialogue: None,
         change: StateChange::Time { to, ratio },
         cause: Cause::Edit(edit.id),
-        at: moment,
+        changed_at: moment,
     };
     let events: Vec<Event> = events_of_changes(std::slice::from_ref(&change)).collect();
     execute!(connection, INSERT_STATE_EVENTS; tenant, state_rows_json(&[change])?).await?;
@@ -281,7 +281,7 @@ impl StateStore for SqlStateStore {
             (since.generation, since.last_action) = world;
             since.changes.extend(change);
         }
-        since.changes.sort_by_key(|change| (change.at, change.seq));
+        since.changes.sort_by_key(|change| (change.changed_at, change.seq));
         Ok(since)
     }
     async fn load_changes_until(
@@ -298,7 +298,7 @@ impl StateStore for SqlStateStore {
             let query = bind!(STATE_LIFTED_AFTER; scope.tenant(), world, seq, to_micros(moment));
             changes.extend(self.0.fetch_all(scope, query, read_row).await?);
         }
-        changes.sort_by_key(|change| (change.at, change.seq));
+        changes.sort_by_key(|change| (change.changed_at, change.seq));
         Ok(changes)
     }
     async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>> {

@@ -158,13 +158,13 @@ async fn check_integrity(copy: &mut SqliteConnection, path: &Path) -> StoreResul
 struct PreviousDatabase {
     name: Option<PathBuf>,
     /// From, to.
-    moved: Vec<(PathBuf, PathBuf)>,
+    moved_logs: Vec<(PathBuf, PathBuf)>,
 }
 
 impl PreviousDatabase {
     /// Restores all previous names.
     fn move_back(self) {
-        for (from, to) in self.moved {
+        for (from, to) in self.moved_logs {
             if let Err(error) = fs::rename(&to, &from) {
                 tracing::error!(%error, log = %to.display(), "move this log back to {}", from.display());
             }
@@ -203,7 +203,7 @@ async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<
     .map_err(|error| io_error("keep the database as", &name, &error))?;
     let mut previous = PreviousDatabase {
         name: Some(name.clone()),
-        moved: Vec::new(),
+        moved_logs: Vec::new(),
     };
     for suffix in SIDECAR_SUFFIXES {
         let log = sibling_path(path, suffix);
@@ -215,7 +215,7 @@ async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<
         };
         match renamed {
             Ok(()) if suffix == "-shm" => {}
-            Ok(()) => previous.moved.push((log, its_name)),
+            Ok(()) => previous.moved_logs.push((log, its_name)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
                 previous.move_back();

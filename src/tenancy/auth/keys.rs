@@ -44,7 +44,7 @@ struct VerificationKey {
 
 /// Every key of this server: the operator's own keys, and the keys of each issuer.
 pub(super) struct VerificationKeys {
-    own: KeySet,
+    server_keys: KeySet,
     issuers: Vec<Issuer>,
 }
 
@@ -89,22 +89,19 @@ impl VerificationKeys {
         if server_keys.is_empty() && issuers.is_empty() {
             return Err(KeyError::NoKeys);
         }
-        Ok(Self {
-            own: server_keys,
-            issuers,
-        })
+        Ok(Self { server_keys, issuers })
     }
 
     /// Verifies signature, algorithm and audience. Returns the claims and the issuer of the key; `None`: the operator.
     /// The caller checks the times, because the caller has the clock.
     pub(super) fn verify_token<T: DeserializeOwned>(&self, token: &str) -> Result<(T, Option<&Issuer>), AuthError> {
         if self.issuers.is_empty() {
-            return Ok((self.own.verify_token(token)?, None));
+            return Ok((self.server_keys.verify_token(token)?, None));
         }
         let UnverifiedIssuer { iss } = jsonwebtoken::dangerous::insecure_decode_claims(token)
             .map_err(|_| AuthError::Invalid("its claims cannot be read, or its issuer (iss) is no text"))?;
         let issuer = iss.and_then(|iss| self.issuers.iter().find(|issuer| issuer.iss == iss));
-        let keys = issuer.map_or(&self.own, |issuer| &issuer.keys);
+        let keys = issuer.map_or(&self.server_keys, |issuer| &issuer.keys);
         Ok((keys.verify_token(token)?, issuer))
     }
 }

@@ -75,12 +75,12 @@ impl TenantRefusals {
             || self
                 .subjects
                 .get(&principal.subject)
-                .is_some_and(|before| before.covers_token(issued.at))
+                .is_some_and(|before| before.covers_token(issued.issued_at))
             || principal
                 .player
                 .as_ref()
                 .and_then(|player| self.players.get(player))
-                .is_some_and(|before| before.covers_token(issued.at))
+                .is_some_and(|before| before.covers_token(issued.issued_at))
     }
     fn len(&self) -> usize {
         self.tokens.len() + self.subjects.len() + self.players.len()

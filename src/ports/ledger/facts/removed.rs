@@ -15,7 +15,7 @@ pub struct RemovedStatement {
     /// The requests to forget that ended the fact, in the extraction's words. A request may name what the fact does
     /// not.
     pub requests: Vec<String>,
-    pub at: DateTime<Utc>,
+    pub removed_at: DateTime<Utc>,
     /// The sentence that holds instead. `None`: no sentence does.
     pub correction: Option<String>,
     /// The turn that taught the fact.
@@ -38,13 +38,16 @@ pub fn list_removed_statements<S: BuildHasher>(
 ) -> Vec<RemovedStatement> {
     let mut removed: Vec<RemovedStatement> = Vec::new();
     for fact in facts {
-        let invalidation = fact.invalid.as_ref().filter(|invalidation| invalidation.at <= as_of);
+        let invalidation = fact
+            .invalid
+            .as_ref()
+            .filter(|invalidation| invalidation.ended_at <= as_of);
         let latest = latest_version(fact, successors, as_of);
         let statement = |content: &str, removed_at, is_forgotten| RemovedStatement {
             fact: fact.id,
             content: content.to_owned(),
             requests: Vec::new(),
-            at: removed_at,
+            removed_at,
             correction: latest.map(|latest| latest.content_at(as_of).to_owned()),
             source: fact.source,
             is_original: fact.corrects.is_none() && content == fact.statement.content,
@@ -72,10 +75,10 @@ pub fn list_removed_statements<S: BuildHasher>(
             || corrected_by(fact, successors, as_of).is_some();
         if is_taken_out {
             let is_forgotten = invalidation.reason == InvalidReason::Forgotten;
-            removed.push(statement(current_content, invalidation.at, is_forgotten));
+            removed.push(statement(current_content, invalidation.ended_at, is_forgotten));
         }
     }
-    removed.sort_by_key(|statement| std::cmp::Reverse(statement.at));
+    removed.sort_by_key(|statement| std::cmp::Reverse(statement.removed_at));
     removed
 }
 
@@ -90,7 +93,7 @@ pub fn add_requests<S: BuildHasher>(statements: &mut [RemovedStatement], request
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supersession {
     pub fact: FactId,
-    pub by: FactId,
+    pub successor: FactId,
 }
 
 impl Supersession {
@@ -99,15 +102,15 @@ impl Supersession {
     pub fn of_fact(fact: &Fact) -> Option<Self> {
         let invalidation = fact.invalid.as_ref()?;
         let successor = invalidation
-            .by
+            .successor
             .filter(|_| invalidation.reason == InvalidReason::Superseded)?;
         Some(Self {
             fact: fact.id,
-            by: successor,
+            successor,
         })
     }
     fn is_correction_by(self, successor: &Fact) -> bool {
-        self.by == successor.id && is_correction_of(successor, self.fact)
+        self.successor == successor.id && is_correction_of(successor, self.fact)
     }
 }
 
@@ -131,8 +134,10 @@ fn corrected_by<'a, S: BuildHasher>(
     successors: &'a HashMap<FactId, Fact, S>,
     as_of: DateTime<Utc>,
 ) -> Option<&'a Fact> {
-    fact.invalid.as_ref().filter(|invalidation| invalidation.at <= as_of)?;
-    let successor = successors.get(&Supersession::of_fact(fact)?.by)?;
+    fact.invalid
+        .as_ref()
+        .filter(|invalidation| invalidation.ended_at <= as_of)?;
+    let successor = successors.get(&Supersession::of_fact(fact)?.successor)?;
     is_correction_of(successor, fact.id).then_some(successor)
 }
 
@@ -151,7 +156,7 @@ fn latest_version<'a, S: BuildHasher>(
                 return latest
                     .invalid
                     .as_ref()
-                    .is_none_or(|invalidation| invalidation.at > as_of)
+                    .is_none_or(|invalidation| invalidation.ended_at > as_of)
                     .then_some(latest);
             }
         }
@@ -230,15 +235,15 @@ mod tests {
             id: FactId::from_u128(id),
             authored: false,
             invalid: Some(EffectiveInvalidation {
-                at: second(1),
+                ended_at: second(1),
                 reason: InvalidReason::Superseded,
-                by: Some(FactId::from_u128(by)),
+                successor: Some(FactId::from_u128(by)),
             }),
             ..edited_fact(&[])
         };
         let step = |fact: u128, by: u128| Supersession {
             fact: FactId::from_u128(fact),
-            by: FactId::from_u128(by),
+            successor: FactId::from_u128(by),
         };
         let learned = ended(2, 3);
         let corrected = Fact {
@@ -264,7 +269,7 @@ mod tests {
             let rows = listed.into_iter().map(|statement| {
                 (
                     statement.content,
-                    statement.at.timestamp(),
+                    statement.removed_at.timestamp(),
                     statement.correction.unwrap(),
                 )
             });

@@ -201,7 +201,7 @@ async fn write_conclusions(
             .collect();
         let replaced = replacing.into_iter().map(|successor| FactReplacement {
             fact: fact.id,
-            by: successor,
+            successor,
         });
         fact_replacements::append_replaced_by(connection, tenant, &replaced.collect::<Vec<_>>()).await?;
         failpoint!("consolidation.inserted");

@@ -81,7 +81,10 @@ impl UndatedEdit {
 
     fn date_now(self) -> Edit {
         let now = self.clock.now();
-        Edit { at: now, ..self.edit }
+        Edit {
+            made_at: now,
+            ..self.edit
+        }
     }
 
     /// Locks the memory of a fact. Returns the fact as of then and the edit, or the reason for refusing the change.
@@ -127,7 +130,7 @@ impl FactEditStore for SqlFactStore {
             acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
             let edit = edit.date_now();
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
+            insert_fact(connection, &tenant, &model, &fact, edit.made_at).await?;
             Growth::check(growth, connection, &tenant).await?;
             raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
             if settles {
@@ -188,7 +191,9 @@ impl FactEditStore for SqlFactStore {
                 return Ok(FactEditOutcome::Unsaid);
             }
             if let Some(invalidation) = &fact.invalid {
-                return Ok(FactEditOutcome::Ended { by: invalidation.by });
+                return Ok(FactEditOutcome::Ended {
+                    by: invalidation.successor,
+                });
             }
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             let affected_facts = insert_replacement(connection, &tenant, &model, id, &replacement, &edit).await?;
@@ -217,7 +222,7 @@ impl FactEditStore for SqlFactStore {
                 tenant,
                 // An edit removes a single fact, so the row can take its id from the edit's bits.
                 InvalidationId::from_u128(edit.id.as_u128()), id, InvalidReason::Removed.as_str(), cause_kind, cause_id,
-                to_micros(edit.at)
+                to_micros(edit.made_at)
             )
             .await?;
             if removed == 0 {
@@ -247,7 +252,7 @@ impl FactEditStore for SqlFactStore {
             let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
             let lifted = fetch_all!(
                 connection, LIFT_INVALIDATIONS;
-                tenant, id, to_micros(edit.at), cause_kind, cause_id
+                tenant, id, to_micros(edit.made_at), cause_kind, cause_id
             )
             .await?;
             // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
@@ -354,7 +359,7 @@ async fn record_edit(
     reworded: bool,
     edit: &Edit,
 ) -> StoreResult<()> {
-    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.at), to_json(patch)?, reworded)
+    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.made_at), to_json(patch)?, reworded)
         .await
         .map(drop)
 }

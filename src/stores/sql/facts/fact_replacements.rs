@@ -61,7 +61,7 @@ pub(super) async fn append_replaced_by(
         return Ok(());
     }
     let mut successor_ids: BTreeMap<FactId, String> = BTreeMap::new();
-    for FactReplacement { fact, by: newer } in replaced {
+    for FactReplacement { fact, successor: newer } in replaced {
         let ids = successor_ids.entry(*fact).or_default();
         ids.push('+');
         ids.push_str(&newer.to_string());

@@ -68,7 +68,7 @@ pub(super) struct FlagQuery {
     /// True: flags with a decision. False: open flags.
     pub decided: bool,
     /// The present moment.
-    pub at: DateTime<Utc>,
+    pub as_of: DateTime<Utc>,
 }
 
 /// The rows behind the flags of some facts.
@@ -91,7 +91,7 @@ fn read_decision(columns: &mut Columns<'_>) -> StoreResult<StatementDecision> {
             reason: columns.next()?,
             decided_by: columns.next()?,
             role: read_role(columns)?,
-            at: columns.time()?,
+            decided_at: columns.time()?,
         },
     })
 }
@@ -159,7 +159,7 @@ pub(super) async fn load_entries(
 impl FlagRows {
     fn entry_of(&self, id: FactId) -> Option<FlagEntry> {
         let fact = self.facts.get(&id).filter(|fact| is_said(fact))?;
-        if !self.query.decided && !fact.is_valid_at(self.query.at) {
+        if !self.query.decided && !fact.is_valid_at(self.query.as_of) {
             return None;
         }
         match self.query.flag {
@@ -177,7 +177,9 @@ impl FlagRows {
                 continue;
             };
             let decided = self.decision_about(fact, statement);
-            if decided.is_some() == self.query.decided && (self.query.decided || statement.is_valid_at(self.query.at)) {
+            if decided.is_some() == self.query.decided
+                && (self.query.decided || statement.is_valid_at(self.query.as_of))
+            {
                 statements.push((statement.clone(), *flagged_at));
                 decisions.extend(decided);
             }
@@ -203,7 +205,9 @@ impl FlagRows {
             };
             decided.fact == fact.id && (is_merged || is_repeated())
         });
-        decided.map(|decided| &decided.decided).max_by_key(|decided| decided.at)
+        decided
+            .map(|decided| &decided.decided)
+            .max_by_key(|decided| decided.decided_at)
     }
 
     /// The statement of a fact whose turn was not taken back.
@@ -285,7 +289,7 @@ impl FlagRows {
             flag: self.query.flag,
             flagged_at,
             statements,
-            decided: decisions.into_iter().max_by_key(|decided| decided.at).cloned(),
+            decided: decisions.into_iter().max_by_key(|decided| decided.decided_at).cloned(),
         }
     }
 }

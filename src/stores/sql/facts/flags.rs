@@ -132,7 +132,7 @@ impl FlagStore for SqlFactStore {
                 query: FlagQuery {
                     flag,
                     decided: filter.decided,
-                    at: self.0.clock.now(),
+                    as_of: self.0.clock.now(),
                 },
                 limit: usize::try_from(page_row_limit(page)).unwrap_or(usize::MAX),
             };
@@ -248,8 +248,8 @@ async fn decide(
     if is_unsaid(connection, tenant, fact.id).await? {
         return Ok(FlagOutcome::Unsaid);
     }
-    let open = load_flag(connection, tenant, fact.id, write.flag, false, edit.at).await?;
-    let decided = load_flag(connection, tenant, fact.id, write.flag, true, edit.at).await?;
+    let open = load_flag(connection, tenant, fact.id, write.flag, false, edit.made_at).await?;
+    let decided = load_flag(connection, tenant, fact.id, write.flag, true, edit.made_at).await?;
     if let (None, Some(entry)) = (&open, &decided)
         && write.change.is_none()
         && let Some(last) = &entry.decided
@@ -264,7 +264,7 @@ async fn decide(
     }
     let has_other_end: bool = fetch_scalar!(connection, HAS_OTHER_END; tenant, fact.id).await?;
     if has_other_end {
-        let successor = fact.invalid.as_ref().and_then(|has_other_end| has_other_end.by);
+        let successor = fact.invalid.as_ref().and_then(|has_other_end| has_other_end.successor);
         return Ok(FlagOutcome::Ended { by: successor });
     }
     if let Some(expected) = write.if_version
@@ -286,12 +286,12 @@ async fn decide(
             connection, UPSERT_DECISION;
             tenant, fact.world, fact.id, write.flag.as_str(), statement, write.decision.as_str(),
             without_nul(&write.reason), without_nul(&edit.subject), audit::role_name(edit.role), edit.id,
-            to_micros(edit.at)
+            to_micros(edit.made_at)
         )
         .await?;
     }
     complete_change(connection, tenant, fact, affected_facts, edit).await?;
-    load_flag(connection, tenant, fact.id, write.flag, true, edit.at)
+    load_flag(connection, tenant, fact.id, write.flag, true, edit.made_at)
         .await?
         .map(|entry| FlagOutcome::Decided(Box::new(entry)))
         .ok_or_else(|| StoreError::Corrupt(format!("the decided flag of {} vanished", fact.id)))
@@ -305,11 +305,7 @@ async fn load_flag(
     decided: bool,
     as_of: DateTime<Utc>,
 ) -> StoreResult<Option<FlagEntry>> {
-    let query = FlagQuery {
-        flag,
-        decided,
-        at: as_of,
-    };
+    let query = FlagQuery { flag, decided, as_of };
     Ok(load_entries(connection, tenant, query, &[fact]).await?.pop())
 }
 
@@ -325,7 +321,7 @@ async fn write_effect(
 ) -> StoreResult<BTreeSet<FactId>> {
     let mut affected_facts = BTreeSet::from([fact.id]);
     let (kind, id) = Cause::Edit(edit.id).to_columns();
-    execute!(connection, LIFT_ACCEPTED_ENDS; tenant, fact.id, to_micros(edit.at), kind, id).await?;
+    execute!(connection, LIFT_ACCEPTED_ENDS; tenant, fact.id, to_micros(edit.made_at), kind, id).await?;
     if let (FlagKind::Contradicted, FlagDecision::Accepted) = (write.flag, write.decision) {
         let statement_ids: Vec<FactId> = statements.iter().map(|statement| statement.id).collect();
         supersede_fact(connection, tenant, fact.id, &statement_ids, edit).await?;

@@ -122,10 +122,12 @@ const MAX_FOLD_ROUNDS: usize = 1_000;
 
 #[derive(Deserialize)]
 struct StandingInvalidation {
-    at: i64,
+    #[serde(rename = "at")]
+    ended_at: i64,
     id: String,
     reason: String,
-    by: Option<String>,
+    #[serde(rename = "by")]
+    successor: Option<String>,
     /// Set if the causing fact corrects this fact, or if an author wrote it.
     corrected: Option<String>,
 }
@@ -133,7 +135,8 @@ struct StandingInvalidation {
 /// A person's correction.
 #[derive(Deserialize)]
 pub(super) struct ViewEditRow {
-    at: i64,
+    #[serde(rename = "at")]
+    edited_at: i64,
     id: String,
     patch: ViewPatch,
 }
@@ -149,7 +152,8 @@ struct ViewPatch {
 
 #[derive(Deserialize)]
 struct FoldedDuplicate {
-    at: i64,
+    #[serde(rename = "at")]
+    ended_at: i64,
     fact: FactId,
     valid_at: i64,
     #[serde(flatten)]
@@ -174,7 +178,8 @@ struct Premise {
 struct Conclusion {
     fact: FactId,
     /// 1: the conclusion does not stand for the fact.
-    beside: u8,
+    #[serde(rename = "beside")]
+    is_context: u8,
     /// `None`: the conclusion has ended.
     stands: Option<String>,
 }
@@ -216,7 +221,7 @@ impl FoldInput {
     fn is_concluded(&self) -> bool {
         self.conclusions
             .iter()
-            .any(|conclusion| conclusion.beside == 0 && conclusion.stands.is_some())
+            .any(|conclusion| conclusion.is_context == 0 && conclusion.stands.is_some())
             && self.edits.iter().all(|edit| edit.patch.importance.is_none())
     }
 
@@ -231,9 +236,9 @@ impl FoldInput {
 #[derive(Default)]
 pub(in super::super) struct FoldOutcome {
     /// Facts that had no invalidation before.
-    pub stood: BTreeSet<FactId>,
+    pub valid_before: BTreeSet<FactId>,
     /// Facts that have no invalidation now.
-    pub stand: BTreeSet<FactId>,
+    pub valid_after: BTreeSet<FactId>,
     /// All knowers of the refreshed facts.
     pub knowers: BTreeSet<Knower>,
 }
@@ -300,8 +305,10 @@ async fn refresh_views_once(
     for (id, view) in &computed.views {
         let Some(material) = materials.get(id) else { continue };
         let invalid = earliest_end(material)?;
-        folded.stood.extend(material.cached_invalid.is_none().then_some(*id));
-        folded.stand.extend(invalid.is_none().then_some(*id));
+        folded
+            .valid_before
+            .extend(material.cached_invalid.is_none().then_some(*id));
+        folded.valid_after.extend(invalid.is_none().then_some(*id));
         folded.knowers.extend(material.knowers.iter().cloned());
         let view_changed = *view != material.cached_view;
         let wordings = computed.wordings.get(id).map_or(&[][..], Vec::as_slice);
@@ -341,7 +348,7 @@ fn view_row(
     wordings: &[StoredWording],
     taken_out_at: Option<i64>,
 ) -> StoreResult<serde_json::Value> {
-    let invalid_at = invalid.map(|invalid| to_micros(invalid.at));
+    let invalid_at = invalid.map(|invalid| to_micros(invalid.ended_at));
     let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
     Ok(json!([
         id,
@@ -352,7 +359,7 @@ fn view_row(
         if view.pinned { "yes" } else { "no" },
         invalid_at,
         invalid.map(|invalid| invalid.reason.as_str()),
-        invalid.and_then(|invalid| invalid.by),
+        invalid.and_then(|invalid| invalid.successor),
         ends_at,
         taken_out_at,
         super::super::rows::to_json(wordings)?,
@@ -376,13 +383,13 @@ fn taken_out_at(
         InvalidReason::Forgotten => true,
         InvalidReason::Removed => is_said,
         InvalidReason::Superseded if is_said => {
-            let successor = invalid.by.map(|successor| successor.to_string());
+            let successor = invalid.successor.map(|successor| successor.to_string());
             let mut ends = material.standing.iter();
-            ends.any(|end| end.corrected.is_some() && end.by == successor)
+            ends.any(|end| end.corrected.is_some() && end.successor == successor)
         }
         _ => false,
     };
-    let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.at));
+    let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.ended_at));
     // A person may restore an earlier sentence.
     let mut replaced = wordings.iter().rev().filter(|wording| wording.0 != content);
     taken_out.max(replaced.next().filter(|_| is_said).map(|wording| wording.1))
@@ -394,7 +401,7 @@ fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
         .standing
         .iter()
         .filter(|invalidation| invalidation.reason == InvalidReason::Duplicate.as_str())
-        .filter_map(|invalidation| invalidation.by.as_deref()?.parse().ok())
+        .filter_map(|invalidation| invalidation.successor.as_deref()?.parse().ok())
 }
 
 /// Returns the first reason why the fact ended: an invalidation, or the end of a premise.
@@ -404,11 +411,11 @@ fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidatio
         return Ok(stored);
     };
     let ended_at = from_micros(ended_at)?;
-    Ok(Some(stored.filter(|stored| stored.at <= ended_at).unwrap_or(
+    Ok(Some(stored.filter(|stored| stored.ended_at <= ended_at).unwrap_or(
         EffectiveInvalidation {
-            at: ended_at,
+            ended_at,
             reason: InvalidReason::PremiseGone,
-            by: Some(premise),
+            successor: Some(premise),
         },
     )))
 }
@@ -418,15 +425,15 @@ fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidatio
 fn earliest_invalidation(invalidations: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
     let Some(first) = invalidations
         .iter()
-        .min_by_key(|row| (row.at, row.by.is_none(), &row.by, &row.id))
+        .min_by_key(|row| (row.ended_at, row.successor.is_none(), &row.successor, &row.id))
     else {
         return Ok(None);
     };
     let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));
     Ok(Some(EffectiveInvalidation {
-        at: chrono::DateTime::from_timestamp_micros(first.at).ok_or_else(corrupt)?,
+        ended_at: chrono::DateTime::from_timestamp_micros(first.ended_at).ok_or_else(corrupt)?,
         reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
-        by: match &first.by {
+        successor: match &first.successor {
             Some(successor) => Some(successor.parse().map_err(|_| corrupt())?),
             None => None,
         },
@@ -435,7 +442,7 @@ fn earliest_invalidation(invalidations: &[StandingInvalidation]) -> StoreResult<
 
 /// Applies people's edits to a statement, without the duplicates folded into it.
 pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>) -> FoldedFact {
-    edits.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+    edits.sort_by(|a, b| (a.edited_at, &a.id).cmp(&(b.edited_at, &b.id)));
     for edit in &edits {
         apply_patch(&mut statement, &edit.patch);
     }
@@ -478,12 +485,12 @@ fn compute_view<'m>(
     let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
     for edit in &material.edits {
         events.push((
-            (edit.at, edit.at, edit.id.clone()),
-            ViewEvent::Edit(edit.at, &edit.patch),
+            (edit.edited_at, edit.edited_at, edit.id.clone()),
+            ViewEvent::Edit(edit.edited_at, &edit.patch),
         ));
     }
     for duplicate in &material.duplicates {
-        let order = (duplicate.at, duplicate.valid_at, duplicate.fact.to_string());
+        let order = (duplicate.ended_at, duplicate.valid_at, duplicate.fact.to_string());
         events.push((order, ViewEvent::Duplicate(duplicate)));
     }
     events.sort_by(|(a, _), (b, _)| a.cmp(b));

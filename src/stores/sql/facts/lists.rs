@@ -113,9 +113,9 @@ pub(super) async fn load_facts(
 fn read_contradiction(columns: &mut Columns<'_>) -> StoreResult<Contradiction> {
     Ok(Contradiction {
         fact: columns.id()?,
-        by: columns.id()?,
+        statement: columns.id()?,
         content: columns.next()?,
-        at: columns.time()?,
+        flagged_at: columns.time()?,
     })
 }
 
@@ -124,9 +124,9 @@ fn read_invalidation(columns: &mut Columns<'_>) -> StoreResult<Invalidation> {
         id: columns.id()?,
         fact: columns.id()?,
         reason: columns.parse_with(InvalidReason::parse)?,
-        by: columns.maybe_id()?,
+        successor: columns.maybe_id()?,
         cause: columns.cause()?,
-        at: columns.time()?,
+        ended_at: columns.time()?,
         lifted_at: columns.maybe_time()?,
     })
 }
@@ -188,7 +188,7 @@ impl FactListStore for SqlFactStore {
                 connection, LIST_FACTS;
                 tenant, viewpoint.world, knower.store_key(), viewpoint.sees_all_players, viewpoint.player,
                 filter.from.map_or(i64::MIN, to_micros), filter.to.map_or(i64::MAX, to_micros), filter.include_invalid,
-                to_micros(filter.at), filter.subject.as_deref().map(without_nul), filter.kind.map(FactKind::as_str),
+                to_micros(filter.as_of), filter.subject.as_deref().map(without_nul), filter.kind.map(FactKind::as_str),
                 page.after.as_deref().map(without_nul), page_row_limit(page), filter.flagged
             )
             .await?;
@@ -215,7 +215,9 @@ impl FactListStore for SqlFactStore {
         let flags = fetch_all!(connection, FLAGS_OF; tenant, id).await?;
         drop(connection);
         let ends = Columns::read_rows(&ends, read_invalidation)?.into_iter();
-        let mut entries: Vec<_> = ends.map(|end| (end.at, FactHistoryEntry::Invalidated(end))).collect();
+        let mut entries: Vec<_> = ends
+            .map(|end| (end.ended_at, FactHistoryEntry::Invalidated(end)))
+            .collect();
         entries.extend(Columns::read_rows(&edits, read_edit)?);
         let mut merged = HashSet::new();
         for invalidation in Columns::read_rows(&ended_rows, read_invalidation)? {
@@ -224,7 +226,7 @@ impl FactListStore for SqlFactStore {
                 && merged.insert(invalidation.fact)
             {
                 let from = invalidation.fact;
-                let merged_at = invalidation.at;
+                let merged_at = invalidation.ended_at;
                 entries.push((merged_at, FactHistoryEntry::Merged { from, at: merged_at }));
             }
         }

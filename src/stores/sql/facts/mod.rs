@@ -97,9 +97,9 @@ fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<Eff
         .and_then(InvalidReason::parse)
         .ok_or_else(|| StoreError::Corrupt("an invalid fact without a reason".to_owned()))?;
     Ok(Some(EffectiveInvalidation {
-        at: invalid_at,
+        ended_at: invalid_at,
         reason,
-        by: successor,
+        successor,
     }))
 }
 

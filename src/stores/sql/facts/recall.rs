@@ -286,7 +286,7 @@ async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -
         if steps.is_empty() {
             break;
         }
-        let fact_ids = json_list(steps.iter().map(|step| step.by));
+        let fact_ids = json_list(steps.iter().map(|step| step.successor));
         let query = bind!(lists::FACTS_BY_ID; scope.tenant(), fact_ids);
         let loaded: Vec<Fact> = engine.fetch_all(scope, query, read_fact).await?;
         steps = list_next_corrections(&steps, &loaded);
@@ -335,7 +335,7 @@ impl RecallStore for SqlFactStore {
             end.is_some_and(|end| InvalidReason::ENDS_OF_PROMISES.contains(&end.reason))
         };
         let (mut ended_promises, invalid): (Vec<Fact>, Vec<Fact>) = invalid.into_iter().partition(is_promise_end);
-        ended_promises.sort_by_key(|fact| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
+        ended_promises.sort_by_key(|fact| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
         ended_promises.dedup_by_key(|fact| fact.id);
         let mut taken_out: Vec<Fact> = invalid.into_iter().chain(corrected).collect();
         let by_weight = |a: &Fact, b: &Fact| {

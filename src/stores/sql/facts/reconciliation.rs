@@ -291,7 +291,7 @@ async fn write_reconciliation(
     for row in &result.invalidations {
         affected_facts.insert(row.fact);
         // Only a duplicate changes the view of the fact that absorbs it.
-        affected_facts.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
+        affected_facts.extend(row.successor.filter(|_| row.reason == InvalidReason::Duplicate));
     }
     fact_replacements::append_replaced_by(connection, tenant, &result.replaced).await?;
     fold::refresh_views(connection, tenant, affected_facts).await?;
@@ -316,7 +316,7 @@ fn flag_events(result: &Reconciliation, now: DateTime<Utc>) -> Vec<Event> {
         let data = json!({
             "fact_id": flag.fact,
             "flag": FlagKind::Contradicted.as_str(),
-            "statement_id": flag.by,
+            "statement_id": flag.statement,
             "turn_id": flag.turn,
         });
         // A repetition of the event has the same id, which depends on the time.
@@ -327,7 +327,7 @@ fn flag_events(result: &Reconciliation, now: DateTime<Utc>) -> Vec<Event> {
             }
             None => Event::in_world(kind, world, flag.fact, data, stated_at),
         };
-        event.caused_by(format!("{}/{}", flag.by, flag.turn))
+        event.caused_by(format!("{}/{}", flag.statement, flag.turn))
     });
     let personal = result.facts.iter().filter(|fact| !fact.pii.is_empty()).map(|fact| {
         let (cause_kind, cause) = fact.cause.to_columns();
@@ -506,10 +506,10 @@ async fn insert_rest(
                 row.id,
                 row.fact,
                 row.reason.as_str(),
-                row.by,
+                row.successor,
                 cause_kind,
                 cause_id,
-                to_micros(row.at),
+                to_micros(row.ended_at),
                 row.restored_at.map(to_micros),
             ])
         })
@@ -518,7 +518,12 @@ async fn insert_rest(
     let flags: BTreeMap<(FactId, FactId), serde_json::Value> = result
         .flags
         .iter()
-        .map(|flag| ((flag.fact, flag.by), json!([flag.fact, flag.by, flag.turn])))
+        .map(|flag| {
+            (
+                (flag.fact, flag.statement),
+                json!([flag.fact, flag.statement, flag.turn]),
+            )
+        })
         .collect();
     let flags: serde_json::Value = flags.into_values().collect();
     let kept_flags = result

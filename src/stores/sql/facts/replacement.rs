@@ -36,7 +36,7 @@ pub(super) async fn supersede_fact(
     for successor in successors {
         let id = InvalidationId::from_u128(edit.id.as_u128() ^ (successor.as_u128() & RANDOM_BITS));
         let end = bind!(INSERT_END; tenant, id, fact, InvalidReason::Superseded.as_str(), Some(*successor));
-        execute(connection, bind_cause(end, edit, edit.at)).await?;
+        execute(connection, bind_cause(end, edit, edit.made_at)).await?;
     }
     Ok(())
 }
@@ -59,18 +59,18 @@ pub(super) async fn insert_replacement(
     replacement: &ReplacementFact,
     edit: &Edit,
 ) -> StoreResult<BTreeSet<FactId>> {
-    let new = &replacement.fact;
-    insert_fact(connection, tenant, model, new, edit.at).await?;
-    execute!(connection, MARK_CORRECTION; tenant, new.id, corrected).await?;
-    execute!(connection, COPY_PREMISES; tenant, new.id, corrected).await?;
-    supersede_fact(connection, tenant, corrected, &[new.id], edit).await?;
+    let new_fact = &replacement.fact;
+    insert_fact(connection, tenant, model, new_fact, edit.made_at).await?;
+    execute!(connection, MARK_CORRECTION; tenant, new_fact.id, corrected).await?;
+    execute!(connection, COPY_PREMISES; tenant, new_fact.id, corrected).await?;
+    supersede_fact(connection, tenant, corrected, &[new_fact.id], edit).await?;
     if let Some(invalid_at) = replacement.invalid_at {
         // A new fact ends once at first, so the row can take its id from the fact's bits.
-        let id = InvalidationId::from_u128(new.id.as_u128());
-        let end = bind!(INSERT_END; tenant, id, new.id, InvalidReason::Ended.as_str(), None::<FactId>);
+        let id = InvalidationId::from_u128(new_fact.id.as_u128());
+        let end = bind!(INSERT_END; tenant, id, new_fact.id, InvalidReason::Ended.as_str(), None::<FactId>);
         execute(connection, bind_cause(end, edit, invalid_at)).await?;
     }
-    Ok(BTreeSet::from([corrected, new.id]))
+    Ok(BTreeSet::from([corrected, new_fact.id]))
 }
 
 sqlite_plan_tests! {

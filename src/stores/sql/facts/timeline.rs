@@ -145,15 +145,18 @@ const MEMORY_POSITION: &str = concat!(
 struct FactEndRow {
     id: InvalidationId,
     reason: String,
-    by: Option<FactId>,
-    at: i64,
+    #[serde(rename = "by")]
+    successor: Option<FactId>,
+    #[serde(rename = "at")]
+    ended_at: i64,
     turn: Option<TurnId>,
     restored_at: Option<i64>,
 }
 
 #[derive(Deserialize)]
 struct PastEditRow {
-    at: i64,
+    #[serde(rename = "at")]
+    edited_at: i64,
     /// Hexadecimal; empty if the wording did not change or another model embedded it.
     vector: Option<String>,
     patch: PastEditPatch,
@@ -174,9 +177,9 @@ impl FactEndRow {
             reason: InvalidReason::parse(&self.reason)
                 .ok_or_else(|| StoreError::Corrupt(format!("unknown reason `{}`", self.reason)))?,
             id: self.id,
-            by: self.by,
+            successor: self.successor,
             turn: self.turn,
-            at: from_micros(self.at)?,
+            ended_at: from_micros(self.ended_at)?,
             restored_at: self.restored_at.map(from_micros).transpose()?,
         })
     }
@@ -186,7 +189,7 @@ impl PastEditRow {
     fn into_past_edit(self) -> StoreResult<PastEdit> {
         let vector = self.vector.filter(|text| !text.is_empty());
         Ok(PastEdit {
-            at: from_micros(self.at)?,
+            edited_at: from_micros(self.edited_at)?,
             vector_before: vector.as_deref().map(vector_from_hexadecimal).transpose()?,
             content: self.patch.content,
             keywords: self.patch.keywords,
@@ -221,7 +224,7 @@ fn read_known_fact(columns: &mut Columns<'_>) -> StoreResult<(bool, KnownFact)> 
         .into_iter()
         .map(PastEditRow::into_past_edit);
     let mut edits: Vec<PastEdit> = edits.collect::<StoreResult<_>>()?;
-    edits.sort_by_key(|edit| edit.at);
+    edits.sort_by_key(|edit| edit.edited_at);
     let known_fact = KnownFact {
         fact: read_fact(columns)?,
         vector,
@@ -291,18 +294,18 @@ impl ReconciliationStore for SqlFactStore {
         let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, since).await?;
         drop(connection);
         let mut rows = TimelineRows {
-            known: Vec::new(),
+            known_facts: Vec::new(),
             foreign_facts: HashMap::new(),
             extractions: Columns::read_rows(&extractions, read_extraction)?,
         };
         for (is_local, fact) in Columns::read_rows(&facts, read_known_fact)? {
             // A conclusion only shows that a line repeats its prompt. The replay decides about the premises.
             if is_local && !fact.fact.is_conclusion() {
-                rows.known.push(fact);
+                rows.known_facts.push(fact);
                 continue;
             }
             if fact.fact.authored && fact.fact.world == *world {
-                rows.known.push(fact.clone());
+                rows.known_facts.push(fact.clone());
             }
             rows.foreign_facts.insert(fact.fact.id, fact.fact);
         }

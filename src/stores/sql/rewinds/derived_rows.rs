@@ -18,13 +18,13 @@ use colloquy_ports::{StoreResult, ledger::rewinds::RolledBack};
 #[derive(Default)]
 pub(super) struct RewindImpact {
     /// Facts that unsaid turns caused.
-    pub unsaid: BTreeSet<FactId>,
+    pub unsaid_facts: BTreeSet<FactId>,
     /// Facts of turns that stand again.
-    pub again: BTreeSet<FactId>,
+    pub reinstated_facts: BTreeSet<FactId>,
     /// All facts that a removed or reinstated row names: their cached results may be outdated.
-    pub all: BTreeSet<FactId>,
+    pub affected_facts: BTreeSet<FactId>,
     /// Turns that asked to forget, or ended a promise. They may end facts that no row of the turns names yet.
-    pub asked: BTreeSet<TurnId>,
+    pub requesting_turns: BTreeSet<TurnId>,
     /// The hearers of those turns.
     pub hearers: BTreeSet<Knower>,
     /// World state or actions changed: readers of the world read all of them again.
@@ -225,9 +225,9 @@ pub(super) async fn unsay_turns(
     let ChangedRows {
         facts,
         mut objects,
-        back: mut rolled_back,
+        mut rolled_back,
     } = impact.read_rows(&rows)?;
-    impact.unsaid.extend(facts);
+    impact.unsaid_facts.extend(facts);
     impact.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
     if !objects.actions.is_empty() {
         let actions = json_list(&objects.actions);
@@ -250,7 +250,7 @@ pub(super) async fn reinstate_turns(
 ) -> StoreResult<()> {
     let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(now), rewind).await?;
     let ChangedRows { facts, mut objects, .. } = impact.read_rows(&rows)?;
-    impact.again.extend(facts);
+    impact.reinstated_facts.extend(facts);
     impact.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
     if !objects.actions.is_empty() {
         let answer_rows = fetch_all!(connection, REINSTATE_ANSWERS; tenant, json_list(&objects.actions)).await?;
@@ -272,13 +272,13 @@ struct ChangedRows {
     facts: BTreeSet<FactId>,
     objects: ChangedObjects,
     /// The counts of other rows.
-    back: RolledBack,
+    rolled_back: RolledBack,
 }
 
 impl RewindImpact {
     /// Returns whether no memory is affected.
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.asked.is_empty()
+        self.affected_facts.is_empty() && self.requesting_turns.is_empty()
     }
 
     /// Adds the changed rows to the impact.
@@ -287,18 +287,18 @@ impl RewindImpact {
         for row in rows {
             let mut columns = Columns::new(row);
             match columns.next::<&str>()? {
-                "summary" => changed.back.summaries += 1,
+                "summary" => changed.rolled_back.summaries += 1,
                 "state" => changed.objects.changes.push(read_changed_state(&mut columns)?),
                 "action" => changed.objects.actions.push(columns.id()?),
                 "asked" => {
-                    self.asked.insert(columns.id()?);
+                    self.requesting_turns.insert(columns.id()?);
                     self.hearers.extend(columns.json::<BTreeSet<Knower>>()?);
                 }
                 what => {
                     let fact = columns.id()?;
                     changed.facts.extend((what == "fact").then_some(fact));
-                    self.all.insert(fact);
-                    self.all.extend(columns.maybe_id::<FactId>()?);
+                    self.affected_facts.insert(fact);
+                    self.affected_facts.extend(columns.maybe_id::<FactId>()?);
                 }
             }
         }

@@ -124,7 +124,7 @@ pub(in super::super) async fn rewind_head(
 ) -> StoreResult<Option<Arc<RewindRecord>>> {
     let dialogue = commit.dialogue.to_string();
     let Some(TurnChain {
-        kept: kept_number,
+        kept_number,
         branch,
         after,
     }) = load_turn_chain(connection, tenant, &dialogue, commit.to).await?
@@ -141,9 +141,10 @@ pub(in super::super) async fn rewind_head(
     if !after.is_empty() {
         // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
         // unsaid below.
-        execute!(connection, END_JOBS; tenant, &turns, &dialogue, to_micros(commit.at)).await?;
+        execute!(connection, END_JOBS; tenant, &turns, &dialogue, to_micros(commit.rewound_at)).await?;
         failpoint!("rewind.jobs");
-        rolled_back = derived_rows::unsay_turns(connection, tenant, &turns, commit.id, commit.at, &mut impact).await?;
+        rolled_back =
+            derived_rows::unsay_turns(connection, tenant, &turns, commit.id, commit.rewound_at, &mut impact).await?;
         failpoint!("rewind.unsaid");
     }
     let closed = remove_dependents(connection, tenant, commit, &turns, &branch).await?;
@@ -203,7 +204,7 @@ pub(in super::super) async fn rewind_head(
         },
         replacing: commit.replacing,
         seq: commit.seq,
-        at: commit.at,
+        rewound_at: commit.rewound_at,
     });
     let changed = RewoundObjects {
         removed: after.iter().map(|turn| (turn.id, turn.number)).collect(),
@@ -234,7 +235,7 @@ fn turn_numbers(turns: &[ChainTurn], but: Option<u32>) -> Vec<u32> {
 #[derive(Default)]
 struct TurnChain {
     /// The number of the chain's last standing turn.
-    kept: u32,
+    kept_number: u32,
     /// The chain's turns that do not stand.
     branch: Vec<ChainTurn>,
     /// The standing turns after the branch point.
@@ -260,7 +261,7 @@ async fn load_turn_chain(
         };
         is_known |= Some(turn.id) == to;
         match place {
-            "kept" => chain.kept = turn.number,
+            "kept" => chain.kept_number = turn.number,
             "branch" => chain.branch.push(turn),
             _ => chain.after.push(turn),
         }
@@ -290,13 +291,13 @@ async fn remove_dependents(
     turns: &str,
     branch: &[ChainTurn],
 ) -> StoreResult<Vec<DialogueId>> {
-    let cut_turn = commit.replacement.as_ref().map(|replacement| replacement.of);
+    let cut_turn = commit.replacement.as_ref().map(|replacement| replacement.replaced_turn);
     let branch_ids = || branch.iter().map(|turn| turn.id);
     let uncut_ids = json_list(cut_turn.or(commit.replacing).into_iter().chain(branch_ids()));
     let present_ids = json_list(cut_turn.into_iter().chain(branch_ids()));
     let rows = fetch_all!(
         connection, REMOVE_DEPENDENTS;
-        tenant, turns, commit.dialogue, uncut_ids, to_micros(commit.at), present_ids
+        tenant, turns, commit.dialogue, uncut_ids, to_micros(commit.rewound_at), present_ids
     )
     .await?;
     Columns::read_rows(&rows, |columns| columns.id())
@@ -311,10 +312,11 @@ async fn reinstate_branch(
     impact: &mut RewindImpact,
 ) -> StoreResult<()> {
     let turns = json_list(branch.iter().map(|turn| turn.id));
-    derived_rows::reinstate_turns(connection, tenant, &turns, commit.id, commit.at, impact).await?;
+    derived_rows::reinstate_turns(connection, tenant, &turns, commit.id, commit.rewound_at, impact).await?;
     failpoint!("rewind.said_again");
     let held_until = commit.held_until.map(to_micros);
-    execute!(connection, REVIVE_JOBS; tenant, &turns, commit.dialogue, to_micros(commit.at), held_until).await?;
+    execute!(connection, REVIVE_JOBS; tenant, &turns, commit.dialogue, to_micros(commit.rewound_at), held_until)
+        .await?;
     failpoint!("rewind.put_back");
     Ok(())
 }
@@ -331,8 +333,8 @@ async fn store_new_head(
     execute!(
         connection, STORE_NEW_HEAD;
         tenant, commit.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(commit.seq.saturating_add(1)),
-        to_micros(commit.at), reopen, commit.replacing, commit.paused.map(ownership::bool_json), commit.id, commit.key,
-        to_signed(commit.seq), to_json(&outcome)?, audit::audit_rows_json(&commit.edits),
+        to_micros(commit.rewound_at), reopen, commit.replacing, commit.paused.map(ownership::bool_json), commit.id,
+        commit.key, to_signed(commit.seq), to_json(&outcome)?, audit::audit_rows_json(&commit.edits),
         events::event_rows_json(events)?
     )
     .await?;

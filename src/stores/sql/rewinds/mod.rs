@@ -161,7 +161,7 @@ async fn rewind_dialogue(
         &rewind.other_keys,
         OnKeyConflict::Replace,
         &outcome,
-        rewind.at,
+        rewind.rewound_at,
     )
     .await?;
     failpoint!("rewind.audited");
@@ -184,7 +184,7 @@ pub(super) async fn record_cut(
     let outcome = to_json(&InterruptOutcome::Cut { turn: turn.number })?;
     execute!(
         connection, RECORD_KEY_OUTCOME;
-        tenant, live_cut.id, turn.dialogue, live_cut.key, outcome, to_micros(live_cut.edit.at)
+        tenant, live_cut.id, turn.dialogue, live_cut.key, outcome, to_micros(live_cut.edit.made_at)
     )
     .await?;
     audit::record_audit(connection, tenant, &live_cut.edit).await
@@ -262,7 +262,7 @@ impl RewindStore for SqlRewindStore {
                 &acks.keys,
                 on_conflict,
                 &outcome,
-                acks.at,
+                acks.recorded_at,
             )
             .await?;
             for edit in &acks.edits {

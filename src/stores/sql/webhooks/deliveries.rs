@@ -146,7 +146,7 @@ fn read_message(columns: &mut Columns<'_>) -> StoreResult<DueMessage> {
         id: columns.id()?,
         webhook: columns.id()?,
         event: columns.parse_with(WebhookEventType::parse)?,
-        at: columns.time()?,
+        occurred_at: columns.time()?,
         world: columns.maybe_id()?,
         dialogue: columns.maybe_id()?,
         object: columns.next()?,
@@ -162,7 +162,7 @@ pub(super) fn read_attempt(columns: &mut Columns<'_>) -> StoreResult<Attempt> {
         message: columns.id()?,
         event: columns.parse_with(WebhookEventType::parse)?,
         number: columns.number()?,
-        at: columns.time()?,
+        sent_at: columns.time()?,
         duration_ms: columns.number()?,
         delivered: columns.next()?,
         status: columns.maybe_number()?,
@@ -230,7 +230,7 @@ pub(super) async fn record_attempt(
     execute!(
         connection, INSERT_ATTEMPT;
         tenant, attempt.id, attempt.webhook, attempt.message, attempt.event.as_str(), i64::from(attempt.number),
-        to_micros(attempt.at), i64::try_from(attempt.duration_ms).unwrap_or(i64::MAX), attempt.delivered,
+        to_micros(attempt.sent_at), i64::try_from(attempt.duration_ms).unwrap_or(i64::MAX), attempt.delivered,
         attempt.status.map(i64::from), without_nul(&attempt.detail)
     )
     .await?;
@@ -248,7 +248,7 @@ pub(super) async fn record_attempt(
     if attempt.delivered {
         execute!(connection, RECORD_SUCCESS; tenant, attempt.webhook).await?;
     } else {
-        execute!(connection, RECORD_FAILURE; tenant, attempt.webhook, to_micros(attempt.at)).await?;
+        execute!(connection, RECORD_FAILURE; tenant, attempt.webhook, to_micros(attempt.sent_at)).await?;
     }
     if let Some(reason) = record.disable {
         execute!(connection, DISABLE_WEBHOOK; tenant, attempt.webhook, reason.as_str(), now).await?;

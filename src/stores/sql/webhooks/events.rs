@@ -69,10 +69,10 @@ pub(in super::super) struct Event {
     /// The id of the turn, the action or another object.
     object: String,
     /// Tells events about the same object apart: the id of a rewind, or empty.
-    by: String,
+    cause: String,
     /// Ids, keys and numbers. Texts are read from the ledger when the message is sent.
     data: Value,
-    at: DateTime<Utc>,
+    occurred_at: DateTime<Utc>,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
@@ -90,9 +90,9 @@ impl Event {
             dialogue: Some(dialogue),
             world: None,
             object: object.to_string(),
-            by: String::new(),
+            cause: String::new(),
             data,
-            at: moment,
+            occurred_at: moment,
         }
     }
 
@@ -109,9 +109,9 @@ impl Event {
             dialogue: None,
             world: Some(world.clone()),
             object: object.to_string(),
-            by: String::new(),
+            cause: String::new(),
             data,
-            at: moment,
+            occurred_at: moment,
         }
     }
 
@@ -122,9 +122,9 @@ impl Event {
             dialogue: None,
             world: None,
             object: object.to_string(),
-            by: String::new(),
+            cause: String::new(),
             data,
-            at: moment,
+            occurred_at: moment,
         }
     }
 
@@ -136,7 +136,7 @@ impl Event {
 
     /// The same event, apart from other events about the object.
     pub(in super::super) fn caused_by(mut self, cause: impl ToString) -> Self {
-        self.by = cause.to_string();
+        self.cause = cause.to_string();
         self
     }
 
@@ -157,11 +157,11 @@ impl Event {
             .chain_update([0])
             .chain_update(&self.object)
             .chain_update([0])
-            .chain_update(&self.by)
+            .chain_update(&self.cause)
             .finalize()
             .into();
         let mixed = (digest.iter().take(16)).fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
-        let millis = u64::try_from(self.at.timestamp_millis()).unwrap_or_default();
+        let millis = u64::try_from(self.occurred_at.timestamp_millis()).unwrap_or_default();
         MessageId::from_u128((u128::from(millis) << 80) | (mixed & RANDOM_BITS))
     }
 }
@@ -178,7 +178,7 @@ pub(in super::super) fn event_rows_json(events: &[Event]) -> StoreResult<String>
             event.object,
             event.message_id(),
             to_json(&event.data)?,
-            to_micros(event.at),
+            to_micros(event.occurred_at),
         ]));
     }
     serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
@@ -240,8 +240,8 @@ pub(in super::super) fn events_of_changes(changes: &[NewStateChange]) -> impl It
         let data = json!({"cause_id": new.cause.to_columns().1, "undone": false, "reinstated": false});
         let kind = WebhookEventType::StateChanged;
         match new.dialogue {
-            Some(dialogue) => Event::in_dialogue(kind, dialogue, new.id, data, new.at).with_world(&new.world),
-            None => Event::in_world(kind, &new.world, new.id, data, new.at),
+            Some(dialogue) => Event::in_dialogue(kind, dialogue, new.id, data, new.changed_at).with_world(&new.world),
+            None => Event::in_world(kind, &new.world, new.id, data, new.changed_at),
         }
     })
 }
@@ -250,7 +250,7 @@ pub(in super::super) fn events_of_changes(changes: &[NewStateChange]) -> impl It
 pub(in super::super) fn finding_event(finding: &Finding, cause: TurnId) -> Event {
     let data = json!({"kind": finding.kind.as_str(), "turns": finding.turns, "turn_id": cause});
     let kind = WebhookEventType::FindingMade;
-    Event::in_dialogue(kind, finding.dialogue, finding.id, data, finding.at).with_world(&finding.world)
+    Event::in_dialogue(kind, finding.dialogue, finding.id, data, finding.found_at).with_world(&finding.world)
 }
 
 /// Returns the event of a dialogue's end.
@@ -280,7 +280,7 @@ pub(in super::super) struct RewoundObjects {
 /// Returns the events of a rewind: retractions first, then what stands again.
 pub(in super::super) fn events_of_rewind(commit: &RewindCommit, changed: RewoundObjects) -> Vec<Event> {
     let event = |kind, object: String, data| {
-        Event::in_dialogue(kind, commit.dialogue, object, data, commit.at)
+        Event::in_dialogue(kind, commit.dialogue, object, data, commit.rewound_at)
             .with_world(&commit.world)
             .caused_by(commit.id)
     };
@@ -320,10 +320,12 @@ pub(in super::super) fn events_of_rewind(commit: &RewindCommit, changed: Rewound
     }));
     events.extend(changed.again_changes.iter().map(|change| state(change, false)));
     if let Some(replacement) = &commit.replacement {
-        events.push(turn_event(&replacement.turn, Some(replacement.of), commit.at).with_world(&commit.world));
+        events.push(
+            turn_event(&replacement.turn, Some(replacement.replaced_turn), commit.rewound_at).with_world(&commit.world),
+        );
     }
     let closed = changed.closed.into_iter();
-    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", commit.at).with_world(&commit.world)));
+    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", commit.rewound_at).with_world(&commit.world)));
     events
 }
 

@@ -182,7 +182,7 @@ fn apply_change(webhook: &mut Webhook, change: WebhookChange, now: DateTime<Utc>
 fn warning_event(warning: &BudgetWarning) -> Event {
     let budget = warning.budget.as_str();
     let level = if warning.spent { "spent" } else { "near" };
-    let day = warning.at.date_naive();
+    let day = warning.reached_at.date_naive();
     let data = json!({"level": level, "used": warning.used, "limit": warning.limit, "day": day.to_string()});
     // The id begins with the time: the same time for all warnings of the day.
     let midnight = day.and_time(chrono::NaiveTime::MIN).and_utc();
@@ -245,10 +245,10 @@ impl WebhookStore for SqlWebhookStore {
                 return Ok(WebhookEditOutcome::VersionMismatch { stored });
             }
             let was_disabled = webhook.disabled.is_some();
-            apply_change(&mut webhook, change, edit.at);
+            apply_change(&mut webhook, change, edit.made_at);
             execute(connection, webhook_values!(UPDATE_WEBHOOK, tenant, webhook)).await?;
             if was_disabled && webhook.disabled.is_none() {
-                deliveries::wake_messages(connection, &tenant, id, edit.at).await?;
+                deliveries::wake_messages(connection, &tenant, id, edit.made_at).await?;
             }
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(WebhookEditOutcome::Done(Box::new(webhook)))
@@ -364,7 +364,7 @@ impl WebhookStore for SqlWebhookStore {
         write_transaction!(self.0, scope, |connection| {
             let kind = WebhookEventType::Test.as_str();
             let inserted_rows =
-                execute!(connection, INSERT_TEST; tenant, id, message, kind, message, to_micros(edit.at)).await?;
+                execute!(connection, INSERT_TEST; tenant, id, message, kind, message, to_micros(edit.made_at)).await?;
             if inserted_rows == 0 {
                 return Ok(None);
             }

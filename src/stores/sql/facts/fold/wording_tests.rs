@@ -11,7 +11,7 @@ fn sentence_that_a_person_restores_has_a_past_and_holds_again() {
         pinned: false,
     };
     let edit = |at: i64, content: &str| ViewEditRow {
-        at,
+        edited_at: at,
         id: format!("edit{at}"),
         patch: ViewPatch {
             content: Some(content.to_owned()),

@@ -444,7 +444,7 @@ pub struct EffectiveInvalidation {
     pub reason: InvalidReason,
     /// The replacement fact, for `duplicate` and `superseded`.
     #[serde(rename = "by")]
-    pub successor: Option<FactId>,
+    pub ended_by: Option<FactId>,
 }
 
 /// A sentence of a fact that a person has replaced by another.
@@ -571,7 +571,7 @@ pub struct NewInvalidation {
     pub id: InvalidationId,
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub successor: Option<FactId>,
+    pub ended_by: Option<FactId>,
     pub cause: Cause,
     pub ended_at: DateTime<Utc>,
     /// When a person restored the fact. The invalidation counts only until then.
@@ -585,7 +585,7 @@ pub struct Invalidation {
     pub fact: FactId,
     pub reason: InvalidReason,
     #[serde(rename = "by")]
-    pub successor: Option<FactId>,
+    pub ended_by: Option<FactId>,
     pub cause: Cause,
     #[serde(rename = "at")]
     pub ended_at: DateTime<Utc>,

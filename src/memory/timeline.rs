@@ -104,7 +104,7 @@ impl Timeline {
 pub struct DecidedEnd {
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub successor: Option<FactId>,
+    pub ended_by: Option<FactId>,
     pub turn: TurnId,
     pub ended_at: DateTime<Utc>,
     pub restored_at: Option<DateTime<Utc>>,
@@ -367,10 +367,10 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         let fact = &self.facts[new].known_fact.fact;
         let id = fact.id;
         let statement = &fact.statement;
-        let end = |fact, reason, successor| DecidedEnd {
+        let end = |fact, reason, ended_by| DecidedEnd {
             fact,
             reason,
-            successor: Some(successor),
+            ended_by: Some(ended_by),
             turn,
             ended_at: moment,
             restored_at: None,
@@ -422,9 +422,9 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                 Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld
                     if fact.locks != old_fact.locks =>
                 {
-                    if let Some((ended_fact, reason, successor)) = end_across_locks(fact, old_fact, protected) {
+                    if let Some((ended_fact, reason, ended_by)) = end_across_locks(fact, old_fact, protected) {
                         let is_new = ended_fact == id;
-                        ends.push((if is_new { new } else { old }, end(ended_fact, reason, successor)));
+                        ends.push((if is_new { new } else { old }, end(ended_fact, reason, ended_by)));
                         if is_new {
                             break;
                         }
@@ -447,7 +447,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
         }
         self.flags.extend(flags);
         for (position, end) in ends {
-            if let (InvalidReason::Duplicate, Some(original)) = (end.reason, end.successor) {
+            if let (InvalidReason::Duplicate, Some(original)) = (end.reason, end.ended_by) {
                 self.record_fold(position, original);
             }
             self.facts[position].ends.push(end);
@@ -498,7 +498,7 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             let ends = &self.facts[ended_fact].known_fact.ends;
             let other = self.facts[other].known_fact.fact.id;
             let mut of_turns = ends.iter().filter(|end| end.turn.is_some());
-            of_turns.find(|end| end.successor == Some(other)).map(|end| end.reason)
+            of_turns.find(|end| end.ended_by == Some(other)).map(|end| end.reason)
         };
         match reason_of_end(old, new).or_else(|| reason_of_end(new, old))? {
             InvalidReason::Superseded => Some(JudgeVerdict::Contradicts),
@@ -545,8 +545,8 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
                     continue;
                 };
                 let matching = new_ends.iter().position(|end| {
-                    (end.reason, end.successor, end.turn, end.restored_at)
-                        == (stored.reason, stored.successor, turn, stored.restored_at)
+                    (end.reason, end.ended_by, end.turn, end.restored_at)
+                        == (stored.reason, stored.ended_by, turn, stored.restored_at)
                 });
                 match matching {
                     Some(index) => {

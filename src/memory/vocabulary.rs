@@ -183,17 +183,17 @@ pub fn stored_kind(kind: &str) -> String {
 /// A built-in word as a prompt in `language` shows it. Other words are shown unchanged.
 #[must_use]
 pub fn display_label(word: &str, language: Language) -> &str {
-    let display_word = || {
+    let label_word = || {
         words::MOODS
             .iter()
             .chain(&*words::KINDS)
             .chain(&*words::STATUSES)
-            .find(|display_word| display_word.key == word)
+            .find(|entry| entry.key == word)
     };
     match language {
         Language::En => word,
-        Language::Ko => display_word()
-            .and_then(|display_word| display_word.korean.first().copied())
+        Language::Ko => label_word()
+            .and_then(|entry| entry.korean.first().copied())
             .unwrap_or(word),
     }
 }

@@ -241,13 +241,13 @@ pub fn register_labelled_metric<L: Into<String>, S: IntoIterator<Item = (L, f64)
     label: &'static str,
     read_labelled: impl Fn() -> S + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    let read_labelled = move || {
+    let read_samples = move || {
         read_labelled()
             .into_iter()
             .map(|(label, value)| (label.into(), value))
             .collect()
     };
-    register_family(registry, kind, name, help, Some(label), Box::new(read_labelled))
+    register_family(registry, kind, name, help, Some(label), Box::new(read_samples))
 }
 
 /// Registers the usual process metrics of a Prometheus client, as far as the system provides them.
@@ -285,8 +285,8 @@ fn register_optional_metric(
     help: &'static str,
     read_value: fn() -> Option<f64>,
 ) -> prometheus::Result<()> {
-    let read_value = move || read_value().map(|value| (String::new(), value)).into_iter().collect();
-    register_family(registry, kind, name, help, None, Box::new(read_value))
+    let read_samples = move || read_value().map(|value| (String::new(), value)).into_iter().collect();
+    register_family(registry, kind, name, help, None, Box::new(read_samples))
 }
 
 fn cpu_seconds() -> Option<f64> {

@@ -281,7 +281,7 @@ impl Reader<'_> {
     async fn read_removed_statements(&self) -> StoreResult<Vec<RemovedStatement>> {
         let mut facts = self.load_facts(&self.sources.redacted).await?;
         let mut successors: HashMap<FactId, Fact> = HashMap::new();
-        let end_of = |fact: &Fact| fact.invalid.as_ref().and_then(|ended| ended.successor);
+        let end_of = |fact: &Fact| fact.invalid.as_ref().and_then(|ended| ended.ended_by);
         let mut wanted: Vec<FactId> = facts.iter().filter_map(end_of).collect();
         while !wanted.is_empty() {
             let loaded = self.load_facts(&wanted).await?;
@@ -296,7 +296,7 @@ impl Reader<'_> {
                 fact.invalid = Some(EffectiveInvalidation {
                     ended_at: at,
                     reason,
-                    successor: None,
+                    ended_by: None,
                 });
             }
         }

@@ -288,7 +288,7 @@ async fn decide_once(
         let Some(fact) = facts.load_fact(scope, id).await? else {
             return Ok(FlagOutcome::NotFound);
         };
-        let replacing = match fact.invalid.as_ref().and_then(|ended| ended.successor) {
+        let replacing = match fact.invalid.as_ref().and_then(|ended| ended.ended_by) {
             Some(by) => facts.load_fact(scope, by).await?.filter(|by| by.corrects == Some(id)),
             None => None,
         };

@@ -296,7 +296,7 @@ fn build_reconciliation(
                 id: memory.services.ids.next_id(),
                 fact: end.fact,
                 reason: end.reason,
-                successor: end.successor,
+                ended_by: end.ended_by,
                 cause: Cause::Turn(end.turn),
                 ended_at: end.ended_at,
                 restored_at: end.restored_at,

@@ -171,7 +171,7 @@ impl From<Fact> for FactView {
             game_time: None,
             invalid_at: fact.invalid.as_ref().map(|invalid| invalid.ended_at),
             invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),
-            invalid_by: fact.invalid.and_then(|invalid| invalid.successor),
+            invalid_by: fact.invalid.and_then(|invalid| invalid.ended_by),
             replaced_by: fact.replaced_by,
             expires_at: fact.expires_at,
             cause: fact.cause.into(),
@@ -293,7 +293,7 @@ impl From<FactHistoryEntry> for HistoryView {
         match entry {
             FactHistoryEntry::Invalidated(row) => Self {
                 reason: Some(row.reason),
-                fact_id: row.successor,
+                fact_id: row.ended_by,
                 cause: Some(row.cause.into()),
                 lifted_at: row.lifted_at,
                 ..Self::new("invalidated", row.ended_at)

@@ -157,7 +157,7 @@ fn parse_english_number(words: &[String]) -> Option<(u64, usize)> {
                 return None;
             }
             group += unit as u64;
-        } else if let Some(ten) = ENGLISH_TENS.iter().position(|unit_name| *unit_name == word) {
+        } else if let Some(ten) = ENGLISH_TENS.iter().position(|ten_name| *ten_name == word) {
             group += (ten as u64 + 2) * 10;
         } else if word == "dozen" {
             group = group.max(1) * 12;

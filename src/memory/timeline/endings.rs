@@ -52,7 +52,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             self.facts[meant_fact].ends.push(DecidedEnd {
                 fact,
                 reason: InvalidReason::Forgotten,
-                successor: None,
+                ended_by: None,
                 turn,
                 ended_at: moment,
                 restored_at: None,
@@ -81,7 +81,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         self.facts[promise].ends.push(DecidedEnd {
             fact: ending.fact,
             reason: ending.how,
-            successor: None,
+            ended_by: None,
             turn,
             ended_at: moment,
             restored_at: None,

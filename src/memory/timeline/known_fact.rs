@@ -108,7 +108,7 @@ pub struct PastEdit {
 pub struct StoredEnd {
     pub id: InvalidationId,
     pub reason: InvalidReason,
-    pub successor: Option<FactId>,
+    pub ended_by: Option<FactId>,
     /// The turn that caused the end. `None`: a person, a rule or a turn of another memory caused it, and the replay
     /// does not decide it.
     pub turn: Option<TurnId>,

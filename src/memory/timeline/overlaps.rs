@@ -174,7 +174,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             self.ends_elsewhere.push(DecidedEnd {
                 fact: promise.id,
                 reason: ending.how,
-                successor: None,
+                ended_by: None,
                 turn,
                 ended_at: moment,
                 restored_at: None,
@@ -226,12 +226,12 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 .all(|end| end.restored_at.is_some())
     }
 
-    fn is_replacement_stored(&self, FactReplacement { fact, successor: by }: FactReplacement) -> bool {
+    fn is_replacement_stored(&self, FactReplacement { fact, successor }: FactReplacement) -> bool {
         let local_fact = self
             .positions
             .get(&fact)
             .map(|place| &self.facts[*place].known_fact.fact);
         let replaced_fact = local_fact.or_else(|| self.timeline.other_memories.get(&fact));
-        replaced_fact.is_some_and(|replaced_fact| replaced_fact.replaced_by.contains(&by))
+        replaced_fact.is_some_and(|replaced_fact| replaced_fact.replaced_by.contains(&successor))
     }
 }

@@ -79,12 +79,12 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         let ReplayedFact { known_fact, ends, .. } = &self.facts[fact];
         let decided = ends
             .iter()
-            .map(|end| (end.reason, end.successor, end.ended_at, end.restored_at));
+            .map(|end| (end.reason, end.ended_by, end.ended_at, end.restored_at));
         let stored = known_fact
             .ends
             .iter()
             .filter(|end| end.deciding_turn_since(self.timeline.since).is_none());
-        let stored = stored.map(|end| (end.reason, end.successor, end.ended_at, end.restored_at));
+        let stored = stored.map(|end| (end.reason, end.ended_by, end.ended_at, end.restored_at));
         decided.chain(stored).filter_map(|(reason, original, since, until)| {
             let into = original.filter(|_| reason == InvalidReason::Duplicate)?;
             Some(FoldPeriod { into, since, until })

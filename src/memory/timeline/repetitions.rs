@@ -57,7 +57,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         self.facts[new].ends.push(DecidedEnd {
             fact,
             reason: InvalidReason::Echo,
-            successor: Some(original),
+            ended_by: Some(original),
             turn,
             ended_at: moment,
             restored_at: None,
@@ -70,7 +70,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         self.facts[new].ends.push(DecidedEnd {
             fact,
             reason: InvalidReason::Duplicate,
-            successor: Some(original),
+            ended_by: Some(original),
             turn,
             ended_at: moment,
             restored_at: None,

@@ -150,7 +150,7 @@ impl TimelineCase {
         let mut ends: Vec<_> = settled
             .ends
             .iter()
-            .map(|end| (end.fact.as_u128(), end.reason, end.successor.map(FactId::as_u128)))
+            .map(|end| (end.fact.as_u128(), end.reason, end.ended_by.map(FactId::as_u128)))
             .collect();
         ends.sort_by_key(|end| (end.0, end.2));
         ends
@@ -166,7 +166,7 @@ impl TimelineCase {
             self.known(end.fact.as_u128()).ends.push(StoredEnd {
                 id,
                 reason: end.reason,
-                successor: end.successor,
+                ended_by: end.ended_by,
                 turn: Some(end.turn),
                 ended_at: end.ended_at,
                 restored_at: end.restored_at,
@@ -470,7 +470,7 @@ fn manual_reinstatements_and_removals_apply_in_order() {
         known.ends.push(StoredEnd {
             id: InvalidationId::from_u128(1),
             reason: InvalidReason::Removed,
-            successor: None,
+            ended_by: None,
             turn: None,
             ended_at: second(1),
             restored_at: None,

@@ -20,7 +20,7 @@ fn ended(mut promise: Fact, day: i64, reason: InvalidReason) -> Fact {
     promise.invalid = Some(EffectiveInvalidation {
         ended_at: at(day),
         reason,
-        successor: None,
+        ended_by: None,
     });
     promise
 }

@@ -123,7 +123,7 @@ fn name_removed_by_a_person_merges_no_subjects_from_then_on() {
                 known.ends.push(StoredEnd {
                     id: InvalidationId::from_u128(7),
                     reason: InvalidReason::Removed,
-                    successor: None,
+                    ended_by: None,
                     turn: None,
                     ended_at: second(n),
                     restored_at: None,
@@ -376,7 +376,7 @@ fn facts_ended_earlier_take_no_room() {
             known.ends.push(StoredEnd {
                 id: InvalidationId::from_u128(id),
                 reason: Duplicate,
-                successor: Some(fact(1)),
+                ended_by: Some(fact(1)),
                 turn: Some(turn(n)),
                 ended_at: second(n),
                 restored_at: None,

@@ -52,7 +52,7 @@ fn newer_memory_replaces_the_older_for_knowers_of_both() {
             known.ends.push(StoredEnd {
                 id: InvalidationId::from_u128(1),
                 reason: InvalidReason::Removed,
-                successor: None,
+                ended_by: None,
                 turn: None,
                 ended_at: second(3),
                 restored_at: None,

@@ -102,7 +102,7 @@ impl Supersession {
     pub fn of_fact(fact: &Fact) -> Option<Self> {
         let invalidation = fact.invalid.as_ref()?;
         let successor = invalidation
-            .successor
+            .ended_by
             .filter(|_| invalidation.reason == InvalidReason::Superseded)?;
         Some(Self {
             fact: fact.id,
@@ -237,7 +237,7 @@ mod tests {
             invalid: Some(EffectiveInvalidation {
                 ended_at: second(1),
                 reason: InvalidReason::Superseded,
-                successor: Some(FactId::from_u128(by)),
+                ended_by: Some(FactId::from_u128(by)),
             }),
             ..edited_fact(&[])
         };

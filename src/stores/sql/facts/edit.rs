@@ -192,7 +192,7 @@ impl FactEditStore for SqlFactStore {
             }
             if let Some(invalidation) = &fact.invalid {
                 return Ok(FactEditOutcome::Ended {
-                    by: invalidation.successor,
+                    by: invalidation.ended_by,
                 });
             }
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;

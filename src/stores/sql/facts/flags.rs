@@ -264,8 +264,8 @@ async fn decide(
     }
     let has_other_end: bool = fetch_scalar!(connection, HAS_OTHER_END; tenant, fact.id).await?;
     if has_other_end {
-        let successor = fact.invalid.as_ref().and_then(|has_other_end| has_other_end.successor);
-        return Ok(FlagOutcome::Ended { by: successor });
+        let ended_by = fact.invalid.as_ref().and_then(|invalidation| invalidation.ended_by);
+        return Ok(FlagOutcome::Ended { by: ended_by });
     }
     if let Some(expected) = write.if_version
         && expected != fact.version

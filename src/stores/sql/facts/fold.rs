@@ -127,7 +127,7 @@ struct StandingInvalidation {
     id: String,
     reason: String,
     #[serde(rename = "by")]
-    successor: Option<String>,
+    ended_by: Option<String>,
     /// Set if the causing fact corrects this fact, or if an author wrote it.
     corrected: Option<String>,
 }
@@ -359,7 +359,7 @@ fn view_row(
         if view.pinned { "yes" } else { "no" },
         invalid_at,
         invalid.map(|invalid| invalid.reason.as_str()),
-        invalid.and_then(|invalid| invalid.successor),
+        invalid.and_then(|invalid| invalid.ended_by),
         ends_at,
         taken_out_at,
         super::super::rows::to_json(wordings)?,
@@ -383,9 +383,9 @@ fn taken_out_at(
         InvalidReason::Forgotten => true,
         InvalidReason::Removed => is_said,
         InvalidReason::Superseded if is_said => {
-            let successor = invalid.successor.map(|successor| successor.to_string());
+            let successor = invalid.ended_by.map(|successor| successor.to_string());
             let mut ends = material.standing.iter();
-            ends.any(|end| end.corrected.is_some() && end.successor == successor)
+            ends.any(|end| end.corrected.is_some() && end.ended_by == successor)
         }
         _ => false,
     };
@@ -401,7 +401,7 @@ fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
         .standing
         .iter()
         .filter(|invalidation| invalidation.reason == InvalidReason::Duplicate.as_str())
-        .filter_map(|invalidation| invalidation.successor.as_deref()?.parse().ok())
+        .filter_map(|invalidation| invalidation.ended_by.as_deref()?.parse().ok())
 }
 
 /// Returns the first reason why the fact ended: an invalidation, or the end of a premise.
@@ -415,7 +415,7 @@ fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidatio
         EffectiveInvalidation {
             ended_at,
             reason: InvalidReason::PremiseGone,
-            successor: Some(premise),
+            ended_by: Some(premise),
         },
     )))
 }
@@ -425,7 +425,7 @@ fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidatio
 fn earliest_invalidation(invalidations: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
     let Some(first) = invalidations
         .iter()
-        .min_by_key(|row| (row.ended_at, row.successor.is_none(), &row.successor, &row.id))
+        .min_by_key(|row| (row.ended_at, row.ended_by.is_none(), &row.ended_by, &row.id))
     else {
         return Ok(None);
     };
@@ -433,8 +433,8 @@ fn earliest_invalidation(invalidations: &[StandingInvalidation]) -> StoreResult<
     Ok(Some(EffectiveInvalidation {
         ended_at: chrono::DateTime::from_timestamp_micros(first.ended_at).ok_or_else(corrupt)?,
         reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
-        successor: match &first.successor {
-            Some(successor) => Some(successor.parse().map_err(|_| corrupt())?),
+        ended_by: match &first.ended_by {
+            Some(ended_by) => Some(ended_by.parse().map_err(|_| corrupt())?),
             None => None,
         },
     }))

@@ -124,7 +124,7 @@ fn read_invalidation(columns: &mut Columns<'_>) -> StoreResult<Invalidation> {
         id: columns.id()?,
         fact: columns.id()?,
         reason: columns.parse_with(InvalidReason::parse)?,
-        successor: columns.maybe_id()?,
+        ended_by: columns.maybe_id()?,
         cause: columns.cause()?,
         ended_at: columns.time()?,
         lifted_at: columns.maybe_time()?,

@@ -91,7 +91,7 @@ fn read_view(columns: &mut Columns<'_>) -> StoreResult<FoldedFact> {
 fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<EffectiveInvalidation>> {
     let invalid_at = columns.maybe_time()?;
     let reason: Option<&str> = columns.next()?;
-    let successor = columns.maybe_id()?;
+    let ended_by = columns.maybe_id()?;
     let Some(invalid_at) = invalid_at else { return Ok(None) };
     let reason = reason
         .and_then(InvalidReason::parse)
@@ -99,7 +99,7 @@ fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<Eff
     Ok(Some(EffectiveInvalidation {
         ended_at: invalid_at,
         reason,
-        successor,
+        ended_by,
     }))
 }
 

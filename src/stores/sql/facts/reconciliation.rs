@@ -291,7 +291,7 @@ async fn write_reconciliation(
     for row in &result.invalidations {
         affected_facts.insert(row.fact);
         // Only a duplicate changes the view of the fact that absorbs it.
-        affected_facts.extend(row.successor.filter(|_| row.reason == InvalidReason::Duplicate));
+        affected_facts.extend(row.ended_by.filter(|_| row.reason == InvalidReason::Duplicate));
     }
     fact_replacements::append_replaced_by(connection, tenant, &result.replaced).await?;
     fold::refresh_views(connection, tenant, affected_facts).await?;
@@ -506,7 +506,7 @@ async fn insert_rest(
                 row.id,
                 row.fact,
                 row.reason.as_str(),
-                row.successor,
+                row.ended_by,
                 cause_kind,
                 cause_id,
                 to_micros(row.ended_at),

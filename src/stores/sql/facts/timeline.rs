@@ -146,7 +146,7 @@ struct FactEndRow {
     id: InvalidationId,
     reason: String,
     #[serde(rename = "by")]
-    successor: Option<FactId>,
+    ended_by: Option<FactId>,
     #[serde(rename = "at")]
     ended_at: i64,
     turn: Option<TurnId>,
@@ -177,7 +177,7 @@ impl FactEndRow {
             reason: InvalidReason::parse(&self.reason)
                 .ok_or_else(|| StoreError::Corrupt(format!("unknown reason `{}`", self.reason)))?,
             id: self.id,
-            successor: self.successor,
+            ended_by: self.ended_by,
             turn: self.turn,
             ended_at: from_micros(self.ended_at)?,
             restored_at: self.restored_at.map(from_micros).transpose()?,

@@ -144,7 +144,7 @@ async fn rewind_dialogue(
     }
     match rewind.origin {
         RewindOrigin::Request | RewindOrigin::Resume { .. } if !is_open => return Ok(RewindCommitResult::Closed),
-        RewindOrigin::Resume { cut: cut_number } if is_joined_at(connection, tenant, cut_number).await? => {
+        RewindOrigin::Resume { cut: cut_turn } if is_joined_at(connection, tenant, cut_turn).await? => {
             return Ok(RewindCommitResult::Joined);
         }
         _ => {}

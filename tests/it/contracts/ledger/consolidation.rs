@@ -155,7 +155,7 @@ pub async fn conclusion_falls_with_a_premise<S: LedgerSubject>(f: &Fixture<S>) {
         f.end_of(conclusion).await,
         Some((InvalidReason::PremiseGone, end.ended_at))
     );
-    assert_eq!(f.fact(conclusion).await.invalid.unwrap().successor, Some(first));
+    assert_eq!(f.fact(conclusion).await.invalid.unwrap().ended_by, Some(first));
     assert_eq!(f.importance_of(second).await, 5, "nothing stands for it any more");
     assert_eq!(f.importance_of(third).await, 5);
 

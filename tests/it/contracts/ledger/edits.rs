@@ -116,7 +116,7 @@ pub async fn removal_and_reinstatement_are_recorded_in_history<S: LedgerSubject>
     let removed = edited_fact(facts.remove_fact(&f.scope, id, None, &removal).await.unwrap());
     let invalid = removed.invalid.clone().unwrap();
     assert_eq!(
-        (invalid.ended_at, invalid.reason, invalid.successor),
+        (invalid.ended_at, invalid.reason, invalid.ended_by),
         (removal.made_at, InvalidReason::Removed, None)
     );
     assert_eq!(removed.version, 2);

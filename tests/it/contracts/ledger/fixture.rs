@@ -357,7 +357,7 @@ impl<S: LedgerSubject> Fixture<S> {
             id: self.id(),
             fact,
             reason,
-            successor: by,
+            ended_by: by,
             cause: Cause::Turn(self.id()),
             ended_at: self.now(),
             restored_at: None,

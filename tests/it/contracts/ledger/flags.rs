@@ -188,7 +188,7 @@ pub async fn accepted_contradiction_ends_the_fact_while_it_is_said<S: LedgerSubj
     let entry = f.decided_flag(fact, &accepted).await;
     let ended = entry.fact.invalid.clone().unwrap();
     assert_eq!(
-        (ended.reason, ended.successor, ended.ended_at),
+        (ended.reason, ended.ended_by, ended.ended_at),
         (InvalidReason::Superseded, Some(by), f.now())
     );
     assert_eq!(f.drain_outbox().await, [fact]);
@@ -204,7 +204,7 @@ pub async fn accepted_contradiction_ends_the_fact_while_it_is_said<S: LedgerSubj
     assert_eq!((f.open_flags().await, f.decided_flags().await), (vec![], vec![]));
     assert_eq!(f.decide_flag(fact, &accepted).await, FlagOutcome::NotFound);
     told.rewind_to(f, Some(told.turn(2))).await;
-    assert_eq!(f.fact(fact).await.invalid.unwrap().successor, Some(by));
+    assert_eq!(f.fact(fact).await.invalid.unwrap().ended_by, Some(by));
     assert_eq!(f.decided_flags().await, shown);
 
     // The last decision counts.
@@ -250,7 +250,7 @@ pub async fn corrected_fact_is_replaced_and_unsaid_with_its_turn<S: LedgerSubjec
     let entry = f.decided_flag(old, &corrected).await;
     let ended = entry.fact.invalid.unwrap();
     assert_eq!(
-        (ended.reason, ended.successor, ended.ended_at),
+        (ended.reason, ended.ended_by, ended.ended_at),
         (InvalidReason::Superseded, Some(new), f.now())
     );
     let mut touched = f.drain_outbox().await;
@@ -268,7 +268,7 @@ pub async fn corrected_fact_is_replaced_and_unsaid_with_its_turn<S: LedgerSubjec
     // A repetition has nothing to change, and another decision comes too late.
     corrected.change = None;
     assert_eq!(
-        f.decided_flag(old, &corrected).await.fact.invalid.unwrap().successor,
+        f.decided_flag(old, &corrected).await.fact.invalid.unwrap().ended_by,
         Some(new)
     );
     let dismissed = decision(FlagKind::Contradicted, FlagDecision::Dismissed);
@@ -292,7 +292,7 @@ pub async fn corrected_fact_is_replaced_and_unsaid_with_its_turn<S: LedgerSubjec
     assert_eq!(f.decide_flag(old, &dismissed).await, FlagOutcome::Unsaid);
     told.rewind_to(f, Some(told.turn(2))).await;
     assert_eq!(f.fact(new).await.invalid, None);
-    assert_eq!(f.fact(old).await.invalid.unwrap().successor, Some(new));
+    assert_eq!(f.fact(old).await.invalid.unwrap().ended_by, Some(new));
 }
 
 pub async fn corrected_dates_are_kept_and_past_facts_end<S: LedgerSubject>(f: &Fixture<S>) {

@@ -30,7 +30,7 @@ pub async fn duplicate_is_folded_into_the_newer_fact<S: LedgerSubject>(f: &Fixtu
     let (old, new) = (f.fact(old).await, f.fact(new).await);
     let invalid = old.invalid.clone().unwrap();
     assert_eq!(
-        (invalid.reason, invalid.successor, invalid.ended_at),
+        (invalid.reason, invalid.ended_by, invalid.ended_at),
         (InvalidReason::Duplicate, Some(new.id), f.now())
     );
     assert_eq!(old.version, 2);
@@ -111,7 +111,7 @@ pub async fn protected_fact_absorbs_the_newer_duplicate<S: LedgerSubject>(f: &Fi
         old.view,
         sample_view("is allergic to nuts", &["nut", "allergy"], 9, false)
     );
-    assert_eq!((old.version, new.invalid.unwrap().successor), (2, Some(old.id)));
+    assert_eq!((old.version, new.invalid.unwrap().ended_by), (2, Some(old.id)));
 }
 
 pub async fn pinned_fact_keeps_its_words<S: LedgerSubject>(f: &Fixture<S>) {

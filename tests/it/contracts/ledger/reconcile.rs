@@ -50,7 +50,7 @@ pub async fn reconciliation_writes_everything_at_once<S: LedgerSubject>(f: &Fixt
     assert_eq!(touched, [old, one.id, two.id]);
     let invalid = f.fact(old).await.invalid.unwrap();
     assert_eq!(
-        (invalid.reason, invalid.successor),
+        (invalid.reason, invalid.ended_by),
         (InvalidReason::Superseded, Some(one.id))
     );
     // A fact is not folded with the facts it replaces.

@@ -93,7 +93,7 @@ pub async fn timeline_has_statements_made_or_ended_since_its_start<S: LedgerSubj
         known
             .ends
             .iter()
-            .map(|end| (end.reason, end.successor, end.turn))
+            .map(|end| (end.reason, end.ended_by, end.turn))
             .collect::<Vec<_>>()
     };
     assert_eq!(ends(ended), [(InvalidReason::Superseded, Some(said), Some(fence.turn))]);

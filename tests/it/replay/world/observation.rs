@@ -233,7 +233,7 @@ impl ReplayWorld {
                     fact.valid_at,
                     invalid.reason.as_str(),
                     invalid.ended_at,
-                    invalid.successor.map(named),
+                    invalid.ended_by.map(named),
                 )),
             }
         }

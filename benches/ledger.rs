@@ -176,7 +176,7 @@ impl LedgerBench {
     /// Returns a trace of realistic size: twelve candidates with their scores.
     fn sample_trace(&self) -> TurnTrace {
         TurnTrace {
-            at: SystemClock.now(),
+            traced_at: SystemClock.now(),
             key: String::new(),
             intent: Intent::Memory,
             intent_source: "model".to_owned(),

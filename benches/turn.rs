@@ -266,7 +266,7 @@ impl TurnBench {
             role: Role::Backend,
             player: None,
             limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
-            at,
+            made_at: at,
             action,
             object: "vale".to_owned(),
         };
@@ -308,7 +308,7 @@ impl TurnBench {
                     role: Role::Backend,
                     player: None,
                     limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
-                    at: self.services.clock.now(),
+                    made_at: self.services.clock.now(),
                     action: "fact.create",
                     object: fact.id.to_string(),
                 };

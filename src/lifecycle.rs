@@ -70,7 +70,7 @@ impl RunningServer {
         .await;
         tracing::info!(
             finished = drained.finished,
-            cut = drained.cut,
+            cut = drained.cut_turns,
             abandoned = drained.abandoned,
             jobs_left = drained.jobs_left,
             "shut down"

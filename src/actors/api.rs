@@ -213,8 +213,8 @@ impl PlayerLine {
 
     /// True if the line was written for another last turn than `head_turn`.
     pub(super) fn is_for_another_head(&self, head_turn: u32) -> bool {
-        let known = self.chat.as_ref().and_then(|chat| chat.if_head);
-        known.is_some_and(|known| known != head_turn)
+        let expected_head = self.chat.as_ref().and_then(|chat| chat.if_head);
+        expected_head.is_some_and(|expected_head| expected_head != head_turn)
     }
 }
 
@@ -237,7 +237,7 @@ pub struct InterruptCommand {
     /// The turn to cut, or the last turn that shall stand. `None`: the running turn.
     pub turn: Option<u32>,
     /// How much of the turn's reply was heard; `None`: the whole reply.
-    pub heard: Option<HeardLength>,
+    pub heard_length: Option<HeardLength>,
     /// 1–128 characters; makes a retry safe.
     pub key: Option<String>,
     /// The last turn that the caller knows.
@@ -339,9 +339,9 @@ pub enum DialogueError {
 }
 
 impl From<NoCapacity> for DialogueError {
-    fn from(none: NoCapacity) -> Self {
-        match none {
-            NoCapacity::TenantShare(_) => Self::OverShare(none),
+    fn from(refusal: NoCapacity) -> Self {
+        match refusal {
+            NoCapacity::TenantShare(_) => Self::OverShare(refusal),
             NoCapacity::Full(_) => Self::Overloaded {
                 retry_after: Duration::from_secs(1),
             },

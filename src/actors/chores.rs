@@ -58,7 +58,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut to_prune = VecDeque::new();
     let mut looking: Option<JoinHandle<()>> = None;
     let mut embedding: Option<JoinHandle<()>> = None;
-    let every = Duration::from_millis(node.settings.chores_ms.max(10));
+    let interval = Duration::from_millis(node.settings.chores_ms.max(10));
     loop {
         let now = node.ports.clock.monotonic_now();
         if !released {
@@ -114,7 +114,7 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
             .await;
         }
         run_chore("deleting what is too old", prune_tenants(&node, &mut to_prune)).await;
-        if stop.run_until_cancelled(tokio::time::sleep(every)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(interval)).await.is_none() {
             break;
         }
     }
@@ -134,15 +134,15 @@ fn budget_refresh_interval(node: &Registry) -> Duration {
 }
 
 /// Runs a chore. A failure is logged, and the chore runs again later. `true`: the chore succeeded.
-async fn run_chore(what: &str, chore: impl Future<Output = Result<(), StoreError>>) -> bool {
+async fn run_chore(name: &str, chore: impl Future<Output = Result<(), StoreError>>) -> bool {
     match AssertUnwindSafe(chore).catch_unwind().await {
         Ok(Ok(())) => true,
         Ok(Err(error)) => {
-            tracing::warn!(%error, "{what} failed");
+            tracing::warn!(%error, "{name} failed");
             false
         }
         Err(_panic) => {
-            tracing::error!("{what} panicked");
+            tracing::error!("{name} panicked");
             false
         }
     }
@@ -151,13 +151,13 @@ async fn run_chore(what: &str, chore: impl Future<Output = Result<(), StoreError
 /// Spawns the actors of conversations that panicked or could not be loaded. Self-paced conversations get no request
 /// that would spawn an actor.
 async fn revive_conversations(node: &Arc<Registry>) {
-    let mut dead = Vec::new();
+    let mut dead_keys = Vec::new();
     node.conversations.for_each_entry(|key, entry| {
         if !entry.actor.addr.connected() {
-            dead.push(key.clone());
+            dead_keys.push(key.clone());
         }
     });
-    for key in dead {
+    for key in dead_keys {
         // A conversation that keeps crashing waits longer each time.
         let _ = node.get_or_spawn_conversation(&key).await;
     }
@@ -242,11 +242,11 @@ async fn write_usage(node: &Registry, unwritten: &mut UnwrittenUsage) -> Result<
         let scope = scope.clone();
         let deltas: Vec<UsageDelta> = unwritten
             .iter()
-            .filter(|(of, _)| *of == scope)
+            .filter(|(owner, _)| *owner == scope)
             .map(|(_, delta)| delta.clone())
             .collect();
         node.ports.ledger.usage.add_usage(&scope, &deltas).await?;
-        unwritten.retain(|(of, _)| *of != scope);
+        unwritten.retain(|(owner, _)| *owner != scope);
     }
     Ok(())
 }

@@ -56,7 +56,7 @@ pub(super) struct Curator {
     /// job.
     lanes: HashMap<LaneKey, Lane>,
     /// All jobs in memory, so that a job leased again does not run twice.
-    held: HashSet<JobId>,
+    held_jobs: HashSet<JobId>,
     held_share: GaugeShare,
     running: HashMap<JobId, (Job, AbortHandle)>,
     slots: Arc<Semaphore>,
@@ -108,7 +108,7 @@ impl Curator {
             scope,
             generation,
             lanes: HashMap::new(),
-            held: HashSet::new(),
+            held_jobs: HashSet::new(),
             running: HashMap::new(),
             slots: Arc::new(Semaphore::new(concurrency)),
             curation_slots: Arc::new(Semaphore::new(concurrency.div_ceil(2))),
@@ -123,7 +123,7 @@ impl Curator {
     fn enqueue_jobs(&mut self, jobs: Vec<Job>, ctx: &mut Context<Self>) {
         for job in jobs {
             // Further jobs stay leased in the ledger, and are found again when their leases have run out.
-            if self.held.len() >= MAX_HELD_JOBS || !self.held.insert(job.id) {
+            if self.held_jobs.len() >= MAX_HELD_JOBS || !self.held_jobs.insert(job.id) {
                 continue;
             }
             if let Some(key) = lane_of(&job) {
@@ -141,7 +141,7 @@ impl Curator {
                 self.run_job(job, ctx);
             }
         }
-        self.held_share.set_count(self.held.len());
+        self.held_share.set_count(self.held_jobs.len());
     }
 
     fn run_next_in_lane(&mut self, key: LaneKey, ctx: &mut Context<Self>) {
@@ -172,7 +172,9 @@ impl Curator {
     fn run_job(&mut self, job: Job, ctx: &mut Context<Self>) {
         let (abort, aborted) = AbortHandle::new_pair();
         self.running.insert(job.id, (job.clone(), abort));
-        let (node, scope, slots) = (Arc::clone(&self.node), self.scope.clone(), Arc::clone(&self.slots));
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
+        let slots = Arc::clone(&self.slots);
         let curation_slots = match job.kind {
             JobKind::Curate | JobKind::Consolidate => Some(Arc::clone(&self.curation_slots)),
             JobKind::ExtractFacts | JobKind::ExtractState | JobKind::Summarise => None,
@@ -186,14 +188,14 @@ impl Curator {
                 None => None,
             };
             let _slot = slots.acquire().await.ok();
-            let begun = node.ports.clock.monotonic_now();
+            let started = node.ports.clock.monotonic_now();
             let result = match attempt_job(&node, &scope, &job).await {
                 Attempt::Ended(result) => result,
                 not_run => return (not_run, None),
             };
-            let took = node.ports.clock.monotonic_now().saturating_duration_since(begun);
+            let duration = node.ports.clock.monotonic_now().saturating_duration_since(started);
             node.metrics
-                .observe_job_attempt(&job, took, result.is_ok(), node.ports.clock.now());
+                .observe_job_attempt(&job, duration, result.is_ok(), node.ports.clock.now());
             let retry_in = match &result {
                 Ok(_) => None,
                 Err(error) => record_failure(&node, &scope, &job, error).await,
@@ -201,8 +203,8 @@ impl Curator {
             (Attempt::Ended(result), retry_in)
         };
         ctx.spawn(Abortable::new(with_usage_tally(running), aborted).into_actor(self).map(
-            move |ended, curator, ctx| {
-                let (attempt, retry_in) = ended.unwrap_or((Attempt::Obsolete, None));
+            move |outcome, curator, ctx| {
+                let (attempt, retry_in) = outcome.unwrap_or((Attempt::Obsolete, None));
                 curator.on_job_ended(job, attempt, retry_in, ctx);
             },
         ));
@@ -217,7 +219,8 @@ impl Curator {
         if jobs.is_empty() {
             return;
         }
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let look = async move {
             let mut unsaid = Vec::new();
             for job in jobs {
@@ -243,8 +246,8 @@ impl Curator {
         let lane = lane_of(&job);
         let waits = matches!(attempt, Attempt::Remote) && lane.is_some();
         if !waits {
-            self.held.remove(&job.id);
-            self.held_share.set_count(self.held.len());
+            self.held_jobs.remove(&job.id);
+            self.held_share.set_count(self.held_jobs.len());
             self.notify_dialogue(&job, attempt.into_report(), ctx);
         }
         if let Some(key) = lane {
@@ -267,8 +270,9 @@ impl Curator {
 
     /// Notifies the job's dialogue. A stopped dialogue gets no message. `report`: of an attempt that succeeded.
     fn notify_dialogue(&self, job: &Job, report: Option<JobReport>, ctx: &mut Context<Self>) {
-        let (key, node) = ((self.scope.clone(), job.dialogue), Arc::clone(&self.node));
-        let ended = JobEnded {
+        let key = (self.scope.clone(), job.dialogue);
+        let node = Arc::clone(&self.node);
+        let job_ended = JobEnded {
             turn_id: job.turn,
             kind: Some(job.kind),
             report,
@@ -276,7 +280,7 @@ impl Curator {
         let tell = async move {
             if let Some(dialogue) = node.actors().and_then(|actors| actors.job_reports(&key)) {
                 // A dialogue that is just stopping reads what its jobs changed at the next load.
-                let _ = dialogue.send(&node.metrics, ended).await;
+                let _ = dialogue.send(&node.metrics, job_ended).await;
             }
         };
         ctx.spawn(tell.into_actor(self));
@@ -292,10 +296,10 @@ impl Curator {
         if !self.running.is_empty() {
             return;
         }
-        let left = self.held.len();
-        for reply in self.draining.iter_mut().flat_map(|waiting| waiting.drain(..)) {
+        let held_count = self.held_jobs.len();
+        for reply in self.draining.iter_mut().flat_map(|replies| replies.drain(..)) {
             // The caller may have given up.
-            let _ = reply.send(left);
+            let _ = reply.send(held_count);
         }
     }
 
@@ -304,7 +308,7 @@ impl Curator {
         let poll = Duration::from_secs(self.node.ports.settings.jobs.poll_s).max(SHORTEST_POLL_PAUSE);
         let idle = Duration::from_secs(self.node.settings.idle_s);
         let now = self.node.ports.clock.monotonic_now();
-        let resting = self.held.is_empty()
+        let resting = self.held_jobs.is_empty()
             && !self.leasing
             && !self.silence.is_looking()
             && self.reconciling == ReconcileState::Idle;
@@ -333,18 +337,19 @@ impl Curator {
             return;
         }
         self.reconciling = ReconcileState::Running;
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let settling = async move {
             AssertUnwindSafe(node.use_cases.reconcile_dirty(&scope))
                 .catch_unwind()
                 .await
         };
-        ctx.spawn(settling.into_actor(self).map(|settled, curator, ctx| {
-            let again = curator.reconciling == ReconcileState::Again;
+        ctx.spawn(settling.into_actor(self).map(|outcome, curator, ctx| {
+            let runs_again = curator.reconciling == ReconcileState::Again;
             curator.reconciling = ReconcileState::Idle;
-            match settled {
+            match outcome {
                 // More memories may be dirty than fit into a single run.
-                Ok(Ok(some)) if some > 0 || again => curator.reconcile_dirty(ctx),
+                Ok(Ok(count)) if count > 0 || runs_again => curator.reconcile_dirty(ctx),
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(tenant = %curator.scope.tenant(), %error, "a memory could not be settled");
@@ -356,12 +361,13 @@ impl Curator {
 
     fn lease_jobs(&mut self, ctx: &mut Context<Self>) {
         let jobs = &self.node.ports.settings.jobs;
-        let limit = (LEASE_AHEAD_FACTOR * jobs.concurrency).saturating_sub(self.held.len());
+        let limit = (LEASE_AHEAD_FACTOR * jobs.concurrency).saturating_sub(self.held_jobs.len());
         if self.leasing || self.draining.is_some() || limit == 0 {
             return;
         }
         self.leasing = true;
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let leasing = async move { lease_due_jobs(&node, &scope, limit).await };
         ctx.spawn(leasing.into_actor(self).map(|leased, curator, ctx| {
             curator.leasing = false;

@@ -13,19 +13,19 @@ use colloquy_ports::StoreResult;
 /// Follows changes of the set of disabled tenants until `stop`.
 pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut changes = node.ports.disabled.subscribe();
-    let mut known = HashSet::new();
+    let mut disabled = HashSet::new();
     loop {
         let now = changes.borrow_and_update().clone();
-        for tenant in now.difference(&known) {
+        for tenant in now.difference(&disabled) {
             stop_tenant_jobs(&node, tenant).await;
         }
-        for tenant in known.difference(&now) {
+        for tenant in disabled.difference(&now) {
             let scope = TenantScope::new(tenant.clone());
             if let Err(error) = resume_tenant(&node, &scope).await {
                 tracing::warn!(%tenant, %error, "jobs of a tenant that was enabled go on once their leases have run out");
             }
         }
-        known = now;
+        disabled = now;
         if !matches!(stop.run_until_cancelled(changes.changed()).await, Some(Ok(()))) {
             return;
         }
@@ -49,8 +49,8 @@ async fn stop_tenant_jobs(node: &Arc<Registry>, tenant: &TenantId) {
 
 async fn resume_tenant(node: &Arc<Registry>, scope: &TenantScope) -> StoreResult<()> {
     let mut conversations = Vec::new();
-    node.conversations.for_each_entry(|(of, _), entry| {
-        if of == scope {
+    node.conversations.for_each_entry(|(owner, _), entry| {
+        if owner == scope {
             conversations.push(entry.actor.addr.clone());
         }
     });

@@ -54,7 +54,7 @@ struct LogState {
     next_listener: u64,
     /// The number reserved for `turn.committed`. Later durable events are `held` until the reservation is resolved.
     reserved: Option<u64>,
-    held: VecDeque<(EventBody, Option<Arc<str>>)>,
+    held_events: VecDeque<(EventBody, Option<Arc<str>>)>,
     open_turn: Option<OpenTurn>,
     rewind_hold: Option<event_hold::EventHold>,
     /// The first number of a rewind with an unknown outcome.
@@ -62,7 +62,7 @@ struct LogState {
 }
 
 struct LoggedEvent {
-    at: Instant,
+    logged_at: Instant,
     seq: u64,
     event: Arc<PublishedEvent>,
 }
@@ -74,7 +74,7 @@ struct OpenTurn {
     re: Option<Arc<str>>,
     /// The text of the reply sent so far.
     text: String,
-    done: Option<TurnStatus>,
+    reply_status: Option<TurnStatus>,
 }
 
 /// The ledger's values for a dialogue that was loaded.
@@ -126,7 +126,7 @@ impl EventLog {
                 listeners: Vec::new(),
                 next_listener: 1,
                 reserved: None,
-                held: VecDeque::new(),
+                held_events: VecDeque::new(),
                 open_turn: None,
                 rewind_hold: None,
                 in_doubt_from: None,
@@ -134,25 +134,25 @@ impl EventLog {
         }
     }
 
-    /// Updates the log after a load; `known` is the last number that the process assigned before. Buffered events stay
-    /// valid unless another process continued the dialogue meanwhile.
+    /// Updates the log after a load; `last_seq` is the last number that the process assigned before. Buffered events
+    /// stay valid unless another process continued the dialogue meanwhile.
     ///
     /// The ledger does not know the numbers of a turn that ran when the other process was killed. The log therefore
     /// skips a gap: a number that a client has seen must not be used again.
-    pub fn on_loaded(&self, start: LedgerPosition, known: Option<LastSeq>) {
+    pub fn on_loaded(&self, start: LedgerPosition, last_seq: Option<LastSeq>) {
         let LedgerPosition { head_turn, gap, .. } = start;
         let ledger_next = start.ledger_next.max(CREATED_SEQ + 1);
         let mut inner = self.inner.lock();
-        inner.lost = inner.lost.filter(|lost| *lost > head_turn);
-        let ours = known.map_or(0, |known| known.seq + 1).max(inner.next_seq);
+        inner.lost = inner.lost.filter(|lost_turn| *lost_turn > head_turn);
+        let own_next = last_seq.map_or(0, |last_seq| last_seq.seq + 1).max(inner.next_seq);
         // In a cluster, another node may have owned the dialogue without a commit.
-        let before = known.map_or(0, |known| known.epoch).max(inner.epoch);
-        let is_ours = ours >= ledger_next && !(start.among_others && start.epoch > before + 1);
+        let before = last_seq.map_or(0, |last_seq| last_seq.epoch).max(inner.epoch);
+        let is_ours = own_next >= ledger_next && !(start.among_others && start.epoch > before + 1);
         inner.epoch = start.epoch;
         let next_seq = if is_ours {
-            ours
+            own_next
         } else {
-            ledger_next.saturating_add(gap).max(ours)
+            ledger_next.saturating_add(gap).max(own_next)
         };
         if next_seq > inner.next_seq {
             inner.ring.clear();
@@ -240,10 +240,10 @@ impl EventLog {
     ) -> Option<(u64, usize, u64)> {
         let mut inner = self.inner.lock();
         inner.listeners.retain(|(_, listener)| !listener.is_gone());
-        let (before, others): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.listeners)
+        let (before, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut inner.listeners)
             .into_iter()
             .partition(|(_, other)| listener.is_owner() && other.is_owner());
-        inner.listeners = others;
+        inner.listeners = remaining;
         if inner.listeners.len() >= self.limits.listeners {
             inner.listeners.extend(before);
             return None;
@@ -251,12 +251,12 @@ impl EventLog {
         listener.on_attached();
         let mut replayed = 0;
         if let Some(last_seq) = last_seq {
-            let kept = inner.ring.iter().filter(|kept| kept.seq > last_seq);
+            let logged = inner.ring.iter().filter(|logged| logged.seq > last_seq);
             let events = earlier
                 .into_iter()
                 .filter(|event| event.seq.is_some_and(|seq| seq > last_seq && seq < inner.loaded_at))
                 .map(PublishedEvent::new)
-                .chain(kept.map(|kept| Arc::clone(&kept.event)));
+                .chain(logged.map(|logged| Arc::clone(&logged.event)));
             for event in events {
                 if event.body.is_optional() && !listener.sees_optional() {
                     continue;
@@ -267,9 +267,9 @@ impl EventLog {
                 replayed += 1;
             }
         }
-        if let Some(said) = inner.partial_reply_event(self.dialogue.kind()) {
+        if let Some(partial_reply) = inner.partial_reply_event(self.dialogue.kind()) {
             // A listener that can take no more is dropped with the next event.
-            let _ = listener.deliver_event(&PublishedEvent::new(self.make_event(None, said, None)));
+            let _ = listener.deliver_event(&PublishedEvent::new(self.make_event(None, partial_reply, None)));
         }
         let id = inner.next_listener;
         inner.next_listener += 1;
@@ -298,8 +298,8 @@ impl EventLog {
         if inner.open_turn.as_ref().is_some_and(|open| open.turn == turn) {
             return None;
         }
-        let why = "the server stopped before this turn was committed";
-        let body = EventBody::reply_done(self.dialogue.kind(), failed_reply(turn, npc, "turn_lost", why));
+        let message = "the server stopped before this turn was committed";
+        let body = EventBody::reply_done(self.dialogue.kind(), failed_reply(turn, npc, "turn_lost", message));
         Some(self.make_event(Some(inner.loaded_at - 1), body, None))
     }
 
@@ -312,7 +312,7 @@ impl EventLog {
             npc,
             re: re.clone(),
             text: String::new(),
-            done: None,
+            reply_status: None,
         });
         inner.emit_event(self, body, re)
     }
@@ -321,13 +321,13 @@ impl EventLog {
     pub fn replying_turn(&self) -> Option<u32> {
         let inner = self.inner.lock();
         let open = inner.open_turn.as_ref()?;
-        open.done.is_none().then_some(open.turn)
+        open.reply_status.is_none().then_some(open.turn)
     }
 
     /// Converts a position in the running reply to Unicode scalar values.
-    pub fn heard_scalar_count(&self, heard: HeardLength) -> usize {
+    pub fn heard_scalar_count(&self, length: HeardLength) -> usize {
         let inner = self.inner.lock();
-        heard.to_scalar_count(inner.open_turn.as_ref().map_or("", |open| &open.text))
+        length.to_scalar_count(inner.open_turn.as_ref().map_or("", |open| &open.text))
     }
 
     /// Publishes `turn.committed` with the reserved number, then releases the held events.
@@ -341,7 +341,7 @@ impl EventLog {
             }
         }
         inner.open_turn = None;
-        inner.lost = inner.lost.filter(|lost| *lost > turn);
+        inner.lost = inner.lost.filter(|lost_turn| *lost_turn > turn);
         inner.release_held(self);
     }
 
@@ -352,13 +352,13 @@ impl EventLog {
         let mut inner = self.inner.lock();
         inner.reserved = None;
         if let Some(open) = inner.open_turn.take() {
-            match open.done {
+            match open.reply_status {
                 None => {
-                    let mut done = failed_reply(open.turn, open.npc, error.code, &error.message);
-                    if let Some(shown) = &mut done.error {
-                        shown.retry_after_ms = error.retry_after_ms;
+                    let mut reply_done = failed_reply(open.turn, open.npc, error.code, &error.message);
+                    if let Some(reply_error) = &mut reply_done.error {
+                        reply_error.retry_after_ms = error.retry_after_ms;
                     }
-                    inner.emit_event(self, EventBody::reply_done(self.dialogue.kind(), done), open.re);
+                    inner.emit_event(self, EventBody::reply_done(self.dialogue.kind(), reply_done), open.re);
                 }
                 Some(TurnStatus::Failed) => {}
                 Some(_) => {
@@ -379,9 +379,9 @@ impl EventLog {
         if !body.is_durable() {
             inner.deliver_to_listeners(&PublishedEvent::new(self.make_event(None, body, re)));
         } else if let Some(moving) = &mut inner.rewind_hold {
-            moving.held.push((None, body, re));
+            moving.held_events.push((None, body, re));
         } else if inner.reserved.is_some() {
-            inner.held.push_back((body, re));
+            inner.held_events.push_back((body, re));
         } else {
             inner.emit_event(self, body, re);
         }
@@ -401,7 +401,7 @@ impl LogState {
     /// Returns the text of a running reply sent so far, as a delta.
     fn partial_reply_event(&self, kind: DialogueKind) -> Option<EventBody> {
         let open = self.open_turn.as_ref()?;
-        (open.done.is_none() && !open.text.is_empty())
+        (open.reply_status.is_none() && !open.text.is_empty())
             .then(|| EventBody::reply_delta(kind, open.turn, 0, open.npc.clone(), open.text.clone()))
     }
 
@@ -423,7 +423,7 @@ impl LogState {
         self.drop_expired(&log.limits, now);
         self.head_seq = self.head_seq.max(seq);
         self.ring.push_back(LoggedEvent {
-            at: now,
+            logged_at: now,
             seq,
             event: Arc::clone(&event),
         });
@@ -440,7 +440,7 @@ impl LogState {
     }
 
     fn release_held(&mut self, log: &EventLog) {
-        while let Some((body, re)) = self.held.pop_front() {
+        while let Some((body, re)) = self.held_events.pop_front() {
             self.emit_event(log, body, re);
         }
     }
@@ -449,15 +449,15 @@ impl LogState {
         while self
             .ring
             .front()
-            .is_some_and(|kept| now.saturating_duration_since(kept.at) > limits.age)
+            .is_some_and(|logged| now.saturating_duration_since(logged.logged_at) > limits.age)
         {
             self.drop_oldest();
         }
     }
 
     fn drop_oldest(&mut self) {
-        if let Some(kept) = self.ring.pop_front() {
-            self.ring_from = kept.seq + 1;
+        if let Some(logged) = self.ring.pop_front() {
+            self.ring_from = logged.seq + 1;
         }
     }
 }
@@ -481,16 +481,16 @@ impl TurnFeed for TurnEvents {
         inner.deliver_to_listeners(&PublishedEvent::new(self.log.make_event(None, body, None)));
     }
 
-    fn send_done(&self, done: ReplyDone) -> u64 {
+    fn send_done(&self, reply: ReplyDone) -> u64 {
         let mut inner = self.log.inner.lock();
         if let Some(open) = &mut inner.open_turn {
-            open.done = Some(done.status);
+            open.reply_status = Some(reply.status);
         }
-        let body = EventBody::reply_done(self.log.dialogue.kind(), done);
+        let body = EventBody::reply_done(self.log.dialogue.kind(), reply);
         if inner.rewind_hold.is_some() {
             let seq = inner.take_seq();
             if let Some(moving) = &mut inner.rewind_hold {
-                moving.held.push((Some(seq), body, self.re.clone()));
+                moving.held_events.push((Some(seq), body, self.re.clone()));
             }
             return seq;
         }
@@ -530,7 +530,7 @@ pub fn events_of_turn(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] 
         re: re.cloned(),
         body,
     };
-    let done = ReplyDone {
+    let reply_done = ReplyDone {
         turn: turn.number,
         npc_id: turn.npc.clone(),
         text: turn.reply_text.clone(),
@@ -539,10 +539,12 @@ pub fn events_of_turn(turn: &Turn, re: Option<&Arc<str>>) -> [DialogueEvent; 3] 
         cues: turn.cues.clone(),
         error: None,
     };
-    let (kind, number, npc) = (turn.dialogue.kind(), turn.number, &turn.npc);
+    let kind = turn.dialogue.kind();
+    let number = turn.number;
+    let npc = &turn.npc;
     [
         event(turn.seqs.started, EventBody::turn_started(kind, number, npc.clone())),
-        event(turn.seqs.done, EventBody::reply_done(kind, done)),
+        event(turn.seqs.done, EventBody::reply_done(kind, reply_done)),
         event(
             turn.seqs.committed,
             EventBody::turn_committed(kind, number, turn.id, npc.clone()),

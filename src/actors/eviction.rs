@@ -36,24 +36,24 @@ impl Registry {
         spawn: impl Fn(Option<ResidencyPermit>) -> Result<Result<T, NoCapacity>, DialogueError>,
     ) -> Result<T, DialogueError> {
         let tenant = key.0.tenant();
-        let mut none = match spawn(None)? {
+        let mut refusal = match spawn(None)? {
             Ok(spawned) => return Ok(spawned),
-            Err(none) => none,
+            Err(refusal) => refusal,
         };
-        let waiting = async {
+        let spawning = async {
             loop {
                 let place = self.evict_idle_dialogue(tenant).await;
                 match spawn(place.map(|place| place.pass_to(tenant, key.clone())))? {
                     Ok(spawned) => return Ok(spawned),
-                    Err(still_none) => none = still_none,
+                    Err(next_refusal) => refusal = next_refusal,
                 }
                 sleep(ROOM_RETRY_DELAY).await;
             }
         };
-        let spawned = timeout(ROOM_WAIT_LIMIT, waiting).await;
+        let spawned = timeout(ROOM_WAIT_LIMIT, spawning).await;
         spawned.unwrap_or_else(|_| {
             self.residents.count_refusal();
-            Err(none.into())
+            Err(refusal.into())
         })
     }
 

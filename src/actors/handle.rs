@@ -72,7 +72,8 @@ impl Sessions {
 
     /// As [`Self::start`], for a node that has joined a cluster.
     pub fn start_in_cluster(services: Services, settings: ActorSettings, membership: Membership) -> Self {
-        let (ports, node) = (Ports::from(&services), membership.neighbours.own_id());
+        let ports = Ports::from(&services);
+        let node = membership.neighbours.own_id();
         let membership = Some(Arc::new(membership));
         Self::start_with_ports(ports, Arc::new(services), node, settings, membership)
     }
@@ -86,16 +87,17 @@ impl Sessions {
     ) -> Self {
         let node = Registry::new(node, settings, ports, use_cases, membership);
         let stop = CancellationToken::new();
-        let (done, task) = oneshot::channel();
-        let (their_node, their_stop) = (Arc::clone(&node), stop.clone());
+        let (finished, task) = oneshot::channel();
+        let task_node = Arc::clone(&node);
+        let task_stop = stop.clone();
         node.arbiter_for(&"chores").spawn(async move {
             tokio::join!(
-                chores::run(Arc::clone(&their_node), their_stop.clone()),
-                disabled_tenants::run(Arc::clone(&their_node), their_stop.clone()),
-                heartbeat::run(their_node, their_stop)
+                chores::run(Arc::clone(&task_node), task_stop.clone()),
+                disabled_tenants::run(Arc::clone(&task_node), task_stop.clone()),
+                heartbeat::run(task_node, task_stop)
             );
             // Only a draining server waits for the end of the chores.
-            let _ = done.send(());
+            let _ = finished.send(());
         });
         Self {
             node,
@@ -164,9 +166,13 @@ impl Sessions {
     }
 
     /// Creates a session: a ledger row. The actor starts with the first message.
-    pub async fn create_session(&self, scope: &TenantScope, new: NewSession) -> Result<CreatedSession, DialogueError> {
+    pub async fn create_session(
+        &self,
+        scope: &TenantScope,
+        new_session: NewSession,
+    ) -> Result<CreatedSession, DialogueError> {
         let id = self.node.ports.ids.next_dialogue_id(DialogueKind::Session);
-        let created = self.create_session_with_id(scope, id, new).await?;
+        let created = self.create_session_with_id(scope, id, new_session).await?;
         created.ok_or(DialogueError::Overloaded {
             retry_after: REWIND_RETRY_AFTER,
         })
@@ -178,36 +184,36 @@ impl Sessions {
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        new: NewSession,
+        new_session: NewSession,
     ) -> Result<Option<CreatedSession>, DialogueError> {
         let node = &self.node;
         if node.is_draining() {
             return Err(DialogueError::Draining);
         }
-        node.check_participants(scope, &new.world, &new.npcs, &new.witnesses)
+        node.check_participants(scope, &new_session.world, &new_session.npcs, &new_session.witnesses)
             .await?;
         let budgets = &node.ports.budgets;
         let place = budgets
-            .reserve_dialogue(&node.ports.ledger, scope, Some(&new.player))
+            .reserve_dialogue(&node.ports.ledger, scope, Some(&new_session.player))
             .await?;
         let resume_token = resume_token::generate_token();
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id,
-            world: new.world,
-            npcs: new.npcs,
-            player: Some(new.player),
-            witnesses: new.witnesses,
+            world: new_session.world,
+            npcs: new_session.npcs,
+            player: Some(new_session.player),
+            witnesses: new_session.witnesses,
             resume_token_hash: resume_token::hash_token(&resume_token),
             status: DialogueStatus::Open,
             options: DialogueOptions {
-                playback: new.playback,
-                factions: new.factions,
-                settings: new.settings,
-                chat_key: new.chat_key,
+                playback: new_session.playback,
+                factions: new_session.factions,
+                settings: new_session.settings,
+                chat_key: new_session.chat_key,
                 ..DialogueOptions::default()
             },
-            cause: new.cause,
+            cause: new_session.cause,
             created_at: now,
             updated_at: now,
             head_turn: 0,
@@ -233,10 +239,10 @@ impl Sessions {
     ) -> Result<Option<String>, DialogueError> {
         let token = resume_token::generate_token();
         let dialogues = &self.node.ports.ledger.dialogues;
-        let known = dialogues
+        let is_known = dialogues
             .set_resume_token(scope, id, &resume_token::hash_token(&token))
             .await?;
-        Ok(known.then_some(token))
+        Ok(is_known.then_some(token))
     }
 
     /// Checks a line against the rules of all sessions: not blank and not too long.
@@ -331,7 +337,7 @@ impl Sessions {
         &self,
         scope: &TenantScope,
         id: DialogueId,
-        who: &Principal,
+        principal: &Principal,
         key: Option<String>,
         if_head: Option<u32>,
         re: Option<Arc<str>>,
@@ -340,7 +346,7 @@ impl Sessions {
             key,
             if_head,
             re,
-            who: who.clone(),
+            who: principal.clone(),
             goes_on: false,
             chat: None,
         };
@@ -385,26 +391,27 @@ impl Sessions {
     /// the call returns.
     pub async fn restore_world(
         &self,
-        who: &Principal,
+        principal: &Principal,
         world: &WorldId,
         save: SaveId,
         key: Option<String>,
     ) -> Result<RestoreOutcome, StoreError> {
         let node = &self.node;
         let request = RestoreRequest {
-            scope: who.scope(),
+            scope: principal.scope(),
             world: world.clone(),
             save,
             key,
             seq_gap: node.settings.replay_events as u64,
-            who: who.clone(),
+            who: principal.clone(),
         };
         let mut outcome = node.use_cases.restore_world(request).await?;
         if let RestoreOutcome::Done { dialogues, .. } = &mut outcome {
             let dialogues = std::mem::take(dialogues);
-            let (scope, theirs) = (who.scope(), dialogues.clone());
+            let scope = principal.scope();
+            let peer_dialogues = dialogues.clone();
             tokio::join!(
-                restore_notices::notify_peers(node, &scope, theirs),
+                restore_notices::notify_peers(node, &scope, peer_dialogues),
                 restore_notices::notify_actors(node, &scope, dialogues)
             );
             failpoint!("restore.told");

@@ -30,12 +30,12 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
     let mut was_dead = false;
     let mut taking_up: Option<JoinHandle<()>> = None;
     loop {
-        let began = node.ports.clock.now();
+        let started_at = node.ports.clock.now();
         let beaten = within_lease("say that it lives", &membership, send_heartbeat(&node, &membership)).await;
         if beaten == Some(HeartbeatOutcome::WasDead) {
             tracing::warn!("this node was dead to the others for a while; what they took over is theirs");
         }
-        let kept_at = (beaten == Some(HeartbeatOutcome::StillAlive)).then_some(began);
+        let kept_at = (beaten == Some(HeartbeatOutcome::StillAlive)).then_some(started_at);
         membership.record_heartbeat(kept_at, node.ports.clock.monotonic_now());
         // The outcome of a failed heartbeat is unknown.
         was_dead |= beaten != Some(HeartbeatOutcome::StillAlive);
@@ -72,15 +72,15 @@ pub(super) async fn run(node: Arc<Registry>, stop: CancellationToken) {
 }
 
 /// Returns the result of `work`; `None`: `work` failed or took longer than the lease, which is as bad.
-async fn within_lease<T>(what: &str, membership: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
+async fn within_lease<T>(task: &str, membership: &Membership, work: impl Future<Output = StoreResult<T>>) -> Option<T> {
     match tokio::time::timeout(membership.lease, work).await {
-        Ok(Ok(done)) => Some(done),
+        Ok(Ok(output)) => Some(output),
         Ok(Err(error)) => {
-            tracing::warn!(%error, "this node could not {what}");
+            tracing::warn!(%error, "this node could not {task}");
             None
         }
         Err(_elapsed) => {
-            tracing::warn!("this node could not {what} in time");
+            tracing::warn!("this node could not {task} in time");
             None
         }
     }
@@ -109,12 +109,12 @@ async fn try_take_over_dead_nodes(node: &Arc<Registry>, membership: &Membership)
     // Later than the takeover of requested dialogues, so that a merely late node is not buried.
     let now = node.ports.clock.now();
     let instant = node.ports.clock.monotonic_now();
-    let by = membership.takeover_cutoff(now, instant);
-    for dead in nodes.list_dead_nodes(by).await? {
-        if dead.id == node.id {
+    let cutoff = membership.takeover_cutoff(now, instant);
+    for dead_node in nodes.list_dead_nodes(cutoff).await? {
+        if dead_node.id == node.id {
             continue;
         }
-        for (tenant, conversation) in dead.auto_conversations {
+        for (tenant, conversation) in dead_node.auto_conversations {
             // The load takes ownership. If another node was faster, the actor stops again.
             if let Err(error) = node
                 .get_or_spawn_conversation(&(TenantScope::new(tenant), conversation))
@@ -123,8 +123,8 @@ async fn try_take_over_dead_nodes(node: &Arc<Registry>, membership: &Membership)
                 tracing::warn!(dialogue = %conversation, %error, "a conversation could not be taken up");
             }
         }
-        if nodes.release_dead_node(dead.id, by).await? {
-            tracing::info!(dead = %dead.id, "took up what a node left behind");
+        if nodes.release_dead_node(dead_node.id, cutoff).await? {
+            tracing::info!(dead = %dead_node.id, "took up what a node left behind");
             chores::sweep_all_tenants(node).await?;
         }
     }
@@ -134,7 +134,8 @@ async fn try_take_over_dead_nodes(node: &Arc<Registry>, membership: &Membership)
 /// Drops dialogues that the node no longer owns, and tells their listeners to reconnect.
 async fn disown_lost_dialogues(node: &Arc<Registry>, membership: &Membership) -> StoreResult<()> {
     // Listed before the ledger is asked: dialogues that are taken meanwhile are not in the list.
-    let (mut sessions, mut conversations) = (Vec::new(), Vec::new());
+    let mut sessions = Vec::new();
+    let mut conversations = Vec::new();
     node.sessions
         .for_each_entry(|key, entry| sessions.push((key.clone(), entry.actor.addr.clone())));
     node.conversations

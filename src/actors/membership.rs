@@ -24,7 +24,7 @@ use colloquy_ports::{
 
 /// The addresses of the other nodes. Shared by all parts that call other nodes.
 pub struct Neighbours {
-    own: NodeId,
+    own_id: NodeId,
     nodes: Arc<dyn NodeStore>,
     clock: Arc<dyn Clock>,
     live: RwLock<HashMap<NodeId, String>>,
@@ -49,12 +49,12 @@ struct HeartbeatRecord {
 }
 
 impl HeartbeatRecord {
-    fn record_success(&mut self, at: DateTime<Utc>, now: Instant, patience: Duration) {
+    fn record_success(&mut self, beaten_at: DateTime<Utc>, now: Instant, patience: Duration) {
         self.since.get_or_insert(now);
         if self.can_judge_dead(now, patience) {
             self.before = None;
         }
-        self.last = Some(at);
+        self.last = Some(beaten_at);
     }
 
     /// True if heartbeats have succeeded for so long that all other nodes have had the time for a heartbeat. Before
@@ -72,9 +72,9 @@ impl HeartbeatRecord {
 
 impl Neighbours {
     #[must_use]
-    pub fn new(own: NodeId, nodes: Arc<dyn NodeStore>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(own_id: NodeId, nodes: Arc<dyn NodeStore>, clock: Arc<dyn Clock>) -> Self {
         Self {
-            own,
+            own_id,
             nodes,
             clock,
             live: RwLock::default(),
@@ -106,12 +106,16 @@ impl Neighbours {
     /// # Errors
     /// The ledger cannot be asked.
     pub async fn compare_clocks(&self, lease: Duration) -> StoreResult<()> {
-        let (asked_at, asked) = (self.clock.now(), self.clock.monotonic_now());
-        let theirs = self.nodes.ledger_time().await?;
-        let took = self.clock.monotonic_now().saturating_duration_since(asked);
-        let apart = (theirs - (asked_at + took / 2)).abs().to_std().unwrap_or(Duration::MAX);
+        let local_time = self.clock.now();
+        let started = self.clock.monotonic_now();
+        let ledger_time = self.nodes.ledger_time().await?;
+        let round_trip = self.clock.monotonic_now().saturating_duration_since(started);
+        let apart = (ledger_time - (local_time + round_trip / 2))
+            .abs()
+            .to_std()
+            .unwrap_or(Duration::MAX);
         // The time of the ledger's answer is known only to within half the round trip.
-        let is_off = apart > lease / 3 + took / 2;
+        let is_off = apart > lease / 3 + round_trip / 2;
         let was_off = std::mem::replace(&mut self.beats.lock().is_off, is_off);
         let off_ms = u64::try_from(apart.as_millis()).unwrap_or(u64::MAX);
         match (was_off, is_off) {
@@ -128,7 +132,7 @@ impl Neighbours {
     /// Returns the id of the local node.
     #[must_use]
     pub fn own_id(&self) -> NodeId {
-        self.own
+        self.own_id
     }
 
     /// Reads the other live nodes from the ledger.
@@ -137,12 +141,12 @@ impl Neighbours {
     /// The ledger cannot be read.
     pub async fn refresh_others(&self) -> StoreResult<Vec<LiveNode>> {
         let mut live = self.nodes.list_live_nodes(self.clock.now()).await?;
-        live.retain(|node| node.id != self.own);
-        let known: HashMap<NodeId, String> = live.iter().map(|node| (node.id, node.url.clone())).collect();
-        let mut held = self.live.write();
-        if *held != known {
-            *held = known;
-            drop(held);
+        live.retain(|node| node.id != self.own_id);
+        let urls: HashMap<NodeId, String> = live.iter().map(|node| (node.id, node.url.clone())).collect();
+        let mut live_urls = self.live.write();
+        if *live_urls != urls {
+            *live_urls = urls;
+            drop(live_urls);
             self.changed.send_modify(|version| *version += 1);
         }
         Ok(live)
@@ -210,7 +214,7 @@ impl Membership {
     pub(super) fn record_heartbeat(&self, kept_at: Option<DateTime<Utc>>, now: Instant) {
         let mut beats = self.neighbours.beats.lock();
         match kept_at {
-            Some(at) => beats.record_success(at, now, self.judge_dead_after()),
+            Some(beaten_at) => beats.record_success(beaten_at, now, self.judge_dead_after()),
             None => beats.record_failure(),
         }
     }
@@ -270,7 +274,8 @@ mod tests {
     #[tokio::test]
     async fn node_with_skewed_clock_declares_no_peer_dead() {
         let start = DateTime::from_timestamp(1_800_000_000, 0).expect("a moment");
-        let (own, ledgers) = (ManualClock::starting_at(start), ManualClock::starting_at(start));
+        let own = ManualClock::starting_at(start);
+        let ledgers = ManualClock::starting_at(start);
         let neighbours = Neighbours::new(
             NodeId::from_u128(1),
             Arc::new(ClockOnlyNodeStore(ledgers.clone())),
@@ -296,7 +301,8 @@ mod tests {
 
     #[test]
     fn node_that_has_not_listened_long_declares_no_peer_dead() {
-        let (mut beats, patience) = (HeartbeatRecord::default(), Duration::from_secs(8));
+        let mut beats = HeartbeatRecord::default();
+        let patience = Duration::from_secs(8);
         let at = DateTime::UNIX_EPOCH;
         let began = ManualClock::starting_at(at).monotonic_now();
         let after = |secs| began + Duration::from_secs(secs);

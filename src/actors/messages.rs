@@ -52,7 +52,7 @@ pub struct SessionSnapshot {
     pub head_seq: u64,
     pub running_turn: Option<u32>,
     pub queued: usize,
-    pub at: DateTime<Utc>,
+    pub read_at: DateTime<Utc>,
 }
 
 /// The state of a conversation.

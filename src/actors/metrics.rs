@@ -142,7 +142,7 @@ impl Default for ActorMetrics {
 
 impl ActorMetrics {
     fn new() -> prometheus::Result<Self> {
-        let waiting = IntGaugeVec::new(
+        let mailbox_messages = IntGaugeVec::new(
             Opts::new(
                 "colloquy_mailbox_messages",
                 "Messages that wait for an actor to come to them",
@@ -160,8 +160,8 @@ impl ActorMetrics {
             fenced.with_label_values(&[write.as_str()]);
         }
         Ok(Self {
-            mailboxes: ActorKind::ALL.map(|kind| waiting.with_label_values(&[kind.as_str()])),
-            waiting,
+            mailboxes: ActorKind::ALL.map(|kind| mailbox_messages.with_label_values(&[kind.as_str()])),
+            waiting: mailbox_messages,
             fenced,
             takeovers: IntCounter::new(
                 "colloquy_takeovers_total",
@@ -255,14 +255,16 @@ impl ActorMetrics {
     pub(super) fn failed_turns_so_far(&self, kind: ActorKind, code: &str) -> u64 {
         self.failed.with_label_values(&[kind.as_str(), code]).get()
     }
-    /// Records an attempt at a job that ended at `now` after the duration `took`.
-    pub(super) fn observe_job_attempt(&self, job: &Job, took: Duration, done: bool, now: DateTime<Utc>) {
+    /// Records an attempt at a job that ended at `now` after the duration `duration`.
+    pub(super) fn observe_job_attempt(&self, job: &Job, duration: Duration, succeeded: bool, now: DateTime<Utc>) {
         let kind = job.kind.as_str();
         self.jobs
-            .with_label_values(&[kind, if done { "done" } else { "failed" }])
+            .with_label_values(&[kind, if succeeded { "done" } else { "failed" }])
             .inc();
-        self.job_seconds.with_label_values(&[kind]).observe(took.as_secs_f64());
-        if done {
+        self.job_seconds
+            .with_label_values(&[kind])
+            .observe(duration.as_secs_f64());
+        if succeeded {
             let lag = (now - job.created_at).to_std().unwrap_or_default();
             self.lags.with_label_values(&[kind]).observe(lag.as_secs_f64());
         }

@@ -49,7 +49,7 @@ impl NpcActor {
     fn fetch_rows(&mut self, ctx: &mut Context<Self>) {
         let (ports, (scope, world, npc)) = (self.node.ports.clone(), self.key.clone());
         let edits = self.cell.edit_count();
-        let read = async move {
+        let reading = async move {
             let authored = &ports.ledger.authored;
             let (found_world, found_npc, directives) = tokio::try_join!(
                 authored.load_world(&scope, &world),
@@ -65,7 +65,8 @@ impl NpcActor {
             })
         };
         ctx.spawn(
-            read.into_actor(self)
+            reading
+                .into_actor(self)
                 .map(move |rows: Result<AuthoredNpc, DialogueError>, npc, ctx| {
                     if let Ok(rows) = &rows {
                         if !npc.cell.store_if_current(rows.clone(), edits) {

@@ -48,19 +48,19 @@ impl Participants {
 
     /// Returns the world with the settings of each NPC whose rows are in memory.
     pub fn held_worlds(&self) -> Vec<(NpcId, Arc<authored::World>)> {
-        let held = self.0.iter().filter_map(|cell| cell.get());
-        held.map(|rows| (rows.npc.id.clone(), rows.world)).collect()
+        let loaded_rows = self.0.iter().filter_map(|cell| cell.get());
+        loaded_rows.map(|rows| (rows.npc.id.clone(), rows.world)).collect()
     }
 
     /// Returns the rows, if they are in memory. `None` after an edit of a row.
     pub fn loaded_records(&self) -> Option<ParticipantRecords> {
-        let (first, others) = self.0.split_first()?;
+        let (first, other_cells) = self.0.split_first()?;
         let first = first.get()?;
         let mut npcs = Vec::with_capacity(self.0.len());
         let mut worlds = Vec::with_capacity(self.0.len());
         npcs.push(first.npc);
         worlds.push(Arc::clone(&first.world));
-        for cell in others {
+        for cell in other_cells {
             let rows = cell.get()?;
             npcs.push(rows.npc);
             worlds.push(rows.world);
@@ -83,8 +83,8 @@ impl ParticipantRecords {
     /// Returns the world with the settings of an NPC.
     pub fn world_of(&self, npc: &NpcId) -> Arc<authored::World> {
         let mut rows = self.npcs.iter().zip(&self.worlds);
-        let found = rows.find(|(row, _)| row.id == *npc);
-        Arc::clone(found.map_or(&self.world, |(_, world)| world))
+        let member = rows.find(|(row, _)| row.id == *npc);
+        Arc::clone(member.map_or(&self.world, |(_, world)| world))
     }
 
     pub fn members(&self) -> Vec<SceneMember> {

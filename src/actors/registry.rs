@@ -103,7 +103,9 @@ impl Registry {
     /// Returns the session's actor; spawns a missing actor.
     pub async fn get_or_spawn_session(&self, key: &DialogueKey) -> Result<Addr<Session>, DialogueError> {
         self.get_or_spawn_dialogue(&self.sessions, key, |generation, log, residency| {
-            let (node, arbiter, key) = (Arc::clone(&self.node), self.arbiter_for(key), key.clone());
+            let node = Arc::clone(&self.node);
+            let arbiter = self.arbiter_for(key);
+            let key = key.clone();
             Session::start_in_arbiter(arbiter, move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
                 Session::new(node, key, generation, log, residency, SessionKind::default())
@@ -128,7 +130,9 @@ impl Registry {
         key: &DialogueKey,
     ) -> Result<Addr<NpcConversation>, DialogueError> {
         self.get_or_spawn_dialogue(&self.conversations, key, |generation, log, residency| {
-            let (node, arbiter, key) = (Arc::clone(&self.node), self.arbiter_for(key), key.clone());
+            let node = Arc::clone(&self.node);
+            let arbiter = self.arbiter_for(key);
+            let key = key.clone();
             NpcConversation::start_in_arbiter(arbiter, move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
                 NpcConversation::new(node, key, generation, log, residency, ConversationKind::new(sleeps))
@@ -168,7 +172,7 @@ impl Registry {
         };
         let residency = match place.map_or_else(|| self.residents.acquire_place(key.0.tenant(), key.clone()), Ok) {
             Ok(residency) => residency,
-            Err(none) => return Ok(Err(none)),
+            Err(refusal) => return Ok(Err(refusal)),
         };
         let generation = self.next_generation();
         let addr = spawn(generation, Arc::clone(&log), residency);
@@ -214,7 +218,9 @@ impl Registry {
         };
         let generation = self.next_generation();
         let addr = NpcActor::start_in_arbiter(self.arbiter_for(key), {
-            let (node, key, cell) = (Arc::clone(&self.node), key.clone(), Arc::clone(&cell));
+            let node = Arc::clone(&self.node);
+            let key = key.clone();
+            let cell = Arc::clone(&cell);
             move |ctx| {
                 ctx.set_mailbox_capacity(MAILBOX_CAPACITY);
                 NpcActor::new(node, key, generation, cell)
@@ -231,8 +237,8 @@ impl Registry {
 
     /// Clears the cached records of a world; the next use reads the ledger again.
     pub fn forget_authored(&self, scope: &TenantScope, world: &WorldId) {
-        self.npcs.for_each_entry(|(tenant, of, _), entry| {
-            if tenant == scope && of == world {
+        self.npcs.for_each_entry(|(tenant, entry_world, _), entry| {
+            if tenant == scope && entry_world == world {
                 entry.cell.clear_rows();
             }
         });
@@ -253,7 +259,8 @@ impl Registry {
         };
         let generation = self.next_generation();
         let addr = Curator::start_in_arbiter(self.arbiter_for(scope), {
-            let (node, scope) = (Arc::clone(&self.node), scope.clone());
+            let node = Arc::clone(&self.node);
+            let scope = scope.clone();
             move |ctx| {
                 ctx.set_mailbox_capacity(4 * MAILBOX_CAPACITY);
                 Curator::new(node, scope, generation)
@@ -286,16 +293,16 @@ impl Registry {
         npcs: &[NpcId],
         witnesses: &[NpcId],
     ) -> Result<(), DialogueError> {
-        let mut cast = Vec::with_capacity(npcs.len() + witnesses.len());
+        let mut members = Vec::with_capacity(npcs.len() + witnesses.len());
         let mut record = None;
         for npc in npcs.iter().chain(witnesses) {
             let (authored, _) = self.read_authored(scope, world, npc).await?;
-            cast.push(SceneMember::of_npc(&authored.npc));
+            members.push(SceneMember::of_npc(&authored.npc));
             record = Some(authored.world);
         }
         let Some(record) = record else { return Ok(()) };
-        let living = self.use_cases.living_members(scope, &record, &cast).await?;
-        match cast.into_iter().find(|member| !living.contains(member)) {
+        let living = self.use_cases.living_members(scope, &record, &members).await?;
+        match members.into_iter().find(|member| !living.contains(member)) {
             Some(dead) => Err(DialogueError::NpcDead(dead.id)),
             None => Ok(()),
         }

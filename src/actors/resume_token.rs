@@ -18,8 +18,8 @@ pub(super) fn hash_token(token: &str) -> Vec<u8> {
 /// True if `token` has the stored hash. Equal and unequal hashes take the same time to compare.
 #[must_use]
 pub fn token_matches(token: &str, stored: &[u8]) -> bool {
-    let given = hash_token(token);
-    given.len() == stored.len() && given.iter().zip(stored).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+    let hash = hash_token(token);
+    hash.len() == stored.len() && hash.iter().zip(stored).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 #[cfg(test)]

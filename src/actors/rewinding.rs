@@ -52,7 +52,7 @@ pub(super) struct RewindQueue<A> {
     /// Callers served by an earlier rewind that was written without them.
     late: LateRequesters,
     /// Keys written with the running rewind.
-    written: Vec<String>,
+    written_keys: Vec<String>,
     under_way: Option<RewindTarget>,
 }
 
@@ -62,7 +62,7 @@ impl<A> Default for RewindQueue<A> {
             waiting: Vec::new(),
             callers: Vec::new(),
             late: LateRequesters::default(),
-            written: Vec::new(),
+            written_keys: Vec::new(),
             under_way: None,
         }
     }
@@ -118,16 +118,16 @@ impl<A> RewindQueue<A> {
             .partition::<Vec<_>, _>(|intent| alone || !puts_back(intent));
         self.waiting = later;
         let lowest = served.iter().enumerate().min_by_key(|(_, intent)| intent.target.rank());
-        let (at, target) = lowest.map(|(at, intent)| (at, intent.target))?;
-        let (mut others, callers): (Vec<_>, Vec<_>) = served
+        let (index, target) = lowest.map(|(index, intent)| (index, intent.target))?;
+        let (mut other_requesters, callers): (Vec<_>, Vec<_>) = served
             .into_iter()
             .map(|intent| (intent.requester, intent.caller))
             .unzip();
         self.callers.extend(callers);
-        let author = others.remove(at);
-        let requesters = Requesters::new(author, others, std::mem::take(&mut self.late));
+        let author = other_requesters.remove(index);
+        let requesters = Requesters::new(author, other_requesters, std::mem::take(&mut self.late));
         self.under_way = Some(target);
-        self.written = requesters.keys().cloned().collect();
+        self.written_keys = requesters.keys().cloned().collect();
         Some((target, requesters))
     }
 
@@ -135,10 +135,10 @@ impl<A> RewindQueue<A> {
     /// rewind. Returns the callers to answer, unless a lower request is queued: then [`Self::begin_next`].
     pub fn finish_at_head(&mut self, head: u32) -> Vec<A> {
         self.under_way = None;
-        let (served, waiting) = std::mem::take(&mut self.waiting)
+        let (served, remaining) = std::mem::take(&mut self.waiting)
             .into_iter()
             .partition::<Vec<_>, _>(|intent| intent.target.is_reached_at(head));
-        self.waiting = waiting;
+        self.waiting = remaining;
         for intent in served {
             // A refused request is not recorded as a rewind.
             match intent.target {
@@ -147,12 +147,12 @@ impl<A> RewindQueue<A> {
             }
             self.callers.push(intent.caller);
         }
-        let written = std::mem::take(&mut self.written);
+        let written_keys = std::mem::take(&mut self.written_keys);
         if self.waiting.is_empty() {
             return std::mem::take(&mut self.callers);
         }
         // The late callers get the outcome of the next rewind, and so do repeats of their keys.
-        for key in written {
+        for key in written_keys {
             self.late.add_key(Some(key));
         }
         Vec::new()
@@ -160,18 +160,22 @@ impl<A> RewindQueue<A> {
 
     /// Adds the callers that cut the rewound turn to the rewind's callers. The turn's commit would have recorded their
     /// requests, and has done so if `said` came before the rewind.
-    pub fn adopt_cuts_of_turn(&mut self, running: &RunningTurn, said: Option<&Result<CommittedTurn, TurnError>>) {
-        let noted = matches!(said, Some(Ok(said)) if said.turn.status == TurnStatus::Interrupted);
+    pub fn adopt_cuts_of_turn(
+        &mut self,
+        running: &RunningTurn,
+        turn_result: Option<&Result<CommittedTurn, TurnError>>,
+    ) {
+        let noted = matches!(turn_result, Some(Ok(committed)) if committed.turn.status == TurnStatus::Interrupted);
         for requester in running.cut_requesters() {
             self.add_late_requester(requester, noted);
         }
     }
 
     /// Answers the caller of a pending cut with the rewind, or with a later, lower rewind.
-    pub fn adopt_pending_cut(&mut self, cut: PendingCut) -> ReplyHandle<InterruptOutcome> {
-        let is_audited = cut.is_audited();
-        self.add_late_requester(cut.requester, is_audited);
-        cut.reply
+    pub fn adopt_pending_cut(&mut self, pending_cut: PendingCut) -> ReplyHandle<InterruptOutcome> {
+        let is_audited = pending_cut.is_audited();
+        self.add_late_requester(pending_cut.requester, is_audited);
+        pending_cut.reply
     }
 
     fn add_late_requester(&mut self, requester: Requester, is_audited: bool) {
@@ -190,7 +194,7 @@ impl<A> RewindQueue<A> {
     /// Ends a failed rewind and returns the callers to answer. Later requests stay queued.
     pub fn take_failed_callers(&mut self) -> Vec<A> {
         self.under_way = None;
-        self.written.clear();
+        self.written_keys.clear();
         std::mem::take(&mut self.callers)
     }
 
@@ -210,12 +214,12 @@ pub(super) struct RecentRewinds {
 }
 
 impl RecentRewinds {
-    /// Records a rewind from `before`. Turn `ended` was running and ended with the rewind.
-    pub fn record_rewind(&mut self, before: Option<TurnId>, rewound: &Arc<RewindRecord>, ended: Option<u32>) {
+    /// Records a rewind from `before`. Turn `ended_turn` was running and ended with the rewind.
+    pub fn record_rewind(&mut self, before: Option<TurnId>, rewound: &Arc<RewindRecord>, ended_turn: Option<u32>) {
         if self.last.as_ref().is_none_or(|last| last.head != before) {
             self.turns.clear();
         }
-        self.turns.extend(rewound.removed.iter().copied().chain(ended));
+        self.turns.extend(rewound.removed.iter().copied().chain(ended_turn));
         self.turns.retain(|turn| *turn > rewound.head_turn);
         self.last = Some(Arc::clone(rewound));
     }
@@ -230,8 +234,9 @@ impl RecentRewinds {
     /// who repeats a intent just after a rewind then gets the same answer.
     pub fn last_with_target(&self, command: &InterruptCommand, head: Option<TurnId>) -> Option<Arc<RewindRecord>> {
         let last = self.last.as_ref().filter(|last| last.head == head)?;
-        let same = command.heard.is_none() && command.turn == Some(last.head_turn) && !last.removed.is_empty();
-        same.then(|| Arc::clone(last))
+        let is_same_target =
+            command.heard_length.is_none() && command.turn == Some(last.head_turn) && !last.removed.is_empty();
+        is_same_target.then(|| Arc::clone(last))
     }
 }
 
@@ -242,7 +247,8 @@ impl LoadedDialogue {
         &self,
         node: &Node,
         (scope, id): &DialogueKey,
-        (target, requesters): (RewindTarget, Requesters),
+        target: RewindTarget,
+        requesters: Requesters,
         fence: bool,
         seq: u64,
     ) -> RewindRequest {
@@ -287,13 +293,13 @@ pub(super) fn server_principal(scope: &TenantScope) -> Principal {
 /// Runs a rewind. A panic counts as a store failure: only the ledger knows the written rows.
 pub(super) async fn run_rewind(node: Arc<Node>, request: RewindRequest) -> Result<RewindResponse, RewindError> {
     let moving = AssertUnwindSafe(node.use_cases.rewind_dialogue(request)).catch_unwind();
-    let moved = moving
+    let result = moving
         .await
         .unwrap_or_else(|_panic| Err(StoreError::Rejected("the rewind panicked".into()).into()));
-    if matches!(moved, Err(RewindError::Fenced)) {
+    if matches!(result, Err(RewindError::Fenced)) {
         node.metrics.count_fenced_write(FencedWrite::Rewind);
     }
-    moved
+    result
 }
 
 /// Returns the caller's error for a rewind that did not happen.
@@ -339,12 +345,12 @@ pub(super) async fn notify_closed(node: &Node, scope: &TenantScope, closed: Vec<
 /// this node.
 async fn release_jobs_of_closed(node: &Arc<Node>, (scope, id): DialogueKey) {
     let dialogues = &node.ports.ledger.dialogues;
-    let read = async {
+    let reading = async {
         let session = dialogues.load_dialogue(&scope, id).await?;
         let head_turn = session.map_or(0, |session| session.head_turn);
         dialogues.load_turns(&scope, id, head_turn, head_turn).await
     };
-    let head = read.await.map(|mut turns| turns.pop());
+    let head = reading.await.map(|mut turns| turns.pop());
     match head {
         Ok(Some(head)) => drop(make_jobs_due(Arc::clone(node), (scope, id), head.id).await),
         Ok(None) => {}
@@ -357,13 +363,15 @@ async fn release_jobs_of_closed(node: &Arc<Node>, (scope, id): DialogueKey) {
 pub(super) async fn notify_others(
     node: Arc<Node>,
     scope: TenantScope,
-    moved: Vec<DialogueId>,
+    rewound_dialogues: Vec<DialogueId>,
     closed: Vec<DialogueId>,
 ) {
     let elsewhere = notify_closed(&node, &scope, closed).await;
     if let Some(curator) = node.actors().and_then(|actors| actors.curator(&scope)) {
         // A curator that is just stopping leaves the work to the next curator.
-        let _ = curator.send(&node.metrics, CuratorRequest::TurnsUnsaid(moved)).await;
+        let _ = curator
+            .send(&node.metrics, CuratorRequest::TurnsUnsaid(rewound_dialogues))
+            .await;
     }
     if let Some(membership) = node.membership.as_ref().filter(|_| !elsewhere.is_empty()) {
         let notice = Notice::Closed {

@@ -47,7 +47,7 @@ pub(super) struct RunningTurn {
     pub re: Option<Arc<str>>,
     /// True if the client has heard the whole reply before the commit.
     pub played: bool,
-    cut: watch::Sender<Option<Cut>>,
+    cut_sender: watch::Sender<Option<Cut>>,
     /// Cancels the turn at any point, including the model's stream.
     abort: AbortHandle,
     waiters: Vec<oneshot::Sender<TurnOutcome>>,
@@ -67,7 +67,7 @@ impl RunningTurn {
         Self,
         impl Future<Output = Option<Result<CommittedTurn, TurnError>>> + use<>,
     ) {
-        let (cut, cut_watch) = watch::channel(None);
+        let (cut_sender, cut_watch) = watch::channel(None);
         let (abort, aborted) = AbortHandle::new_pair();
         let running = Self {
             id: input.id,
@@ -76,7 +76,7 @@ impl RunningTurn {
             key: None,
             re: feed.re.clone(),
             played: false,
-            cut,
+            cut_sender,
             abort,
             waiters,
             _counted: node.metrics.count_running_turn(),
@@ -104,22 +104,29 @@ impl RunningTurn {
 
     /// Asks the turn to end at its present text, or at the heard length. Several requests may arrive before the end.
     /// The smallest heard length decides; all requesters are recorded with the turn.
-    pub fn request_cut(&self, heard_chars: Option<usize>, by: Option<Requester>) {
-        self.cut.send_if_modified(|cut| {
+    pub fn request_cut(&self, heard_chars: Option<usize>, requester: Option<Requester>) {
+        self.cut_sender.send_if_modified(|cut| {
             let first = cut.is_none();
-            cut.get_or_insert_default().add_requester(heard_chars, by);
+            cut.get_or_insert_default().add_requester(heard_chars, requester);
             first
         });
     }
 
     /// Returns the callers that requested a cut.
     pub fn cut_requesters(&self) -> Vec<Requester> {
-        self.cut.borrow().as_ref().map(|cut| cut.by.clone()).unwrap_or_default()
+        self.cut_sender
+            .borrow()
+            .as_ref()
+            .map(|cut| cut.by.clone())
+            .unwrap_or_default()
     }
 
     /// Returns the keys of the cut requests.
     pub fn cut_keys(&self) -> Vec<String> {
-        self.cut_requesters().into_iter().filter_map(|by| by.key).collect()
+        self.cut_requesters()
+            .into_iter()
+            .filter_map(|requester| requester.key)
+            .collect()
     }
 
     /// Sends the result of an ended turn to the waiters.
@@ -143,11 +150,11 @@ async fn run_guarded(
     limit: Duration,
     input: TurnInput,
     feed: &TurnEvents,
-    cut: watch::Receiver<Option<Cut>>,
+    cut_watch: watch::Receiver<Option<Cut>>,
 ) -> Result<CommittedTurn, TurnError> {
-    let turn = AssertUnwindSafe(use_cases.run_turn(input, feed, cut)).catch_unwind();
+    let turn = AssertUnwindSafe(use_cases.run_turn(input, feed, cut_watch)).catch_unwind();
     match tokio::time::timeout(limit, turn).await {
-        Ok(Ok(ended)) => ended,
+        Ok(Ok(result)) => result,
         Ok(Err(_panic)) => Err(TurnError::Store(StoreError::Rejected("the turn panicked".into()))),
         Err(_elapsed) => Err(TurnError::TimedOut),
     }

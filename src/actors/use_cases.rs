@@ -70,7 +70,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
         &self,
         input: TurnInput,
         feed: &dyn TurnFeed,
-        cut: watch::Receiver<Option<Cut>>,
+        cut_watch: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError>;
     async fn preview_prompt(&self, input: &TurnInput, intent: Option<Intent>) -> Result<Preview, TurnError>;
     /// Returns the next speaker of a conversation. `None`: fewer than two NPCs of the cast are alive.
@@ -79,7 +79,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
         scope: &TenantScope,
         dialogue: &Dialogue,
         world: &World,
-        cast: &[SceneMember],
+        members: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId>;
     /// Returns the cast without those who are dead and do not answer in their world.
@@ -87,7 +87,7 @@ pub(super) trait UseCases: Send + Sync + 'static {
         &self,
         scope: &TenantScope,
         world: &World,
-        cast: &[SceneMember],
+        members: &[SceneMember],
     ) -> Result<Vec<SceneMember>, StoreError>;
     /// Returns the NPC whom a line addresses by a nickname or a title.
     async fn find_nicknamed_npc(
@@ -117,11 +117,11 @@ impl UseCases for Services {
         &self,
         input: TurnInput,
         feed: &dyn TurnFeed,
-        cut: watch::Receiver<Option<Cut>>,
+        cut_watch: watch::Receiver<Option<Cut>>,
     ) -> Result<CommittedTurn, TurnError> {
         // A listener of NPCs reads a line for seconds, so a start that is some milliseconds later is harmless.
         let patient = input.player.is_none();
-        let turn = Box::pin(dialogue::turn::run_turn(self, input, feed, cut));
+        let turn = Box::pin(dialogue::turn::run_turn(self, input, feed, cut_watch));
         if patient {
             with_deferred_priority(turn).await
         } else {
@@ -137,19 +137,19 @@ impl UseCases for Services {
         scope: &TenantScope,
         dialogue: &Dialogue,
         world: &World,
-        cast: &[SceneMember],
+        members: &[SceneMember],
         history: &[BufferedTurn],
     ) -> Option<NpcId> {
         let services = self.tuned_by(&world.settings);
-        choose_speaker(&services, scope, dialogue, world, cast, history).await
+        choose_speaker(&services, scope, dialogue, world, members, history).await
     }
     async fn living_members(
         &self,
         scope: &TenantScope,
         world: &World,
-        cast: &[SceneMember],
+        members: &[SceneMember],
     ) -> Result<Vec<SceneMember>, StoreError> {
-        dialogue::world_events::living_members(self, scope, world, cast).await
+        dialogue::world_events::living_members(self, scope, world, members).await
     }
     async fn find_nicknamed_npc(
         &self,

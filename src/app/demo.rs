@@ -130,7 +130,7 @@ pub async fn ensure_demo(ledger: &Ledger, ids: &IdSource, now: DateTime<Utc>) ->
         subject: "colloquy".into(),
         role: Role::Admin,
         player: None,
-        at: now,
+        made_at: now,
         action,
         object,
         limits: AuthoredLimits::default(),

@@ -133,7 +133,7 @@ fn check_chat_models(config: &Config, faults: &mut Vec<ConfigFault>) {
         source: None,
         message: format!(
             "the model `{}`: `{}` {}",
-            models[fault.at].name, fault.field, fault.what
+            models[fault.index].name, fault.field, fault.problem
         ),
     }));
 }

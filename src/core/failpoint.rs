@@ -119,21 +119,21 @@ pub fn arm_from_env() -> anyhow::Result<()> {
 #[doc(hidden)]
 #[must_use]
 pub const fn is_known(name: &str) -> bool {
-    let mut at = 0;
-    while at < POINTS.len() {
-        if bytes_equal(POINTS[at].as_bytes(), name.as_bytes()) {
+    let mut index = 0;
+    while index < POINTS.len() {
+        if bytes_equal(POINTS[index].as_bytes(), name.as_bytes()) {
             return true;
         }
-        at += 1;
+        index += 1;
     }
     false
 }
 
 #[cfg(feature = "failpoints")]
-const fn bytes_equal(left: &[u8], right: &[u8]) -> bool {
-    let mut at = 0;
-    while at < left.len() && at < right.len() && left[at] == right[at] {
-        at += 1;
+const fn bytes_equal(bytes: &[u8], other: &[u8]) -> bool {
+    let mut index = 0;
+    while index < bytes.len() && index < other.len() && bytes[index] == other[index] {
+        index += 1;
     }
-    at == left.len() && at == right.len()
+    index == bytes.len() && index == other.len()
 }

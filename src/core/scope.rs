@@ -65,7 +65,8 @@ pub struct TokenIdentity {
     /// `jti`.
     pub id: Option<String>,
     /// `iat`. A token without `iat` counts as older than all other tokens.
-    pub at: Option<chrono::DateTime<chrono::Utc>>,
+    #[serde(rename = "at")]
+    pub issued_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
 impl Principal {
@@ -77,6 +78,6 @@ impl Principal {
     /// True if the token allows access to `world`.
     #[must_use]
     pub fn can_access_world(&self, world: &WorldId) -> bool {
-        self.world.as_ref().is_none_or(|own| own == world)
+        self.world.as_ref().is_none_or(|allowed| allowed == world)
     }
 }

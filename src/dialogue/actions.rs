@@ -175,8 +175,8 @@ impl TurnActions {
         let (language, now) = (input.npc.language, input.started_at);
         let clock = GameClock::new(&input.world.settings, state);
         let of_turn = |action: &Action| AskedAction {
-            id: action.asked.id,
-            name: action.asked.name.clone(),
+            id: action.request.id,
+            name: action.request.name.clone(),
             status: action.status(now),
         };
         Ok(Self {
@@ -200,7 +200,7 @@ impl TurnActions {
             .iter()
             .filter_map(|name| rules.iter().find(|rule| rule.name == *name));
         let told = traced.outcomes.iter().filter_map(|outcome| {
-            let mut action = rows.iter().find(|row| row.asked.id == outcome.action)?.clone();
+            let mut action = rows.iter().find(|row| row.request.id == outcome.action)?.clone();
             // The answer, or the rewind, came later.
             let was_answered = [ActionStatus::Done, ActionStatus::Refused].map(ActionStatus::as_str);
             if !was_answered.contains(&outcome.status.as_str()) {
@@ -249,7 +249,7 @@ fn is_waiting(rule: &ActionRule, asked: &[Action], now: DateTime<Utc>) -> bool {
     let mut waiting = asked
         .iter()
         .filter(|action| action.status(now) == ActionStatus::Requested);
-    waiting.any(|action| action.asked.name == rule.name) && !has_arguments()
+    waiting.any(|action| action.request.name == rule.name) && !has_arguments()
 }
 
 /// Returns the actions of the NPC that wait for an answer, also those of other sessions with the player, and its
@@ -267,7 +267,7 @@ pub(crate) async fn load_outcomes(services: &Services, input: &TurnInput) -> Sto
         actions.load_actions_waiting_elsewhere(&input.scope, (&input.world.id, dialogue), npc, player, now),
     )?;
     let points_back = keywords::refers_back(&input.heard_text());
-    asked.retain(|action| match input.checkpoint.action_told_in(action.asked.id) {
+    asked.retain(|action| match input.checkpoint.action_told_in(action.request.id) {
         None => true,
         Some(turn) => points_back && turn == input.checkpoint.turn,
     });
@@ -325,7 +325,7 @@ pub async fn answer_action(
     (kind, text): (AnswerKind, &str),
     edit: &Edit,
 ) -> StoreResult<AnswerOutcome> {
-    let (authored, asked) = (&services.ledger.authored, &action.asked);
+    let (authored, asked) = (&services.ledger.authored, &action.request);
     let world = authored.load_world(scope, &asked.world).await?;
     let npc = authored.load_npc(scope, &asked.world, &asked.npc).await?;
     let name = npc.map_or_else(|| asked.npc.to_string(), |npc| npc.name);
@@ -338,12 +338,12 @@ pub async fn answer_action(
             text: describe_answer(language, &name, &asked.name, kind, text),
         },
         cause: Cause::Action(asked.id),
-        at: edit.at,
+        changed_at: edit.made_at,
     };
     let answer = ActionAnswer {
         kind,
         text: text.to_owned(),
-        at: edit.at,
+        answered_at: edit.made_at,
     };
     let actions = &services.ledger.actions;
     actions.answer_action(scope, asked.id, &answer, &event, edit).await
@@ -438,7 +438,7 @@ mod tests {
         };
         let mut action = Action {
             seq: 1,
-            asked: NewAction {
+            request: NewAction {
                 id: ActionId::from_u128(1),
                 world: "vale".parse().unwrap(),
                 dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),
@@ -464,7 +464,7 @@ mod tests {
         action.answer = Some(ActionAnswer {
             kind: AnswerKind::Refused,
             text: String::new(),
-            at: asked_at,
+            answered_at: asked_at,
         });
         assert!(!waits(&action, "lend", 1));
     }

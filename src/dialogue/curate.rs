@@ -328,7 +328,7 @@ async fn commit_of(
             steps: result.steps,
             memory: result.memory,
             // The turn's time, not the time of the write. A history must not depend on the speed of the model.
-            at: last.committed_at,
+            last_turn_at: last.committed_at,
         },
         findings: result.findings,
         decisions: result.decisions,

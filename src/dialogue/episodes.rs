@@ -273,6 +273,6 @@ pub(crate) fn greeting_episode(
         importance,
         // The text has nothing of the prompt.
         locks: DisclosureLocks::default(),
-        at: turn.committed_at,
+        committed_at: turn.committed_at,
     }))
 }

@@ -30,9 +30,8 @@ pub(crate) async fn find_usable(
     gone: &PreparedRemovals<'_>,
 ) -> StoreResult<Vec<Insight>> {
     let line = input.heard_text();
-    let npc = (&input.npc.id, input.npc.name.as_str());
     let entities = read.iter().map(|earlier| earlier.insight.entity.as_str());
-    let subjects = TurnSubjects::new(input.player.as_ref(), npc, &line, entities);
+    let subjects = TurnSubjects::new(input.player.as_ref(), &input.npc.id, &input.npc.name, &line, entities);
     // As for episodes, a greeting has no locked insight.
     let is_usable = |insight: &Insight| !insight.text.is_empty() && (insight.locks.is_empty() || !input.is_greeting());
     let usable = read.into_iter().filter(|earlier| is_usable(&earlier.insight));

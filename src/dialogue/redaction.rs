@@ -66,7 +66,7 @@ impl<'a> PreparedRemovals<'a> {
                 correction: removed.correction.as_deref(),
             });
             let requests = removed.requests.iter().filter(|words| {
-                let is_new = prepared_requests.insert((words.as_str(), removed.at));
+                let is_new = prepared_requests.insert((words.as_str(), removed.removed_at));
                 // Stop words alone would be in every sentence.
                 is_new && !informative_terms(words).is_empty()
             });
@@ -90,7 +90,7 @@ impl<'a> PreparedRemovals<'a> {
     /// Returns a text of a dialogue that began at `began`, without what was removed since, by the words of the statements
     /// and of the requests to forget. `None`: nothing is left.
     fn redact_since(&self, began: DateTime<Utc>, text: &str) -> Option<String> {
-        let since = self.all.iter().filter(|removal| removal.removed.at >= began);
+        let since = self.all.iter().filter(|removal| removal.removed.removed_at >= began);
         without_removed(
             text,
             since.flat_map(|removal| removal.statement.iter().chain(&removal.requests)),
@@ -104,7 +104,7 @@ impl<'a> PreparedRemovals<'a> {
         let later = self.all.iter().filter(|removal| {
             let removed = removal.removed;
             let is_of_dialogue = removed.source.is_none_or(|(source, _)| source == dialogue);
-            is_of_dialogue && !removed.is_forgotten && removed.at >= said_at
+            is_of_dialogue && !removed.is_forgotten && removed.removed_at >= said_at
         });
         let line = line.trim();
         mask_rest(
@@ -154,7 +154,7 @@ fn outdated_in_history(
 ) -> Vec<RemovedStatement> {
     let of_dialogue = removals.all.iter().filter(|removal| {
         let removed = removal.removed;
-        !removed.is_forgotten && removed.at >= dialogue.created_at
+        !removed.is_forgotten && removed.removed_at >= dialogue.created_at
     });
     let mut of_dialogue = of_dialogue.peekable();
     if of_dialogue.peek().is_none() {
@@ -310,7 +310,7 @@ mod tests {
             fact: FactId::from_u128(1),
             content: content.to_owned(),
             requests: requests.iter().map(|words| (*words).to_owned()).collect(),
-            at: DateTime::UNIX_EPOCH,
+            removed_at: DateTime::UNIX_EPOCH,
             correction: None,
             source: None,
             is_original: true,
@@ -330,7 +330,7 @@ mod tests {
         };
         assert_eq!(prepared(&removed), [2, 0]);
         // A text that began between the two requests is compared with the later one alone.
-        removed[0].at += TimeDelta::seconds(1);
+        removed[0].removed_at += TimeDelta::seconds(1);
         assert_eq!(prepared(&removed), [2, 2]);
     }
 
@@ -388,7 +388,7 @@ mod tests {
             fact: FactId::from_u128(1),
             content: "The player's sister lives in Oakford.".to_owned(),
             requests: Vec::new(),
-            at: second(10),
+            removed_at: second(10),
             correction: Some("The player's sister lives in Greystone.".to_owned()),
             source: Some((own, 1)),
             is_original: true,
@@ -426,7 +426,7 @@ mod tests {
             text: "They spoke of an old wound, and of needles.".to_owned(),
             importance: Importance::from_clamped(4.0),
             locks: DisclosureLocks::default(),
-            at: DateTime::UNIX_EPOCH,
+            committed_at: DateTime::UNIX_EPOCH,
         };
         for (turn, is_forgotten, is_told) in [(10, true, false), (10, false, true), (9, true, true)] {
             let removed = [RemovedStatement {

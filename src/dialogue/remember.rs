@@ -113,7 +113,7 @@ async fn collect_injected(
         injected.private_locks.by_words.extend(trace.locked.iter().cloned());
     }
     let open = trace.lore.iter().filter(|traced| traced.secrecy == Secrecy::Open);
-    let shown: Vec<String> = open.filter_map(|traced| traced.shown.clone()).collect();
+    let shown: Vec<String> = open.filter_map(|traced| traced.shown_text.clone()).collect();
     if !injected.locks.is_empty() {
         injected.past.extend(shown.iter().cloned());
     }

@@ -67,7 +67,7 @@ impl LateRequesters {
     pub fn acks(&self, ids: &IdSource, at: DateTime<Utc>, dialogue: DialogueId) -> RewindAcks {
         let edit = |requester: &Requester| requester.audit_edit(ids, at, dialogue);
         RewindAcks {
-            at,
+            recorded_at: at,
             keys: self.keys().map(|key| (ids.next_id(), key.clone())).collect(),
             edits: self.unaudited.iter().map(edit).collect(),
         }

@@ -89,7 +89,7 @@ pub async fn rewind_dialogue(services: &Services, request: RewindRequest) -> Res
 async fn record_unchanged_keys(services: &Services, request: &RewindRequest) -> Result<(), StoreError> {
     let keys = request.requesters.keys();
     let told = RewindAcks {
-        at: services.clock.now(),
+        recorded_at: services.clock.now(),
         keys: keys.map(|key| (services.ids.next_id(), key.clone())).collect(),
         edits: Vec::new(),
     };
@@ -225,7 +225,7 @@ fn cut_replacement(
     ];
     let seal = services.settings.turn.seal_time();
     Replacement {
-        of: of.id,
+        replaced_turn: of.id,
         jobs: new_jobs(
             services,
             &turn,

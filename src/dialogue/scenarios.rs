@@ -403,7 +403,9 @@ pub async fn set_progress(
         return Ok(false);
     }
     // The last value must count, even if this node's clock is behind.
-    let at = reached.map_or(edit.at, |reached| reached.next_backend_moment(&npc.id, edit.at));
+    let at = reached.map_or(edit.made_at, |reached| {
+        reached.next_backend_moment(&npc.id, edit.made_at)
+    });
     let change = NewStateChange {
         id: services.ids.next_id(),
         world: world.id.clone(),
@@ -414,7 +416,7 @@ pub async fn set_progress(
             to,
         },
         cause: Cause::Edit(edit.id),
-        at,
+        changed_at: at,
     };
     services
         .ledger

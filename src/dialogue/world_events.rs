@@ -82,7 +82,7 @@ pub async fn record_world_events(
             dialogue: None,
             change,
             cause: Cause::Event(id),
-            at: edit.at,
+            changed_at: edit.made_at,
         })
         .collect();
     services
@@ -132,11 +132,13 @@ impl CausedState {
     pub(crate) fn from_changes<'a>(changes: impl Iterator<Item = &'a StoredStateChange>) -> Self {
         let mut found = Self::default();
         for stored in changes {
-            found.state.apply_change(&stored.change, stored.at, stored.dialogue);
+            found
+                .state
+                .apply_change(&stored.change, stored.changed_at, stored.dialogue);
             if let Some(part) = stored.change.changed_part() {
                 let cause = ValueCause {
                     cause: stored.cause,
-                    at: stored.at,
+                    at: stored.changed_at,
                 };
                 found.causes.insert(part, cause);
             }
@@ -155,6 +157,6 @@ pub async fn load_caused_state(
     let stored = services.ledger.state.load_changes_since(scope, &world.id, 0).await?;
     let changes = stored.changes.iter();
     Ok(CausedState::from_changes(
-        changes.filter(|stored| until.is_none_or(|until| stored.at <= until)),
+        changes.filter(|stored| until.is_none_or(|until| stored.changed_at <= until)),
     ))
 }

@@ -92,13 +92,13 @@ impl WorldFollower {
                 .load_open_actions(&follower.scope, &follower.world, services.clock.now())
                 .await?;
             follower.add_standing_actions(&requested);
-            requested.retain(|action| !seen.contains(&action.asked.id));
+            requested.retain(|action| !seen.contains(&action.request.id));
         }
         let stands: HashSet<&ActionId> = follower.standing_actions.values().collect();
         let unsettled: Vec<ActionId> = seen.iter().filter(|id| !stands.contains(id)).copied().collect();
         if !unsettled.is_empty() {
             undone = store.load_actions(&follower.scope, &unsettled).await?;
-            undone.retain(|action| action.asked.world == follower.world);
+            undone.retain(|action| action.request.world == follower.world);
             let again: Vec<Action> = undone.extract_if(.., |action| action.stands).collect();
             follower.add_standing_actions(&again);
         }
@@ -209,7 +209,7 @@ impl WorldFollower {
     fn add_standing_actions(&mut self, actions: &[Action]) {
         for action in actions {
             self.last_action = self.last_action.max(action.seq);
-            self.standing_actions.insert(action.seq, action.asked.id);
+            self.standing_actions.insert(action.seq, action.request.id);
         }
     }
 }

@@ -60,7 +60,9 @@ pub struct ActionView {
 impl ActionView {
     pub fn new(action: Action, now: DateTime<Utc>) -> Self {
         let status = action.status(now);
-        let Action { asked, answer, .. } = action;
+        let Action {
+            request: asked, answer, ..
+        } = action;
         let text_of = |kind| {
             let answer = answer.as_ref().filter(|answer| answer.kind == kind)?;
             Some(answer.text.clone()).filter(|text| !text.is_empty())
@@ -69,7 +71,7 @@ impl ActionView {
             status,
             result: text_of(AnswerKind::Done),
             reason: text_of(AnswerKind::Refused),
-            answered_at: answer.map(|answer| answer.at),
+            answered_at: answer.map(|answer| answer.answered_at),
             id: asked.id,
             world_id: asked.world,
             dialogue_id: asked.dialogue,
@@ -230,12 +232,12 @@ async fn answer_action(
         let action = match outcome {
             AnswerOutcome::Stored(action) => action,
             AnswerOutcome::NotOpen(action) => {
-                check_repeat(&action, kind, edit.at)?;
+                check_repeat(&action, kind, edit.made_at)?;
                 action
             }
             AnswerOutcome::NotFound => return Err(Problem::not_found("action")),
         };
-        Ok(HttpResponse::Ok().json(ActionView::new(action, edit.at)))
+        Ok(HttpResponse::Ok().json(ActionView::new(action, edit.made_at)))
     })
     .await
 }

@@ -72,7 +72,7 @@ async fn world_of(state: &AppState, who: &Principal, what: &str, name: &str) -> 
                 .actions
                 .load_action(&scope, id)
                 .await?
-                .map(|action| action.asked.world),
+                .map(|action| action.request.world),
             Err(_) => None,
         },
         _ => match name.parse() {

@@ -183,7 +183,7 @@ async fn check_chat_models(state: &AppState, caller: &Authorized<Author>, models
             "npc" => "npc_id",
             field => field,
         };
-        refuse(fault.at, field, fault.what.to_owned());
+        refuse(fault.index, field, fault.problem.to_owned());
     }
     for (at, model) in models.iter().enumerate() {
         if let Some(upstream) = &model.upstream

@@ -69,8 +69,8 @@ impl From<Finding> for FindingView {
             decision: decided.decision,
             reason: decided.reason,
             decided_by: decided.decided_by,
-            decided_at: decided.at,
-            found_at: finding.at,
+            decided_at: decided.decided_at,
+            found_at: finding.found_at,
         }
     }
 }
@@ -104,7 +104,7 @@ impl From<CurationPass> for CurationPassView {
             method: pass.method,
             steps: pass.steps,
             narrative_memory: pass.memory,
-            at: pass.at,
+            at: pass.last_turn_at,
         }
     }
 }

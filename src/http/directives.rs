@@ -113,7 +113,7 @@ pub async fn put_directive(
             fails_if: body.fails_if,
             priority: body.priority,
             version: 0,
-            updated_at: edit.at,
+            updated_at: edit.made_at,
         };
         if query.0.is_dry_run() {
             worlds::find_world(&state, &caller, &world).await?;

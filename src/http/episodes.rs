@@ -44,7 +44,7 @@ impl From<Episode> for EpisodeView {
             place: episode.place,
             text: episode.text,
             importance: episode.importance,
-            at: episode.at,
+            at: episode.committed_at,
         }
     }
 }

@@ -374,8 +374,8 @@ impl From<StoreError> for Problem {
                 Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
             }
             StoreError::OverBudget(of) => OverBudget {
-                whose: "tenant",
-                of,
+                owner: "tenant",
+                budget: of,
                 retry_after: Duration::from_hours(1),
             }
             .into(),

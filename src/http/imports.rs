@@ -255,7 +255,7 @@ fn npc_of_card(card: ImportedNpc, existing: Option<Npc>, world: &WorldId, id: &N
         has_scenarios: false,
         has_tells: false,
         version: 0,
-        updated_at: edit.at,
+        updated_at: edit.made_at,
     }
 }
 
@@ -299,7 +299,7 @@ async fn write_entries<A>(
         id,
         text,
         version: 0,
-        updated_at: edit.at,
+        updated_at: edit.made_at,
     });
     let written = lore::import_lore(&state.services, &caller.scope, world, entries.collect(), edit).await?;
     match written {

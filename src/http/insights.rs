@@ -52,7 +52,7 @@ impl From<Insight> for InsightView {
             dialogue_id: insight.dialogue,
             turn: insight.number,
             turns: insight.turns,
-            at: insight.at,
+            at: insight.last_turn_at,
         }
     }
 }

@@ -76,7 +76,7 @@ pub async fn put_lore(
             id: id.clone(),
             text: body.value.0,
             version: 0,
-            updated_at: edit.at,
+            updated_at: edit.made_at,
         };
         let version = wanted.expected_version();
         if query.0.is_dry_run() {
@@ -188,7 +188,7 @@ pub async fn lore_history(
         .collect();
     let items = followed.split_off(followed.len().saturating_sub(MAX_HISTORY));
     let items = items.into_iter().map(|stored| LoreChangeView {
-        cause: CauseView::new(&stored.cause, stored.at),
+        cause: CauseView::new(&stored.cause, stored.changed_at),
         change: stored.change,
     });
     Ok(HttpResponse::Ok().json(LoreHistoryView { items: items.collect() }))

@@ -136,7 +136,7 @@ pub async fn put_npc(
             (authored.load_world(&caller.scope, &world).await?).map_or_else(Language::default, |world| world.language)
         }
     };
-    let mut npc = body.value.into_npc(world.clone(), language, id.clone(), edit.at)?;
+    let mut npc = body.value.into_npc(world.clone(), language, id.clone(), edit.made_at)?;
     if let Some(model) = &npc.model
         && !state.services.models.is_model_allowed(model)
     {

@@ -98,7 +98,7 @@ pub async fn revoke_tokens(
         tenant: caller.scope.tenant().clone(),
         revoked,
         matters_until: expires_at.map_or(last, |at| state.auth.believed_until(at).min(last)),
-        at: edit.at,
+        revoked_at: edit.made_at,
     };
     run_uncancelled(async move {
         let store = &state.services.ledger.revocations;

@@ -79,7 +79,7 @@ impl InterruptBody {
         }
         Ok(InterruptCommand {
             turn: self.turn,
-            heard,
+            heard_length: heard,
             key: self.key,
             if_head: self.if_head,
             who,
@@ -227,7 +227,7 @@ pub async fn rewind_session(
         reachable_session(&state, &caller.principal, path.0).await?;
         let wish = InterruptCommand {
             turn: Some(body.value.turn),
-            heard: None,
+            heard_length: None,
             key,
             if_head: body.value.if_head,
             who: caller.principal.clone(),

@@ -178,9 +178,9 @@ impl From<RestoreReport> for RestoredView {
         Self {
             save_id: restored.save,
             world_id: restored.world,
-            restored_at: restored.at,
+            restored_at: restored.restored_at,
             changed_dialogues: restored.changed,
-            ended_dialogues: restored.ended,
+            ended_dialogues: restored.ended_dialogues,
             reopened_dialogues: restored.reopened,
             removed_turns: restored.removed_turns,
             reinstated_turns: restored.reinstated_turns,

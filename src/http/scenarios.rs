@@ -109,7 +109,7 @@ pub async fn put_scenario(
         let edit = caller.new_edit(&state, "scenario.put", format!("{world}/{npc}/{id}"));
         let mut scenario = body
             .value
-            .into_scenario(world.clone(), npc.clone(), id.clone(), edit.at);
+            .into_scenario(world.clone(), npc.clone(), id.clone(), edit.made_at);
         if let Some((field, fault)) = scenario.find_faults().into_iter().next() {
             return Err(Problem::invalid_field(field, fault));
         }

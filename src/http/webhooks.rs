@@ -324,7 +324,7 @@ pub async fn replay_webhook(
         let edit = caller.new_edit(&state, "webhook.replay", id);
         let store = &state.services.ledger.webhooks;
         let replayed = store
-            .replay_messages(&caller.scope, id, &replay, edit.at, &edit)
+            .replay_messages(&caller.scope, id, &replay, edit.made_at, &edit)
             .await?;
         let messages = replayed.ok_or_else(|| Problem::not_found("webhook or message"))?;
         Ok(HttpResponse::Ok().json(ReplayView { messages }))

@@ -72,7 +72,7 @@ pub async fn record_world_events(
                 id,
                 world_id: world.id,
                 recorded: events.len(),
-                at: edit.at,
+                at: edit.made_at,
             };
             IdempotentResponse::created(&view, location)
         }

@@ -415,7 +415,7 @@ pub async fn put_world(
             return Err(etag::version_mismatch_error(0));
         }
         let edit = caller.new_edit(&state, "world.put", &id);
-        let mut world = body.value.into_world(id.clone(), edit.at);
+        let mut world = body.value.into_world(id.clone(), edit.made_at);
         check_synonyms(&world.settings)?;
         check_time_conditions(&world.settings)?;
         check_models(&state, &world.settings)?;

@@ -70,19 +70,23 @@ pub fn fit_to_schema(value: Value, schema: &Value) -> Value {
         Value::Object(members) => {
             let properties = schema.get("properties").and_then(Value::as_object);
             let fit = |(name, value): (String, Value)| {
-                let found = properties.and_then(|properties| {
-                    let folded = || properties.iter().find(|(known, _)| is_same_key(known, &name));
+                let property = properties.and_then(|properties| {
+                    let folded = || {
+                        properties
+                            .iter()
+                            .find(|(property_name, _)| is_same_key(property_name, &name))
+                    };
                     properties.get_key_value(&name).or_else(folded)
                 });
-                match found {
-                    Some((known, schema)) => (known.clone(), fit_to_schema(value, schema)),
+                match property {
+                    Some((property_name, schema)) => (property_name.clone(), fit_to_schema(value, schema)),
                     None => (name, value),
                 }
             };
             Value::Object(members.into_iter().map(fit).collect())
         }
         Value::Array(items) => match schema.get("items") {
-            Some(of) => Value::Array(items.into_iter().map(|item| fit_to_schema(item, of)).collect()),
+            Some(item_schema) => Value::Array(items.into_iter().map(|item| fit_to_schema(item, item_schema)).collect()),
             None => Value::Array(items),
         },
         Value::String(text) => fit_text(text, schema),
@@ -92,7 +96,7 @@ pub fn fit_to_schema(value: Value, schema: &Value) -> Value {
 
 fn fit_text(text: String, schema: &Value) -> Value {
     let types: Vec<&str> = match schema.get("type") {
-        Some(Value::String(one)) => vec![one],
+        Some(Value::String(type_name)) => vec![type_name],
         Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
@@ -100,8 +104,8 @@ fn fit_text(text: String, schema: &Value) -> Value {
         let listed = schema.get("enum").and_then(Value::as_array);
         listed.is_some_and(|values| values.contains(value)) || schema.get("const") == Some(value)
     };
-    let read: Option<Value> = serde_json::from_str(text.trim()).ok();
-    let fits = read.filter(|value| match value {
+    let parsed: Option<Value> = serde_json::from_str(text.trim()).ok();
+    let fits = parsed.filter(|value| match value {
         Value::Number(_) => types.iter().any(|name| matches!(*name, "number" | "integer")) || listed(value),
         Value::Bool(_) => types.contains(&"boolean") || listed(value),
         Value::Null => types.contains(&"null") || listed(value),
@@ -114,9 +118,9 @@ fn fit_text(text: String, schema: &Value) -> Value {
     fits.unwrap_or(as_text)
 }
 
-fn is_same_key(one: &str, other: &str) -> bool {
+fn is_same_key(key: &str, other: &str) -> bool {
     let folded = |key: &str| key.to_lowercase().replace([' ', '-', '_'], "");
-    folded(one) == folded(other)
+    folded(key) == folded(other)
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub fn canonical_predicate(predicate: String) -> String {
     PREDICATE_SPELLINGS
         .iter()
         .find(|(_, spellings)| spellings.split(", ").any(|spelling| spelling == lower))
-        .map_or(predicate, |(kept, _)| (*kept).to_owned())
+        .map_or(predicate, |(canonical, _)| (*canonical).to_owned())
 }
 
 /// True for the predicates of names, nicknames and titles.
@@ -90,7 +90,7 @@ pub fn corrects_name(new: &Statement, old: &Statement) -> bool {
         .collect();
     let is_correction = |word: &&str| {
         let mut corrections = CORRECTION_WORDS.iter();
-        corrections.any(|begin| word == begin || begin.starts_with(keywords::is_hangul) && word.starts_with(begin))
+        corrections.any(|prefix| word == prefix || prefix.starts_with(keywords::is_hangul) && word.starts_with(prefix))
     };
     let name = keywords::normalise_text(&old.object);
     let names_old = name.split_whitespace().all(|part| {
@@ -165,40 +165,45 @@ impl NameAliases {
     /// * Two speakers are never the same person.
     /// * Only authors and NPCs can say that an NPC is somebody else.
     #[must_use]
-    pub fn from_assertions(told: &[NameAssertion<'_>]) -> Self {
-        if told.is_empty() {
+    pub fn from_assertions(assertions: &[NameAssertion<'_>]) -> Self {
+        if assertions.is_empty() {
             return Self::default();
         }
-        let keys: Vec<(String, String)> = told
+        let keys: Vec<(String, String)> = assertions
             .iter()
-            .map(|told| (party::subject_key(told.subject), party::subject_key(told.name)))
+            .map(|assertion| {
+                (
+                    party::subject_key(assertion.subject),
+                    party::subject_key(assertion.name),
+                )
+            })
             .collect();
         // The names of each subject besides nicknames.
         let mut names: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut subjects: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         // The first of several spellings, in an order independent of the order of the facts.
         let mut spellings: BTreeMap<&str, &str> = BTreeMap::new();
-        for ((subject, name), told) in keys.iter().zip(told) {
+        for ((subject, name), assertion) in keys.iter().zip(assertions) {
             let of_subject = names.entry(subject).or_default();
-            if !told.nickname {
+            if !assertion.nickname {
                 of_subject.insert(name);
             }
             subjects.entry(name).or_default().insert(subject);
-            for (key, spelling) in [(subject, told.subject), (name, told.name)] {
-                let kept = spellings.entry(key).or_insert(spelling);
-                *kept = spelling.min(kept);
+            for (key, spelling) in [(subject, assertion.subject), (name, assertion.name)] {
+                let chosen_spelling = spellings.entry(key).or_insert(spelling);
+                *chosen_spelling = spelling.min(chosen_spelling);
             }
         }
-        let npcs: BTreeSet<String> = told
+        let npcs: BTreeSet<String> = assertions
             .iter()
-            .filter_map(|told| told.npc.map(party::subject_key))
+            .filter_map(|assertion| assertion.npc.map(party::subject_key))
             .collect();
         let mut sure: BTreeMap<(&str, &str), bool> = BTreeMap::new();
-        for ((subject, name), told) in keys.iter().zip(told) {
+        for ((subject, name), assertion) in keys.iter().zip(assertions) {
             let is_one_person = is_player_key(subject) || npcs.contains(subject) || names[subject.as_str()].len() <= 1;
             if is_one_person && subjects[name.as_str()].len() == 1 {
                 // One trusted source is enough.
-                *sure.entry((subject, name)).or_default() |= told.authored || told.npc.is_some();
+                *sure.entry((subject, name)).or_default() |= assertion.authored || assertion.npc.is_some();
             }
         }
         let mut groups = Self::default();
@@ -215,15 +220,20 @@ impl NameAliases {
 
     fn merge_group(&mut self, pair: [(String, String); 2], may_be_one: impl FnOnce(&BTreeMap<String, String>) -> bool) {
         let mut joined = BTreeMap::from(pair);
-        let (touched, others): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
+        let (overlapping, separate): (Vec<_>, Vec<_>) = std::mem::take(&mut self.0)
             .into_iter()
             .partition(|group| group.keys().any(|key| joined.contains_key(key)));
-        joined.extend(touched.iter().flatten().map(|(key, name)| (key.clone(), name.clone())));
-        self.0 = others;
+        joined.extend(
+            overlapping
+                .iter()
+                .flatten()
+                .map(|(key, name)| (key.clone(), name.clone())),
+        );
+        self.0 = separate;
         if may_be_one(&joined) {
             self.0.push(joined);
         } else {
-            self.0.extend(touched);
+            self.0.extend(overlapping);
         }
     }
 

@@ -97,8 +97,8 @@ pub struct AttributeRule {
     #[schema(inline)]
     pub initial: Option<AttributeValue>,
     /// Who has the attribute. Default `characters`.
-    #[serde(default)]
-    pub of: AttributeOwner,
+    #[serde(rename = "of", default)]
+    pub owner: AttributeOwner,
     /// Who sees it. Default `all`.
     #[serde(default)]
     pub seen_by: AttributeAudience,
@@ -143,15 +143,15 @@ impl AttributeRule {
         }
     }
 
-    /// True if `who` has this attribute: a character's name in the state, or `None` for the world.
+    /// True if `owner` has this attribute: a character's name in the state, or `None` for the world.
     #[must_use]
-    pub fn is_owned_by(&self, who: Option<&str>) -> bool {
-        match (self.of, who) {
-            (AttributeOwner::World, who) => who.is_none(),
+    pub fn is_owned_by(&self, owner: Option<&str>) -> bool {
+        match (self.owner, owner) {
+            (AttributeOwner::World, owner) => owner.is_none(),
             (_, None) => false,
             (AttributeOwner::Characters, Some(_)) => true,
-            (AttributeOwner::Players, Some(who)) => party::is_player(who),
-            (AttributeOwner::Npcs, Some(who)) => !party::is_player(who),
+            (AttributeOwner::Players, Some(owner)) => party::is_player(owner),
+            (AttributeOwner::Npcs, Some(owner)) => !party::is_player(owner),
         }
     }
 
@@ -171,8 +171,8 @@ impl AttributeRule {
                 }
             }
             (AttributeType::Text, AttributeValue::Text(text)) => {
-                let wanted = normalise_text(text.trim());
-                let listed = self.values.iter().find(|value| normalise_text(value) == wanted);
+                let normalised = normalise_text(text.trim());
+                let listed = self.values.iter().find(|value| normalise_text(value) == normalised);
                 listed
                     .map(|value| AttributeValue::Text(value.clone()))
                     .ok_or_else(|| AttributeError::UnlistedText(self.values.join(", ")))
@@ -187,8 +187,8 @@ impl AttributeRule {
 /// The rule for `name`, whose case does not matter.
 #[must_use]
 pub fn find_rule<'r>(rules: &'r [AttributeRule], name: &str) -> Option<&'r AttributeRule> {
-    let wanted = normalise_text(name.trim());
-    rules.iter().find(|rule| normalise_text(&rule.name) == wanted)
+    let normalised_name = normalise_text(name.trim());
+    rules.iter().find(|rule| normalise_text(&rule.name) == normalised_name)
 }
 
 impl std::fmt::Display for AttributeValue {
@@ -215,7 +215,7 @@ mod tests {
             max: Some(50.0),
             max_delta: None,
             initial: None,
-            of,
+            owner: of,
             seen_by: AttributeAudience::All,
             changed_by: AttributeAuthor::Replies,
         }

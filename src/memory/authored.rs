@@ -187,8 +187,8 @@ impl World {
     /// The world as `npc` sees it: the NPC's settings override the world's settings, and these the tenant's.
     #[must_use]
     pub fn for_npc(self: Arc<Self>, npc: &Npc) -> Arc<Self> {
-        let none = WorldSettings::default();
-        if npc.settings == none && self.tenant.settings == none {
+        let defaults = WorldSettings::default();
+        if npc.settings == defaults && self.tenant.settings == defaults {
             return self;
         }
         let settings = self
@@ -219,10 +219,11 @@ impl WorldSettings {
     pub fn allows_gossip(&self) -> bool {
         self.gossip.unwrap_or(false)
     }
-    /// These settings, overridden by `own`. Unlock rules, lists of words, items and places always come from the world.
+    /// These settings, overridden by `overrides`. Unlock rules, lists of words, items and places always come from the
+    /// world.
     #[must_use]
-    pub fn overridden_by(&self, own: &Self) -> Self {
-        Self::merge_tiers(self, own, self)
+    pub fn overridden_by(&self, overrides: &Self) -> Self {
+        Self::merge_tiers(self, overrides, self)
     }
 
     /// These settings of a world, with the tenant's settings where the world has none.
@@ -309,19 +310,19 @@ impl WorldSettings {
     /// The places next to `place`, in the spelling of the settings; empty: no links are known. Case does not matter.
     #[must_use]
     pub fn places_next_to(&self, place: &str) -> Vec<&str> {
-        let is_it = |name: &str| normalise_text(name) == normalise_text(place);
+        let is_place = |name: &str| normalise_text(name) == normalise_text(place);
         let links = self.adjacent.iter().flatten();
-        let mut found: Vec<&str> = links
-            .flat_map(|(from, all)| all.iter().map(move |to| (from.as_str(), to.as_str())))
-            .filter_map(|(from, to)| match (is_it(from), is_it(to)) {
+        let mut places: Vec<&str> = links
+            .flat_map(|(from, neighbours)| neighbours.iter().map(move |to| (from.as_str(), to.as_str())))
+            .filter_map(|(from, to)| match (is_place(from), is_place(to)) {
                 (true, false) => Some(to),
                 (false, true) => Some(from),
                 _ => None,
             })
             .collect();
-        found.sort_unstable();
-        found.dedup();
-        found
+        places.sort_unstable();
+        places.dedup();
+        places
     }
 
     /// The rules that raise a player's progress.

@@ -45,8 +45,8 @@ impl BackendNames {
     }
 
     /// Adds the conditions of a secret and of its tell.
-    pub fn add_secret(&mut self, when: &[Condition], tell: Option<&Tell>) {
-        self.add_conditions(when);
+    pub fn add_secret(&mut self, conditions: &[Condition], tell: Option<&Tell>) {
+        self.add_conditions(conditions);
         self.add_conditions(tell.map_or(&[], |tell| tell.when.as_slice()));
     }
 

@@ -89,8 +89,8 @@ impl From<GameTime> for i64 {
 impl GameTime {
     /// The moment of the Gregorian calendar at a real time: the present of a world without a clock.
     #[must_use]
-    pub fn from_real(at: DateTime<Utc>) -> Self {
-        at.timestamp().saturating_add(SECONDS_TO_1970).into()
+    pub fn from_real(moment: DateTime<Utc>) -> Self {
+        moment.timestamp().saturating_add(SECONDS_TO_1970).into()
     }
     /// Seconds since the beginning.
     #[must_use]
@@ -200,9 +200,9 @@ pub struct GameMoment<'c> {
 impl<'c> GameMoment<'c> {
     /// The moment in a world without a clock.
     #[must_use]
-    pub fn from_real(at: DateTime<Utc>) -> Self {
+    pub fn from_real(moment: DateTime<Utc>) -> Self {
         Self {
-            time: GameTime::from_real(at),
+            time: GameTime::from_real(moment),
             calendar: None,
         }
     }
@@ -282,23 +282,23 @@ impl<'c> GameMoment<'c> {
     #[must_use]
     pub fn is_weekday(self, name: &str) -> Option<bool> {
         let day = self.time.day();
-        let (found, length) = match self.calendar {
+        let (index, length) = match self.calendar {
             Some(calendar) => (find_name(calendar.weekdays.iter(), name)?, calendar.weekdays.len()),
             None => (
                 find_name(ENGLISH_WEEKDAYS.iter(), name).or_else(|| find_name(KOREAN_WEEKDAYS.iter(), name))?,
                 7,
             ),
         };
-        Some(remainder(day, length) == Some(found))
+        Some(remainder(day, length) == Some(index))
     }
     /// True if the month has this name. `None`: the calendar has no such month. As [`Self::is_weekday`].
     #[must_use]
     pub fn is_month(self, name: &str) -> Option<bool> {
-        let found = match self.calendar {
+        let index = match self.calendar {
             Some(calendar) => find_name(calendar.months.iter().map(|month| &month.name), name)?,
             None => find_name(ENGLISH_MONTHS.iter(), name).or_else(|| find_name(KOREAN_MONTHS.iter(), name))?,
         };
-        Some(self.date().month as usize == found + 1)
+        Some(self.date().month as usize == index + 1)
     }
 }
 
@@ -342,17 +342,18 @@ impl Calendar {
 
     /// Year, month and day, all from 1, of the day with this number, from 0.
     fn date_of_day(&self, day: i64) -> (i64, u32, u32) {
-        let (year, mut left) = (day / self.days_of_year() + 1, day % self.days_of_year());
+        let year = day / self.days_of_year() + 1;
+        let mut remaining_days = day % self.days_of_year();
         let mut number = 1;
         for month in &self.months {
             let days = i64::from(month.days);
-            if left < days {
+            if remaining_days < days {
                 break;
             }
-            left -= days;
+            remaining_days -= days;
             number += 1;
         }
-        (year, number, u32::try_from(left + 1).unwrap_or(u32::MAX))
+        (year, number, u32::try_from(remaining_days + 1).unwrap_or(u32::MAX))
     }
 
     /// The number of a day, from 0. `None`: the calendar has no such day.
@@ -363,8 +364,8 @@ impl Calendar {
             return None;
         }
         let days: i64 = self.months[..before].iter().map(|month| i64::from(month.days)).sum();
-        let whole = (year - 1).checked_mul(self.days_of_year())?;
-        whole.checked_add(days + i64::from(day) - 1)
+        let days_before_year = (year - 1).checked_mul(self.days_of_year())?;
+        days_before_year.checked_add(days + i64::from(day) - 1)
     }
 
     /// Months with their numbers and lengths, and weekdays in their order, in one line for a model.
@@ -418,27 +419,28 @@ pub fn parse_time_of_day(text: &str) -> Option<i64> {
     if minute.len() != 2 || hour.len() > 2 {
         return None;
     }
-    let (hour, minute) = (parse_number(hour)?, parse_number(minute)?);
+    let hour = parse_number(hour)?;
+    let minute = parse_number(minute)?;
     (hour < 24 && minute < 60).then(|| i64::from(hour) * 60 + i64::from(minute))
 }
 
 /// Reads up to six digits.
 fn parse_number(text: &str) -> Option<u32> {
-    let plain = (1..=6).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
+    let is_plain_number = (1..=6).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_plain_number.then(|| text.parse().ok()).flatten()
 }
 
 /// The remainder of a division; `None` by 0.
-fn remainder(number: i64, by: usize) -> Option<usize> {
-    let by = i64::try_from(by).ok()?;
+fn remainder(number: i64, divisor: usize) -> Option<usize> {
+    let divisor = i64::try_from(divisor).ok()?;
     number
-        .checked_rem_euclid(by)
+        .checked_rem_euclid(divisor)
         .and_then(|rest| usize::try_from(rest).ok())
 }
 
-fn find_name(mut names: impl Iterator<Item = impl AsRef<str>>, wanted: &str) -> Option<usize> {
-    let wanted = normalise_text(wanted.trim());
-    names.position(|name| normalise_text(name.as_ref().trim()) == wanted)
+fn find_name(mut names: impl Iterator<Item = impl AsRef<str>>, name: &str) -> Option<usize> {
+    let normalised_name = normalise_text(name.trim());
+    names.position(|name| normalise_text(name.as_ref().trim()) == normalised_name)
 }
 
 fn find_name_fault(names: &[&str]) -> Option<String> {

@@ -54,7 +54,8 @@ impl Calibration {
     /// A cosine slightly below those of texts with this relevance.
     #[must_use]
     pub fn least_cosine(&self, relevance: f64) -> f32 {
-        let (mut low, mut high) = (-1.0, 1.0);
+        let mut low = -1.0;
+        let mut high = 1.0;
         // The relevance rises with the cosine.
         for _ in 0..20 {
             let middle = f32::midpoint(low, high);
@@ -75,7 +76,8 @@ impl Calibration {
     /// another.
     #[must_use]
     pub fn relevance_of(&self, cosine: f32) -> f64 {
-        let (floor, answer) = (f64::from(self.floor), f64::from(self.answer_cosine()));
+        let floor = f64::from(self.floor);
+        let answer = f64::from(self.answer_cosine());
         let tail = (BEYOND_ANSWER * (1.0 - answer) / (answer - floor)).min(MAX_BEYOND_ANSWER);
         let low = (2.0 * floor - answer).max(f64::midpoint(-1.0, floor));
         let knots = [
@@ -86,12 +88,12 @@ impl Calibration {
             (1.0, 1.0),
         ];
         let cosine = f64::from(cosine).clamp(-1.0, 1.0);
-        let right = knots
+        let upper = knots
             .iter()
-            .position(|(at, _)| cosine <= *at)
+            .position(|(knot, _)| cosine <= *knot)
             .unwrap_or(knots.len() - 1);
-        let (to, high) = knots[right];
-        let (from, low) = knots[right.saturating_sub(1)];
+        let (to, high) = knots[upper];
+        let (from, low) = knots[upper.saturating_sub(1)];
         if to <= from {
             return high;
         }
@@ -208,25 +210,28 @@ pub fn fit_calibration(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitErr
     {
         return Err(FitError::BadCosine { index, cosine: *cosine });
     }
-    let of = |label: PairLabel| {
+    let cosines_of = |label: PairLabel| {
         pairs
             .iter()
             .filter(move |pair| pair.1 == label)
             .map(|pair| pair.0)
             .collect::<Vec<f32>>()
     };
-    let (same, related, unrelated) = (of(PairLabel::Same), of(PairLabel::Related), of(PairLabel::Unrelated));
-    for (label, found) in [("same", same.len()), ("unrelated", unrelated.len())] {
-        if found < MIN_PAIRS {
+    let same = cosines_of(PairLabel::Same);
+    let related = cosines_of(PairLabel::Related);
+    let unrelated = cosines_of(PairLabel::Unrelated);
+    for (label, count) in [("same", same.len()), ("unrelated", unrelated.len())] {
+        if count < MIN_PAIRS {
             return Err(FitError::TooFewPairs {
                 label,
                 needed: MIN_PAIRS,
-                found,
+                found: count,
             });
         }
     }
     let auc = area_under_curve(&same, &unrelated);
-    let (floor, ceiling) = (median_of(&unrelated), median_of(&same));
+    let floor = median_of(&unrelated);
+    let ceiling = median_of(&same);
     if auc < MIN_AUC || ceiling <= floor {
         return Err(FitError::SeparatesNothing { auc, needed: MIN_AUC });
     }
@@ -254,30 +259,30 @@ pub fn fit_calibration(pairs: &[(f32, PairLabel)]) -> Result<Calibration, FitErr
 }
 
 fn median_of(values: &[f32]) -> f32 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f32::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 {
-        sorted[middle]
+    let mut ascending = values.to_vec();
+    ascending.sort_by(f32::total_cmp);
+    let middle = ascending.len() / 2;
+    if ascending.len() % 2 == 1 {
+        ascending[middle]
     } else {
-        f32::midpoint(sorted[middle - 1], sorted[middle])
+        f32::midpoint(ascending[middle - 1], ascending[middle])
     }
 }
 
 /// The probability that a paraphrase is nearer than an unrelated text; 0.5 is chance.
 #[expect(clippy::cast_precision_loss, reason = "a few thousand pairs at most")]
 fn area_under_curve(same: &[f32], unrelated: &[f32]) -> f64 {
-    let mut right = 0.0;
-    for near in same {
-        for far in unrelated {
-            right += match near.total_cmp(far) {
+    let mut wins = 0.0;
+    for same_cosine in same {
+        for unrelated_cosine in unrelated {
+            wins += match same_cosine.total_cmp(unrelated_cosine) {
                 std::cmp::Ordering::Greater => 1.0,
                 std::cmp::Ordering::Equal => 0.5,
                 std::cmp::Ordering::Less => 0.0,
             };
         }
     }
-    right / (same.len() * unrelated.len()) as f64
+    wins / (same.len() * unrelated.len()) as f64
 }
 
 /// The threshold with the best balance of `above` values at or over the threshold and `below` values under the
@@ -288,17 +293,20 @@ fn area_under_curve(same: &[f32], unrelated: &[f32]) -> f64 {
     reason = "shares in [0, 1]"
 )]
 fn best_threshold(above: &[f64], below: &[f64], choose: impl Fn(&[f64]) -> usize) -> f32 {
-    let mut seen: Vec<f64> = above.iter().chain(below).copied().collect();
-    seen.sort_by(f64::total_cmp);
-    seen.dedup();
+    let mut values: Vec<f64> = above.iter().chain(below).copied().collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
     let gain = |threshold: f64| {
-        let kept = above.iter().filter(|value| **value >= threshold).count() as f64 / above.len() as f64;
-        let out = below.iter().filter(|value| **value < threshold).count() as f64 / below.len() as f64;
-        kept + out
+        let kept_share = above.iter().filter(|value| **value >= threshold).count() as f64 / above.len() as f64;
+        let excluded_share = below.iter().filter(|value| **value < threshold).count() as f64 / below.len() as f64;
+        kept_share + excluded_share
     };
-    let middles: Vec<f64> = seen.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).collect();
-    let best = middles.iter().map(|&at| gain(at)).fold(0.0, f64::max);
-    let ties: Vec<f64> = middles.into_iter().filter(|&at| gain(at) >= best - 1e-9).collect();
+    let middles: Vec<f64> = values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).collect();
+    let best = middles.iter().map(|&threshold| gain(threshold)).fold(0.0, f64::max);
+    let ties: Vec<f64> = middles
+        .into_iter()
+        .filter(|&threshold| gain(threshold) >= best - 1e-9)
+        .collect();
     if ties.is_empty() {
         1.0
     } else {
@@ -446,7 +454,8 @@ mod tests {
             let answer = answer.map(|share| floor + (1.0 - floor) * share);
             let calibration = Calibration { floor, ceiling, answer, ..Calibration::IDENTITY };
             prop_assume!(is_valid(&calibration) && (a - b).abs() > 1e-5);
-            let (low, high) = (a.min(b), a.max(b));
+            let low = a.min(b);
+            let high = a.max(b);
             prop_assert!((0.0..=1.0).contains(&calibration.relevance_of(low)));
             prop_assert!(calibration.relevance_of(low) < calibration.relevance_of(high), "{calibration:?}");
             prop_assert!(calibration.nearness_of(low) < calibration.nearness_of(high));

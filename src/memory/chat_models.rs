@@ -45,10 +45,10 @@ pub struct ChatModels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChatModelFault {
     /// The place in the list.
-    pub at: usize,
+    pub index: usize,
     /// The field, as in [`ChatModel`].
     pub field: &'static str,
-    pub what: &'static str,
+    pub problem: &'static str,
 }
 
 impl ChatModel {
@@ -78,13 +78,13 @@ impl ChatModel {
 /// Returns the faults of a list of model names, at most one for each name.
 #[must_use]
 pub fn find_faults(models: &[ChatModel]) -> Vec<ChatModelFault> {
-    let mut known = HashSet::new();
+    let mut names = HashSet::new();
     let mut faults = Vec::new();
-    for (at, model) in models.iter().enumerate() {
-        let is_new = known.insert((&model.tenant, &model.name));
+    for (index, model) in models.iter().enumerate() {
+        let is_new = names.insert((&model.tenant, &model.name));
         let twice = (!is_new).then_some(("name", "is there twice"));
-        if let Some((field, what)) = model.find_fault().or(twice) {
-            faults.push(ChatModelFault { at, field, what });
+        if let Some((field, problem)) = model.find_fault().or(twice) {
+            faults.push(ChatModelFault { index, field, problem });
         }
     }
     faults
@@ -114,7 +114,7 @@ mod tests {
         ]);
         let models: Vec<ChatModel> = serde_json::from_value(models).unwrap();
         let faults = find_faults(&models);
-        let faults: Vec<_> = faults.iter().map(|fault| (fault.at, fault.field)).collect();
+        let faults: Vec<_> = faults.iter().map(|fault| (fault.index, fault.field)).collect();
         assert_eq!(
             faults,
             [

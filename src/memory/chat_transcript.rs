@@ -140,43 +140,51 @@ impl<'a> ComparedTranscript<'a> {
 #[must_use]
 pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]) -> TranscriptAlignment {
     let transcript = compared.transcript;
-    let shown = &compared.turns;
+    let shown_prints = &compared.turns;
     let stored = &*join_silent_turns(stored);
-    let start = find_start(shown, compared.line, stored);
+    let start = find_start(shown_prints, compared.line, stored);
     let run = start.run;
-    let mut standing = start.position + run;
+    let mut next_position = start.position + run;
     let mut heard_chars = None;
-    let mut stood = run;
+    let mut matched_turns = run;
     // A reply of which only the beginning is shown was cut there.
-    if let (Some(turn), Some(next), Some(print)) = (transcript.turns.get(run), stored.get(standing), shown.get(run)) {
+    if let (Some(turn), Some(next), Some(print)) = (
+        transcript.turns.get(run),
+        stored.get(next_position),
+        shown_prints.get(run),
+    ) {
         let same_line = next.print.player == print.player || (run == 0 && print.player.is_empty());
         heard_chars = next.heard_chars(turn).filter(|_| same_line);
         if heard_chars.is_some() {
-            standing += 1;
-            stood += 1;
+            next_position += 1;
+            matched_turns += 1;
         }
     }
     // The last turn with another reply: the program shows an alternative, or its user has edited the reply. In the
     // session, turns may follow that were deleted in the program.
     let is_other_reply = heard_chars.is_none()
         && run == 0
-        && (standing + 1 == stored.len() || shown.len() == 1)
-        && matches!((stored.get(standing), shown.first()), (Some(stored), Some(print)) if !print.player.is_empty() && stored.print.player == print.player);
-    let missing = transcript.turns[stood..].to_vec();
+        && (next_position + 1 == stored.len() || shown_prints.len() == 1)
+        && stored
+            .get(next_position)
+            .zip(shown_prints.first())
+            .is_some_and(|(turn, print)| !print.player.is_empty() && turn.print.player == print.player);
+    let missing_turns = transcript.turns[matched_turns..].to_vec();
     let before = |position: usize| stored.get(position).map_or(0, StoredTurn::number_before);
-    let last_standing = match standing.checked_sub(1) {
+    let last_standing = match next_position.checked_sub(1) {
         Some(last) => stored.get(last).map_or(0, |turn| turn.number),
         None => before(0),
     };
     // Without earlier turns, only the first turn of a session can be answered again.
-    let is_at_next = missing.is_empty() && heard_chars.is_none() && (!shown.is_empty() || stored.len() == 1);
-    let rest = &stored[standing.min(stored.len())..];
+    let is_at_next =
+        missing_turns.is_empty() && heard_chars.is_none() && (!shown_prints.is_empty() || stored.len() == 1);
+    let rest = &stored[next_position.min(stored.len())..];
     let end = compare_end(compared, if is_at_next { rest } else { &[] });
     let last_standing = end.last_standing.unwrap_or(last_standing);
     let shares_line = is_other_reply
         || end.shows_next_turn
-        || stored[start.position..standing].iter().any(StoredTurn::has_line)
-        || shares_turn_with_line(&shown[stood..], stored);
+        || stored[start.position..next_position].iter().any(StoredTurn::has_line)
+        || shares_turn_with_line(&shown_prints[matched_turns..], stored);
     TranscriptAlignment {
         last_standing,
         heard_chars,
@@ -187,16 +195,16 @@ pub fn align_transcript(compared: &ComparedTranscript<'_>, stored: &[StoredTurn]
             .saturating_add(1)
             .min(last_standing.saturating_add(1)),
         has_other_first_line: !shares_line && has_other_first_line(compared, rest),
-        missing,
+        missing: missing_turns,
         request: end.request,
     }
 }
 
 /// True if one of the shown turns is stored anywhere, and has a player's line.
-fn shares_turn_with_line(shown: &[TurnPrint], stored: &[StoredTurn]) -> bool {
+fn shares_turn_with_line(shown_prints: &[TurnPrint], stored: &[StoredTurn]) -> bool {
     let with_line = stored.iter().filter(|turn| turn.has_line());
     let with_line: HashSet<TurnPrint> = with_line.map(|turn| turn.print).collect();
-    shown.iter().any(|print| with_line.contains(print))
+    shown_prints.iter().any(|print| with_line.contains(print))
 }
 
 /// True if the first of the player's lines after the shared turns is another one in the transcript than in `rest`, the
@@ -220,18 +228,20 @@ struct ComparedEnd {
 /// Compares the end of a transcript with the stored turns after its last reply.
 fn compare_end(compared: &ComparedTranscript<'_>, rest: &[StoredTurn]) -> ComparedEnd {
     let transcript = compared.transcript;
-    let asks = |request| ComparedEnd {
+    let with_request = |request| ComparedEnd {
         request,
         last_standing: None,
         shows_next_turn: false,
     };
     let text = match &transcript.end {
         TranscriptEnd::Line(text) => text,
-        TranscriptEnd::Reply if transcript.turns.is_empty() => return asks(TranscriptRequest::Answer(String::new())),
-        TranscriptEnd::Reply => return asks(TranscriptRequest::GoOn),
+        TranscriptEnd::Reply if transcript.turns.is_empty() => {
+            return with_request(TranscriptRequest::Answer(String::new()));
+        }
+        TranscriptEnd::Reply => return with_request(TranscriptRequest::GoOn),
     };
     let Some(next) = rest.first() else {
-        return asks(TranscriptRequest::Answer(text.clone()));
+        return with_request(TranscriptRequest::Answer(text.clone()));
     };
     if compared.line == Some(next.print.player) {
         let is_last = rest.len() == 1;
@@ -252,7 +262,7 @@ fn compare_end(compared: &ComparedTranscript<'_>, rest: &[StoredTurn]) -> Compar
             last_standing: Some(next.number),
             shows_next_turn: true,
         },
-        None => asks(TranscriptRequest::Answer(text.clone())),
+        None => with_request(TranscriptRequest::Answer(text.clone())),
     }
 }
 
@@ -271,18 +281,18 @@ struct TranscriptStart {
 /// that reaches the last stored reply; then one whose next stored turn has the same `line`; then the session's first turn,
 /// and the latest. The work is
 /// linear in the number of turns.
-fn find_start(shown: &[TurnPrint], line: Option<TextPrint>, stored: &[StoredTurn]) -> TranscriptStart {
-    let known: HashSet<TurnPrint> = stored.iter().map(|turn| turn.print).collect();
-    let is_known = |(at, print): (usize, &TurnPrint)| {
-        known.contains(print) || at == 0 && stored.iter().any(|turn| turn.is_shown_first_as(print))
+fn find_start(shown_prints: &[TurnPrint], line: Option<TextPrint>, stored: &[StoredTurn]) -> TranscriptStart {
+    let known_prints: HashSet<TurnPrint> = stored.iter().map(|turn| turn.print).collect();
+    let is_known = |(index, print): (usize, &TurnPrint)| {
+        known_prints.contains(print) || index == 0 && stored.iter().any(|turn| turn.is_shown_first_as(print))
     };
-    let Some(first) = shown.iter().enumerate().position(is_known) else {
+    let Some(first) = shown_prints.iter().enumerate().position(is_known) else {
         return TranscriptStart::default();
     };
     let prints: Vec<TurnPrint> = stored.iter().map(|turn| turn.print).collect();
-    let after = prefix_lengths(&shown[first + 1..], &prints);
+    let after = prefix_lengths(&shown_prints[first + 1..], &prints);
     let runs = stored.iter().enumerate().filter_map(|(position, turn)| {
-        let is_first = turn.print == shown[first] || first == 0 && turn.is_shown_first_as(&shown[0]);
+        let is_first = turn.print == shown_prints[first] || first == 0 && turn.is_shown_first_as(&shown_prints[0]);
         is_first.then(|| (position, 1 + after.get(position + 1).copied().unwrap_or(0)))
     });
     let rank = |position: usize, run: usize| {
@@ -309,21 +319,25 @@ fn find_start(shown: &[TurnPrint], line: Option<TextPrint>, stored: &[StoredTurn
 
 /// For each position of `text`: the number of items from there that are the beginning of `pattern` (the Z algorithm).
 fn prefix_lengths<T: PartialEq>(pattern: &[T], text: &[T]) -> Vec<usize> {
-    let all: Vec<&T> = pattern.iter().chain(text).collect();
-    let mut lengths = vec![0; all.len()];
-    // The latest stretch that is known to be the beginning of `all`.
-    let mut begin = 0;
-    let mut end = 0;
-    for at in 1..all.len() {
-        let mut length = if at < end { lengths[at - begin].min(end - at) } else { 0 };
-        while at + length < all.len() && all[length] == all[at + length] {
+    let sequence: Vec<&T> = pattern.iter().chain(text).collect();
+    let mut lengths = vec![0; sequence.len()];
+    // The latest stretch that is known to be the beginning of `sequence`.
+    let mut stretch_start = 0;
+    let mut stretch_end = 0;
+    for index in 1..sequence.len() {
+        let mut length = if index < stretch_end {
+            lengths[index - stretch_start].min(stretch_end - index)
+        } else {
+            0
+        };
+        while index + length < sequence.len() && sequence[length] == sequence[index + length] {
             length += 1;
         }
-        if at + length > end {
-            begin = at;
-            end = at + length;
+        if index + length > stretch_end {
+            stretch_start = index;
+            stretch_end = index + length;
         }
-        lengths[at] = length;
+        lengths[index] = length;
     }
     let of_text = lengths[pattern.len()..].iter();
     of_text.map(|length| (*length).min(pattern.len())).collect()

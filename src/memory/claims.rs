@@ -50,21 +50,21 @@ const POSSESSION_VERBS: [&str; 9] = ["has", "have", "had", "got", "gets", "keep"
 /// True if a statement of a speaker about the speaker claims something of the world.
 #[must_use]
 pub fn is_world_claim(statement: &Statement) -> bool {
-    let mut said = normalise_text(&format!("{} {}", statement.predicate, statement.content));
+    let mut text = normalise_text(&format!("{} {}", statement.predicate, statement.content));
     for phrase in &*INNOCENT_PHRASES {
-        said = said.replace(phrase, " ");
+        text = text.replace(phrase, " ");
     }
     let object = normalise_text(&statement.object);
     let is_inner = || words_of(&object).any(|word| INNER_POSSESSIONS.iter().any(|inner| word.starts_with(inner)));
     let pays = || {
-        let has_price = || words_of(&said).any(|word| PRICE_WORDS.iter().any(|price| word.contains(price)));
-        words_of(&said).any(|word| PAYMENT_VERBS.iter().any(|paying| word.starts_with(paying))) && has_price()
+        let has_price = || words_of(&text).any(|word| PRICE_WORDS.iter().any(|price| word.contains(price)));
+        words_of(&text).any(|word| PAYMENT_VERBS.iter().any(|paying| word.starts_with(paying))) && has_price()
     };
     let is_definite = object.starts_with("the ") || object.starts_with("all ");
-    words_of(&said).any(|word| CLAIM_WORDS.iter().any(|claim| is_form_of(word, claim))) && !is_inner()
+    words_of(&text).any(|word| CLAIM_WORDS.iter().any(|claim| is_form_of(word, claim))) && !is_inner()
         || pays()
-        || CLAIM_PHRASES.iter().any(|phrase| said.contains(phrase))
-        || is_definite && words_of(&said).any(|word| POSSESSION_VERBS.contains(&word)) && !is_inner()
+        || CLAIM_PHRASES.iter().any(|phrase| text.contains(phrase))
+        || is_definite && words_of(&text).any(|word| POSSESSION_VERBS.contains(&word)) && !is_inner()
 }
 
 fn words_of(text: &str) -> impl Iterator<Item = &str> {

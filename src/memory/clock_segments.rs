@@ -20,8 +20,8 @@ pub struct ClockSegment {
 }
 
 impl ClockSegment {
-    pub(super) fn time_at(&self, at: DateTime<Utc>) -> GameTime {
-        self.game.plus_seconds(scaled_seconds(at, self.from, self.ratio))
+    pub(super) fn time_at(&self, moment: DateTime<Utc>) -> GameTime {
+        self.game.plus_seconds(scaled_seconds(moment, self.from, self.ratio))
     }
 }
 
@@ -31,8 +31,8 @@ impl ClockSegment {
     clippy::cast_possible_truncation,
     reason = "milliseconds of centuries fit 52 bits, and the cast saturates"
 )]
-fn scaled_seconds(at: DateTime<Utc>, from: DateTime<Utc>, ratio: f64) -> i64 {
-    let milliseconds = (at - from).num_milliseconds().max(0) as f64;
+fn scaled_seconds(moment: DateTime<Utc>, from: DateTime<Utc>, ratio: f64) -> i64 {
+    let milliseconds = (moment - from).num_milliseconds().max(0) as f64;
     (milliseconds * ratio / 1_000.0).floor() as i64
 }
 
@@ -43,7 +43,7 @@ pub struct ClockSegments(pub(super) Vec<ClockSegment>);
 
 impl ClockSegments {
     /// Sets the clock, and its ratio from then on.
-    pub fn set_time(&mut self, at: DateTime<Utc>, to: GameTime, ratio: f64) {
+    pub fn set_time(&mut self, moment: DateTime<Utc>, to: GameTime, ratio: f64) {
         let ratio = if ratio.is_finite() {
             ratio.clamp(0.0, MAX_CLOCK_RATIO)
         } else {
@@ -51,16 +51,16 @@ impl ClockSegments {
         };
         if let Some(last) = self.0.last() {
             // Changes come in the order of their moments.
-            let at = at.max(last.from);
-            if last.ratio.to_bits() == ratio.to_bits() && last.time_at(at) == to {
+            let moment = moment.max(last.from);
+            if last.ratio.to_bits() == ratio.to_bits() && last.time_at(moment) == to {
                 return;
             }
-            if last.from == at {
+            if last.from == moment {
                 self.0.pop();
-                return self.set_time(at, to, ratio);
+                return self.set_time(moment, to, ratio);
             }
         }
-        let from = self.0.last().map_or(at, |last| last.from.max(at));
+        let from = self.0.last().map_or(moment, |last| last.from.max(moment));
         self.0.push(ClockSegment { from, game: to, ratio });
         if self.0.len() > MAX_SEGMENTS {
             self.thin_out();
@@ -68,24 +68,24 @@ impl ClockSegments {
     }
 
     /// Moves the clock on. `start` and `ratio` are for a clock that was never set.
-    pub fn pass_time(&mut self, at: DateTime<Utc>, seconds: i64, start: GameTime, ratio: f64) {
+    pub fn pass_time(&mut self, moment: DateTime<Utc>, seconds: i64, start: GameTime, ratio: f64) {
         let (now, ratio) = match self.0.last() {
-            Some(last) => (last.time_at(at.max(last.from)), last.ratio),
+            Some(last) => (last.time_at(moment.max(last.from)), last.ratio),
             None => (start, ratio),
         };
-        self.set_time(at, now.plus_seconds(seconds), ratio);
+        self.set_time(moment, now.plus_seconds(seconds), ratio);
     }
 
     /// The moment of the game at a real moment. Before the clock was set first, time ran as real time. `None`: the clock
     /// was never set.
     #[must_use]
-    pub fn time_at(&self, at: DateTime<Utc>) -> Option<GameTime> {
-        let after = self.0.partition_point(|segment| segment.from <= at);
+    pub fn time_at(&self, moment: DateTime<Utc>) -> Option<GameTime> {
+        let after = self.0.partition_point(|segment| segment.from <= moment);
         if let Some(segment) = after.checked_sub(1).and_then(|index| self.0.get(index)) {
-            return Some(segment.time_at(at));
+            return Some(segment.time_at(moment));
         }
         let first = self.0.first()?;
-        Some(first.game.plus_seconds(-scaled_seconds(first.from, at, 1.0)))
+        Some(first.game.plus_seconds(-scaled_seconds(first.from, moment, 1.0)))
     }
 
     /// The first change of the clock.
@@ -109,12 +109,12 @@ impl ClockSegments {
     /// changes: without them, moments would belong to another branch of time.
     fn thin_out(&mut self) {
         let half = self.0.len() / 2;
-        let all = std::mem::take(&mut self.0);
+        let segments = std::mem::take(&mut self.0);
         let turns = |before: &ClockSegment, now: &ClockSegment| {
             now.game < before.time_at(now.from) || now.ratio.to_bits() != before.ratio.to_bits()
         };
-        for (index, segment) in all.iter().enumerate() {
-            let is_turn = index > 0 && turns(&all[index - 1], segment);
+        for (index, segment) in segments.iter().enumerate() {
+            let is_turn = index > 0 && turns(&segments[index - 1], segment);
             if index >= half || index % 2 == 0 || is_turn {
                 self.0.push(*segment);
             }

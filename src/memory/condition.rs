@@ -39,21 +39,21 @@ pub struct ConditionContext<'a> {
 }
 
 impl<'a> ConditionContext<'a> {
-    /// Returns the context at the real moment `at`.
+    /// Returns the context at the real moment `now`.
     #[must_use]
     pub fn new(
         state: &'a WorldState,
         settings: &'a WorldSettings,
         npc: &'a Npc,
         player: Option<&'a PlayerId>,
-        at: DateTime<Utc>,
+        now: DateTime<Utc>,
     ) -> Self {
         Self {
             state,
             settings,
             npc,
             player,
-            now: GameClock::present(settings, state, at),
+            now: GameClock::present(settings, state, now),
         }
     }
 }
@@ -70,11 +70,11 @@ impl ConditionContext<'_> {
         match condition {
             Condition::Item { item, of } => self.character_satisfies(of.as_deref(), |character| {
                 let items = character.map(|character| &character.items);
-                items.is_some_and(|items| items.keys().any(|held| is_same_name(held, item)))
+                items.is_some_and(|items| items.keys().any(|held_item| is_same_name(held_item, item)))
             }),
             Condition::Location { location, of } => self.character_satisfies(of.as_deref(), |character| {
-                let at = character.and_then(|character| character.location.as_deref());
-                at.is_some_and(|at| is_same_name(at, location))
+                let current_location = character.and_then(|character| character.location.as_deref());
+                current_location.is_some_and(|current_location| is_same_name(current_location, location))
             }),
             Condition::Met { met } => self
                 .player
@@ -84,8 +84,8 @@ impl ConditionContext<'_> {
                 self.feeling_for_player(relationship) >= Some(*at_least)
             }
             Condition::Status { status, of } => self.character_satisfies(of.as_deref(), |character| {
-                let now = character.and_then(|character| character.status.as_deref());
-                is_same_name(now.unwrap_or(vocabulary::ALIVE), status)
+                let current_status = character.and_then(|character| character.status.as_deref());
+                is_same_name(current_status.unwrap_or(vocabulary::ALIVE), status)
             }),
             Condition::HpAtMost { hp_at_most, of } => self.character_satisfies(of.as_deref(), |character| {
                 character.and_then(|character| character.hp).unwrap_or(MAX_HP) <= *hp_at_most
@@ -108,10 +108,8 @@ impl ConditionContext<'_> {
                 matches!(value, Some(AttributeValue::Number(number)) if number >= *at_least)
             }
             Condition::Progress { progress } => {
-                let (rules, names) = (
-                    self.settings.unlock_rules(),
-                    NpcNames::new(&self.npc.id, &self.npc.name),
-                );
+                let rules = self.settings.unlock_rules();
+                let names = NpcNames::new(&self.npc.id, &self.npc.name);
                 let state = progress::progress_state(&self.state.milestones, rules, &names, self.player);
                 state.progress() >= *progress
             }
@@ -133,7 +131,7 @@ impl ConditionContext<'_> {
             Condition::AttributeIs { attribute, of, .. } | Condition::AttributeAtLeast { attribute, of, .. } => {
                 let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
                 rule.is_some_and(|rule| {
-                    rule.of == AttributeOwner::World || {
+                    rule.owner == AttributeOwner::World || {
                         let name = self.name_of(of.as_deref());
                         name.is_some_and(|name| rule.is_owned_by(Some(&name)))
                     }
@@ -146,7 +144,11 @@ impl ConditionContext<'_> {
     /// True if a condition on the time holds. `None`: the world has no clock, or the calendar has no such day or name.
     fn time_holds(&self, condition: &Condition) -> Option<bool> {
         let now = self.now?;
-        let is_past = |text: &str| parse_game_time(text, now.calendar).map(|at| at <= now.time).ok();
+        let is_past = |text: &str| {
+            parse_game_time(text, now.calendar)
+                .map(|moment| moment <= now.time)
+                .ok()
+        };
         match condition {
             Condition::TimeOfDay { time } => time.includes(now.time.minute_of_day()),
             Condition::After { after } => is_past(after),
@@ -159,7 +161,7 @@ impl ConditionContext<'_> {
 
     /// True if the condition is about the player of the dialogue.
     fn is_about_player(&self, condition: &Condition) -> bool {
-        let means_player = |of: &Option<String>| of.as_deref().is_none_or(|of| is_same_name(of, PLAYER));
+        let means_player = |owner: &Option<String>| owner.as_deref().is_none_or(|owner| is_same_name(owner, PLAYER));
         match condition {
             Condition::Met { .. } | Condition::Relationship { .. } | Condition::Progress { .. } => true,
             Condition::Item { of, .. }
@@ -168,7 +170,7 @@ impl ConditionContext<'_> {
             | Condition::HpAtMost { of, .. } => means_player(of),
             Condition::AttributeIs { attribute, of, .. } | Condition::AttributeAtLeast { attribute, of, .. } => {
                 let rule = attributes::find_rule(self.settings.attribute_rules(), attribute);
-                means_player(of) && rule.is_none_or(|rule| rule.of != AttributeOwner::World)
+                means_player(of) && rule.is_none_or(|rule| rule.owner != AttributeOwner::World)
             }
             Condition::TimeOfDay { .. }
             | Condition::After { .. }
@@ -179,11 +181,11 @@ impl ConditionContext<'_> {
         }
     }
 
-    /// The character that `of` means, by its name in the state. `None`: the player, in a dialogue without one.
-    fn name_of(&self, of: Option<&str>) -> Option<String> {
-        match of.map(str::trim) {
-            Some(of) if is_same_name(of, "npc") => Some(self.npc.name.clone()),
-            Some(of) if !is_same_name(of, PLAYER) => Some(of.to_owned()),
+    /// The character that `owner` means, by its name in the state. `None`: the player, in a dialogue without one.
+    fn name_of(&self, owner: Option<&str>) -> Option<String> {
+        match owner.map(str::trim) {
+            Some(owner) if is_same_name(owner, "npc") => Some(self.npc.name.clone()),
+            Some(owner) if !is_same_name(owner, PLAYER) => Some(owner.to_owned()),
             _ => self.player.map(party::player_key),
         }
     }
@@ -191,46 +193,49 @@ impl ConditionContext<'_> {
     /// The character in the state; the inner `None`: nothing is known of the character. The outer `None`: nobody is
     /// meant.
     #[expect(clippy::option_option, reason = "nobody is meant, or nothing is known")]
-    fn character(&self, of: Option<&str>) -> Option<Option<&Character>> {
-        let name = self.name_of(of)?;
+    fn character(&self, owner: Option<&str>) -> Option<Option<&Character>> {
+        let name = self.name_of(owner)?;
         let character = if is_same_name(&name, &self.npc.name) {
             self.state.npc_character(&self.npc.name, &self.npc.id)
         } else {
-            let all = &self.state.characters;
+            let characters = &self.state.characters;
             let folded = || {
-                all.iter()
-                    .find(|(known, _)| is_same_name(known, &name))
-                    .map(|(_, found)| found)
+                characters
+                    .iter()
+                    .find(|(character_name, _)| is_same_name(character_name, &name))
+                    .map(|(_, character)| character)
             };
-            all.get(&name).or_else(folded)
+            characters.get(&name).or_else(folded)
         };
         Some(character)
     }
 
-    fn character_satisfies(&self, of: Option<&str>, test: impl FnOnce(Option<&Character>) -> bool) -> bool {
-        self.character(of).is_some_and(test)
+    fn character_satisfies(&self, owner: Option<&str>, test: impl FnOnce(Option<&Character>) -> bool) -> bool {
+        self.character(owner).is_some_and(test)
     }
 
     /// The strength of the NPC's feeling for the player; 0: unchanged so far; `None`: no player.
     fn feeling_for_player(&self, kind: &str) -> Option<i32> {
         let player = party::player_key(self.player?);
         let kind = vocabulary::stored_kind(kind);
-        let own = [self.npc.name.as_str(), self.npc.id.as_str()];
-        let felt = self.state.relationships.iter();
-        let mut felt = felt.filter(|felt| own.contains(&felt.from.as_str()) && felt.to == player && felt.kind == kind);
-        Some(felt.next().map_or(0, |felt| felt.strength))
+        let npc_names = [self.npc.name.as_str(), self.npc.id.as_str()];
+        let feelings = self.state.relationships.iter();
+        let mut feelings = feelings.filter(|feeling| {
+            npc_names.contains(&feeling.from.as_str()) && feeling.to == player && feeling.kind == kind
+        });
+        Some(feelings.next().map_or(0, |feeling| feeling.strength))
     }
 
-    fn attribute_value(&self, name: &str, of: Option<&str>) -> Option<AttributeValue> {
+    fn attribute_value(&self, name: &str, owner: Option<&str>) -> Option<AttributeValue> {
         let rule = attributes::find_rule(self.settings.attribute_rules(), name)?;
-        let changed = if rule.of == AttributeOwner::World {
+        let changed = if rule.owner == AttributeOwner::World {
             self.state.attributes.get(&rule.name)
         } else {
-            let name = self.name_of(of)?;
+            let name = self.name_of(owner)?;
             if !rule.is_owned_by(Some(&name)) {
                 return None;
             }
-            self.character(of)?
+            self.character(owner)?
                 .and_then(|character| character.attributes.get(&rule.name))
         };
         changed.cloned().or_else(|| rule.initial_value())
@@ -339,8 +344,8 @@ impl Condition {
     }
 }
 
-fn is_same_name(one: &str, other: &str) -> bool {
-    normalise_text(one.trim()) == normalise_text(other.trim())
+fn is_same_name(name: &str, other: &str) -> bool {
+    normalise_text(name.trim()) == normalise_text(other.trim())
 }
 
 #[cfg(test)]

@@ -34,8 +34,8 @@ pub struct Week {
 impl Week {
     /// Returns the week of a moment.
     #[must_use]
-    pub fn of(at: DateTime<Utc>) -> Self {
-        let day = at.date_naive();
+    pub fn of(moment: DateTime<Utc>) -> Self {
+        let day = moment.date_naive();
         let since_monday = Days::new(u64::from(day.weekday().num_days_from_monday()));
         // The first days of the calendar are no Monday's.
         let monday = day.checked_sub_days(since_monday).unwrap_or(day);
@@ -111,17 +111,18 @@ impl FactGroup {
     pub fn from_facts(facts: Vec<Fact>, now: DateTime<Utc>) -> Vec<Self> {
         let mut groups: Vec<Self> = Vec::new();
         for fact in facts.into_iter().filter(|fact| is_premise(fact, now)) {
-            let (week, statement) = (Week::of(fact.valid_at), &fact.statement);
-            let about = format!("{} | {}", subject_key(&statement.subject), statement.speaker);
+            let week = Week::of(fact.valid_at);
+            let statement = &fact.statement;
+            let topic = format!("{} | {}", subject_key(&statement.subject), statement.speaker);
             let is_of =
-                |group: &&mut Self| group.week == week && group.about == about && group.audience == fact.audience;
-            let known = groups.iter_mut().rev().find(is_of);
-            match known {
+                |group: &&mut Self| group.week == week && group.about == topic && group.audience == fact.audience;
+            let matching_group = groups.iter_mut().rev().find(is_of);
+            match matching_group {
                 Some(group) => group.facts.push(fact),
                 None => groups.push(Self {
                     audience: fact.audience.clone(),
                     week,
-                    about,
+                    about: topic,
                     facts: vec![fact],
                 }),
             }
@@ -152,12 +153,15 @@ impl FactGroup {
     /// Returns the statement of a conclusion from the facts at `premises`. `None`: too few facts, an unknown place, a
     /// sentence that one of them says already, or a number that none of them has.
     #[must_use]
-    pub fn conclude(&self, premises: &BTreeSet<usize>, said: ConcludedSentence) -> Option<Statement> {
-        let facts: Vec<&Fact> = premises.iter().map(|at| self.facts.get(*at)).collect::<Option<_>>()?;
+    pub fn conclude(&self, premises: &BTreeSet<usize>, sentence: ConcludedSentence) -> Option<Statement> {
+        let facts: Vec<&Fact> = premises
+            .iter()
+            .map(|index| self.facts.get(*index))
+            .collect::<Option<_>>()?;
         let of_first = &facts.first()?.statement;
-        let key = sentence_key(&said.content);
+        let key = sentence_key(&sentence.content);
         let says_nothing_new = facts.iter().any(|fact| sentence_key(&fact.view.content) == key);
-        let has_own_number = numbers_in(&said.content)
+        let has_own_number = numbers_in(&sentence.content)
             .iter()
             // "One" is seldom a number.
             .any(|number| number != "1" && !facts.iter().any(|fact| numbers_in(&fact.view.content).contains(number)));
@@ -167,12 +171,12 @@ impl FactGroup {
         let importance = facts.iter().map(|fact| importance_as_said(fact)).max()?;
         Some(Statement {
             subject: of_first.subject.clone(),
-            predicate: said.predicate,
-            object: said.object,
-            polarity: agreement::polarity_of(&said.content),
-            tense: agreement::tense_of(&said.content),
-            content: said.content,
-            keywords: said.keywords,
+            predicate: sentence.predicate,
+            object: sentence.object,
+            polarity: agreement::polarity_of(&sentence.content),
+            tense: agreement::tense_of(&sentence.content),
+            content: sentence.content,
+            keywords: sentence.keywords,
             speaker: of_first.speaker.clone(),
             kind: most_frequent_kind(&facts),
             importance,

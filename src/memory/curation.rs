@@ -74,7 +74,7 @@ pub struct StandingDecision {
     pub reason: String,
     /// The subject of the person's token. `None`: the curation model decided.
     pub decided_by: Option<String>,
-    pub at: DateTime<Utc>,
+    pub decided_at: DateTime<Utc>,
 }
 
 /// A finding that stands, with its decision.
@@ -89,7 +89,7 @@ pub struct Finding {
     /// The numbers of the turns that it is about, rising.
     pub turns: Vec<u32>,
     /// When the last turn of the pass was committed.
-    pub at: DateTime<Utc>,
+    pub found_at: DateTime<Utc>,
     pub decided: StandingDecision,
 }
 
@@ -145,7 +145,7 @@ pub struct CurationPass {
     /// The narrative memory after the pass.
     pub memory: String,
     /// When the last turn of the pass was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
 }
 
 /// An edit of the narrative memory by the curation model.
@@ -230,7 +230,7 @@ impl NarrativeMemory {
     }
 
     /// Returns the text with its only place of `text` replaced, without empty lines.
-    fn replace_once(&self, text: &str, by: &str) -> Result<String, EditRefusal> {
+    fn replace_once(&self, text: &str, replacement: &str) -> Result<String, EditRefusal> {
         let text = text.trim();
         if text.is_empty() {
             return Err(EditRefusal::Empty);
@@ -238,11 +238,11 @@ impl NarrativeMemory {
         match self.text.matches(text).count() {
             0 => Err(EditRefusal::NotFound),
             1 => {
-                let changed = self.text.replacen(text, by, 1);
+                let changed = self.text.replacen(text, replacement, 1);
                 let lines = changed.lines().map(str::trim).filter(|line| !line.is_empty());
                 Ok(lines.collect::<Vec<_>>().join("\n"))
             }
-            many => Err(EditRefusal::NotUnique(many)),
+            count => Err(EditRefusal::NotUnique(count)),
         }
     }
 }
@@ -327,12 +327,12 @@ mod tests {
                 kind: FindingKind::Contradiction,
                 text: "Anna is dead, and speaks.".to_owned(),
                 turns: vec![3],
-                at: DateTime::UNIX_EPOCH,
+                found_at: DateTime::UNIX_EPOCH,
                 decided: StandingDecision {
                     decision,
                     reason: String::new(),
                     decided_by: person.map(str::to_owned),
-                    at: DateTime::UNIX_EPOCH,
+                    decided_at: DateTime::UNIX_EPOCH,
                 },
             };
             assert_eq!(finding.is_open_to_model(), open, "{decision:?} {person:?}");

@@ -238,23 +238,23 @@ impl SelectedDirectives {
                 MAX_INSTRUCTIONS_IN_PROMPT,
             );
             let fails_if = append_some(&mut selected.fails_if, &directive.fails_if, MAX_FAILURES_IN_PROMPT);
-            let all = usize::from(has_text) + directive.instructions.len() + directive.fails_if.len();
+            let line_count = usize::from(has_text) + directive.instructions.len() + directive.fails_if.len();
             selected.traces.push(DirectiveTrace {
                 directive: directive.id.clone(),
                 text,
                 instructions,
                 fails_if,
-                left_out: all - usize::from(text) - instructions - fails_if,
+                left_out: line_count - usize::from(text) - instructions - fails_if,
             });
         }
         selected
     }
 }
 
-/// Appends lines up to `most` lines in all. Returns the number of appended lines.
-fn append_some(lines: &mut Vec<String>, more: &[String], most: usize) -> usize {
-    let fitting = more.len().min(most.saturating_sub(lines.len()));
-    lines.extend_from_slice(&more[..fitting]);
+/// Appends lines up to `max` lines in all. Returns the number of appended lines.
+fn append_some(lines: &mut Vec<String>, new_lines: &[String], max: usize) -> usize {
+    let fitting = new_lines.len().min(max.saturating_sub(lines.len()));
+    lines.extend_from_slice(&new_lines[..fitting]);
     fitting
 }
 

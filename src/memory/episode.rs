@@ -43,7 +43,7 @@ pub struct Episode {
     /// Conditions for the episode's disclosure to the player.
     pub locks: DisclosureLocks,
     /// When the turn was committed.
-    pub at: DateTime<Utc>,
+    pub committed_at: DateTime<Utc>,
 }
 
 /// How many episodes each stage gives to a prompt.
@@ -71,7 +71,7 @@ pub struct EpisodeCandidate<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankedEpisode {
     /// The position among the candidates.
-    pub at: usize,
+    pub index: usize,
     /// The first stage that considered the episode.
     pub stage: EpisodeStage,
     pub fate: EpisodeFate,
@@ -80,69 +80,72 @@ pub struct RankedEpisode {
 /// Chooses the episodes of a prompt in three stages: recent, important, similar. Returns every considered candidate once:
 /// first those to use, a first of each stage, then a second of each stage, and so on; then the others.
 ///
-/// A candidate with an exclusion, and a near-duplicate of a chosen episode, give their places to the next. `near` is the
-/// raw cosine of near-duplicates.
+/// A candidate with an exclusion, and a near-duplicate of a chosen episode, give their places to the next. `min_cosine`
+/// is the raw cosine of near-duplicates.
 pub fn choose_episodes(
     candidates: &[EpisodeCandidate<'_>],
     counts: StageCounts,
-    near: f32,
+    min_cosine: f32,
     exclusion: impl Fn(&Episode) -> Option<EpisodeFate>,
 ) -> Vec<RankedEpisode> {
     let mut fates: Vec<Option<EpisodeFate>> = vec![None; candidates.len()];
     let keys: Vec<OnceCell<String>> = vec![OnceCell::new(); candidates.len()];
-    let key = |at: usize| keys[at].get_or_init(|| sentence_key(&candidates[at].episode.text));
-    let is_near = |one: usize, other: usize| {
-        key(one) == key(other) || is_near_in_meaning(&candidates[one], &candidates[other], near)
+    let key = |index: usize| keys[index].get_or_init(|| sentence_key(&candidates[index].episode.text));
+    let is_near = |left: usize, right: usize| {
+        key(left) == key(right) || is_near_in_meaning(&candidates[left], &candidates[right], min_cosine)
     };
-    let (mut chosen, mut others): (Vec<(usize, RankedEpisode)>, Vec<RankedEpisode>) = (Vec::new(), Vec::new());
-    for (stage, most) in [
+    let mut chosen: Vec<(usize, RankedEpisode)> = Vec::new();
+    let mut rejected: Vec<RankedEpisode> = Vec::new();
+    for (stage, count) in [
         (EpisodeStage::Recent, counts.recent),
         (EpisodeStage::Important, counts.important),
         (EpisodeStage::Similar, counts.similar),
     ] {
         let mut rank = 0;
-        for at in stage_order(candidates, stage) {
-            if rank == most {
+        for index in stage_order(candidates, stage) {
+            if rank == count {
                 break;
             }
-            if let Some(known) = fates[at] {
-                rank += usize::from(known == EpisodeFate::Used);
+            if let Some(known_fate) = fates[index] {
+                rank += usize::from(known_fate == EpisodeFate::Used);
                 continue;
             }
-            let is_repeated = || chosen.iter().any(|(_, other)| is_near(at, other.at));
-            let fate = exclusion(candidates[at].episode)
+            let is_repeated = || chosen.iter().any(|(_, other)| is_near(index, other.index));
+            let fate = exclusion(candidates[index].episode)
                 .or_else(|| is_repeated().then_some(EpisodeFate::NearDuplicate))
                 .unwrap_or(EpisodeFate::Used);
-            fates[at] = Some(fate);
-            let ranked = RankedEpisode { at, stage, fate };
+            fates[index] = Some(fate);
+            let ranked = RankedEpisode { index, stage, fate };
             if fate == EpisodeFate::Used {
                 chosen.push((rank, ranked));
                 rank += 1;
             } else {
-                others.push(ranked);
+                rejected.push(ranked);
             }
         }
     }
     // The sort is stable: within a rank, the stages keep their order.
     chosen.sort_by_key(|(rank, _)| *rank);
-    chosen.into_iter().map(|(_, ranked)| ranked).chain(others).collect()
+    chosen.into_iter().map(|(_, ranked)| ranked).chain(rejected).collect()
 }
 
 /// Returns the positions of the candidates of a stage, best first.
 fn stage_order(candidates: &[EpisodeCandidate<'_>], stage: EpisodeStage) -> Vec<usize> {
     let mut order: Vec<usize> = (0..candidates.len())
-        .filter(|at| match stage {
-            EpisodeStage::Recent | EpisodeStage::Important => candidates[*at].episode.importance.get() >= MIN_IMPORTANT,
-            EpisodeStage::Similar => candidates[*at].similarity.is_some(),
+        .filter(|index| match stage {
+            EpisodeStage::Recent | EpisodeStage::Important => {
+                candidates[*index].episode.importance.get() >= MIN_IMPORTANT
+            }
+            EpisodeStage::Similar => candidates[*index].similarity.is_some(),
         })
         .collect();
-    let age = |at: usize| (candidates[at].episode.at, candidates[at].episode.turn);
+    let age = |index: usize| (candidates[index].episode.committed_at, candidates[index].episode.turn);
     order.sort_by(|&a, &b| {
         let better = match stage {
             EpisodeStage::Recent => std::cmp::Ordering::Equal,
             EpisodeStage::Important => candidates[b].episode.importance.cmp(&candidates[a].episode.importance),
             EpisodeStage::Similar => {
-                let similarity = |at: usize| candidates[at].similarity.unwrap_or_default();
+                let similarity = |index: usize| candidates[index].similarity.unwrap_or_default();
                 similarity(b).total_cmp(&similarity(a))
             }
         };
@@ -152,15 +155,15 @@ fn stage_order(candidates: &[EpisodeCandidate<'_>], stage: EpisodeStage) -> Vec<
 }
 
 /// True if two episodes tell the same by their vectors. Episodes with different numbers differ.
-fn is_near_in_meaning(one: &EpisodeCandidate<'_>, other: &EpisodeCandidate<'_>, near: f32) -> bool {
+fn is_near_in_meaning(candidate: &EpisodeCandidate<'_>, other: &EpisodeCandidate<'_>, min_cosine: f32) -> bool {
     let digits = |candidate: &EpisodeCandidate<'_>| {
         let text = candidate.episode.text.chars();
         text.filter(char::is_ascii_digit).collect::<String>()
     };
-    !one.vector.is_empty()
-        && one.vector.len() == other.vector.len()
-        && dot_product(one.vector, other.vector) >= near
-        && digits(one) == digits(other)
+    !candidate.vector.is_empty()
+        && candidate.vector.len() == other.vector.len()
+        && dot_product(candidate.vector, other.vector) >= min_cosine
+        && digits(candidate) == digits(other)
 }
 
 /// The importance of an episode whose turn asks to forget something: only a similar line brings it into a prompt.
@@ -169,24 +172,27 @@ pub fn importance_of_forgetting(importance: Importance) -> Importance {
     importance.min(Importance::from_clamped(f64::from(MIN_IMPORTANT - 1)))
 }
 
-/// Returns the text on one line, cut to `most` characters, with `…` for the rest.
+/// Returns the text on one line, cut to `max_chars` characters, with `…` for the rest.
 #[must_use]
-pub fn clip_line(text: &str, most: usize) -> String {
+pub fn clip_line(text: &str, max_chars: usize) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if line.chars().count() <= most {
+    if line.chars().count() <= max_chars {
         return line;
     }
-    let cut: String = line.chars().take(most.saturating_sub(1)).collect();
+    let clipped: String = line.chars().take(max_chars.saturating_sub(1)).collect();
     // A word is not cut, unless it is very long.
-    let end = cut.rfind(' ').filter(|end| *end > cut.len() / 2).unwrap_or(cut.len());
-    format!("{}…", cut[..end].trim_end())
+    let end = clipped
+        .rfind(' ')
+        .filter(|end| *end > clipped.len() / 2)
+        .unwrap_or(clipped.len());
+    format!("{}…", clipped[..end].trim_end())
 }
 
-/// Returns the first sentence of a text, on one line and cut to `most` characters.
+/// Returns the first sentence of a text, on one line and cut to `max_chars` characters.
 #[must_use]
-pub fn first_sentence(text: &str, most: usize) -> String {
+pub fn first_sentence(text: &str, max_chars: usize) -> String {
     let mut sentences = split_sentences(text).filter(|sentence| !sentence.trim().is_empty());
-    clip_line(sentences.next().unwrap_or_default(), most)
+    clip_line(sentences.next().unwrap_or_default(), max_chars)
 }
 
 #[cfg(test)]
@@ -217,7 +223,7 @@ mod tests {
             text: text.to_owned(),
             importance: Importance::new(importance).unwrap(),
             locks: DisclosureLocks::default(),
-            at: DateTime::from_timestamp(i64::from(n), 0).unwrap(),
+            committed_at: DateTime::from_timestamp(i64::from(n), 0).unwrap(),
         }
     }
 
@@ -234,7 +240,7 @@ mod tests {
 
     fn chosen(ranked: &[RankedEpisode]) -> Vec<(usize, EpisodeStage)> {
         let used = ranked.iter().filter(|ranked| ranked.fate == Used);
-        used.map(|ranked| (ranked.at, ranked.stage)).collect()
+        used.map(|ranked| (ranked.index, ranked.stage)).collect()
     }
 
     #[test]
@@ -266,7 +272,12 @@ mod tests {
             (episode.number == 5).then_some(InHistory)
         });
         assert_eq!(chosen(&ranked), [(3, Recent), (0, Important), (1, Recent)]);
-        let fate = |at: usize| ranked.iter().find(|ranked| ranked.at == at).map(|ranked| ranked.fate);
+        let fate = |at: usize| {
+            ranked
+                .iter()
+                .find(|ranked| ranked.index == at)
+                .map(|ranked| ranked.fate)
+        };
         assert_eq!((fate(4), fate(2)), (Some(InHistory), Some(NearDuplicate)));
     }
 
@@ -279,10 +290,8 @@ mod tests {
 
     #[test]
     fn near_vectors_are_duplicates_unless_their_numbers_differ() {
-        let (a, b) = (
-            episode(1, 5, "The player gave 3 coins."),
-            episode(2, 5, "The player gave 5 coins."),
-        );
+        let a = episode(1, 5, "The player gave 3 coins.");
+        let b = episode(2, 5, "The player gave 5 coins.");
         let of = |episode| EpisodeCandidate {
             episode,
             similarity: None,
@@ -312,7 +321,7 @@ mod tests {
             let found: Vec<(usize, f64)> = rows.iter().enumerate().filter_map(|(at, row)| Some((at, row.2?))).collect();
             let counts = StageCounts { recent, important, similar };
             let ranked = choose_episodes(&candidates(&all, &found), counts, 0.95, |episode| (episode.number.is_multiple_of(5)).then_some(InHistory));
-            let mut seen: Vec<usize> = ranked.iter().map(|ranked| ranked.at).collect();
+            let mut seen: Vec<usize> = ranked.iter().map(|ranked| ranked.index).collect();
             seen.sort_unstable();
             seen.dedup();
             prop_assert_eq!(seen.len(), ranked.len(), "each once");

@@ -385,8 +385,8 @@ impl Statement {
     /// because a locked statement in a prompt locks all later facts of the dialogue.
     fn may_stand(&self, is_canon: bool, locks: &DisclosureLocks) -> bool {
         let reliable = is_canon || self.is_about_speaker_alone() || self.is_promise_of_maker();
-        let stands = self.kind.is_standing() && reliable || self.tells_own_name();
-        stands && (locks.is_empty() || self.is_open_promise())
+        let is_standing = self.kind.is_standing() && reliable || self.tells_own_name();
+        is_standing && (locks.is_empty() || self.is_open_promise())
     }
 
     /// True if the statement is about its speaker alone. A player's claim about the world is not, and an NPC's event
@@ -439,10 +439,12 @@ impl FoldedFact {
 /// The cached result of a fact's standing invalidations: the earliest invalidation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EffectiveInvalidation {
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub ended_at: DateTime<Utc>,
     pub reason: InvalidReason,
     /// The replacement fact, for `duplicate` and `superseded`.
-    pub by: Option<FactId>,
+    #[serde(rename = "by")]
+    pub ended_by: Option<FactId>,
 }
 
 /// A sentence of a fact that a person has replaced by another.
@@ -493,19 +495,19 @@ pub struct Fact {
 }
 
 impl Fact {
-    /// True if the fact held at `at`: begun, and neither invalidated nor expired by then.
+    /// True if the fact held at `as_of`: begun, and neither invalidated nor expired by then.
     #[must_use]
-    pub fn is_valid_at(&self, at: DateTime<Utc>) -> bool {
-        self.valid_at <= at
-            && self.invalid.as_ref().is_none_or(|invalid| invalid.at > at)
+    pub fn is_valid_at(&self, as_of: DateTime<Utc>) -> bool {
+        self.valid_at <= as_of
+            && self.invalid.as_ref().is_none_or(|invalid| invalid.ended_at > as_of)
             && self
                 .expires_at
-                .is_none_or(|end| end > at || self.view.pinned && !self.is_conclusion())
+                .is_none_or(|end| end > as_of || self.view.pinned && !self.is_conclusion())
     }
-    /// The sentence of the fact at `at`, before later edits by people.
+    /// The sentence of the fact at `as_of`, before later edits by people.
     #[must_use]
-    pub fn content_at(&self, at: DateTime<Utc>) -> &str {
-        let earlier = self.earlier_wordings.iter().find(|wording| wording.until > at);
+    pub fn content_at(&self, as_of: DateTime<Utc>) -> &str {
+        let earlier = self.earlier_wordings.iter().find(|wording| wording.until > as_of);
         earlier.map_or(&self.view.content, |wording| &wording.content)
     }
     /// True if consolidation made the fact of its premises.
@@ -569,9 +571,9 @@ pub struct NewInvalidation {
     pub id: InvalidationId,
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    pub ended_by: Option<FactId>,
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
     /// When a person restored the fact. The invalidation counts only until then.
     pub restored_at: Option<DateTime<Utc>>,
 }
@@ -582,9 +584,11 @@ pub struct Invalidation {
     pub id: InvalidationId,
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    #[serde(rename = "by")]
+    pub ended_by: Option<FactId>,
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub ended_at: DateTime<Utc>,
     /// Set when the cause was unsaid or a person restored the fact. The invalidation no longer counts.
     pub lifted_at: Option<DateTime<Utc>>,
 }

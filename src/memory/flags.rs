@@ -86,7 +86,7 @@ pub struct DecidedFlag {
     /// The subject of the person's token.
     pub decided_by: String,
     pub role: Role,
-    pub at: DateTime<Utc>,
+    pub decided_at: DateTime<Utc>,
 }
 
 /// A decision about one statement of a flag.
@@ -130,7 +130,8 @@ pub fn is_said(fact: &Fact) -> bool {
 /// sentences, or at least [`OVER_MERGED_OBJECTS`] different objects. Case and punctuation do not count.
 #[must_use]
 pub fn is_over_merged<'s>(statements: impl IntoIterator<Item = &'s Statement>) -> bool {
-    let (mut sentences, mut objects) = (BTreeSet::new(), BTreeSet::new());
+    let mut sentences = BTreeSet::new();
+    let mut objects = BTreeSet::new();
     for statement in statements {
         sentences.insert(sentence_key(&statement.content));
         objects.insert(subject_key(&statement.object));
@@ -140,10 +141,10 @@ pub fn is_over_merged<'s>(statements: impl IntoIterator<Item = &'s Statement>) -
 
 /// True if two statements have the same words by the same speaker.
 #[must_use]
-pub fn is_same_statement(one: &Statement, other: &Statement) -> bool {
-    one.speaker == other.speaker
-        && sentence_key(&one.content) == sentence_key(&other.content)
-        && subject_key(&one.object) == subject_key(&other.object)
+pub fn is_same_statement(statement: &Statement, other: &Statement) -> bool {
+    statement.speaker == other.speaker
+        && sentence_key(&statement.content) == sentence_key(&other.content)
+        && subject_key(&statement.object) == subject_key(&other.object)
 }
 
 #[cfg(test)]

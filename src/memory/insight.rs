@@ -53,7 +53,7 @@ pub struct Insight {
     /// Conditions for the disclosure of the insight.
     pub locks: DisclosureLocks,
     /// When the last turn was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
 }
 
 /// An insight with the turn that caused it.
@@ -76,8 +76,9 @@ impl EarlierInsight {
     /// True if this insight stands in the place of one about the same entity: it replaces that one, directly or over
     /// others, or it is the later one of the same dialogue and day.
     fn replaces(&self, other: &Self) -> bool {
-        let (new, old) = (&self.insight, &other.insight);
-        let is_later = (new.at, new.id) > (old.at, old.id);
+        let new = &self.insight;
+        let old = &other.insight;
+        let is_later = (new.last_turn_at, new.id) > (old.last_turn_at, old.id);
         let is_of_same_talk = new.dialogue == old.dialogue && new.day == old.day;
         new.rests_on.contains(&other.cause) || is_later && is_of_same_talk
     }
@@ -87,15 +88,15 @@ impl EarlierInsight {
 #[must_use]
 pub fn without_replaced(insights: Vec<EarlierInsight>) -> Vec<EarlierInsight> {
     let keys: Vec<String> = insights.iter().map(|earlier| earlier.insight.entity_key()).collect();
-    let is_replaced = |at: usize| {
-        let others = insights.iter().zip(&keys).filter(|(_, key)| **key == keys[at]);
-        others
+    let is_replaced = |index: usize| {
+        let same_entity = insights.iter().zip(&keys).filter(|(_, key)| **key == keys[index]);
+        same_entity
             .map(|(other, _)| other)
-            .any(|other| other.replaces(&insights[at]))
+            .any(|other| other.replaces(&insights[index]))
     };
     let replaced: Vec<bool> = (0..insights.len()).map(is_replaced).collect();
-    let standing = insights.into_iter().zip(replaced).filter(|(_, replaced)| !replaced);
-    standing.map(|(insight, _)| insight).collect()
+    let current = insights.into_iter().zip(replaced).filter(|(_, replaced)| !replaced);
+    current.map(|(insight, _)| insight).collect()
 }
 
 impl Insight {
@@ -117,15 +118,15 @@ impl Participants {
     /// Returns the stored name of an entity that a model has named. `None`: the name is empty, or means a player where
     /// no player takes part.
     #[must_use]
-    pub fn bind_entity(&self, named: &str) -> Option<String> {
-        let named = clip_line(named, MAX_ENTITY_CHARS);
-        let bound = bind_to_player(&named, self.player.as_ref());
+    pub fn bind_entity(&self, name: &str) -> Option<String> {
+        let name = clip_line(name, MAX_ENTITY_CHARS);
+        let bound = bind_to_player(&name, self.player.as_ref());
         if bound.is_empty() || is_player(&bound) && self.player.is_none() {
             return None;
         }
         let key = subject_key(&bound);
-        let own = self.npc_names.iter().find(|name| subject_key(name) == key);
-        Some(own.cloned().unwrap_or(bound))
+        let own_name = self.npc_names.iter().find(|name| subject_key(name) == key);
+        Some(own_name.cloned().unwrap_or(bound))
     }
 }
 
@@ -154,7 +155,8 @@ impl<'a> TurnSubjects<'a> {
     #[must_use]
     pub fn new<'e>(
         player: Option<&'a PlayerId>,
-        (npc, npc_name): (&NpcId, &'e str),
+        npc: &NpcId,
+        npc_name: &'e str,
         line: &'a str,
         entities: impl IntoIterator<Item = &'e str>,
     ) -> Self {
@@ -223,7 +225,7 @@ mod tests {
             turns: Vec::new(),
             rests_on: rests_on.iter().copied().map(TurnId::from_u128).collect(),
             locks: DisclosureLocks::default(),
-            at: DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(i64::from(turn)),
+            last_turn_at: DateTime::UNIX_EPOCH + chrono::TimeDelta::seconds(i64::from(turn)),
         };
         let cause = TurnId::from_u128(u128::from(turn));
         EarlierInsight { insight, cause }
@@ -236,7 +238,9 @@ mod tests {
             let standing = without_replaced(insights).into_iter();
             standing.map(|earlier| earlier.insight.number).collect()
         };
-        let (first, second, third) = (of_bells(1, 1, &[]), of_bells(2, 2, &[1]), of_bells(3, 3, &[2, 1]));
+        let first = of_bells(1, 1, &[]);
+        let second = of_bells(2, 2, &[1]);
+        let third = of_bells(3, 3, &[2, 1]);
         assert_eq!(numbers(&[&third, &second, &first]), [3]);
         assert_eq!(numbers(&[&third, &first]), [3], "over another one");
         assert_eq!(numbers(&[&first]), [1], "nobody here may hear the others");
@@ -287,10 +291,11 @@ mod tests {
             "나루터",
         ];
         let about = |line: &str, entity: &str| {
-            let subjects = TurnSubjects::new(Some(&player), (&npc, "Mira"), line, entities);
+            let subjects = TurnSubjects::new(Some(&player), &npc, "Mira", line, entities);
             subjects.closeness_of(entity)
         };
-        let (named, player) = (Some(Closeness::Named), Some(Closeness::Player));
+        let named = Some(Closeness::Named);
+        let player = Some(Closeness::Player);
         for (line, entity, is_about) in [
             ("Hello.", "player:p1", player),
             ("Hello.", "player:p1's sister", player),
@@ -325,10 +330,10 @@ mod tests {
             ("민수한테 들켰어요", ["김민수", "민수"]),
             ("Where is Minsu?", ["Kim Minsu", "Park Minsu"]),
         ] {
-            let subjects = TurnSubjects::new(None, (&npc, "Mira"), line, entities);
+            let subjects = TurnSubjects::new(None, &npc, "Mira", line, entities);
             assert_eq!(subjects.closeness_of(entities[0]), None, "{line} {entities:?}");
         }
-        let subjects = TurnSubjects::new(None, (&npc, "한민수"), "민수한테 들켰어요", ["김민수"]);
+        let subjects = TurnSubjects::new(None, &npc, "한민수", "민수한테 들켰어요", ["김민수"]);
         assert_eq!(subjects.closeness_of("김민수"), None, "the NPC has the name too");
     }
 }

@@ -52,8 +52,8 @@ fn split_last_words(line: &str) -> (impl Iterator<Item = &str>, Option<&str>) {
 pub fn without_own_name(line: &str) -> Option<String> {
     let (name, _) = split_name(line)?;
     let words = line.split("\n\n").map(|paragraph| {
-        let (of, words) = split_name(paragraph)?;
-        (of == name).then_some(words)
+        let (speaker, words) = split_name(paragraph)?;
+        (speaker == name).then_some(words)
     });
     words
         .collect::<Option<Vec<_>>>()

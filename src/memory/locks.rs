@@ -35,11 +35,11 @@ impl DisclosureLocks {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    /// True if the locks are a subset of `of`: readers of content with the locks `of` may also hear content with fewer
-    /// locks.
+    /// True if the locks are a subset of `superset`: readers of content with the locks `superset` may also hear content
+    /// with fewer locks.
     #[must_use]
-    pub fn are_subset_of(&self, of: &Self) -> bool {
-        self.0.is_subset(&of.0)
+    pub fn are_subset_of(&self, superset: &Self) -> bool {
+        self.0.is_subset(&superset.0)
     }
     /// The scenarios among the locks.
     pub fn scenario_keys(&self) -> impl Iterator<Item = ScenarioKey<'_>> {
@@ -58,12 +58,12 @@ impl DisclosureLocks {
     /// The only players who could hear every source. `None`: no lock comes from a conversation between NPCs.
     #[must_use]
     pub fn common_hearers(&self) -> Option<BTreeSet<PlayerId>> {
-        let mut all = self.0.iter().filter_map(|lock| match lock {
+        let mut hearer_sets = self.0.iter().filter_map(|lock| match lock {
             DisclosureLock::Hearers(players) => Some(players),
             DisclosureLock::Scenario { .. } | DisclosureLock::Lore { .. } => None,
         });
-        let first = all.next()?.clone();
-        Some(all.fold(first, |common, players| &common & players))
+        let first = hearer_sets.next()?.clone();
+        Some(hearer_sets.fold(first, |common, players| &common & players))
     }
     /// True if all locks are open to every listener of the dialogue at `viewpoint`.
     ///
@@ -84,9 +84,9 @@ impl DisclosureLocks {
                 DisclosureLock::Hearers(players) => gossip || viewpoint.is_heard_only_by(players),
             })
     }
-    /// Adds the locks of `others`.
-    pub fn extend_with(&mut self, others: &Self) {
-        self.0.extend(others.0.iter().cloned());
+    /// Adds the locks of `added`.
+    pub fn extend_with(&mut self, added: &Self) {
+        self.0.extend(added.0.iter().cloned());
     }
 }
 
@@ -134,24 +134,24 @@ impl FromStr for DisclosureLocks {
 }
 
 fn parse_lock(text: &str) -> Option<DisclosureLock> {
-    let (kind, of) = text.split_once(':')?;
+    let (kind, target) = text.split_once(':')?;
     match kind {
         "scenario" => {
-            let (npc, scenario) = of.split_once('/')?;
+            let (npc, scenario) = target.split_once('/')?;
             Some(DisclosureLock::Scenario {
                 npc: npc.parse().ok()?,
                 scenario: scenario.parse().ok()?,
             })
         }
         "lore" => {
-            let (npc, entry) = of.split_once('/')?;
+            let (npc, entry) = target.split_once('/')?;
             Some(DisclosureLock::Lore {
                 npc: npc.parse().ok()?,
                 entry: entry.parse().ok()?,
             })
         }
         "hearers" => {
-            let players = of.split('+').filter(|player| !player.is_empty());
+            let players = target.split('+').filter(|player| !player.is_empty());
             players
                 .map(|player| player.parse().ok())
                 .collect::<Option<_>>()

@@ -192,8 +192,8 @@ impl LoreText {
     #[must_use]
     pub fn follows_change(&self, change: &StateChange) -> bool {
         let is_among = |names: &[String], name: &str| {
-            let wanted = normalise_text(name.trim());
-            names.iter().any(|name| normalise_text(name.trim()) == wanted)
+            let normalised = normalise_text(name.trim());
+            names.iter().any(|name| normalise_text(name.trim()) == normalised)
         };
         match change {
             StateChange::Location { who, .. } | StateChange::Status { who, .. } => is_among(&self.characters, who),
@@ -224,9 +224,9 @@ impl LoreText {
             ("characters", &self.characters, 8),
             ("items", &self.items, 8),
         ];
-        for (field, list, most) in lists {
-            check(field, fault_of_length(list.len(), most));
-            for (nth, label) in list.iter().take(most).enumerate() {
+        for (field, list, max) in lists {
+            check(field, fault_of_length(list.len(), max));
+            for (nth, label) in list.iter().take(max).enumerate() {
                 check(&format!("{field}[{nth}]"), fault_of_label(label, 64));
             }
         }
@@ -239,10 +239,10 @@ impl LoreText {
         check("known_by.factions", fault_of_length(self.known_by.factions.len(), 32));
         check("layers", fault_of_length(self.layers.len(), 4));
         for (nth, rule) in self.layers.iter().take(4).enumerate() {
-            let none = rule.when.is_empty().then(|| "needs a condition".to_owned());
+            let fault = rule.when.is_empty().then(|| "needs a condition".to_owned());
             check(
                 &format!("layers[{nth}].when"),
-                none.or_else(|| fault_of_conditions(&rule.when)),
+                fault.or_else(|| fault_of_conditions(&rule.when)),
             );
         }
         check("when", fault_of_conditions(&self.when));

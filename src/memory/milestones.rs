@@ -39,8 +39,8 @@ struct LevelHistory<T>(Vec<(T, DateTime<Utc>)>);
 
 impl<T: Copy + Ord> LevelHistory<T> {
     /// Sets the number to `value`. Higher levels no longer count.
-    fn set_level(&mut self, value: T, at: DateTime<Utc>) {
-        let mut since = at;
+    fn set_level(&mut self, value: T, moment: DateTime<Utc>) {
+        let mut since = moment;
         while let Some((_, reached)) = self.0.pop_if(|(level, _)| *level >= value) {
             since = reached;
         }
@@ -48,21 +48,24 @@ impl<T: Copy + Ord> LevelHistory<T> {
         self.limit_levels();
     }
     /// Raises the number to `value`. Earlier higher levels stay.
-    fn raise_level(&mut self, value: T, at: DateTime<Utc>) {
+    fn raise_level(&mut self, value: T, moment: DateTime<Utc>) {
         if self.0.last().is_none_or(|(level, _)| *level < value) {
-            self.0.push((value, at));
+            self.0.push((value, moment));
             self.limit_levels();
         }
     }
     /// Above the limit, the lowest level is dropped, and the next level takes over its moment.
     fn limit_levels(&mut self) {
         if self.0.len() > MAX_LEVELS {
-            let (_, at) = self.0.remove(0);
-            self.0[0].1 = at;
+            let (_, moment) = self.0.remove(0);
+            self.0[0].1 = moment;
         }
     }
     fn reached_at(&self, value: T) -> Option<DateTime<Utc>> {
-        self.0.iter().find(|(level, _)| *level >= value).map(|(_, at)| *at)
+        self.0
+            .iter()
+            .find(|(level, _)| *level >= value)
+            .map(|(_, moment)| *moment)
     }
 }
 
@@ -72,49 +75,56 @@ impl<T> Default for LevelHistory<T> {
     }
 }
 
-fn record_first(of: &mut BTreeMap<NormalisedName, DateTime<Utc>>, name: &str, at: DateTime<Utc>) {
-    if of.len() < MAX_NAMES_PER_PLAYER {
-        of.entry(normalised_name(name)).or_insert(at);
+fn record_first(first_moments: &mut BTreeMap<NormalisedName, DateTime<Utc>>, name: &str, moment: DateTime<Utc>) {
+    if first_moments.len() < MAX_NAMES_PER_PLAYER {
+        first_moments.entry(normalised_name(name)).or_insert(moment);
     }
 }
 
 impl Milestones {
-    /// The milestones of `who`; `None`: `who` is no player.
-    fn player_mut(&mut self, who: &str) -> Option<&mut PlayerMilestones> {
-        let plays = party::is_player(who) && party::owner_id(who).is_some();
-        plays.then(|| Arc::make_mut(self.players.entry(who.to_owned()).or_default()))
+    /// The milestones of `name`; `None`: `name` is no player.
+    fn player_mut(&mut self, name: &str) -> Option<&mut PlayerMilestones> {
+        let plays = party::is_player(name) && party::owner_id(name).is_some();
+        plays.then(|| Arc::make_mut(self.players.entry(name.to_owned()).or_default()))
     }
 
-    pub(super) fn record_item(&mut self, who: &str, item: &str, at: DateTime<Utc>) {
-        if let Some(player) = self.player_mut(who) {
-            record_first(&mut player.items, item, at);
+    pub(super) fn record_item(&mut self, name: &str, item: &str, moment: DateTime<Utc>) {
+        if let Some(player) = self.player_mut(name) {
+            record_first(&mut player.items, item, moment);
         }
     }
-    pub(super) fn record_place(&mut self, who: &str, place: &str, at: DateTime<Utc>) {
-        if let Some(player) = self.player_mut(who) {
-            record_first(&mut player.places, place, at);
+    pub(super) fn record_place(&mut self, name: &str, place: &str, moment: DateTime<Utc>) {
+        if let Some(player) = self.player_mut(name) {
+            record_first(&mut player.places, place, moment);
         }
     }
-    pub(super) fn record_meeting(&mut self, who: &str, whom: &str, at: DateTime<Utc>) {
-        for (one, other) in [(who, whom), (whom, who)] {
-            if let Some(player) = self.player_mut(one) {
-                record_first(&mut player.people, other, at);
+    pub(super) fn record_meeting(&mut self, first: &str, second: &str, moment: DateTime<Utc>) {
+        for (name, other) in [(first, second), (second, first)] {
+            if let Some(player) = self.player_mut(name) {
+                record_first(&mut player.people, other, moment);
             }
         }
     }
     /// Records the present strength of a feeling of `from` towards `to`.
-    pub(super) fn record_relationship(&mut self, from: &str, to: &str, kind: &str, strength: i32, at: DateTime<Utc>) {
+    pub(super) fn record_relationship(
+        &mut self,
+        from: &str,
+        to: &str,
+        kind: &str,
+        strength: i32,
+        moment: DateTime<Utc>,
+    ) {
         let Some(player) = self.player_mut(to) else { return };
         let key = (normalised_name(from), normalised_name(kind));
         if player.bonds.len() < MAX_NAMES_PER_PLAYER || player.bonds.contains_key(&key) {
-            player.bonds.entry(key).or_default().raise_level(strength, at);
+            player.bonds.entry(key).or_default().raise_level(strength, moment);
         }
     }
-    pub(super) fn record_backend_progress(&mut self, who: &str, npc: &NpcId, to: Progress, at: DateTime<Utc>) {
-        if let Some(player) = self.player_mut(who) {
+    pub(super) fn record_backend_progress(&mut self, name: &str, npc: &NpcId, to: Progress, moment: DateTime<Utc>) {
+        if let Some(player) = self.player_mut(name) {
             let (levels, last) = player.set.entry(npc.clone()).or_default();
-            levels.set_level(to, at);
-            *last = at;
+            levels.set_level(to, moment);
+            *last = moment;
         }
     }
 
@@ -128,23 +138,23 @@ impl Milestones {
 impl PlayerMilestones {
     /// When the player first met the condition of a rule of `npc`.
     #[must_use]
-    pub fn first_reached_at(&self, when: &UnlockWhen, npc: &NpcNames<'_>) -> Option<DateTime<Utc>> {
-        match when {
+    pub fn first_reached_at(&self, condition: &UnlockWhen, npc: &NpcNames<'_>) -> Option<DateTime<Utc>> {
+        match condition {
             UnlockWhen::Relationship { relationship, at_least } => self
                 .relationship_moments(relationship, *at_least, |from| npc.is_named(from))
                 .min(),
-            _ => self.simple_condition_met_at(when),
+            _ => self.simple_condition_met_at(condition),
         }
     }
 
-    /// True if `at` is the moment when the player first met the condition, for a rule of any NPC.
+    /// True if `moment` is the moment when the player first met the condition, for a rule of any NPC.
     #[must_use]
-    pub fn is_first_reached_at(&self, when: &UnlockWhen, at: DateTime<Utc>) -> bool {
-        match when {
+    pub fn is_first_reached_at(&self, condition: &UnlockWhen, moment: DateTime<Utc>) -> bool {
+        match condition {
             UnlockWhen::Relationship { relationship, at_least } => self
                 .relationship_moments(relationship, *at_least, |_| true)
-                .any(|reached| reached == at),
-            _ => self.simple_condition_met_at(when) == Some(at),
+                .any(|reached| reached == moment),
+            _ => self.simple_condition_met_at(condition) == Some(moment),
         }
     }
 
@@ -155,14 +165,14 @@ impl PlayerMilestones {
     }
 
     /// When a condition that does not depend on the rule's NPC was first met.
-    fn simple_condition_met_at(&self, when: &UnlockWhen) -> Option<DateTime<Utc>> {
-        let (of, name) = match when {
+    fn simple_condition_met_at(&self, condition: &UnlockWhen) -> Option<DateTime<Utc>> {
+        let (moments, name) = match condition {
             UnlockWhen::Item { item } => (&self.items, item),
             UnlockWhen::Location { location } => (&self.places, location),
             UnlockWhen::Met { met } => (&self.people, met),
             UnlockWhen::Relationship { .. } => return None,
         };
-        of.get(&normalised_name(name)).copied()
+        moments.get(&normalised_name(name)).copied()
     }
 
     /// When the feeling of each matching NPC first had this strength.
@@ -175,7 +185,7 @@ impl PlayerMilestones {
         // Uses the stored kind, so that a rule on `신뢰` also means `trust`.
         let kind = normalised_name(&vocabulary::stored_kind(kind));
         let bonds = self.bonds.iter();
-        let bonds = bonds.filter(move |((from, of), _)| *of == kind && is_whom(from));
+        let bonds = bonds.filter(move |((from, bond_kind), _)| *bond_kind == kind && is_whom(from));
         bonds.filter_map(move |(_, strength)| strength.reached_at(at_least))
     }
 

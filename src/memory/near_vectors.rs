@@ -22,9 +22,9 @@ impl NearVectors {
     /// Prepares the vectors. Empty vectors are near to nothing.
     #[must_use]
     pub fn new(vectors: &[Vec<f32>]) -> Self {
-        let all: usize = vectors.iter().map(Vec::len).sum();
+        let value_count: usize = vectors.iter().map(Vec::len).sum();
         let numbers = vectors.iter().flatten().filter(|value| **value != 0.0).count();
-        if numbers * SPARSE_PART < all {
+        if numbers * SPARSE_PART < value_count {
             return Self::Sparse(SparseVectors::new(vectors));
         }
         let mut coarse = CoarseVectors::default();
@@ -34,30 +34,31 @@ impl NearVectors {
         Self::Coarse(coarse)
     }
 
-    /// Returns the positions of the vectors whose cosine with the query may be above `least`, and those of `others`, with their
-    /// cosines, nearest first; equal ones in the order of positions. No vector above `least` is left out.
+    /// Returns the positions of the vectors whose cosine with the query may be above `min_cosine`, and those of
+    /// `always`, with their cosines, nearest first; equal ones in the order of positions. No vector above `min_cosine`
+    /// is left out.
     ///
     /// Lazy: `exact` returns a cosine, and is only asked for vectors that may come next.
     pub fn nearest_first<'v>(
         &self,
         query: &[f32],
-        least: f32,
-        others: &HashSet<usize>,
+        min_cosine: f32,
+        always: &HashSet<usize>,
         exact: impl Fn(usize) -> f32 + 'v,
     ) -> Box<dyn Iterator<Item = (usize, f32)> + 'v> {
         match self {
             Self::Coarse(vectors) => {
-                let mut bounds = vectors.near(&CoarseQuery::new(query), least);
-                bounds.retain(|(at, _)| !others.contains(at));
-                bounds.extend(others.iter().map(|at| (*at, f32::MAX)));
+                let mut bounds = vectors.near(&CoarseQuery::new(query), min_cosine);
+                bounds.retain(|(index, _)| !always.contains(index));
+                bounds.extend(always.iter().map(|index| (*index, f32::MAX)));
                 Box::new(sort_lazily(bounds, exact))
             }
             Self::Sparse(vectors) => {
                 let cosines = vectors.cosines(query).into_iter().enumerate();
-                let near = cosines.filter(|(at, cosine)| *cosine > least || others.contains(at));
-                let mut near: BinaryHeap<Near> = near.map(|(at, cosine)| Near(cosine, Reverse(at))).collect();
+                let near = cosines.filter(|(index, cosine)| *cosine > min_cosine || always.contains(index));
+                let mut heap: BinaryHeap<Near> = near.map(|(index, cosine)| Near(cosine, Reverse(index))).collect();
                 Box::new(std::iter::from_fn(move || {
-                    near.pop().map(|Near(cosine, at)| (at.0, cosine))
+                    heap.pop().map(|Near(cosine, index)| (index.0, cosine))
                 }))
             }
         }
@@ -76,16 +77,19 @@ impl NearVectors {
 /// Returns the positions with their exact cosines, nearest first. `bounds` are positions with numbers that the cosines do not
 /// exceed.
 fn sort_lazily(bounds: Vec<(usize, f32)>, exact: impl Fn(usize) -> f32) -> impl Iterator<Item = (usize, f32)> {
-    let mut bounds: BinaryHeap<Near> = bounds.into_iter().map(|(at, bound)| Near(bound, Reverse(at))).collect();
-    let mut known: BinaryHeap<Near> = BinaryHeap::new();
+    let mut bounds: BinaryHeap<Near> = bounds
+        .into_iter()
+        .map(|(index, bound)| Near(bound, Reverse(index)))
+        .collect();
+    let mut exact_cosines: BinaryHeap<Near> = BinaryHeap::new();
     std::iter::from_fn(move || {
         while let Some(next) = bounds.peek()
-            && known.peek().is_none_or(|best| best.0 <= next.0)
+            && exact_cosines.peek().is_none_or(|best| best.0 <= next.0)
         {
-            let Near(_, at) = bounds.pop()?;
-            known.push(Near(exact(at.0), at));
+            let Near(_, index) = bounds.pop()?;
+            exact_cosines.push(Near(exact(index.0), index));
         }
-        known.pop().map(|Near(cosine, at)| (at.0, cosine))
+        exact_cosines.pop().map(|Near(cosine, index)| (index.0, cosine))
     })
 }
 
@@ -109,7 +113,7 @@ impl PartialOrd for Near {
 #[derive(Debug)]
 pub struct SparseVectors {
     /// The cosines with a query that shares no dimension.
-    least: Vec<f32>,
+    base_cosines: Vec<f32>,
     by_dimension: Vec<Vec<(u32, f32)>>,
 }
 
@@ -119,15 +123,15 @@ impl SparseVectors {
         // Vectors of another length cannot be compared.
         let is_comparable = |vector: &Vec<f32>| dimensions > 0 && vector.len() == dimensions;
         let mut by_dimension = vec![Vec::new(); dimensions];
-        for (at, vector) in (0_u32..).zip(vectors).filter(|(_, vector)| is_comparable(vector)) {
+        for (row, vector) in (0_u32..).zip(vectors).filter(|(_, vector)| is_comparable(vector)) {
             let numbers = by_dimension.iter_mut().zip(vector).filter(|(_, value)| **value != 0.0);
-            numbers.for_each(|(rows, value)| rows.push((at, *value)));
+            numbers.for_each(|(rows, value)| rows.push((row, *value)));
         }
-        let least = vectors
+        let least_cosines = vectors
             .iter()
             .map(|vector| if is_comparable(vector) { 0.0 } else { f32::MIN });
         Self {
-            least: least.collect(),
+            base_cosines: least_cosines.collect(),
             by_dimension,
         }
     }
@@ -135,17 +139,17 @@ impl SparseVectors {
     /// Returns the cosine of each vector with the query. Vectors that cannot be compared have a very low one.
     fn cosines(&self, query: &[f32]) -> Vec<f32> {
         if query.len() != self.by_dimension.len() {
-            return vec![f32::MIN; self.least.len()];
+            return vec![f32::MIN; self.base_cosines.len()];
         }
-        let mut sums = self.least.clone();
-        for (rows, wanted) in self
+        let mut sums = self.base_cosines.clone();
+        for (rows, query_value) in self
             .by_dimension
             .iter()
             .zip(query)
-            .filter(|(_, wanted)| **wanted != 0.0)
+            .filter(|(_, query_value)| **query_value != 0.0)
         {
-            for (at, value) in rows {
-                sums[*at as usize] += wanted * value;
+            for (row, value) in rows {
+                sums[*row as usize] += query_value * value;
             }
         }
         sums
@@ -153,7 +157,7 @@ impl SparseVectors {
 
     fn memory_bytes(&self) -> usize {
         let rows: usize = self.by_dimension.iter().map(|rows| 24 + 8 * rows.capacity()).sum();
-        rows + 4 * self.least.len()
+        rows + 4 * self.base_cosines.len()
     }
 }
 
@@ -198,19 +202,19 @@ impl CoarseVectors {
         self.steps.push(step);
     }
 
-    /// Returns the positions of the vectors whose cosine with the query may be above `least`, each with a number that its
-    /// cosine does not exceed. No such vector is left out.
-    fn near(&self, query: &CoarseQuery, least: f32) -> Vec<(usize, f32)> {
+    /// Returns the positions of the vectors whose cosine with the query may be above `min_cosine`, each with a number
+    /// that its cosine does not exceed. No such vector is left out.
+    fn near(&self, query: &CoarseQuery, min_cosine: f32) -> Vec<(usize, f32)> {
         if self.dimensions == 0 || query.values.len() != self.dimensions {
             return Vec::new();
         }
         let vectors = self.values.chunks_exact(self.dimensions).zip(&self.steps).enumerate();
         let comparable = vectors.filter(|(_, (_, step))| **step > 0.0);
-        let bounds = comparable.map(|(at, (values, step))| {
+        let bounds = comparable.map(|(index, (values, step))| {
             let cosine = cosine(values, &query.values) * step * query.step;
-            (at, cosine + self.error(*step, query.step))
+            (index, cosine + self.error(*step, query.step))
         });
-        bounds.filter(|(_, bound)| *bound > least).collect()
+        bounds.filter(|(_, bound)| *bound > min_cosine).collect()
     }
 
     const fn memory_bytes(&self) -> usize {
@@ -220,17 +224,19 @@ impl CoarseVectors {
     /// The most by which rounding changes the cosine of two unit vectors: each value is off by half a step, and the sum of
     /// the sizes of a unit vector's values is at most the root of its length.
     #[allow(clippy::cast_precision_loss)]
-    fn error(&self, one: f32, other: f32) -> f32 {
+    fn error(&self, left_step: f32, right_step: f32) -> f32 {
         let length = self.dimensions as f32;
-        length.sqrt() * (one + other) / 2.0 + length * one * other / 4.0
+        length.sqrt() * (left_step + right_step) / 2.0 + length * left_step * right_step / 4.0
     }
 }
 
 /// Returns the values in steps of the second result.
 #[allow(clippy::cast_possible_truncation)]
 fn quantise(vector: &[f32]) -> (Vec<i8>, f32) {
-    let most = vector.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
-    let step = most / 127.0;
+    let max_value = vector
+        .iter()
+        .fold(0.0_f32, |max_value, value| max_value.max(value.abs()));
+    let step = max_value / 127.0;
     if !(step > 0.0 && step.is_finite()) {
         return (vec![0; vector.len()], 0.0);
     }

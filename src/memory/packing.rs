@@ -21,7 +21,7 @@ pub struct PackedItem<'a> {
     /// The text, perhaps cut to the item's budget.
     pub text: &'a str,
     pub tokens: u32,
-    pub cut: bool,
+    pub is_cut: bool,
 }
 
 /// The packed items and the fate of each input.
@@ -49,15 +49,16 @@ pub fn pack_texts<'a>(
         fates: Vec::with_capacity(texts.len()),
         tokens: 0,
     };
-    for (index, &whole) in texts.iter().enumerate() {
+    for (index, &candidate) in texts.iter().enumerate() {
         if packing.items.len() >= budget.top_k {
             packing.fates.push(CandidateFate::BeyondTopK);
             continue;
         }
         // Most items fit, and then one count is enough.
-        let (mut text, mut tokens) = (whole, counter.count_tokens(whole));
+        let mut text = candidate;
+        let mut tokens = counter.count_tokens(candidate);
         if tokens > budget.item_tokens {
-            text = counter.truncate_to(whole, budget.item_tokens);
+            text = counter.truncate_to(candidate, budget.item_tokens);
             tokens = counter.count_tokens(text);
         }
         let cost = tokens.saturating_add(separator_tokens);
@@ -70,7 +71,7 @@ pub fn pack_texts<'a>(
             index,
             text,
             tokens,
-            cut: text.len() < whole.len(),
+            is_cut: text.len() < candidate.len(),
         });
         packing.fates.push(CandidateFate::Used);
     }
@@ -120,7 +121,7 @@ mod tests {
         let long = "포도를 좋아하는 플레이어 ".repeat(50);
         let packing = pack_texts(&[&long], budget(8, 1_200, 150), 0, &COUNTER);
         let item = packing.items[0];
-        assert!(item.cut && item.tokens <= 150 && item.tokens > 140 && long.starts_with(item.text));
+        assert!(item.is_cut && item.tokens <= 150 && item.tokens > 140 && long.starts_with(item.text));
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub fn subject_key(name: &str) -> String {
         .find_map(|(mark, _)| name.split_once(mark))
         .map_or_else(
             || vec![words_key_of(&name)],
-            |(whose, what)| vec![words_key_of(whose), words_key_of(what)],
+            |(owner, possession)| vec![words_key_of(owner), words_key_of(possession)],
         );
     let key = parts
         .into_iter()

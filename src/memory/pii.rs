@@ -59,32 +59,32 @@ static PII_PATTERNS: LazyLock<[(&str, Regex); 9]> = LazyLock::new(|| {
 /// Kinds of personal data in a text, each once: `email`, `national_id`, `card`, `phone`, `address`.
 #[must_use]
 pub fn detect_kinds(text: &str) -> Vec<&'static str> {
-    let found = find_spans(&half_width(text));
+    let spans = find_spans(&half_width(text));
     PII_KINDS
         .into_iter()
-        .filter(|kind| found.iter().any(|(_, found)| found == kind))
+        .filter(|kind| spans.iter().any(|(_, span_kind)| span_kind == kind))
         .collect()
 }
 
 /// The pieces of personal data, without overlaps.
 fn find_spans(text: &str) -> Vec<(Range<usize>, &'static str)> {
-    let mut found: Vec<(Range<usize>, &'static str)> = Vec::new();
+    let mut spans: Vec<(Range<usize>, &'static str)> = Vec::new();
     // Most lines have no `@` and no digit, which the patterns need.
     if !text.contains('@') && !text.contains(|c: char| c.is_ascii_digit()) {
-        return found;
+        return spans;
     }
     for (kind, pattern) in &*PII_PATTERNS {
         for hit in pattern.find_iter(text) {
             let range = hit.range();
-            let taken = found
+            let is_taken = spans
                 .iter()
                 .any(|(other, _)| other.start < range.end && range.start < other.end);
-            if !taken && (*kind == "email" || stands_alone(text, &range)) && is_valid_match(kind, hit.as_str()) {
-                found.push((range, kind));
+            if !is_taken && (*kind == "email" || stands_alone(text, &range)) && is_valid_match(kind, hit.as_str()) {
+                spans.push((range, kind));
             }
         }
     }
-    found
+    spans
 }
 
 /// True if the match is no part of a longer number or word. Korean particles may follow directly.
@@ -98,13 +98,13 @@ fn stands_alone(text: &str, range: &Range<usize>) -> bool {
         && !digits_go_on
 }
 
-fn is_valid_match(kind: &str, found: &str) -> bool {
-    let digits: Vec<u32> = found.chars().filter_map(|c| c.to_digit(10)).collect();
+fn is_valid_match(kind: &str, text: &str) -> bool {
+    let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
     match kind {
         "card" => {
             (13..=19).contains(&digits.len()) && passes_luhn(&digits) && digits.iter().any(|digit| *digit != digits[0])
         }
-        "national_id" if digits.len() == 13 => is_resident_number(&digits, found.len() > 13),
+        "national_id" if digits.len() == 13 => is_resident_number(&digits, text.len() > 13),
         "national_id" => is_social_security_number(&digits),
         "phone" => (8..=15).contains(&digits.len()),
         // "3 miles down the road" is no address.
@@ -113,10 +113,7 @@ fn is_valid_match(kind: &str, found: &str) -> bool {
                 "the", "a", "an", "down", "up", "on", "of", "in", "to", "and", "by", "from", "my", "mile", "miles",
                 "days",
             ];
-            !found
-                .to_lowercase()
-                .split_whitespace()
-                .any(|word| PROSE.contains(&word))
+            !text.to_lowercase().split_whitespace().any(|word| PROSE.contains(&word))
         }
         _ => true,
     }
@@ -127,7 +124,7 @@ fn passes_luhn(digits: &[u32]) -> bool {
         .iter()
         .rev()
         .enumerate()
-        .map(|(at, &digit)| match (at % 2, digit * 2) {
+        .map(|(index, &digit)| match (index % 2, digit * 2) {
             (0, _) => digit,
             (_, doubled) if doubled > 9 => doubled - 9,
             (_, doubled) => doubled,

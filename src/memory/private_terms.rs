@@ -32,8 +32,8 @@ impl PrivateTerms {
     /// True if `texts` share a term that is more than small talk.
     #[must_use]
     pub fn shares_telling_word(&self, texts: &[&str]) -> bool {
-        let mut told = texts.iter().flat_map(|text| informative_terms(text));
-        told.any(|term| self.0.contains(&term) && !is_small_talk(term))
+        let mut terms = texts.iter().flat_map(|text| informative_terms(text));
+        terms.any(|term| self.0.contains(&term) && !is_small_talk(term))
     }
 
     /// True if `texts` may tell the private content: they share a term, however common, or the content has no terms.
@@ -46,10 +46,10 @@ impl PrivateTerms {
     #[must_use]
     pub fn is_told_by(&self, text: &str) -> bool {
         let count = |terms: &mut dyn Iterator<Item = &u32>| terms.filter(|term| !is_small_talk(**term)).count();
-        let said = informative_terms(text);
-        let told = count(&mut self.0.intersection(&said));
-        let all = count(&mut self.0.iter());
-        told >= MIN_TOLD_TERMS.min(all) && told * MIN_TOLD_SHARE >= all
+        let text_terms = informative_terms(text);
+        let told_count = count(&mut self.0.intersection(&text_terms));
+        let term_count = count(&mut self.0.iter());
+        told_count >= MIN_TOLD_TERMS.min(term_count) && told_count * MIN_TOLD_SHARE >= term_count
     }
 
     /// Adds the terms of other private content.
@@ -69,15 +69,21 @@ impl PrivateTerms {
     /// True if a statement may rest on the private content. Terms of `name`, the speaker's name, do not count. There
     /// are two cases:
     ///
-    /// * `said` has no terms beyond the private terms.
+    /// * `line` has no terms beyond the private terms.
     /// * `texts`, all visible texts of the statement, share a term that is more than small talk.
     #[must_use]
-    pub fn may_underlie(&self, said: &str, texts: &[&str], name: &BTreeSet<u32>) -> bool {
-        let tells = |term: &u32| !name.contains(term);
+    pub fn may_underlie(&self, line: &str, texts: &[&str], name: &BTreeSet<u32>) -> bool {
+        let is_telling = |term: &u32| !name.contains(term);
         let is_told = |term: &u32| self.0.contains(term);
-        let shown = texts.iter().flat_map(|text| informative_terms(text));
-        let common = shown.filter(tells).any(|term| is_told(&term) && !is_small_talk(term));
-        common || informative_terms(said).iter().filter(|term| tells(term)).all(is_told)
+        let shown_terms = texts.iter().flat_map(|text| informative_terms(text));
+        let common = shown_terms
+            .filter(is_telling)
+            .any(|term| is_told(&term) && !is_small_talk(term));
+        common
+            || informative_terms(line)
+                .iter()
+                .filter(|term| is_telling(term))
+                .all(is_told)
     }
 }
 

@@ -37,17 +37,17 @@ pub fn progress_state(
 
 fn state_from_milestones(reached: &PlayerMilestones, rules: &[UnlockRule], npc: &NpcNames<'_>) -> ProgressState {
     let of_rules = rules.iter().filter(|rule| rule.npc == *npc.id).filter_map(|rule| {
-        let at = reached.first_reached_at(&rule.when, npc)?;
-        Some((rule.progress, at))
+        let moment = reached.first_reached_at(&rule.when, npc)?;
+        Some((rule.progress, moment))
     });
     let mut raised: Vec<_> = reached.backend_progress(npc.id).chain(of_rules).collect();
     raised.retain(|(progress, _)| *progress > Progress::NONE);
     // The result does not depend on the order of the rules.
-    raised.sort_unstable_by_key(|&(progress, at)| (Reverse(progress), at));
-    let set = reached.backend_progress(npc.id).map(|(progress, _)| progress).max();
+    raised.sort_unstable_by_key(|&(progress, moment)| (Reverse(progress), moment));
+    let backend_progress = reached.backend_progress(npc.id).map(|(progress, _)| progress).max();
     ProgressState {
         raised,
-        set: set.unwrap_or_default(),
+        set: backend_progress.unwrap_or_default(),
     }
 }
 
@@ -70,12 +70,12 @@ impl ProgressState {
             return None;
         }
         let enough = self.raised.iter().filter(|(progress, _)| *progress >= required);
-        enough.map(|(_, at)| *at).min()
+        enough.map(|(_, moment)| *moment).min()
     }
     /// True if something may have been unlocked at or after `moment`.
     #[must_use]
     pub fn may_have_risen_after(&self, moment: DateTime<Utc>) -> bool {
-        self.raised.iter().any(|(_, at)| *at >= moment)
+        self.raised.iter().any(|(_, risen_at)| *risen_at >= moment)
     }
 }
 

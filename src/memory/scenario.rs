@@ -61,14 +61,14 @@ impl Scenario {
     /// All faults of the conditions and the tell, each with its field.
     #[must_use]
     pub fn find_faults(&self) -> Vec<(&'static str, String)> {
-        let when = fault_of_conditions(&self.when).map(|fault| ("when", fault));
+        let conditions = fault_of_conditions(&self.when).map(|fault| ("when", fault));
         let pointless = self.tell.is_some() && !self.is_conditional();
         let pointless = pointless.then(|| {
             let fault = "a tell needs `required_progress` or `when`: otherwise the scenario is always told";
             ("tell", fault.to_owned())
         });
         let tell = self.tell.iter().flat_map(Tell::find_faults);
-        when.into_iter().chain(pointless).chain(tell).collect()
+        conditions.into_iter().chain(pointless).chain(tell).collect()
     }
     /// The text of the scenario's vector.
     #[must_use]
@@ -143,7 +143,7 @@ pub struct ScenarioScore {
 #[must_use]
 pub fn score_scenario(calibration: &Calibration, cosine: Option<f32>, keyword: f64) -> ScenarioScore {
     let weights = RecallWeights::FOUR_FACTOR;
-    let whole = weights.relevance + weights.keyword;
+    let total_weight = weights.relevance + weights.keyword;
     let cosine = cosine.filter(|cosine| cosine.is_finite());
     let share = |value: f64| if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
     let relevance = cosine.map_or(0.0, |cosine| share(calibration.relevance_of(cosine.clamp(-1.0, 1.0))));
@@ -151,7 +151,7 @@ pub fn score_scenario(calibration: &Calibration, cosine: Option<f32>, keyword: f
     ScenarioScore {
         relevance,
         keyword,
-        total: share((weights.relevance * relevance + weights.keyword * keyword) / whole),
+        total: share((weights.relevance * relevance + weights.keyword * keyword) / total_weight),
         cosine: cosine.map_or(0.0, |cosine| f64::from(cosine.clamp(-1.0, 1.0))),
     }
 }

@@ -63,9 +63,9 @@ impl RecallWeights {
     /// Relevance and keyword without the other factors, by their weights, in [0, 1].
     #[must_use]
     pub fn matter_of(&self, relevance: f64, keyword: f64) -> f64 {
-        let whole = self.relevance + self.keyword;
-        if whole > 0.0 {
-            (self.relevance * relevance + self.keyword * keyword) / whole
+        let total_weight = self.relevance + self.keyword;
+        if total_weight > 0.0 {
+            (self.relevance * relevance + self.keyword * keyword) / total_weight
         } else {
             relevance.max(keyword)
         }
@@ -161,23 +161,23 @@ pub fn compare_best_first(a: (f64, DateTime<Utc>, FactId), b: (f64, DateTime<Utc
 #[must_use]
 pub fn diversify_order(candidates: &[(f64, &[f32])], lambda: f64) -> Vec<usize> {
     let lambda = clamp_to_unit(lambda);
-    let mut left: Vec<usize> = (0..candidates.len()).collect();
+    let mut remaining: Vec<usize> = (0..candidates.len()).collect();
     // For each candidate, the similarity to the nearest pick so far.
     let mut nearest = vec![0.0_f64; candidates.len()];
     let mut order = Vec::with_capacity(candidates.len());
-    while !left.is_empty() {
-        let value = |at: usize| lambda * clamp_to_unit(candidates[at].0) - (1.0 - lambda) * nearest[at];
+    while !remaining.is_empty() {
+        let value = |index: usize| lambda * clamp_to_unit(candidates[index].0) - (1.0 - lambda) * nearest[index];
         let mut best = 0;
-        for at in 1..left.len() {
-            if value(left[at]) > value(left[best]) {
-                best = at;
+        for index in 1..remaining.len() {
+            if value(remaining[index]) > value(remaining[best]) {
+                best = index;
             }
         }
-        let pick = left.remove(best);
+        let pick = remaining.remove(best);
         order.push(pick);
-        for &at in &left {
-            nearest[at] = nearest[at].max(clamp_to_unit(f64::from(dot_product(
-                candidates[at].1,
+        for &index in &remaining {
+            nearest[index] = nearest[index].max(clamp_to_unit(f64::from(dot_product(
+                candidates[index].1,
                 candidates[pick].1,
             ))));
         }
@@ -194,10 +194,10 @@ pub fn dot_product(a: &[f32], b: &[f32]) -> f32 {
     }
     // Independent sums let the compiler use vector instructions. The order is fixed, so that equal vectors give equal
     // bits on every machine.
-    let ((left, left_rest), (right, right_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let ((left_chunks, left_rest), (right_chunks, right_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let rest: f32 = left_rest.iter().zip(right_rest).map(|(x, y)| x * y).sum();
     let mut sums = [0.0_f32; LANES];
-    for (x, y) in left.iter().zip(right) {
+    for (x, y) in left_chunks.iter().zip(right_chunks) {
         for lane in 0..LANES {
             sums[lane] += x[lane] * y[lane];
         }

@@ -51,27 +51,27 @@ impl Tell {
     #[must_use]
     pub fn find_faults(&self) -> Vec<(&'static str, String)> {
         let text = fault_of_prose(&self.text, 300).map(|fault| ("tell.text", fault));
-        let when = fault_of_conditions(&self.when).map(|fault| ("tell.when", fault));
-        text.into_iter().chain(when).collect()
+        let conditions = fault_of_conditions(&self.when).map(|fault| ("tell.when", fault));
+        text.into_iter().chain(conditions).collect()
     }
 }
 
-pub(crate) fn fault_of_length(length: usize, most: usize) -> Option<String> {
-    (length > most).then(|| format!("takes at most {most}"))
+pub(crate) fn fault_of_length(length: usize, max: usize) -> Option<String> {
+    (length > max).then(|| format!("takes at most {max}"))
 }
 
-pub(crate) fn fault_of_label(text: &str, most: usize) -> Option<String> {
+pub(crate) fn fault_of_label(text: &str, max_chars: usize) -> Option<String> {
     let fault = check_name(text).err();
     fault
         .map(|fault| fault.to_string())
-        .or_else(|| (text.chars().count() > most).then(|| format!("takes at most {most} characters")))
+        .or_else(|| (text.chars().count() > max_chars).then(|| format!("takes at most {max_chars} characters")))
 }
 
-pub(crate) fn fault_of_prose(text: &str, most: usize) -> Option<String> {
+pub(crate) fn fault_of_prose(text: &str, max_chars: usize) -> Option<String> {
     let fault = check_visible(text).and_then(|()| check_prose(text)).err();
     fault
         .map(|fault| fault.to_string())
-        .or_else(|| (text.chars().count() > most).then(|| format!("takes at most {most} characters")))
+        .or_else(|| (text.chars().count() > max_chars).then(|| format!("takes at most {max_chars} characters")))
 }
 
 pub(crate) fn fault_of_conditions(conditions: &[Condition]) -> Option<String> {

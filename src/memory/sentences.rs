@@ -14,7 +14,9 @@ static TITLES: WordList =
 /// "J. Sorley" are no ends of sentences.
 pub fn split_sentences(text: &str) -> impl Iterator<Item = &str> {
     let mut start = 0;
-    let ends = text.split_sentence_bound_indices().map(|(at, part)| at + part.len());
+    let ends = text
+        .split_sentence_bound_indices()
+        .map(|(index, part)| index + part.len());
     ends.filter_map(move |end| {
         let sentence = &text[start..end];
         if end < text.len() && ends_in_abbreviation(sentence) {

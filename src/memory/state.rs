@@ -274,10 +274,10 @@ impl Character {
     }
 
     /// Sets the place. A place that the backend set remains the backend's.
-    fn set_location(&mut self, to: &str, at: DateTime<Utc>, dialogue: Option<DialogueId>) {
+    fn set_location(&mut self, to: &str, moment: DateTime<Utc>, dialogue: Option<DialogueId>) {
         let before = self.location.replace(to.to_owned());
         let is_new = before.is_none_or(|before| normalise_text(&before) != normalise_text(to));
-        self.location_since = Some(at);
+        self.location_since = Some(moment);
         if is_new || dialogue.is_none() {
             self.location_set_in.clear();
         }
@@ -295,17 +295,17 @@ impl Character {
     }
 
     /// Adds a companion. One that the backend set remains the backend's.
-    fn add_companion(&mut self, whom: &str, dialogue: Option<DialogueId>) {
-        let is_new = !self.with.iter().any(|name| name == whom);
+    fn add_companion(&mut self, companion: &str, dialogue: Option<DialogueId>) {
+        let is_new = !self.with.iter().any(|name| name == companion);
         if is_new {
-            self.with.push(whom.to_owned());
+            self.with.push(companion.to_owned());
         }
         match dialogue {
             None => {
-                self.met_in.remove(whom);
+                self.met_in.remove(companion);
             }
-            Some(dialogue) if is_new || self.met_in.contains_key(whom) => {
-                push_dialogue(self.met_in.entry(whom.to_owned()).or_default(), dialogue);
+            Some(dialogue) if is_new || self.met_in.contains_key(companion) => {
+                push_dialogue(self.met_in.entry(companion.to_owned()).or_default(), dialogue);
             }
             Some(_) => {}
         }
@@ -347,20 +347,20 @@ pub struct WorldState {
 /// Folds changes, oldest first, each with its time, into the current truth, as if the backend had made all of them.
 pub fn fold_changes<'a>(changes: impl Iterator<Item = (&'a StateChange, DateTime<Utc>)>) -> WorldState {
     let mut state = WorldState::default();
-    for (change, at) in changes {
-        state.apply_change(change, at, None);
+    for (change, moment) in changes {
+        state.apply_change(change, moment, None);
     }
     state
 }
 
 impl WorldState {
-    /// Applies one change at time `at`: sets replace, deltas add, and the result is clamped. `dialogue` is that of the
-    /// turn behind the change; `None`: the backend made the change.
-    pub fn apply_change(&mut self, change: &StateChange, at: DateTime<Utc>, dialogue: Option<DialogueId>) {
+    /// Applies one change at time `moment`: sets replace, deltas add, and the result is clamped. `dialogue` is that of
+    /// the turn behind the change; `None`: the backend made the change.
+    pub fn apply_change(&mut self, change: &StateChange, moment: DateTime<Utc>, dialogue: Option<DialogueId>) {
         match change {
             StateChange::Location { who, to } => {
-                self.character_mut(who).set_location(to, at, dialogue);
-                self.milestones.record_place(who, to, at);
+                self.character_mut(who).set_location(to, moment, dialogue);
+                self.milestones.record_place(who, to, moment);
             }
             StateChange::HpDelta { who, delta } => {
                 let hp = &mut self.character_mut(who).hp;
@@ -370,25 +370,25 @@ impl WorldState {
             StateChange::Status { who, status } => {
                 let character = self.character_mut(who);
                 character.status = Some(status.clone());
-                character.status_since = Some(at);
+                character.status_since = Some(moment);
             }
             StateChange::Mood { who, mood } => {
                 let character = self.character_mut(who);
                 character.mood = Some(mood.clone());
-                character.mood_since = Some(at);
+                character.mood_since = Some(moment);
             }
             StateChange::ItemGained { who, item, count } => {
                 if *count > 0 {
-                    let held = self.character_mut(who).items.entry(item.clone()).or_default();
-                    *held = held.saturating_add(*count).min(MAX_HELD);
-                    self.milestones.record_item(who, item, at);
+                    let item_count = self.character_mut(who).items.entry(item.clone()).or_default();
+                    *item_count = item_count.saturating_add(*count).min(MAX_HELD);
+                    self.milestones.record_item(who, item, moment);
                 }
             }
             StateChange::ItemLost { who, item, count } => {
                 let items = &mut self.character_mut(who).items;
-                if let Some(held) = items.get_mut(item) {
-                    *held = held.saturating_sub(*count);
-                    if *held == 0 {
+                if let Some(item_count) = items.get_mut(item) {
+                    *item_count = item_count.saturating_sub(*count);
+                    if *item_count == 0 {
                         items.remove(item);
                     }
                 }
@@ -399,18 +399,18 @@ impl WorldState {
                     items.remove(item);
                 } else {
                     items.insert(item.clone(), (*to).min(MAX_HELD));
-                    self.milestones.record_item(who, item, at);
+                    self.milestones.record_item(who, item, moment);
                 }
             }
             StateChange::Relationship { from, to, kind, delta } => {
-                self.set_relationship(from, to, kind, at, |before| before.saturating_add(*delta));
+                self.set_relationship(from, to, kind, moment, |before| before.saturating_add(*delta));
             }
             StateChange::RelationshipStrength {
                 from,
                 to,
                 kind,
                 strength,
-            } => self.set_relationship(from, to, kind, at, |_| *strength),
+            } => self.set_relationship(from, to, kind, moment, |_| *strength),
             StateChange::Attribute { who, name, to } => {
                 self.attributes_mut(who.as_deref()).insert(name.clone(), to.clone());
             }
@@ -433,7 +433,7 @@ impl WorldState {
             }
             StateChange::Met { who, whom } => {
                 self.character_mut(who).add_companion(whom, dialogue);
-                self.milestones.record_meeting(who, whom, at);
+                self.milestones.record_meeting(who, whom, moment);
             }
             StateChange::Separated { who, whom } => {
                 let character = self.character_mut(who);
@@ -442,19 +442,19 @@ impl WorldState {
             }
             StateChange::Happened { text } => push_recent(&mut self.events, text),
             StateChange::Note { text } => push_recent(&mut self.notes, text),
-            StateChange::Time { to, ratio } => self.clock.set_time(at, *to, *ratio),
-            StateChange::TimePassed { seconds, start, ratio } => self.clock.pass_time(at, *seconds, *start, *ratio),
-            StateChange::Progress { who, npc, to } => self.milestones.record_backend_progress(who, npc, *to, at),
+            StateChange::Time { to, ratio } => self.clock.set_time(moment, *to, *ratio),
+            StateChange::TimePassed { seconds, start, ratio } => self.clock.pass_time(moment, *seconds, *start, *ratio),
+            StateChange::Progress { who, npc, to } => self.milestones.record_backend_progress(who, npc, *to, moment),
         }
     }
 
-    fn character_mut(&mut self, who: &str) -> &mut Character {
-        self.characters.entry(who.to_owned()).or_default()
+    fn character_mut(&mut self, name: &str) -> &mut Character {
+        self.characters.entry(name.to_owned()).or_default()
     }
 
-    fn attributes_mut(&mut self, who: Option<&str>) -> &mut BTreeMap<String, AttributeValue> {
-        match who {
-            Some(who) => &mut self.character_mut(who).attributes,
+    fn attributes_mut(&mut self, character: Option<&str>) -> &mut BTreeMap<String, AttributeValue> {
+        match character {
+            Some(character) => &mut self.character_mut(character).attributes,
             None => &mut self.attributes,
         }
     }
@@ -464,16 +464,16 @@ impl WorldState {
         from: &str,
         to: &str,
         kind: &str,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
         change: impl FnOnce(i32) -> i32,
     ) {
         let kind = vocabulary::stored_kind(kind);
         let key = |r: &Relationship| (r.from.clone(), r.to.clone(), r.kind.clone());
-        let wanted = (from.to_owned(), to.to_owned(), kind.clone());
-        let index = match self.relationships.binary_search_by_key(&wanted, key) {
+        let wanted_key = (from.to_owned(), to.to_owned(), kind.clone());
+        let index = match self.relationships.binary_search_by_key(&wanted_key, key) {
             Ok(index) => index,
             Err(index) => {
-                let (from, to, kind) = wanted;
+                let (from, to, kind) = wanted_key;
                 let strength = 0;
                 let relationship = Relationship {
                     from,
@@ -488,7 +488,7 @@ impl WorldState {
         let strength = &mut self.relationships[index].strength;
         *strength = change(*strength).clamp(-100, 100);
         let strength = *strength;
-        self.milestones.record_relationship(from, to, &kind, strength, at);
+        self.milestones.record_relationship(from, to, &kind, strength, moment);
     }
 
     /// The character that an NPC is in the state, by its name or its id.
@@ -506,8 +506,9 @@ impl WorldState {
 
     /// The names of the dead who are no players.
     pub fn dead_names(&self) -> impl Iterator<Item = &str> {
-        let dead = self.characters.iter().filter(|(_, character)| character.is_dead());
-        dead.map(|(name, _)| name.as_str())
+        let dead_characters = self.characters.iter().filter(|(_, character)| character.is_dead());
+        dead_characters
+            .map(|(name, _)| name.as_str())
             .filter(|name| !party::is_player(name))
     }
 
@@ -515,8 +516,8 @@ impl WorldState {
     pub fn people_at<'s>(&'s self, place: &str) -> impl Iterator<Item = (&'s str, &'s Character)> + use<'s> {
         let place = normalise_text(place);
         let is_there = move |character: &Character| {
-            let at = character.location.as_deref();
-            !character.is_dead() && at.is_some_and(|at| normalise_text(at) == place)
+            let location = character.location.as_deref();
+            !character.is_dead() && location.is_some_and(|location| normalise_text(location) == place)
         };
         let people = self.characters.iter().filter(move |(_, character)| is_there(character));
         people.map(|(name, character)| (name.as_str(), character))

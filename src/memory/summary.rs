@@ -32,7 +32,7 @@ pub struct Summary {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Meeting {
     /// When the last standing turn was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
     /// When the session began.
     pub since: DateTime<Utc>,
     /// The newest summary of their lines, from this session or an earlier session.
@@ -45,8 +45,8 @@ impl Meeting {
     #[must_use]
     pub fn earlier_summary_at(&self, day_of: impl Fn(DateTime<Utc>) -> i64) -> Option<DateTime<Utc>> {
         let recap = self.summary.as_ref()?;
-        let is_of_then = recap.since == self.since && day_of(recap.at) == day_of(self.at);
-        (!is_of_then).then_some(recap.at)
+        let is_of_then = recap.since == self.since && day_of(recap.last_turn_at) == day_of(self.last_turn_at);
+        (!is_of_then).then_some(recap.last_turn_at)
     }
 }
 
@@ -58,7 +58,7 @@ pub struct MeetingRecap {
     /// When the session began.
     pub since: DateTime<Utc>,
     /// When the last summarised turn was committed.
-    pub at: DateTime<Utc>,
+    pub last_turn_at: DateTime<Utc>,
     /// Sources of the summary that some players may not hear.
     pub locks: DisclosureLocks,
 }
@@ -124,18 +124,18 @@ pub struct SummaryAdmission {
     pub fade: Option<SummaryId>,
 }
 
-/// Admits `new` beside the `kept` summaries, with at most `keep` in all.
+/// Admits `new` beside the `stored` summaries, with at most `max_summaries` in all.
 #[must_use]
-pub fn admit_summary(kept: &[Summary], new: &Summary, keep: usize) -> SummaryAdmission {
-    if kept.len() < keep {
+pub fn admit_summary(stored: &[Summary], new: &Summary, max_summaries: usize) -> SummaryAdmission {
+    if stored.len() < max_summaries {
         return SummaryAdmission::default();
     }
     let age = |summary: &&Summary| (summary.created_at, summary.from_turn, summary.id);
-    let all = || kept.iter().chain(std::iter::once(new));
-    let evict = all()
+    let candidates = || stored.iter().chain(std::iter::once(new));
+    let evict = candidates()
         .min_by_key(|summary| (summary.importance, age(summary)))
         .map(|summary| summary.id);
-    let fade = all()
+    let fade = candidates()
         .filter(|summary| Some(summary.id) != evict && summary.importance.get() > 1)
         .max_by_key(|summary| (summary.importance, std::cmp::Reverse(age(summary))))
         .map(|summary| summary.id);
@@ -154,9 +154,9 @@ pub fn buffer_start(summarised_through: u32, head: u32, buffer_min: u32) -> u32 
 impl Checkpoint {
     /// Applies the kept summaries. The result depends only on the turns that the summaries cover, not on the turn that
     /// first saw a summary.
-    pub fn apply_summaries(&mut self, kept: &[Summary], buffer_min: u32) {
+    pub fn apply_summaries(&mut self, summaries: &[Summary], buffer_min: u32) {
         self.buffer_from = self.buffer_from.max(1);
-        for summary in kept {
+        for summary in summaries {
             let to = summary.to_turn;
             self.summarised_through = self.summarised_through.max(to);
             self.summarised_at = self.summarised_at.max(Some(summary.created_at));

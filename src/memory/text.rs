@@ -102,12 +102,12 @@ pub fn check_name(text: &str) -> Result<(), TextError> {
 /// As [`check_name`].
 pub fn check_name_with_emoji(text: &str) -> Result<(), TextError> {
     static EMOJI: LazyLock<Regex> = LazyLock::new(|| {
-        let one = r"(?:\p{Extended_Pictographic}(?:\u{FE0F}|\p{Emoji_Modifier})?|[0-9#*]\u{FE0F}\u{20E3})";
-        Regex::new(&format!(r"{one}(?:\u{{200D}}{one})*")).expect("a constant pattern")
+        let emoji = r"(?:\p{Extended_Pictographic}(?:\u{FE0F}|\p{Emoji_Modifier})?|[0-9#*]\u{FE0F}\u{20E3})";
+        Regex::new(&format!(r"{emoji}(?:\u{{200D}}{emoji})*")).expect("a constant pattern")
     });
     check_label(text)?;
     match EMOJI.replace_all(text, "").chars().find(|c| is_ignorable(*c)) {
-        Some(unseen) => Err(TextError::Unseen(unseen)),
+        Some(invisible) => Err(TextError::Unseen(invisible)),
         None => Ok(()),
     }
 }

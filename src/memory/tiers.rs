@@ -33,10 +33,10 @@ macro_rules! setting_group {
             $($(#[$field_doc])* #[serde(skip_serializing_if = "Option::is_none")] pub $field: Option<$type>,)+
         }
         impl $name {
-            /// These settings, overridden by `own` where it has a value.
+            /// These settings, overridden by `overrides` where it has a value.
             #[must_use]
-            pub fn overridden_by(&self, own: &Self) -> Self {
-                Self { $($field: own.$field.clone().or_else(|| self.$field.clone()),)+ }
+            pub fn overridden_by(&self, overrides: &Self) -> Self {
+                Self { $($field: overrides.$field.clone().or_else(|| self.$field.clone()),)+ }
             }
         }
     };
@@ -130,11 +130,11 @@ pub struct RetentionTuning {
 }
 
 impl RetentionTuning {
-    /// These settings, overridden by `own` kind by kind.
+    /// These settings, overridden by `overrides` kind by kind.
     #[must_use]
-    pub fn overridden_by(&self, own: &Self) -> Self {
+    pub fn overridden_by(&self, overrides: &Self) -> Self {
         let mut facts_d = self.facts_d.clone();
-        facts_d.extend(&own.facts_d);
+        facts_d.extend(&overrides.facts_d);
         Self { facts_d }
     }
     /// Returns the retention of a kind in days. `None`: forever.
@@ -181,19 +181,19 @@ pub struct WorldRecall {
 }
 
 impl WorldRecall {
-    /// These settings, overridden by `own` where it has a value. Weights and presets override each other.
+    /// These settings, overridden by `overrides` where it has a value. Weights and presets override each other.
     #[must_use]
-    pub fn overridden_by(&self, own: &Self) -> Self {
-        let (preset, weights) = match (own.preset, own.weights) {
+    pub fn overridden_by(&self, overrides: &Self) -> Self {
+        let (preset, weights) = match (overrides.preset, overrides.weights) {
             (None, None) => (self.preset, self.weights),
             chosen => chosen,
         };
         Self {
             preset,
             weights,
-            diversity: own.diversity.or(self.diversity),
-            top_k: own.top_k.or(self.top_k),
-            min_score: own.min_score.or(self.min_score),
+            diversity: overrides.diversity.or(self.diversity),
+            top_k: overrides.top_k.or(self.top_k),
+            min_score: overrides.min_score.or(self.min_score),
         }
     }
     /// A value out of its range, in words.
@@ -213,8 +213,8 @@ impl WorldRecall {
             return Some("`preset` and `weights` do not go together".to_owned());
         }
         let weights = self.weights?;
-        let all = [weights.recency, weights.importance, weights.relevance, weights.keyword];
-        let fits = all.into_iter().all(is_share) && (all.iter().sum::<f64>() - 1.0).abs() < 1e-6;
+        let weight_values = [weights.recency, weights.importance, weights.relevance, weights.keyword];
+        let fits = weight_values.into_iter().all(is_share) && (weight_values.iter().sum::<f64>() - 1.0).abs() < 1e-6;
         (!fits).then(|| "`weights` must be from 0 to 1, with the sum 1".to_owned())
     }
 }
@@ -264,7 +264,7 @@ impl CurationTuning {
 impl TaskModels {
     /// Returns the named models, each with its task.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = [
+        let models = [
             ("reply", &self.reply),
             ("intent", &self.intent),
             ("extraction", &self.extraction),
@@ -272,13 +272,14 @@ impl TaskModels {
             ("summary", &self.summary),
             ("curation", &self.curation),
         ];
-        all.into_iter()
+        models
+            .into_iter()
             .filter_map(|(task, model)| Some((task, model.as_deref()?)))
     }
     /// Returns the model for a task.
     #[must_use]
     pub fn model_for(&self, task: &str) -> Option<&str> {
-        self.named().find(|(named, _)| *named == task).map(|(_, model)| model)
+        self.named().find(|(name, _)| *name == task).map(|(_, model)| model)
     }
     /// A name that is empty or too long, in words.
     #[must_use]
@@ -289,10 +290,10 @@ impl TaskModels {
     }
 }
 
-fn find_above(values: &[(&str, Option<u32>)], least: u32, most: u32) -> Option<String> {
-    let is_wrong = |value: &u32| !(least..=most).contains(value);
+fn find_above(values: &[(&str, Option<u32>)], min: u32, max: u32) -> Option<String> {
+    let is_wrong = |value: &u32| !(min..=max).contains(value);
     let (name, _) = values.iter().find(|(_, value)| value.as_ref().is_some_and(is_wrong))?;
-    Some(format!("`{name}` must be from {least} to {most}"))
+    Some(format!("`{name}` must be from {min} to {max}"))
 }
 
 /// A tier of settings, from the uppermost to the lowest.
@@ -322,17 +323,17 @@ const GROUPS: [&str; 6] = ["recall", "prompt", "summaries", "curation", "models"
 /// the uppermost to the lowest.
 #[must_use]
 pub fn effective_values(tiers: &[(Tier, Value)]) -> BTreeMap<String, EffectiveValue> {
-    let mut found = BTreeMap::new();
+    let mut effective = BTreeMap::new();
     for (tier, settings) in tiers {
-        let mut set = |name: String, value: &Value| {
+        let mut set_value = |name: String, value: &Value| {
             // Weights and presets override each other.
             match name.as_str() {
-                "recall.weights" => drop(found.remove("recall.preset")),
-                "recall.preset" => drop(found.remove("recall.weights")),
+                "recall.weights" => drop(effective.remove("recall.preset")),
+                "recall.preset" => drop(effective.remove("recall.weights")),
                 _ => {}
             }
             let value = value.clone();
-            found.insert(name, EffectiveValue { value, from: *tier });
+            effective.insert(name, EffectiveValue { value, from: *tier });
         };
         let empty = Map::new();
         for (key, value) in settings.as_object().unwrap_or(&empty) {
@@ -344,16 +345,16 @@ pub fn effective_values(tiers: &[(Tier, Value)]) -> BTreeMap<String, EffectiveVa
                         match value.as_object().filter(|_| key == "retention") {
                             Some(kinds) => kinds
                                 .iter()
-                                .for_each(|(kind, days)| set(format!("{key}.{name}.{kind}"), days)),
-                            None => set(format!("{key}.{name}"), value),
+                                .for_each(|(kind, days)| set_value(format!("{key}.{name}.{kind}"), days)),
+                            None => set_value(format!("{key}.{name}"), value),
                         }
                     }
                 }
-                value => set(key.clone(), value),
+                value => set_value(key.clone(), value),
             }
         }
     }
-    found
+    effective
 }
 
 #[cfg(test)]

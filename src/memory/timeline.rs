@@ -46,7 +46,7 @@ pub const MAX_NEAREST_OF_TOPIC: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpokenTurn {
     pub turn: TurnId,
-    pub at: DateTime<Utc>,
+    pub committed_at: DateTime<Utc>,
     /// The NPC's partner in the dialogue.
     pub player: Option<PlayerId>,
     pub forget: Vec<ForgetRequest>,
@@ -78,7 +78,7 @@ pub struct Timeline {
     pub since: DateTime<Utc>,
     /// The audience of the memory; `None`: no audience, and no decisions about other memories.
     pub audience: Option<Audience>,
-    pub known: Vec<KnownFact>,
+    pub known_facts: Vec<KnownFact>,
     pub turns: Vec<SpokenTurn>,
     /// Facts of other memories, and conclusions of this one: facts in prompts, to recognise repetitions, and the facts of
     /// `overlaps`.
@@ -91,11 +91,11 @@ impl Timeline {
     /// The facts of this memory that turns stated since `since`.
     pub fn facts_said_since(&self) -> impl Iterator<Item = FactId> {
         let since = self.since;
-        let own = self
-            .known
+        let own_facts = self
+            .known_facts
             .iter()
-            .filter(move |known| !known.foreign && known.fact.valid_at >= since);
-        own.map(|known| known.fact.id)
+            .filter(move |known_fact| !known_fact.foreign && known_fact.fact.valid_at >= since);
+        own_facts.map(|known_fact| known_fact.fact.id)
     }
 }
 
@@ -104,9 +104,9 @@ impl Timeline {
 pub struct DecidedEnd {
     pub fact: FactId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    pub ended_by: Option<FactId>,
     pub turn: TurnId,
-    pub at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
     pub restored_at: Option<DateTime<Utc>>,
 }
 
@@ -114,7 +114,7 @@ pub struct DecidedEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FlaggedFact {
     pub fact: FactId,
-    pub by: FactId,
+    pub statement: FactId,
     pub turn: TurnId,
 }
 
@@ -187,7 +187,7 @@ enum TimelineEvent<'a> {
 
 /// The state of a fact at the current moment of the replay.
 struct ReplayedFact<'a> {
-    known: &'a KnownFact,
+    known_fact: &'a KnownFact,
     ends: Vec<DecidedEnd>,
     /// True once the replay reached the fact's turn.
     entered: bool,
@@ -200,7 +200,7 @@ struct TimelineReplay<'a, J> {
     naming: NameHistory<'a>,
     judged: J,
     facts: Vec<ReplayedFact<'a>>,
-    at: HashMap<FactId, usize>,
+    positions: HashMap<FactId, usize>,
     /// For each fact, the facts that may be folded into it and may protect it, in the replayed part.
     folded: HashMap<usize, Vec<usize>>,
     /// The facts of each replayed turn.
@@ -209,7 +209,7 @@ struct TimelineReplay<'a, J> {
     undecided_pairs: BTreeSet<(FactId, FactId)>,
     unjudged: Vec<UnjudgedPair>,
     /// The tokens that are left of the budget for questions.
-    left: u32,
+    remaining_tokens: u32,
     /// Ended promises of other memories.
     ends_elsewhere: Vec<DecidedEnd>,
     replaced: Vec<FactReplacement>,
@@ -219,21 +219,21 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     fn new(prepared: &'a PreparedTimeline, room: &'a JudgeBudget, judged: J) -> Self {
         let timeline = prepared.timeline();
         let mut of_turn: HashMap<TurnId, Vec<usize>> = HashMap::new();
-        let mut at = HashMap::new();
+        let mut positions = HashMap::new();
         let facts = timeline
-            .known
+            .known_facts
             .iter()
             .enumerate()
-            .map(|(nth, known)| {
-                let entered = known.fact.valid_at < timeline.since;
-                at.insert(known.fact.id, nth);
-                if !entered && let Some(turn) = turn_that_said(&known.fact) {
+            .map(|(nth, known_fact)| {
+                let entered = known_fact.fact.valid_at < timeline.since;
+                positions.insert(known_fact.fact.id, nth);
+                if !entered && let Some(turn) = turn_that_said(&known_fact.fact) {
                     of_turn.entry(turn).or_default().push(nth);
                 }
                 ReplayedFact {
-                    entered: entered || turn_that_said(&known.fact).is_none(),
+                    entered: entered || turn_that_said(&known_fact.fact).is_none(),
                     ends: Vec::new(),
-                    known,
+                    known_fact,
                 }
             })
             .collect();
@@ -241,16 +241,16 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             prepared,
             timeline,
             room,
-            naming: NameHistory::from_known(&timeline.known),
+            naming: NameHistory::from_known(&timeline.known_facts),
             judged,
             facts,
-            at,
+            positions,
             folded: HashMap::new(),
             of_turn,
             flags: Vec::new(),
             undecided_pairs: BTreeSet::new(),
             unjudged: Vec::new(),
-            left: room.tokens,
+            remaining_tokens: room.tokens,
             ends_elsewhere: Vec::new(),
             replaced: Vec::new(),
         };
@@ -259,183 +259,211 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
     }
 
     fn timeline_events(&self) -> Vec<TimelineEvent<'a>> {
-        let said: HashMap<TurnId, &'a SpokenTurn> = self.timeline.turns.iter().map(|said| (said.turn, said)).collect();
+        let turns_by_id: HashMap<TurnId, &'a SpokenTurn> = self
+            .timeline
+            .turns
+            .iter()
+            .map(|spoken_turn| (spoken_turn.turn, spoken_turn))
+            .collect();
         let mut turns: BTreeMap<(DateTime<Utc>, TurnId), Option<&'a SpokenTurn>> = BTreeMap::new();
         for (turn, facts) in &self.of_turn {
-            let at = self.facts[facts[0]].known.fact.valid_at;
-            turns.insert((at, *turn), said.get(turn).copied());
+            let moment = self.facts[facts[0]].known_fact.fact.valid_at;
+            turns.insert((moment, *turn), turns_by_id.get(turn).copied());
         }
-        for said in &self.timeline.turns {
-            if said.at >= self.timeline.since && !self.of_turn.contains_key(&said.turn) {
-                turns.insert((said.at, said.turn), Some(said));
+        for spoken_turn in &self.timeline.turns {
+            if spoken_turn.committed_at >= self.timeline.since && !self.of_turn.contains_key(&spoken_turn.turn) {
+                turns.insert((spoken_turn.committed_at, spoken_turn.turn), Some(spoken_turn));
             }
         }
         let mut events: Vec<(DateTime<Utc>, TimelineEvent<'a>)> = turns
             .into_iter()
-            .map(|((at, turn), said)| (at, TimelineEvent::Said { turn, said }))
+            .map(|((moment, turn), spoken_turn)| {
+                (
+                    moment,
+                    TimelineEvent::Said {
+                        turn,
+                        said: spoken_turn,
+                    },
+                )
+            })
             .collect();
         for (fact, state) in self.facts.iter().enumerate() {
-            for edit in state.known.edits.iter().filter(|edit| edit.at >= self.timeline.since) {
+            for edit in state
+                .known_fact
+                .edits
+                .iter()
+                .filter(|edit| edit.edited_at >= self.timeline.since)
+            {
                 if edit.restored {
-                    events.push((edit.at, TimelineEvent::Restored { fact, at: edit.at }));
+                    events.push((
+                        edit.edited_at,
+                        TimelineEvent::Restored {
+                            fact,
+                            at: edit.edited_at,
+                        },
+                    ));
                 }
             }
         }
         // The sort is stable: statements come before corrections of the same moment.
-        events.sort_by_key(|(at, _)| *at);
+        events.sort_by_key(|(moment, _)| *moment);
         events.into_iter().map(|(_, event)| event).collect()
     }
 
-    fn replay_turn(&mut self, turn: TurnId, said: Option<&'a SpokenTurn>) {
-        let new = self.of_turn.get(&turn).cloned().unwrap_or_default();
-        let at = said.map_or_else(|| self.facts[new[0]].known.fact.valid_at, |said| said.at);
-        let injected: HashSet<FactId> = said
+    fn replay_turn(&mut self, turn: TurnId, spoken_turn: Option<&'a SpokenTurn>) {
+        let new_facts = self.of_turn.get(&turn).cloned().unwrap_or_default();
+        let moment = spoken_turn.map_or_else(
+            || self.facts[new_facts[0]].known_fact.fact.valid_at,
+            |spoken_turn| spoken_turn.committed_at,
+        );
+        let injected: HashSet<FactId> = spoken_turn
             .into_iter()
-            .flat_map(|said| &said.injected)
+            .flat_map(|spoken_turn| &spoken_turn.injected)
             .copied()
-            .filter(|fact| self.at.contains_key(fact) || self.timeline.other_memories.contains_key(fact))
+            .filter(|fact| self.positions.contains_key(fact) || self.timeline.other_memories.contains_key(fact))
             .collect();
         // Ends come first: an ended promise is neither repeated nor contradicted by the turn's statements.
-        for ending in said.into_iter().flat_map(|said| &said.ends) {
-            self.end_promise(*ending, &new, turn, at);
+        for ending in spoken_turn.into_iter().flat_map(|spoken_turn| &spoken_turn.ends) {
+            self.end_promise(*ending, &new_facts, turn, moment);
         }
-        let names = self.naming.aliases_at(at);
-        let mut near = Vec::with_capacity(new.len());
-        for fact in &new {
-            let repeated = self.repeated_fact(&self.facts[*fact].known.fact.statement, &injected, at, &names);
+        let names = self.naming.aliases_at(moment);
+        let mut near_facts = Vec::with_capacity(new_facts.len());
+        for fact in &new_facts {
+            let repeated = self.repeated_fact(&self.facts[*fact].known_fact.fact.statement, &injected, moment, &names);
             if let Some(original) = repeated {
-                self.end_as_echo(*fact, original, turn, at);
-            } else if let Some(first) = self.duplicate_in_turn(*fact, &new) {
-                self.end_as_duplicate(*fact, first, turn, at);
+                self.end_as_echo(*fact, original, turn, moment);
+            } else if let Some(first) = self.duplicate_in_turn(*fact, &new_facts) {
+                self.end_as_duplicate(*fact, first, turn, moment);
             } else {
-                near.push((*fact, self.facts_near(*fact, at, &injected)));
+                near_facts.push((*fact, self.facts_near(*fact, moment, &injected)));
             }
         }
-        let share = said.map_or(JudgeBudgetShare::WHOLE, |said| said.judge_share);
-        let asked = self.choose_questions(&near, share.share_of(self.room.tokens));
-        for (fact, near) in near {
-            self.add_statement(fact, turn, at, &injected, near, &asked);
+        let share = spoken_turn.map_or(JudgeBudgetShare::WHOLE, |spoken_turn| spoken_turn.judge_share);
+        let questions = self.choose_questions(&near_facts, share.share_of(self.room.tokens));
+        for (fact, near_facts) in near_facts {
+            self.add_statement(fact, turn, moment, &injected, near_facts, &questions);
         }
-        if let Some(said) = said {
-            for (nth, request) in said.forget.iter().enumerate() {
-                self.forget_meant_fact(request, nth, said);
+        if let Some(spoken_turn) = spoken_turn {
+            for (nth, request) in spoken_turn.forget.iter().enumerate() {
+                self.forget_meant_fact(request, nth, spoken_turn);
             }
         }
-        for fact in new {
+        for fact in new_facts {
             self.facts[fact].entered = true;
         }
     }
 
-    /// Applies one new statement to the facts that held before its turn. `asked`: pairs of older and newer facts for a
-    /// judge.
+    /// Applies one new statement to the facts that held before its turn. `questions`: pairs of older and newer facts
+    /// for a judge.
     fn add_statement(
         &mut self,
         new: usize,
         turn: TurnId,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
         injected: &HashSet<FactId>,
-        near: Vec<NearFact>,
-        asked: &HashSet<(usize, usize)>,
+        near_facts: Vec<NearFact>,
+        questions: &HashSet<(usize, usize)>,
     ) {
-        let fact = &self.facts[new].known.fact;
-        let (id, statement) = (fact.id, &fact.statement);
-        let end = |fact, reason, by| DecidedEnd {
+        let fact = &self.facts[new].known_fact.fact;
+        let id = fact.id;
+        let statement = &fact.statement;
+        let end = |fact, reason, ended_by| DecidedEnd {
             fact,
             reason,
-            by: Some(by),
+            ended_by: Some(ended_by),
             turn,
-            at,
+            ended_at: moment,
             restored_at: None,
         };
         let mut ends = Vec::new();
         let mut flags = Vec::new();
         for NearFact {
             old, cosine, relation, ..
-        } in near
+        } in near_facts
         {
             // An earlier statement of the same turn may have ended the old fact.
-            if !self.holds_at(old, at) {
+            if !self.holds_at(old, moment) {
                 continue;
             }
-            let known = &self.facts[old].known.fact;
+            let old_fact = &self.facts[old].known_fact.fact;
             let verdict = match relation {
                 Relation::Judge => match self.rule_verdict(old, new) {
                     Some(verdict) => Some(verdict),
-                    None if asked.contains(&(old, new)) => self.judge_pair(old, new, cosine),
+                    None if questions.contains(&(old, new)) => self.judge_pair(old, new, cosine),
                     None => None,
                 },
                 Relation::Same | Relation::Independent => None,
             };
-            let same = relation == Relation::Same || verdict == Some(JudgeVerdict::Same);
-            if self.facts[old].known.foreign {
+            let is_same = relation == Relation::Same || verdict == Some(JudgeVerdict::Same);
+            if self.facts[old].known_fact.foreign {
                 if verdict == Some(JudgeVerdict::Contradicts) {
                     flags.push(FlaggedFact {
-                        fact: known.id,
-                        by: id,
+                        fact: old_fact.id,
+                        statement: id,
                         turn,
                     });
                 }
                 continue;
             }
-            if same && injected.contains(&known.id) && !party::is_player(&statement.speaker) {
-                if !brings_news(statement, &known.statement) {
+            if is_same && injected.contains(&old_fact.id) && !party::is_player(&statement.speaker) {
+                if !brings_news(statement, &old_fact.statement) {
                     // The NPC repeated its prompt, in the same or other words.
-                    let original = known.id;
-                    self.end_as_echo(new, original, turn, at);
+                    let original = old_fact.id;
+                    self.end_as_echo(new, original, turn, moment);
                     return;
                 }
-                if statement.speaker != known.statement.speaker {
+                if statement.speaker != old_fact.statement.speaker {
                     // The NPC's addition replaces nobody else's words.
                     continue;
                 }
             }
-            let protected = self.is_protected(old, at);
-            match decide_about_old(statement, &known.statement, protected, relation, verdict) {
+            let protected = self.is_protected(old, moment);
+            match decide_about_old(statement, &old_fact.statement, protected, relation, verdict) {
                 Decision::InvalidateOld(InvalidReason::Duplicate) | Decision::FoldNewIntoOld
-                    if fact.locks != known.locks =>
+                    if fact.locks != old_fact.locks =>
                 {
-                    if let Some((ended, reason, by)) = end_across_locks(fact, known, protected) {
-                        let is_new = ended == id;
-                        ends.push((if is_new { new } else { old }, end(ended, reason, by)));
+                    if let Some((ended_fact, reason, ended_by)) = end_across_locks(fact, old_fact, protected) {
+                        let is_new = ended_fact == id;
+                        ends.push((if is_new { new } else { old }, end(ended_fact, reason, ended_by)));
                         if is_new {
                             break;
                         }
                     }
                 }
                 // Readers of the old fact may not hear of the new one.
-                Decision::InvalidateOld(_) | Decision::FlagOld if !fact.locks.are_subset_of(&known.locks) => {}
-                Decision::InvalidateOld(reason) => ends.push((old, end(known.id, reason, id))),
+                Decision::InvalidateOld(_) | Decision::FlagOld if !fact.locks.are_subset_of(&old_fact.locks) => {}
+                Decision::InvalidateOld(reason) => ends.push((old, end(old_fact.id, reason, id))),
                 Decision::FoldNewIntoOld => {
-                    ends.push((new, end(id, InvalidReason::Duplicate, known.id)));
+                    ends.push((new, end(id, InvalidReason::Duplicate, old_fact.id)));
                     break;
                 }
                 Decision::FlagOld => flags.push(FlaggedFact {
-                    fact: known.id,
-                    by: id,
+                    fact: old_fact.id,
+                    statement: id,
                     turn,
                 }),
                 Decision::KeepBoth => {}
             }
         }
         self.flags.extend(flags);
-        for (ended, end) in ends {
-            if let (InvalidReason::Duplicate, Some(into)) = (end.reason, end.by) {
-                self.record_fold(ended, into);
+        for (position, end) in ends {
+            if let (InvalidReason::Duplicate, Some(original)) = (end.reason, end.ended_by) {
+                self.record_fold(position, original);
             }
-            self.facts[ended].ends.push(end);
+            self.facts[position].ends.push(end);
         }
     }
 
-    /// The nearest facts that hold at `at` and that a statement may affect, nearest first.
-    fn facts_near(&self, new: usize, at: DateTime<Utc>, injected: &HashSet<FactId>) -> Vec<NearFact> {
+    /// The nearest facts that hold at `moment` and that a statement may affect, nearest first.
+    fn facts_near(&self, new: usize, moment: DateTime<Utc>, injected: &HashSet<FactId>) -> Vec<NearFact> {
         let near = self.prepared.near_facts(new).iter();
-        let seen = |near: &&NearFact| {
-            let known = self.facts[near.old].known;
+        let is_considered = |near: &&NearFact| {
+            let known_fact = self.facts[near.old].known_fact;
             // Of other memories, only facts in the prompt count: they are equal in every replay.
-            self.holds_at(near.old, at) && (!known.foreign || injected.contains(&known.fact.id))
+            self.holds_at(near.old, moment) && (!known_fact.foreign || injected.contains(&known_fact.fact.id))
         };
         // The places count over all near facts, as an index proposes them.
-        let places = near.filter(seen).take(MAX_NEAREST_OF_TOPIC).enumerate();
+        let places = near.filter(is_considered).take(MAX_NEAREST_OF_TOPIC).enumerate();
         let counts = places.filter(|(place, near)| *place < MAX_NEAREST || near.is_one_matter);
         let near = counts.map(|(_, near)| *near);
         near.filter(|near| near.relation != Relation::Independent).collect()
@@ -443,8 +471,9 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
 
     /// The judge's verdict about two facts, or a stored verdict. Without a verdict no fact changes.
     fn judge_pair(&mut self, old: usize, new: usize, cosine: f32) -> Option<JudgeVerdict> {
-        let of = |fact: usize| &self.facts[fact].known.fact;
-        let (older, newer) = (of(old), of(new));
+        let fact_at = |fact: usize| &self.facts[fact].known_fact.fact;
+        let older = fact_at(old);
+        let newer = fact_at(new);
         let judged = (self.judged)(&older.statement, &newer.statement);
         if let JudgeAnswer::Verdict(verdict) = judged {
             return Some(verdict);
@@ -465,39 +494,43 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
 
     /// The verdict behind the stored end of one of two facts by the other.
     fn stored_verdict(&self, old: usize, new: usize) -> Option<JudgeVerdict> {
-        let by = |ended: usize, other: usize| {
-            let (ends, other) = (&self.facts[ended].known.ends, self.facts[other].known.fact.id);
+        let reason_of_end = |ended_fact: usize, other: usize| {
+            let ends = &self.facts[ended_fact].known_fact.ends;
+            let other = self.facts[other].known_fact.fact.id;
             let mut of_turns = ends.iter().filter(|end| end.turn.is_some());
-            of_turns.find(|end| end.by == Some(other)).map(|end| end.reason)
+            of_turns.find(|end| end.ended_by == Some(other)).map(|end| end.reason)
         };
-        match by(old, new).or_else(|| by(new, old))? {
+        match reason_of_end(old, new).or_else(|| reason_of_end(new, old))? {
             InvalidReason::Superseded => Some(JudgeVerdict::Contradicts),
             InvalidReason::Duplicate | InvalidReason::Echo => Some(JudgeVerdict::Same),
             _ => None,
         }
     }
 
-    fn replay_restore(&mut self, fact: usize, at: DateTime<Utc>) {
+    fn replay_restore(&mut self, fact: usize, moment: DateTime<Utc>) {
         for end in &mut self.facts[fact].ends {
-            end.restored_at.get_or_insert(at);
+            end.restored_at.get_or_insert(moment);
         }
     }
 
     /// True if a fact was stated before the replayed turn and holds at its moment.
-    fn holds_at(&self, fact: usize, at: DateTime<Utc>) -> bool {
+    fn holds_at(&self, fact: usize, moment: DateTime<Utc>) -> bool {
         let ReplayedFact {
-            known, ends, entered, ..
+            known_fact,
+            ends,
+            entered,
+            ..
         } = &self.facts[fact];
-        *entered && known.may_hold(self.timeline.since, at) && ends.iter().all(|end| end.restored_at.is_some())
+        *entered && known_fact.may_hold(self.timeline.since, moment) && ends.iter().all(|end| end.restored_at.is_some())
     }
 
-    fn is_protected(&self, fact: usize, at: DateTime<Utc>) -> bool {
-        self.facts[fact].known.fact.authored || self.is_pinned(fact, at)
+    fn is_protected(&self, fact: usize, moment: DateTime<Utc>) -> bool {
+        self.facts[fact].known_fact.fact.authored || self.is_pinned(fact, moment)
     }
 
     /// Returns the necessary changes of the stored state.
     fn into_resolution(mut self) -> TimelineResolution {
-        let mut settled = TimelineResolution {
+        let mut resolution = TimelineResolution {
             ends: std::mem::take(&mut self.ends_elsewhere),
             replaced: self.find_replacements(),
             flags: std::mem::take(&mut self.flags),
@@ -505,26 +538,26 @@ impl<'a, J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'a, J> 
             unjudged: std::mem::take(&mut self.unjudged),
             ..TimelineResolution::default()
         };
-        for state in self.facts.iter().filter(|state| !state.known.foreign) {
-            let mut wanted = state.ends.clone();
-            for stored in &state.known.ends {
+        for state in self.facts.iter().filter(|state| !state.known_fact.foreign) {
+            let mut new_ends = state.ends.clone();
+            for stored in &state.known_fact.ends {
                 let Some(turn) = stored.deciding_turn_since(self.timeline.since) else {
                     continue;
                 };
-                let same = wanted.iter().position(|end| {
-                    (end.reason, end.by, end.turn, end.restored_at)
-                        == (stored.reason, stored.by, turn, stored.restored_at)
+                let matching = new_ends.iter().position(|end| {
+                    (end.reason, end.ended_by, end.turn, end.restored_at)
+                        == (stored.reason, stored.ended_by, turn, stored.restored_at)
                 });
-                match same {
-                    Some(at) => {
-                        wanted.swap_remove(at);
+                match matching {
+                    Some(index) => {
+                        new_ends.swap_remove(index);
                     }
-                    None => settled.lifts.push(stored.id),
+                    None => resolution.lifts.push(stored.id),
                 }
             }
-            settled.ends.extend(wanted);
+            resolution.ends.extend(new_ends);
         }
-        settled
+        resolution
     }
 }
 
@@ -541,28 +574,6 @@ fn turn_that_said(fact: &Fact) -> Option<TurnId> {
         super::fact::Cause::Turn(turn) if fact.corrects.is_none() => Some(turn),
         _ => None,
     }
-}
-
-/// The vector of a fact's wording at `at`.
-fn vector_at(known: &KnownFact, at: DateTime<Utc>) -> &[f32] {
-    known
-        .edits
-        .iter()
-        .filter(|edit| edit.at > at)
-        .find_map(|edit| edit.vector_before.as_deref())
-        .unwrap_or(&known.vector)
-}
-
-/// The sentence and the keywords of a fact at `at`, the base of its vector. Folded duplicates are not included.
-fn wording_at(known: &KnownFact, at: DateTime<Utc>) -> (&str, &[String]) {
-    let statement = &known.fact.statement;
-    let until = || known.edits.iter().rev().filter(|edit| edit.at <= at);
-    let content = until().find_map(|edit| edit.content.as_deref());
-    let keywords = until().find_map(|edit| edit.keywords.as_deref());
-    (
-        content.unwrap_or(&statement.content),
-        keywords.unwrap_or(&statement.keywords),
-    )
 }
 
 /// True if the player may take the fact back. The fact is about the player, or the player said it privately about

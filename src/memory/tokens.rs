@@ -81,14 +81,14 @@ impl TokenCounter {
     /// Graphemes are then dropped until the text fits.
     #[must_use]
     pub fn truncate_to<'a>(&self, text: &'a str, max: u32) -> &'a str {
-        let most = max as usize;
+        let max_tokens = max as usize;
         let end = match self {
-            Self::File(vocabulary) => vocabulary.end_within(text, most),
+            Self::File(vocabulary) => vocabulary.end_within(text, max_tokens),
             // In the other vocabularies a token has at least one byte.
-            _ if text.len() <= most => return text,
-            Self::O200k => bundled_end(o200k_base_singleton(), text, most),
-            Self::Cl100k => bundled_end(cl100k_base_singleton(), text, most),
-            Self::Estimated => return &text[..grapheme_floor(text, estimate::end_within(text, most))],
+            _ if text.len() <= max_tokens => return text,
+            Self::O200k => bundled_end(o200k_base_singleton(), text, max_tokens),
+            Self::Cl100k => bundled_end(cl100k_base_singleton(), text, max_tokens),
+            Self::Estimated => return &text[..grapheme_floor(text, estimate::end_within(text, max_tokens))],
         };
         if end >= text.len() {
             return text;
@@ -105,15 +105,19 @@ fn bundled_count(vocabulary: &CoreBPE, text: &str) -> usize {
     split_pieces(text).map(|piece| vocabulary.count_ordinary(piece)).sum()
 }
 
-/// The end of the first `most` tokens of `text`, in bytes, possibly inside a character.
-fn bundled_end(vocabulary: &CoreBPE, text: &str, most: usize) -> usize {
-    let (mut left, mut end) = (most, 0);
+/// The end of the first `max_tokens` tokens of `text`, in bytes, possibly inside a character.
+fn bundled_end(vocabulary: &CoreBPE, text: &str, max_tokens: usize) -> usize {
+    let mut remaining = max_tokens;
+    let mut end = 0;
     for piece in split_pieces(text) {
         let tokens = vocabulary.encode_ordinary(piece);
-        if tokens.len() > left {
-            return end + vocabulary.decode_bytes(&tokens[..left]).map_or(0, |bytes| bytes.len());
+        if tokens.len() > remaining {
+            return end
+                + vocabulary
+                    .decode_bytes(&tokens[..remaining])
+                    .map_or(0, |bytes| bytes.len());
         }
-        left -= tokens.len();
+        remaining -= tokens.len();
         end += piece.len();
     }
     end
@@ -210,11 +214,9 @@ mod tests {
         let samples = SAMPLES.iter().map(|&text| text.to_owned()).chain(templates);
         let mut faults = Vec::new();
         for text in samples {
-            let (estimate, o200k, cl100k) = (
-                Estimated.count_tokens(&text),
-                O200k.count_tokens(&text),
-                Cl100k.count_tokens(&text),
-            );
+            let estimate = Estimated.count_tokens(&text);
+            let o200k = O200k.count_tokens(&text);
+            let cl100k = Cl100k.count_tokens(&text);
             let most = o200k.max(cl100k);
             // An estimate counts marks higher than words, and templates are full of marks.
             let is_prose = text.is_ascii() && text.len() > 80 && !text.contains("{%");

@@ -106,8 +106,8 @@ pub struct ScenarioTrace {
     pub news: Option<ScenarioNews>,
     pub fate: CandidateFate,
     /// The text of the scenario in the prompt, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<String>,
+    #[serde(rename = "shown", default, skip_serializing_if = "Option::is_none")]
+    pub shown_text: Option<String>,
 }
 
 /// The secrecy in traces of earlier builds, which had no tells.
@@ -119,8 +119,8 @@ impl ScenarioTrace {
     /// The title and the content of the scenario in the prompt, if any, without the remark before them. A tell is no content.
     #[must_use]
     pub fn shown_content(&self) -> Option<&str> {
-        let shown = self.shown.as_deref().filter(|_| self.secrecy == Secrecy::Open)?;
-        Some(shown.find(&self.title).map_or(shown, |at| &shown[at..]))
+        let text = self.shown_text.as_deref().filter(|_| self.secrecy == Secrecy::Open)?;
+        Some(text.find(&self.title).map_or(text, |start| &text[start..]))
     }
 }
 
@@ -177,8 +177,8 @@ pub struct LoreTrace {
     pub score: LoreScore,
     pub fate: LoreFate,
     /// The text in the prompt, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<String>,
+    #[serde(rename = "shown", default, skip_serializing_if = "Option::is_none")]
+    pub shown_text: Option<String>,
 }
 
 /// The stage of recall that found an episode.
@@ -229,8 +229,8 @@ pub struct EpisodeTrace {
     pub similarity: Option<f64>,
     pub fate: EpisodeFate,
     /// The text in the prompt, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<String>,
+    #[serde(rename = "shown", default, skip_serializing_if = "Option::is_none")]
+    pub shown_text: Option<String>,
 }
 
 /// The outcome for an insight.
@@ -259,11 +259,12 @@ pub struct InsightTrace {
     /// The number of the last turn that the insight rests on.
     pub turn: u32,
     /// When this turn was committed.
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub committed_at: DateTime<Utc>,
     pub fate: InsightFate,
     /// The text in the prompt, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<String>,
+    #[serde(rename = "shown", default, skip_serializing_if = "Option::is_none")]
+    pub shown_text: Option<String>,
 }
 
 /// Size of one prompt section.
@@ -436,7 +437,8 @@ pub struct LockedWords {
 /// The whole trace of one turn.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TurnTrace {
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub traced_at: DateTime<Utc>,
     /// The key of the NPC in the dialogue: `world:<world>:npc:<npc>:session:<id>`, or `…:conversation:<id>`. Empty in
     /// traces of earlier builds.
     #[serde(default, skip_serializing_if = "String::is_empty")]

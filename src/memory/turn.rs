@@ -61,10 +61,10 @@ impl Intent {
     #[must_use]
     pub fn find_in(answer: &str) -> Option<Self> {
         let answer = answer.to_lowercase();
-        let named = Self::ALL.iter().copied();
-        named
+        let intents = Self::ALL.iter().copied();
+        intents
             .filter_map(|intent| Some((answer.find(intent.as_str())?, intent)))
-            .min_by_key(|(at, _)| *at)
+            .min_by_key(|(position, _)| *position)
             .map(|(_, intent)| intent)
     }
 }
@@ -198,8 +198,8 @@ pub struct Checkpoint {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub told_actions: Vec<(ActionId, u32)>,
     /// True if the last speaking NPC ended the conversation.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ended: bool,
+    #[serde(rename = "ended", default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_ended: bool,
 }
 
 /// The most actions in [`Checkpoint::told_actions`]: more than a prompt of any NPC may tell again.
@@ -209,11 +209,11 @@ const MAX_TOLD_ACTIONS: usize = 128;
 const MAX_TOLD_SCENARIOS: usize = 256;
 
 impl Checkpoint {
-    /// Records the commit of turn `number` at `at`, with these scenarios of `npc` in the prompt.
+    /// Records the commit of turn `number` at `committed_at`, with these scenarios of `npc` in the prompt.
     pub fn record_commit(
         &mut self,
         number: u32,
-        at: DateTime<Utc>,
+        committed_at: DateTime<Utc>,
         npc: &NpcId,
         scenarios: impl IntoIterator<Item = ScenarioId>,
     ) {
@@ -222,26 +222,28 @@ impl Checkpoint {
         self.recently_unlocked
             .extend(scenarios.into_iter().map(|scenario| (npc.clone(), scenario, until)));
         // The ledger stores times with this precision.
-        self.commits.push(at.trunc_subsecs(6));
-        let most = self.commits.len().min(RECENT_TURNS);
-        self.commits.drain(..self.commits.len() - most);
+        self.commits.push(committed_at.trunc_subsecs(6));
+        let kept_count = self.commits.len().min(RECENT_TURNS);
+        self.commits.drain(..self.commits.len() - kept_count);
     }
-    /// Records that the reply of `npc`, committed at `at`, told these scenarios.
+    /// Records that the reply of `npc`, committed at `told_at`, told these scenarios.
     pub fn record_told_scenarios(
         &mut self,
         npc: &NpcId,
-        at: DateTime<Utc>,
+        told_at: DateTime<Utc>,
         scenarios: impl IntoIterator<Item = ScenarioId>,
     ) {
         for scenario in scenarios {
             // The time before the latest counts again if the latest reply is cut.
-            let is_told = |(teller, told, _): &(NpcId, ScenarioId, _)| teller == npc && *told == scenario;
-            if self.told_scenarios.iter().filter(|told| is_told(told)).count() > 1
+            let is_told =
+                |(teller, told_scenario, _): &(NpcId, ScenarioId, _)| teller == npc && *told_scenario == scenario;
+            if self.told_scenarios.iter().filter(|entry| is_told(entry)).count() > 1
                 && let Some(oldest) = self.told_scenarios.iter().position(is_told)
             {
                 self.told_scenarios.remove(oldest);
             }
-            self.told_scenarios.push((npc.clone(), scenario, at.trunc_subsecs(6)));
+            self.told_scenarios
+                .push((npc.clone(), scenario, told_at.trunc_subsecs(6)));
         }
         let surplus = self.told_scenarios.len().saturating_sub(MAX_TOLD_SCENARIOS);
         self.told_scenarios.drain(..surplus);
@@ -249,36 +251,39 @@ impl Checkpoint {
     /// Takes back what the last turn told, because its reply was cut.
     pub fn forget_told_by_last_turn(&mut self) {
         let last = self.commits.last().copied();
-        self.told_scenarios.retain(|(.., at)| Some(*at) != last);
+        self.told_scenarios.retain(|(.., told_at)| Some(*told_at) != last);
     }
     /// When a reply of `npc` in the dialogue last told `scenario`.
     #[must_use]
     pub fn told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
         let mut latest_first = self.told_scenarios.iter().rev();
         latest_first
-            .find(|(teller, told, _)| teller == npc && told == scenario)
-            .map(|told| told.2)
+            .find(|(teller, told_scenario, _)| teller == npc && told_scenario == scenario)
+            .map(|entry| entry.2)
     }
     /// Records that the prompt of this turn told the outcomes of `actions`.
     pub fn record_told_actions(&mut self, actions: impl IntoIterator<Item = ActionId>) {
         for action in actions {
-            self.told_actions.retain(|(told, _)| *told != action);
+            self.told_actions.retain(|(told_action, _)| *told_action != action);
             self.told_actions.push((action, self.turn));
         }
-        let most = self.told_actions.len().min(MAX_TOLD_ACTIONS);
-        self.told_actions.drain(..self.told_actions.len() - most);
+        let kept_count = self.told_actions.len().min(MAX_TOLD_ACTIONS);
+        self.told_actions.drain(..self.told_actions.len() - kept_count);
     }
     /// The last turn whose prompt told the outcome of `action`.
     #[must_use]
     pub fn action_told_in(&self, action: ActionId) -> Option<u32> {
-        let told = self.told_actions.iter().find(|(told, _)| *told == action)?;
-        Some(told.1)
+        let entry = self
+            .told_actions
+            .iter()
+            .find(|(told_action, _)| *told_action == action)?;
+        Some(entry.1)
     }
-    /// The start of the recent period: scenarios unlocked since then are recent. `began`: when the dialogue began.
+    /// The start of the recent period: scenarios unlocked since then are recent. `began_at`: when the dialogue began.
     #[must_use]
-    pub fn recently_unlocked_since(&self, began: DateTime<Utc>) -> DateTime<Utc> {
+    pub fn recently_unlocked_since(&self, began_at: DateTime<Utc>) -> DateTime<Utc> {
         if self.commits.len() < RECENT_TURNS {
-            began
+            began_at
         } else {
             self.commits[0]
         }
@@ -286,13 +291,18 @@ impl Checkpoint {
     /// When `scenario` of `npc` was last told, if recently.
     #[must_use]
     pub fn last_told_at(&self, npc: &NpcId, scenario: &ScenarioId) -> Option<DateTime<Utc>> {
-        let told = self.recently_unlocked.iter();
-        let told = told.filter(|(of, told, _)| of == npc && told == scenario);
-        let until = told.map(|(.., until)| *until).max()?;
-        let left = until.checked_sub(self.turn)?;
+        let unlocks = self.recently_unlocked.iter();
+        let unlocks = unlocks.filter(|(teller, told_scenario, _)| teller == npc && told_scenario == scenario);
+        let until = unlocks.map(|(.., until)| *until).max()?;
+        let remaining_turns = until.checked_sub(self.turn)?;
         // A scenario told by the last turn stays recent for all `RECENT_TURNS`.
-        let ago = RECENT_TURNS.checked_sub(usize::try_from(left).ok()?)?;
-        self.commits.iter().rev().nth(ago).copied().filter(|_| left > 0)
+        let ago = RECENT_TURNS.checked_sub(usize::try_from(remaining_turns).ok()?)?;
+        self.commits
+            .iter()
+            .rev()
+            .nth(ago)
+            .copied()
+            .filter(|_| remaining_turns > 0)
     }
     /// The turns that told recent scenarios, in order.
     #[must_use]

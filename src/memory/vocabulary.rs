@@ -43,19 +43,19 @@ impl Vocabulary {
     /// The lists that a world sets, or the defaults.
     #[must_use]
     pub fn from_settings(settings: &WorldSettings) -> Self {
-        let own = |list: &Option<Vec<String>>, default: &[words::VocabularyWord]| match list {
+        let words_or_default = |list: &Option<Vec<String>>, default: &[words::VocabularyWord]| match list {
             Some(list) => list.iter().map(|word| normalise_word(word)).collect(),
             None => default.iter().map(|word| word.key.to_owned()).collect(),
         };
         let synonyms = settings.synonyms.iter().flatten();
-        let mut statuses: Vec<String> = own(&settings.statuses, &words::STATUSES);
+        let mut statuses: Vec<String> = words_or_default(&settings.statuses, &words::STATUSES);
         if !statuses.iter().any(|status| status == DEAD) {
             statuses.push(DEAD.to_owned());
         }
         Self {
             statuses,
-            moods: own(&settings.moods, &words::MOODS),
-            kinds: own(&settings.relationship_kinds, &words::KINDS),
+            moods: words_or_default(&settings.moods, &words::MOODS),
+            kinds: words_or_default(&settings.relationship_kinds, &words::KINDS),
             synonyms: synonyms
                 .map(|(from, to)| (normalise_word(from), normalise_word(to)))
                 .collect(),
@@ -84,8 +84,8 @@ impl Vocabulary {
     /// The kind of a relationship without a stated kind.
     #[must_use]
     pub fn default_kind(&self) -> Option<&str> {
-        let plain = self.kinds.iter().find(|kind| *kind == PLAIN_KIND);
-        plain.or_else(|| self.kinds.first()).map(String::as_str)
+        let default_kind = self.kinds.iter().find(|kind| *kind == PLAIN_KIND);
+        default_kind.or_else(|| self.kinds.first()).map(String::as_str)
     }
 
     /// The list of moods as a prompt in `language` shows it.
@@ -123,40 +123,45 @@ impl Vocabulary {
         text: &str,
     ) -> Option<&'a str> {
         let text = normalise_word(text);
-        if let Some(whole) = list.iter().find(|word| **word == text) {
-            return Some(whole);
+        if let Some(exact) = list.iter().find(|word| **word == text) {
+            return Some(exact);
         }
-        let said: Vec<&str> = text
+        let text_words: Vec<&str> = text
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())
             .collect();
-        (0..said.len())
-            .filter(|at| !is_denied(&said, *at))
-            .find_map(|at| self.listed_prefix(list, built_in, &said[at..]))
+        (0..text_words.len())
+            .filter(|index| !is_denied(&text_words, *index))
+            .find_map(|index| self.listed_prefix(list, built_in, &text_words[index..]))
     }
 
     fn listed_prefix<'a>(
         &'a self,
         list: &'a [String],
         built_in: &[words::VocabularyWord],
-        said: &[&str],
+        text_words: &[&str],
     ) -> Option<&'a str> {
         let listed = |key: &str| list.iter().find(|word| *word == key);
-        let own = self.synonyms.iter().filter(|(word, _)| starts_with_word(said, word));
+        let synonym = self
+            .synonyms
+            .iter()
+            .filter(|(word, _)| starts_with_word(text_words, word));
         // The longest synonym is the most specific.
-        let own = own.max_by_key(|(word, _)| word.len()).and_then(|(_, key)| listed(key));
-        let plain = || {
+        let synonym = synonym
+            .max_by_key(|(word, _)| word.len())
+            .and_then(|(_, key)| listed(key));
+        let listed_word = || {
             list.iter()
-                .filter(|word| starts_with_word(said, word))
+                .filter(|word| starts_with_word(text_words, word))
                 .max_by_key(|word| word.len())
         };
         let built_in = || {
             built_in
                 .iter()
-                .find(|word| word.is_meant_by(said))
+                .find(|word| word.is_meant_by(text_words))
                 .and_then(|word| listed(word.key))
         };
-        own.or_else(plain).or_else(built_in).map(String::as_str)
+        synonym.or_else(listed_word).or_else(built_in).map(String::as_str)
     }
 }
 
@@ -168,23 +173,25 @@ pub fn stored_kind(kind: &str) -> String {
     if kind.is_ascii() {
         return kind;
     }
-    let meant = words::KINDS.iter().find(|word| word.korean.contains(&kind.as_str()));
-    meant.map_or(kind, |word| word.key.to_owned())
+    let kind_word = words::KINDS.iter().find(|word| word.korean.contains(&kind.as_str()));
+    kind_word.map_or(kind, |word| word.key.to_owned())
 }
 
 /// A built-in word as a prompt in `language` shows it. Other words are shown unchanged.
 #[must_use]
 pub fn display_label(word: &str, language: Language) -> &str {
-    let known = || {
+    let label_word = || {
         words::MOODS
             .iter()
             .chain(&*words::KINDS)
             .chain(&*words::STATUSES)
-            .find(|known| known.key == word)
+            .find(|entry| entry.key == word)
     };
     match language {
         Language::En => word,
-        Language::Ko => known().and_then(|known| known.korean.first().copied()).unwrap_or(word),
+        Language::Ko => label_word()
+            .and_then(|entry| entry.korean.first().copied())
+            .unwrap_or(word),
     }
 }
 
@@ -196,26 +203,28 @@ fn normalise_word(word: &str) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// True if `said` begins with the word or words of `word`. Korean words may have endings.
-fn starts_with_word(said: &[&str], word: &str) -> bool {
-    let mut said = said.iter();
+/// True if `text_words` begins with the word or words of `word`. Korean words may have endings.
+fn starts_with_word(text_words: &[&str], word: &str) -> bool {
+    let mut text_words = text_words.iter();
     let mut parts = word
         .split(|c: char| !c.is_alphanumeric())
         .filter(|part| !part.is_empty())
         .peekable();
     parts.peek().is_some()
         && parts.all(|part| {
-            said.next()
+            text_words
+                .next()
                 .is_some_and(|next| *next == part || (!part.is_ascii() && next.starts_with(part)))
         })
 }
 
-/// True if the word at `at` is denied: "not happy", "isn't happy", "안 기쁘다", "기쁘지 않다", "걱정 없음".
-fn is_denied(said: &[&str], at: usize) -> bool {
-    let before = at.checked_sub(1).map(|before| said[before]);
-    let after = said.get(at + 1);
+/// True if the word at `index` is denied: "not happy", "isn't happy", "안 기쁘다", "기쁘지 않다", "걱정 없음".
+fn is_denied(text_words: &[&str], index: usize) -> bool {
+    let before = index.checked_sub(1).map(|before| text_words[before]);
+    let after = text_words.get(index + 1);
     let denied = |next: &&str| {
-        next.starts_with("없") || (said[at].ends_with('지') && (next.starts_with("않") || next.starts_with("못")))
+        next.starts_with("없")
+            || (text_words[index].ends_with('지') && (next.starts_with("않") || next.starts_with("못")))
     };
     before.is_some_and(|word| matches!(word, "not" | "no" | "never" | "hardly" | "without" | "t" | "안" | "못"))
         || after.is_some_and(denied)

@@ -185,33 +185,41 @@ impl EventReader<'_> {
         let event = self.event;
         Some(match event.event_type {
             WorldEventType::Location => {
-                let (who, to) = (
-                    self.person("who"),
-                    self.listed("to", self.rules.settings.places.as_deref()),
-                );
+                let who = self.person("who");
+                let to = self.listed("to", self.rules.settings.places.as_deref());
                 StateChange::Location { who: who?, to: to? }
             }
             WorldEventType::Hp => {
-                let (who, number) = (self.person("who"), self.number(0.0, f64::from(MAX_HP)));
+                let who = self.person("who");
+                let number = self.number(0.0, f64::from(MAX_HP));
                 match (who?, number?) {
                     (who, NumberChange::To(to)) => StateChange::Hp { who, to: whole(to) },
-                    (who, NumberChange::By(by)) => StateChange::HpDelta { who, delta: whole(by) },
+                    (who, NumberChange::By(delta)) => StateChange::HpDelta {
+                        who,
+                        delta: whole(delta),
+                    },
                 }
             }
             WorldEventType::Status => {
-                let (who, status) = (self.person("who"), self.word(Vocabulary::status_named));
+                let who = self.person("who");
+                let status = self.word(Vocabulary::status_named);
                 StateChange::Status {
                     who: who?,
                     status: status?,
                 }
             }
             WorldEventType::Mood => {
-                let (who, mood) = (self.person("who"), self.word(Vocabulary::mood_named));
+                let who = self.person("who");
+                let mood = self.word(Vocabulary::mood_named);
                 StateChange::Mood { who: who?, mood: mood? }
             }
             WorldEventType::ItemGained | WorldEventType::ItemLost => {
-                let (who, item, count) = (self.person("who"), self.item(), self.count(1, Some(1)));
-                let (who, item, count) = (who?, item?, count?);
+                let who = self.person("who");
+                let item = self.item();
+                let count = self.count(1, Some(1));
+                let who = who?;
+                let item = item?;
+                let count = count?;
                 if event.event_type == WorldEventType::ItemGained {
                     StateChange::ItemGained { who, item, count }
                 } else {
@@ -219,7 +227,9 @@ impl EventReader<'_> {
                 }
             }
             WorldEventType::ItemCount => {
-                let (who, item, to) = (self.person("who"), self.item(), self.count(0, None));
+                let who = self.person("who");
+                let item = self.item();
+                let to = self.count(0, None);
                 StateChange::ItemCount {
                     who: who?,
                     item: item?,
@@ -228,7 +238,8 @@ impl EventReader<'_> {
             }
             WorldEventType::Met | WorldEventType::Separated => {
                 let (who, whom) = self.pair();
-                let (who, whom) = (who?, whom?);
+                let who = who?;
+                let whom = whom?;
                 if event.event_type == WorldEventType::Met {
                     StateChange::Met { who, whom }
                 } else {
@@ -236,8 +247,12 @@ impl EventReader<'_> {
                 }
             }
             WorldEventType::Relationship => {
-                let ((from, to), kind, number) = (self.pair(), self.kind(), self.number(-100.0, 100.0));
-                let (from, to, kind) = (from?, to?, kind?);
+                let (from, to) = self.pair();
+                let kind = self.kind();
+                let number = self.number(-100.0, 100.0);
+                let from = from?;
+                let to = to?;
+                let kind = kind?;
                 match number? {
                     NumberChange::To(strength) => {
                         let strength = whole(strength);
@@ -248,11 +263,11 @@ impl EventReader<'_> {
                             strength,
                         }
                     }
-                    NumberChange::By(by) => StateChange::Relationship {
+                    NumberChange::By(delta) => StateChange::Relationship {
                         from,
                         to,
                         kind,
-                        delta: whole(by),
+                        delta: whole(delta),
                     },
                 }
             }
@@ -325,12 +340,13 @@ impl EventReader<'_> {
             self.add_fault(field, "must name the player: `player:` and the id");
             return None;
         }
-        let known = self.rules.npc_names.get(&normalise_text(&name));
-        Some(known.cloned().unwrap_or(name))
+        let npc_name = self.rules.npc_names.get(&normalise_text(&name));
+        Some(npc_name.cloned().unwrap_or(name))
     }
 
     fn pair(&mut self) -> (Option<String>, Option<String>) {
-        let (who, whom) = (self.person("who"), self.person("whom"));
+        let who = self.person("who");
+        let whom = self.person("whom");
         if who.is_some() && who == whom {
             self.add_fault("whom", "must be somebody else than `who`");
         }
@@ -340,25 +356,25 @@ impl EventReader<'_> {
     fn listed(&mut self, field: &'static str, list: Option<&[String]>) -> Option<String> {
         let name = self.name(field)?;
         let Some(list) = list else { return Some(name) };
-        let wanted = normalise_text(&name);
-        let found = list.iter().find(|listed| normalise_text(listed) == wanted).cloned();
-        if found.is_none() {
+        let normalised = normalise_text(&name);
+        let listed_name = list.iter().find(|listed| normalise_text(listed) == normalised).cloned();
+        if listed_name.is_none() {
             self.add_fault(field, "is not listed in the settings of this world");
         }
-        found
+        listed_name
     }
 
     fn item(&mut self) -> Option<String> {
         self.listed("item", self.rules.settings.items.as_deref())
     }
 
-    fn count(&mut self, least: u32, default: Option<u32>) -> Option<u32> {
+    fn count(&mut self, min: u32, default: Option<u32>) -> Option<u32> {
         self.used.push("count");
         let count = self.event.count.or(default);
         match count {
             None => self.add_fault("count", "is missing; an event of the type `item_count` needs it"),
-            Some(count) if !(least..=MAX_HELD).contains(&count) => {
-                self.add_fault("count", format!("must be {least} to {MAX_HELD}"));
+            Some(count) if !(min..=MAX_HELD).contains(&count) => {
+                self.add_fault("count", format!("must be {min} to {MAX_HELD}"));
                 return None;
             }
             Some(_) => {}
@@ -368,21 +384,21 @@ impl EventReader<'_> {
 
     fn word(&mut self, find: impl for<'v> Fn(&'v Vocabulary, &str) -> Option<&'v str>) -> Option<String> {
         let text = self.text("to")?;
-        let found = find(&self.rules.vocabulary, &text).map(str::to_owned);
-        if found.is_none() {
+        let word = find(&self.rules.vocabulary, &text).map(str::to_owned);
+        if word.is_none() {
             let kind: &str = self.event.event_type.into();
             self.add_fault("to", format!("is no {kind} of this world"));
         }
-        found
+        word
     }
 
     fn kind(&mut self) -> Option<String> {
         let text = self.text("kind")?;
-        let found = self.rules.vocabulary.kind_named(&text).map(str::to_owned);
-        if found.is_none() {
+        let known_kind = self.rules.vocabulary.kind_named(&text).map(str::to_owned);
+        if known_kind.is_none() {
             self.add_fault("kind", "is no kind of relationship of this world");
         }
-        found
+        known_kind
     }
 
     fn sentence(&mut self) -> Option<String> {
@@ -412,7 +428,7 @@ impl EventReader<'_> {
                 self.add_fault("value", "must be a number");
                 None
             }
-            (None, Some(by)) if by.abs() <= range => Some(NumberChange::By(by)),
+            (None, Some(change)) if change.abs() <= range => Some(NumberChange::By(change)),
             (None, Some(_)) => {
                 self.add_fault("change", format!("must be -{range} to {range}"));
                 None
@@ -430,13 +446,13 @@ impl EventReader<'_> {
 
     fn attribute(&mut self) -> Option<StateChange> {
         self.used.extend(["value", "change"]);
-        let who = self.event.who.is_some().then(|| self.person("who"));
-        let named = self.text("attribute")?;
-        let who = match who {
+        let subject = self.event.who.is_some().then(|| self.person("who"));
+        let raw_name = self.text("attribute")?;
+        let who = match subject {
             Some(who) => Some(who?),
             None => None,
         };
-        let Some(rule) = attributes::find_rule(self.rules.settings.attribute_rules(), &named) else {
+        let Some(rule) = attributes::find_rule(self.rules.settings.attribute_rules(), &raw_name) else {
             self.add_fault("attribute", "is no attribute of this world");
             return None;
         };
@@ -503,11 +519,11 @@ impl EventReader<'_> {
 
     fn time_passed(&mut self) -> Option<StateChange> {
         self.used.extend(["days", "hours", "minutes"]);
-        let of = |count: Option<u32>, length: i64| i64::from(count.unwrap_or(0)).saturating_mul(length);
+        let seconds_of = |count: Option<u32>, length: i64| i64::from(count.unwrap_or(0)).saturating_mul(length);
         let event = self.event;
-        let seconds = of(event.days, SECONDS_PER_DAY)
-            .saturating_add(of(event.hours, SECONDS_PER_HOUR))
-            .saturating_add(of(event.minutes, SECONDS_PER_MINUTE));
+        let seconds = seconds_of(event.days, SECONDS_PER_DAY)
+            .saturating_add(seconds_of(event.hours, SECONDS_PER_HOUR))
+            .saturating_add(seconds_of(event.minutes, SECONDS_PER_MINUTE));
         let (start, ratio) = self.clock().map(|clock| (clock.start_time(), clock.ratio))?;
         if !(SECONDS_PER_MINUTE..=MAX_DAYS_PASSED * SECONDS_PER_DAY).contains(&seconds) {
             let rule = format!("must be, with `days` and `hours`, 1 minute to {MAX_DAYS_PASSED} days");
@@ -520,7 +536,7 @@ impl EventReader<'_> {
     /// A field without a meaning for the type is a mistake of the sender.
     fn refuse_unused_fields(&mut self) {
         let event = self.event;
-        let given = [
+        let fields = [
             ("who", event.who.is_some()),
             ("whom", event.whom.is_some()),
             ("to", event.to.is_some()),
@@ -537,9 +553,9 @@ impl EventReader<'_> {
         ];
         let kind: &str = event.event_type.into();
         let used = std::mem::take(&mut self.used);
-        for (field, _) in given
+        for (field, _) in fields
             .into_iter()
-            .filter(|(field, is_given)| *is_given && !used.contains(field))
+            .filter(|(field, is_set)| *is_set && !used.contains(field))
         {
             self.add_fault(field, format!("has no meaning for an event of the type `{kind}`"));
         }

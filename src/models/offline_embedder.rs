@@ -176,8 +176,8 @@ fn split_words(text: &str) -> Vec<String> {
 fn count_concepts(word: &str, counts: &mut BTreeMap<&'static str, usize>) {
     let concepts = &*CONCEPTS;
     let singular = word.strip_suffix('s').unwrap_or(word);
-    if let Some(found) = concepts.english.get(word).or_else(|| concepts.english.get(singular)) {
-        for concept in found {
+    if let Some(matches) = concepts.english.get(word).or_else(|| concepts.english.get(singular)) {
+        for concept in matches {
             *counts.entry(concept).or_default() += 1;
         }
         return;
@@ -205,12 +205,12 @@ fn add_pieces(word: &str, weight: f32, features: &mut BTreeMap<u64, f32>) {
     }
     // A long word has more pieces, but not more meaning.
     let pieces = f32::from(u16::try_from(letters.len() - 2).unwrap_or(u16::MAX));
-    let each = PIECE_WEIGHT * weight * informative * 2.0 / pieces.sqrt();
+    let piece_weight = PIECE_WEIGHT * weight * informative * 2.0 / pieces.sqrt();
     for piece in letters.windows(3) {
         let entry: &mut f32 = features
             .entry(feature_key(Feature::Piece, fnv_hash(&piece.iter().collect::<String>())))
             .or_default();
-        *entry = entry.max(each);
+        *entry = entry.max(piece_weight);
     }
 }
 

@@ -53,12 +53,12 @@ impl ManualClock {
         })
     }
     /// Moves the time forward.
-    pub fn advance(&self, by: Duration) {
-        *self.now.lock() += by;
+    pub fn advance(&self, duration: Duration) {
+        *self.now.lock() += duration;
     }
     /// Sets the clock back, as an operator or a time server may.
-    pub fn set_back(&self, by: Duration) {
-        *self.now.lock() -= by;
+    pub fn set_back(&self, duration: Duration) {
+        *self.now.lock() -= duration;
     }
 }
 
@@ -108,9 +108,9 @@ impl IdSource {
         let millis = u64::try_from(self.clock.now().timestamp_millis()).unwrap_or_default();
         let mut state = self.state.lock();
         let random = (state.random)() & Self::RANDOM_BITS;
-        let fresh = Ulid(u128::from(millis) << 80 | random);
-        let next = if fresh > state.last {
-            fresh
+        let candidate = Ulid(u128::from(millis) << 80 | random);
+        let next = if candidate > state.last {
+            candidate
         } else {
             Ulid(state.last.0 + 1)
         };

@@ -29,24 +29,24 @@ impl DisabledTenants {
     }
 
     pub fn set_disabled(&self, tenant: &TenantId, disabled: bool) {
-        self.0.send_if_modified(|all| {
+        self.0.send_if_modified(|tenants| {
             if disabled {
-                all.insert(tenant.clone())
+                tenants.insert(tenant.clone())
             } else {
-                all.remove(tenant)
+                tenants.remove(tenant)
             }
         });
     }
 
-    /// Replaces the set by `now`. Returns the tenants whose state changed, each with `true` if the tenant is now
+    /// Replaces the set by `disabled`. Returns the tenants whose state changed, each with `true` if the tenant is now
     /// disabled.
-    pub fn set_exactly(&self, now: HashSet<TenantId>) -> Vec<(TenantId, bool)> {
+    pub fn set_exactly(&self, disabled: HashSet<TenantId>) -> Vec<(TenantId, bool)> {
         let mut changed = Vec::new();
-        self.0.send_if_modified(|all| {
-            let new = now.difference(all).map(|tenant| (tenant.clone(), true));
-            let old = all.difference(&now).map(|tenant| (tenant.clone(), false));
-            changed = new.chain(old).collect();
-            *all = now;
+        self.0.send_if_modified(|tenants| {
+            let newly_disabled = disabled.difference(tenants).map(|tenant| (tenant.clone(), true));
+            let newly_enabled = tenants.difference(&disabled).map(|tenant| (tenant.clone(), false));
+            changed = newly_disabled.chain(newly_enabled).collect();
+            *tenants = disabled;
             !changed.is_empty()
         });
         changed

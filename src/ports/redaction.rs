@@ -29,11 +29,11 @@ const COMMON_ERROR_WORDS: &str = "\
 /// Returns the message on one line, with invisible and control characters escaped, and at most [`MAX_LINE_CHARS`]
 /// characters of the original.
 #[must_use]
-pub fn to_log_line(said: &str) -> String {
-    let said = said.trim();
+pub fn to_log_line(text: &str) -> String {
+    let text = text.trim();
     let mut line = String::new();
-    for (at, c) in said.chars().enumerate() {
-        if at == MAX_LINE_CHARS {
+    for (index, c) in text.chars().enumerate() {
+        if index == MAX_LINE_CHARS {
             line.push(ELLIPSIS);
             break;
         }
@@ -49,20 +49,20 @@ pub fn to_log_line(said: &str) -> String {
 /// Returns [`to_log_line`] of an answer to a request with these texts. Hides every word that occurs in a text of the
 /// request, or contains a word of the request.
 #[must_use]
-pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a str>) -> String {
+pub fn redact_request_words<'a>(message: &str, request_texts: impl IntoIterator<Item = &'a str>) -> String {
     // Numeric escapes may encode any text.
-    if is_encoded(said) {
-        return format!("{} bytes, encoded", said.len());
+    if is_encoded(message) {
+        return format!("{} bytes, encoded", message.len());
     }
-    let asked: String = asked
+    let request_text: String = request_texts
         .into_iter()
         .flat_map(|text| [normalise_word(text), "\n".to_owned()])
         .collect();
-    let words: HashSet<&str> = asked.split(|c: char| !c.is_alphanumeric()).collect();
+    let words: HashSet<&str> = request_text.split(|c: char| !c.is_alphanumeric()).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| is_revealing(word)).collect();
-    let said: String = said.chars().take(MAX_COMPARED_CHARS).nfkc().collect();
-    let mut kept = String::with_capacity(said.len());
-    let mut rest = said.as_str();
+    let message: String = message.chars().take(MAX_COMPARED_CHARS).nfkc().collect();
+    let mut redacted = String::with_capacity(message.len());
+    let mut rest = message.as_str();
     let mut left_out = false;
     while let Some(first) = rest.chars().next() {
         let is_word = first.is_alphanumeric();
@@ -71,27 +71,28 @@ pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a 
             .unwrap_or(rest.len());
         let (piece, behind) = rest.split_at(end);
         rest = behind;
-        let hidden = is_word && {
+        let is_hidden = is_word && {
             let word = normalise_word(piece);
-            !is_common(&word) && (asked.contains(&word) || words.iter().any(|asked| word.contains(asked)))
+            !is_common(&word)
+                && (request_text.contains(&word) || words.iter().any(|request_word| word.contains(request_word)))
         };
-        if hidden {
+        if is_hidden {
             // A run of hidden words is shown as a single ellipsis.
             if !left_out {
-                kept.push(ELLIPSIS);
+                redacted.push(ELLIPSIS);
             }
             left_out = true;
         } else if is_word {
             left_out = false;
-            kept.push_str(piece);
+            redacted.push_str(piece);
         } else if !left_out || rest.is_empty() {
-            kept.push_str(piece);
+            redacted.push_str(piece);
         } else {
-            kept.push(' ');
+            redacted.push(' ');
         }
     }
     to_log_line(
-        &kept
+        &redacted
             .split(' ')
             .filter(|piece| !piece.is_empty())
             .collect::<Vec<_>>()
@@ -101,32 +102,32 @@ pub fn redact_request_words<'a>(said: &str, asked: impl IntoIterator<Item = &'a 
 
 /// Returns [`to_log_line`] of the text before the first quotation. Stores quote their input.
 #[must_use]
-pub fn cut_at_quote(said: &str) -> String {
-    let mut before = ' ';
-    let quote = said.char_indices().find(|(_, c)| {
-        let begins = matches!(c, '"' | '`' | '\'') && !before.is_alphanumeric();
-        before = *c;
-        begins
+pub fn cut_at_quote(text: &str) -> String {
+    let mut previous = ' ';
+    let quote = text.char_indices().find(|(_, c)| {
+        let opens_quote = matches!(c, '"' | '`' | '\'') && !previous.is_alphanumeric();
+        previous = *c;
+        opens_quote
     });
     match quote {
-        Some((at, _)) => format!("{} {ELLIPSIS}", to_log_line(&said[..at])),
-        None => to_log_line(said),
+        Some((start, _)) => format!("{} {ELLIPSIS}", to_log_line(&text[..start])),
+        None => to_log_line(text),
     }
 }
 
 /// Describes the mismatch between JSON and the expected shape, without values from the JSON.
 #[must_use]
 pub fn describe_json_error(error: &serde_json::Error) -> String {
-    let why = error.to_string();
-    let mut description = if why.starts_with("missing field") || !error.is_data() {
-        why
+    let message = error.to_string();
+    let mut description = if message.starts_with("missing field") || !error.is_data() {
+        message
     } else {
         // The message quotes the model's words first. The expected shape comes last, and is this server's own text.
-        let quoted = why.find(['"', '`']).unwrap_or(why.len());
-        match why.rfind(", expected") {
-            Some(expected) if quoted < expected => format!("{}{ELLIPSIS}{}", &why[..quoted], &why[expected..]),
-            Some(_) => why,
-            None => format!("{}{ELLIPSIS}", &why[..quoted]),
+        let quoted = message.find(['"', '`']).unwrap_or(message.len());
+        match message.rfind(", expected") {
+            Some(expected) if quoted < expected => format!("{}{ELLIPSIS}{}", &message[..quoted], &message[expected..]),
+            Some(_) => message,
+            None => format!("{}{ELLIPSIS}", &message[..quoted]),
         }
     };
     if error.line() > 0 && !description.contains(" at line ") {
@@ -141,8 +142,8 @@ fn is_common(word: &str) -> bool {
 
 /// True if a longer word which contains this word reveals the word.
 fn is_revealing(word: &str) -> bool {
-    let least = if word.is_ascii() { 3 } else { 2 };
-    word.chars().count() >= least && !is_common(word)
+    let min_chars = if word.is_ascii() { 3 } else { 2 };
+    word.chars().count() >= min_chars && !is_common(word)
 }
 
 /// The form in which words are compared.
@@ -151,14 +152,18 @@ fn normalise_word(text: &str) -> String {
 }
 
 /// True for escapes like `\u00e9`, `&#233;` or `%C3`.
-fn is_encoded(said: &str) -> bool {
+fn is_encoded(message: &str) -> bool {
     let hex = |text: &str, digits: usize| {
         text.get(..digits)
             .is_some_and(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit()))
     };
-    said.contains("&#")
-        || said.match_indices("\\u").any(|(at, _)| hex(&said[at + 2..], 4))
-        || said.match_indices('%').any(|(at, _)| hex(&said[at + 1..], 2))
+    message.contains("&#")
+        || message
+            .match_indices("\\u")
+            .any(|(start, _)| hex(&message[start + 2..], 4))
+        || message
+            .match_indices('%')
+            .any(|(start, _)| hex(&message[start + 1..], 2))
 }
 
 #[cfg(test)]

@@ -56,7 +56,7 @@ impl IndexPoint {
             part(&weight.to_le_bytes());
         }
         let digest = hash.finalize();
-        digest[..8].iter().fold(0, |all, byte| (all << 8) | u64::from(*byte))
+        digest[..8].iter().fold(0, |bits, byte| (bits << 8) | u64::from(*byte))
     }
 }
 

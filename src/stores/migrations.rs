@@ -105,12 +105,15 @@ pub(super) const ADOPT_REWORDED: &str =
 pub(super) fn reworded_checksums(history: &Migrator) -> [Vec<u8>; 2] {
     const OTHER_CHECKSUM_HEX: &str =
         "aef5fd952adfb927dc5d5a87e6fd95ab4dc1d81bbe0897400b4b8893698849061b53ea0c0fe9a47aa2b5d44a9ffaeca0";
-    let here = history.iter().find(|migration| migration.version == REWORDED_VERSION);
-    let other = (0..OTHER_CHECKSUM_HEX.len()).step_by(2);
-    let other = other.filter_map(|at| u8::from_str_radix(&OTHER_CHECKSUM_HEX[at..at + 2], 16).ok());
+    let migration = history.iter().find(|migration| migration.version == REWORDED_VERSION);
+    let other_checksum = (0..OTHER_CHECKSUM_HEX.len()).step_by(2);
+    let other_checksum =
+        other_checksum.filter_map(|index| u8::from_str_radix(&OTHER_CHECKSUM_HEX[index..index + 2], 16).ok());
     [
-        here.map(|migration| migration.checksum.to_vec()).unwrap_or_default(),
-        other.collect(),
+        migration
+            .map(|migration| migration.checksum.to_vec())
+            .unwrap_or_default(),
+        other_checksum.collect(),
     ]
 }
 

@@ -181,7 +181,7 @@ struct ScrapedMetric {
     help: &'static str,
     label: Option<&'static str>,
     desc: Desc,
-    read: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
+    read_samples: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
 }
 
 impl Collector for ScrapedMetric {
@@ -194,13 +194,13 @@ impl Collector for ScrapedMetric {
         // Registration has already checked the name and the label.
         let collected = match self.kind {
             MetricKind::Gauge => prometheus::GaugeVec::new(opts, &labels).map(|family| {
-                for (label, value) in (self.read)() {
+                for (label, value) in (self.read_samples)() {
                     family.with_label_values(&labels_of(self.label, &label)).set(value);
                 }
                 family.collect()
             }),
             MetricKind::Counter => prometheus::CounterVec::new(opts, &labels).map(|family| {
-                for (label, value) in (self.read)() {
+                for (label, value) in (self.read_samples)() {
                     family.with_label_values(&labels_of(self.label, &label)).inc_by(value);
                 }
                 family.collect()
@@ -223,10 +223,10 @@ pub fn register_metric(
     kind: MetricKind,
     name: &'static str,
     help: &'static str,
-    read: impl Fn() -> f64 + Send + Sync + 'static,
+    read_value: impl Fn() -> f64 + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    let read = move || vec![(String::new(), read())];
-    register_family(registry, kind, name, help, None, Box::new(read))
+    let read_samples = move || vec![(String::new(), read_value())];
+    register_family(registry, kind, name, help, None, Box::new(read_samples))
 }
 
 /// Registers a family of values, distinguished by `label`, that is read at each scrape.
@@ -239,10 +239,15 @@ pub fn register_labelled_metric<L: Into<String>, S: IntoIterator<Item = (L, f64)
     name: &'static str,
     help: &'static str,
     label: &'static str,
-    read: impl Fn() -> S + Send + Sync + 'static,
+    read_labelled: impl Fn() -> S + Send + Sync + 'static,
 ) -> prometheus::Result<()> {
-    let read = move || read().into_iter().map(|(label, value)| (label.into(), value)).collect();
-    register_family(registry, kind, name, help, Some(label), Box::new(read))
+    let read_samples = move || {
+        read_labelled()
+            .into_iter()
+            .map(|(label, value)| (label.into(), value))
+            .collect()
+    };
+    register_family(registry, kind, name, help, Some(label), Box::new(read_samples))
 }
 
 /// Registers the usual process metrics of a Prometheus client, as far as the system provides them.
@@ -278,10 +283,10 @@ fn register_optional_metric(
     kind: MetricKind,
     name: &'static str,
     help: &'static str,
-    read: fn() -> Option<f64>,
+    read_value: fn() -> Option<f64>,
 ) -> prometheus::Result<()> {
-    let read = move || read().map(|value| (String::new(), value)).into_iter().collect();
-    register_family(registry, kind, name, help, None, Box::new(read))
+    let read_samples = move || read_value().map(|value| (String::new(), value)).into_iter().collect();
+    register_family(registry, kind, name, help, None, Box::new(read_samples))
 }
 
 fn cpu_seconds() -> Option<f64> {
@@ -312,7 +317,7 @@ fn register_family(
     name: &'static str,
     help: &'static str,
     label: Option<&'static str>,
-    read: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
+    read_samples: Box<dyn Fn() -> Vec<MetricSample> + Send + Sync>,
 ) -> prometheus::Result<()> {
     let labels = label.map(str::to_owned).into_iter().collect();
     let desc = Desc::new(name.into(), help.into(), labels, std::collections::HashMap::default())?;
@@ -322,7 +327,7 @@ fn register_family(
         help,
         label,
         desc,
-        read,
+        read_samples,
     }))
 }
 

@@ -76,8 +76,8 @@ where
         .with_target(false)
         .with_tracked_inactivity(false)
         .with_filter(
-            FilterFn::new(|what| {
-                what.is_span() && *what.level() <= Level::DEBUG && what.target().starts_with("colloquy")
+            FilterFn::new(|metadata| {
+                metadata.is_span() && *metadata.level() <= Level::DEBUG && metadata.target().starts_with("colloquy")
             })
             .with_max_level_hint(Level::DEBUG),
         );
@@ -174,8 +174,8 @@ impl TraceSender {
         if let Some(runtime) = self.runtime.get() {
             return Ok(runtime.clone());
         }
-        let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(self.runtime.get_or_init(|| Arc::new(made)).clone())
+        let new_runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(self.runtime.get_or_init(|| Arc::new(new_runtime)).clone())
     }
 
     async fn send_batch(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
@@ -189,14 +189,14 @@ impl TraceSender {
         if let Some(headers) = response.headers_mut() {
             headers.clone_from(answer.headers());
         }
-        let mut read = Vec::new();
+        let mut body_bytes = Vec::new();
         while let Some(piece) = answer.chunk().await? {
-            read.extend_from_slice(&piece);
-            if read.len() > MAX_ANSWER_BYTES {
+            body_bytes.extend_from_slice(&piece);
+            if body_bytes.len() > MAX_ANSWER_BYTES {
                 return Err("the collector's answer is too long".into());
             }
         }
-        Ok(response.body(read.into())?)
+        Ok(response.body(body_bytes.into())?)
     }
 }
 

@@ -174,7 +174,7 @@ pub struct Authenticator {
     clock: Arc<dyn Clock>,
     tenants: Arc<dyn TenantStore>,
     /// Whether a tenant exists and is enabled, cached for `tenant_cache_s`.
-    known: moka::future::Cache<TenantId, bool>,
+    enabled_tenants: moka::future::Cache<TenantId, bool>,
     refusals: refusals::Refusals,
     /// When the newest revocation read from the ledger was written.
     caught_up: tokio::sync::Mutex<DateTime<Utc>>,
@@ -189,7 +189,7 @@ impl Authenticator {
     pub fn new(settings: AuthSettings, clock: Arc<dyn Clock>, tenants: Arc<dyn TenantStore>) -> Result<Self, KeyError> {
         let keys = keys::VerificationKeys::load_keys(&settings)?;
         Ok(Self {
-            known: moka::future::Cache::builder()
+            enabled_tenants: moka::future::Cache::builder()
                 .max_capacity(10_000)
                 .time_to_live(Duration::from_secs(settings.tenant_cache_s))
                 .build(),
@@ -238,7 +238,7 @@ impl Authenticator {
     pub async fn on_tenant_changed(&self, tenant: &TenantId, enabled: bool) {
         // Waits for a running `catch_up`, which may have read the earlier status.
         let _reading = self.caught_up.lock().await;
-        self.known.insert(tenant.clone(), enabled).await;
+        self.enabled_tenants.insert(tenant.clone(), enabled).await;
         self.refusals.disabled.set_disabled(tenant, !enabled);
     }
 
@@ -253,10 +253,12 @@ impl Authenticator {
         self.refusals.add_revocation(revocation)
     }
 
-    /// Until when a token that expires at `at` is accepted.
+    /// Until when a token that expires at `expires_at` is accepted.
     #[must_use]
-    pub fn believed_until(&self, at: DateTime<Utc>) -> DateTime<Utc> {
-        at.checked_add_signed(self.leeway()).unwrap_or(DateTime::<Utc>::MAX_UTC)
+    pub fn believed_until(&self, expires_at: DateTime<Utc>) -> DateTime<Utc> {
+        expires_at
+            .checked_add_signed(self.leeway())
+            .unwrap_or(DateTime::<Utc>::MAX_UTC)
     }
 
     /// The latest time at which a revocation made `now` can matter.
@@ -275,7 +277,7 @@ impl Authenticator {
         let disabled = self.tenants.list_disabled().await?.into_iter().collect();
         let changed = self.refusals.disabled.set_exactly(disabled);
         for (tenant, disabled) in &changed {
-            self.known.insert(tenant.clone(), !disabled).await;
+            self.enabled_tenants.insert(tenant.clone(), !disabled).await;
         }
         let mut is_new = !changed.is_empty();
         for revocation in revocations
@@ -283,7 +285,7 @@ impl Authenticator {
             .await?
         {
             is_new |= self.refusals.add_revocation(&revocation);
-            *caught_up = revocation.at.max(*caught_up);
+            *caught_up = revocation.revoked_at.max(*caught_up);
         }
         self.refusals.drop_expired(self.clock.now());
         Ok(is_new)
@@ -341,26 +343,26 @@ impl Authenticator {
             pid,
             wid,
         } = received.claims;
-        let mark = TokenIdentity {
+        let identity = TokenIdentity {
             id: received.jti,
             // A time in the future is no evidence, and is ignored.
-            at: received
+            issued_at: received
                 .iat
                 .and_then(timestamp_of)
-                .filter(|at| *at <= moment + self.leeway()),
+                .filter(|issued_at| *issued_at <= moment + self.leeway()),
         };
-        let oldest = TimeDelta::days(i64::from(self.settings.max_age_d));
+        let max_age = TimeDelta::days(i64::from(self.settings.max_age_d));
         // Without `iat`, only the expiry limits the token's age.
-        let too_old = match mark.at {
-            Some(at) => at + oldest + self.leeway() <= moment,
-            None => received.exp > (moment + oldest).timestamp(),
+        let too_old = match identity.issued_at {
+            Some(issued_at) => issued_at + max_age + self.leeway() <= moment,
+            None => received.exp > (moment + max_age).timestamp(),
         };
         if too_old {
             return Err(AuthError::Invalid(
                 "it was issued longer ago than tokens are believed, or expires later without saying when it was issued",
             ));
         }
-        if mark.id.as_deref().is_some_and(|id| !is_claim_text(id)) {
+        if identity.id.as_deref().is_some_and(|id| !is_claim_text(id)) {
             return Err(AuthError::Invalid(
                 "its id (jti) must be at most 256 characters, none of them a control character",
             ));
@@ -389,7 +391,7 @@ impl Authenticator {
             // A time beyond chrono's range means "never".
             expires_at: DateTime::from_timestamp(received.exp.saturating_add(leeway), 0)
                 .unwrap_or(DateTime::<Utc>::MAX_UTC),
-            issued: mark,
+            issued: identity,
         })
     }
 
@@ -398,18 +400,18 @@ impl Authenticator {
     }
 
     async fn check_tenant(&self, tenant: &TenantId) -> Result<(), AuthError> {
-        let live = if let Some(live) = self.known.get(tenant).await {
-            live
+        let enabled = if let Some(enabled) = self.enabled_tenants.get(tenant).await {
+            enabled
         } else {
-            let live = self
+            let enabled = self
                 .tenants
                 .load_tenant(tenant)
                 .await?
-                .is_some_and(|found| found.enabled);
-            self.known.insert(tenant.clone(), live).await;
-            live
+                .is_some_and(|tenant| tenant.enabled);
+            self.enabled_tenants.insert(tenant.clone(), enabled).await;
+            enabled
         };
-        if live { Ok(()) } else { Err(AuthError::NoTenant) }
+        if enabled { Ok(()) } else { Err(AuthError::NoTenant) }
     }
 }
 

@@ -60,20 +60,20 @@ pub struct LimitSettings {
 
 /// The error of a reached rate limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too many requests for this {what}")]
+#[error("too many requests for this {resource}")]
 pub struct RateLimited {
     /// `tenant`, `player` or `socket`.
-    pub what: &'static str,
+    pub resource: &'static str,
     /// When the next request would be accepted.
     pub retry_after: Duration,
 }
 
 /// The error of a reached concurrency limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{whose} may have {max} {what} at once")]
+#[error("{owner} may have {max} {resource} at once")]
 pub struct TooManyAtOnce {
-    pub whose: &'static str,
-    pub what: &'static str,
+    pub owner: &'static str,
+    pub resource: &'static str,
     pub max: usize,
 }
 
@@ -257,42 +257,42 @@ pub type SocketSeat = ConcurrencySlot<PlayerKey>;
 
 /// Counts the concurrent uses of each holder.
 struct ConcurrencyLimit<K: Hash + Eq> {
-    whose: &'static str,
-    what: &'static str,
+    owner: &'static str,
+    resource: &'static str,
     /// 0: no limit.
     max: usize,
-    held: Mutex<HashMap<K, usize>>,
+    counts: Mutex<HashMap<K, usize>>,
 }
 
 /// One use; freed on drop.
 pub struct ConcurrencySlot<K: Hash + Eq> {
-    of: Arc<ConcurrencyLimit<K>>,
+    limit: Arc<ConcurrencyLimit<K>>,
     holder: K,
 }
 
 impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
-    fn new(whose: &'static str, what: &'static str, max: usize) -> Arc<Self> {
+    fn new(owner: &'static str, resource: &'static str, max: usize) -> Arc<Self> {
         Arc::new(Self {
-            whose,
-            what,
+            owner,
+            resource,
             max,
-            held: Mutex::default(),
+            counts: Mutex::default(),
         })
     }
     fn acquire_slot(self: &Arc<Self>, holder: K) -> Result<ConcurrencySlot<K>, TooManyAtOnce> {
-        let mut held = self.held.lock();
-        let has = held.get(&holder).copied().unwrap_or_default();
-        if self.max > 0 && has >= self.max {
+        let mut counts = self.counts.lock();
+        let count = counts.get(&holder).copied().unwrap_or_default();
+        if self.max > 0 && count >= self.max {
             return Err(TooManyAtOnce {
-                whose: self.whose,
-                what: self.what,
+                owner: self.owner,
+                resource: self.resource,
                 max: self.max,
             });
         }
-        held.insert(holder.clone(), has + 1);
-        drop(held);
+        counts.insert(holder.clone(), count + 1);
+        drop(counts);
         Ok(ConcurrencySlot {
-            of: Arc::clone(self),
+            limit: Arc::clone(self),
             holder,
         })
     }
@@ -300,11 +300,12 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
 
 impl<K: Hash + Eq> Drop for ConcurrencySlot<K> {
     fn drop(&mut self) {
-        let mut held = self.of.held.lock();
-        let Some(has) = held.get_mut(&self.holder) else { return };
-        *has -= 1;
-        if *has == 0 {
-            held.remove(&self.holder);
+        let mut counts = self.limit.counts.lock();
+        if let Some(count) = counts.get_mut(&self.holder) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.holder);
+            }
         }
     }
 }
@@ -343,7 +344,7 @@ impl SocketLimit {
                     return Err(SocketRefusal::Abuse);
                 }
                 Err(SocketRefusal::Slow(RateLimited {
-                    what: "socket",
+                    resource: "socket",
                     retry_after: not_until.wait_time_from(DefaultClock::default().now()),
                 }))
             }
@@ -356,16 +357,16 @@ const SWEEP_EVERY: usize = 1_024;
 
 /// A limiter per key, with bounded memory.
 struct KeyedLimiter<K: Hash + Eq + Clone> {
-    what: &'static str,
+    resource: &'static str,
     limiter: DefaultKeyedRateLimiter<K>,
     max_keys: usize,
     checks: AtomicUsize,
 }
 
 impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
-    fn new(what: &'static str, quota: Quota, max_keys: usize) -> Self {
+    fn new(resource: &'static str, quota: Quota, max_keys: usize) -> Self {
         Self {
-            what,
+            resource,
             limiter: RateLimiter::keyed(quota),
             max_keys,
             checks: AtomicUsize::new(0),
@@ -373,7 +374,7 @@ impl<K: Hash + Eq + Clone> KeyedLimiter<K> {
     }
     fn check_key(&self, key: &K) -> Result<(), RateLimited> {
         let outcome = self.limiter.check_key(key).map_err(|not_until| RateLimited {
-            what: self.what,
+            resource: self.resource,
             retry_after: not_until.wait_time_from(DefaultClock::default().now()),
         });
         // A key with a full bucket behaves like an unknown key, so dropping the key changes no result. Counting the
@@ -418,7 +419,7 @@ mod tests {
         assert!(limits.check_player_turn(&tenant, &a).is_ok());
         assert!(limits.check_player_turn(&tenant, &a).is_ok());
         let refused = limits.check_player_turn(&tenant, &a).unwrap_err();
-        assert_eq!(refused.what, "player");
+        assert_eq!(refused.resource, "player");
         assert!(refused.retry_after > Duration::from_secs(20) && refused.retry_after <= Duration::from_secs(30));
         assert!(limits.check_player_turn(&tenant, &b).is_ok());
         assert!(limits.check_player_turn(&"u".parse().unwrap(), &a).is_ok());
@@ -447,12 +448,12 @@ mod tests {
             limits.check_request(&tenant, Some(&a)).unwrap();
         }
         for _ in 0..100 {
-            assert_eq!(limits.check_request(&tenant, Some(&a)).unwrap_err().what, "player");
+            assert_eq!(limits.check_request(&tenant, Some(&a)).unwrap_err().resource, "player");
         }
         // Two of the tenant's five requests are left for other callers.
         limits.check_request(&tenant, Some(&b)).unwrap();
         limits.check_request(&tenant, None).unwrap();
-        assert_eq!(limits.check_request(&tenant, None).unwrap_err().what, "tenant");
+        assert_eq!(limits.check_request(&tenant, None).unwrap_err().resource, "tenant");
     }
 
     #[test]
@@ -469,7 +470,7 @@ mod tests {
         let third = limits.acquire_socket_seat(&tenant, &a).unwrap();
         assert!(limits.acquire_socket_seat(&tenant, &a).is_err());
         drop((second, third));
-        assert!(limits.sockets.held.lock().is_empty());
+        assert!(limits.sockets.counts.lock().is_empty());
     }
 
     #[test]
@@ -512,7 +513,7 @@ mod tests {
         limits.begin_request(&other, Some(&players[0]), None).unwrap();
         held.clear();
         assert_eq!(limits.of_tenant.in_use(), 0);
-        assert!(limits.of_player.held.lock().is_empty() && limits.of_address.held.lock().is_empty());
+        assert!(limits.of_player.counts.lock().is_empty() && limits.of_address.counts.lock().is_empty());
     }
 
     #[test]
@@ -520,15 +521,15 @@ mod tests {
         let limits = RateLimits::new(settings(), 10);
         let [a, b, c]: [TenantId; 3] = ["a", "b", "c"].map(|id| id.parse().unwrap());
         let first = limits.begin_import(&a).unwrap();
-        assert_eq!(limits.begin_import(&a).err().unwrap().whose, "a tenant");
+        assert_eq!(limits.begin_import(&a).err().unwrap().owner, "a tenant");
         let second = limits.begin_import(&b).unwrap();
-        assert_eq!(limits.begin_import(&c).err().unwrap().whose, "the server");
+        assert_eq!(limits.begin_import(&c).err().unwrap().owner, "the server");
         drop(first);
         // A refused import holds nothing.
         drop(limits.begin_import(&c).unwrap());
         drop(limits.begin_import(&a).unwrap());
         drop(second);
-        assert!(limits.tenant_imports.held.lock().is_empty() && limits.all_imports.held.lock().is_empty());
+        assert!(limits.tenant_imports.counts.lock().is_empty() && limits.all_imports.counts.lock().is_empty());
     }
 
     #[test]

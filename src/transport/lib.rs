@@ -90,7 +90,7 @@ struct ConnectionTable {
     /// No search for room before this time, in ms since the table started.
     no_room_until: AtomicU64,
     refused: AtomicU64,
-    cut: AtomicU64,
+    cut_count: AtomicU64,
 }
 
 /// Without connections that the table has cut; their descriptors close a moment later.
@@ -115,7 +115,7 @@ pub struct TcpConnection {
     /// Start of the time without a running request, in ms since the table started.
     idle_since: AtomicU64,
     /// Time of the first byte since `idle_since`; [`NEVER_MS`] if no byte came.
-    heard: AtomicU64,
+    first_byte_at: AtomicU64,
     /// Start of the time in which the peer reads nothing; [`NEVER_MS`] if the peer reads.
     blocked: AtomicU64,
 }
@@ -129,7 +129,7 @@ impl Drop for RequestGuard {
     fn drop(&mut self) {
         let connection = &self.0;
         connection.idle_since.store(connection.now_ms(), Relaxed);
-        connection.heard.store(NEVER_MS, Relaxed);
+        connection.first_byte_at.store(NEVER_MS, Relaxed);
         connection.requests.fetch_sub(1, Relaxed);
     }
 }
@@ -161,8 +161,8 @@ impl TcpConnection {
         self.table.upgrade().map_or(0, |table| table.now_ms())
     }
     fn on_bytes_read(&self) {
-        if self.heard.load(Relaxed) == NEVER_MS && self.requests.load(Relaxed) == 0 {
-            self.heard.store(self.now_ms(), Relaxed);
+        if self.first_byte_at.load(Relaxed) == NEVER_MS && self.requests.load(Relaxed) == 0 {
+            self.first_byte_at.store(self.now_ms(), Relaxed);
         }
     }
     fn on_write_blocked(&self) {
@@ -202,7 +202,8 @@ impl TcpConnection {
         };
         // actix-web enforces the second limit itself, except for a peer that started a request during an answer.
         self.is_idle()
-            && (passed(self.heard.load(Relaxed), head) || passed(self.idle_since.load(Relaxed), KEEP_ALIVE + head))
+            && (passed(self.first_byte_at.load(Relaxed), head)
+                || passed(self.idle_since.load(Relaxed), KEEP_ALIVE + head))
     }
 }
 
@@ -213,7 +214,7 @@ impl ConnectionTable {
     }
     fn cut_all(&self, connections: impl Iterator<Item = Arc<TcpConnection>>) {
         for connection in connections {
-            self.cut.fetch_add(1, Relaxed);
+            self.cut_count.fetch_add(1, Relaxed);
             connection.cut_off();
         }
     }
@@ -233,15 +234,19 @@ impl ConnectionTable {
             *of_address.entry(connection.address).or_default() += 1;
         }
         idle.sort_unstable_by_key(|connection| {
-            let many = of_address.get(&connection.address).copied().unwrap_or_default();
-            (Reverse(many), connection.idle_since.load(Relaxed), connection.id)
+            let connection_count = of_address.get(&connection.address).copied().unwrap_or_default();
+            (
+                Reverse(connection_count),
+                connection.idle_since.load(Relaxed),
+                connection.id,
+            )
         });
-        let chosen: Vec<u64> = idle
+        let cut_ids: Vec<u64> = idle
             .iter()
             .take(1 + usual.len() / CUT_DIVISOR)
             .map(|connection| connection.id)
             .collect();
-        self.cut_all(chosen.iter().filter_map(|id| usual.remove(id)));
+        self.cut_all(cut_ids.iter().filter_map(|id| usual.remove(id)));
     }
 }
 
@@ -273,7 +278,7 @@ impl ConnectionRegistry {
                 open: Mutex::default(),
                 no_room_until: AtomicU64::new(0),
                 refused: AtomicU64::new(0),
-                cut: AtomicU64::new(0),
+                cut_count: AtomicU64::new(0),
             }),
         }
     }
@@ -297,7 +302,7 @@ impl ConnectionRegistry {
     /// Connections cut since the start, because they took too long or to make room.
     #[must_use]
     pub fn cut_count(&self) -> u64 {
-        self.table.cut.load(Relaxed)
+        self.table.cut_count.load(Relaxed)
     }
 
     /// Finds a place for a new connection. If no place is free, idle connections are cut. The address with the most
@@ -335,7 +340,7 @@ impl ConnectionRegistry {
             is_socket: AtomicBool::new(false),
             requests: AtomicUsize::new(0),
             idle_since: AtomicU64::new(now),
-            heard: AtomicU64::new(now),
+            first_byte_at: AtomicU64::new(now),
             blocked: AtomicU64::new(NEVER_MS),
         });
         let places = if in_reserve { &mut open.reserve } else { &mut open.usual };

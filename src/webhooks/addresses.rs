@@ -118,13 +118,13 @@ impl AddressPolicy {
         if self.is_allowed_host(&host) || host.parse::<IpAddr>().is_ok() {
             return Ok(());
         }
-        let found = timeout(LOOKUP_TIMEOUT, lookup_host((host.as_str(), 443))).await;
-        let Ok(Ok(found)) = found else {
+        let lookup = timeout(LOOKUP_TIMEOUT, lookup_host((host.as_str(), 443))).await;
+        let Ok(Ok(resolved)) = lookup else {
             return Err(RefusedUrl::UnknownHost);
         };
-        let found: Vec<SocketAddr> = found.collect();
-        match found.iter().all(|address| self.is_allowed_address(address.ip())) {
-            _ if found.is_empty() => Err(RefusedUrl::UnknownHost),
+        let addresses: Vec<SocketAddr> = resolved.collect();
+        match addresses.iter().all(|address| self.is_allowed_address(address.ip())) {
+            _ if addresses.is_empty() => Err(RefusedUrl::UnknownHost),
             true => Ok(()),
             false => Err(RefusedUrl::NotPublic),
         }
@@ -213,9 +213,9 @@ impl Resolve for PermittedResolver {
         let policy = self.0.clone();
         Box::pin(async move {
             let host = name.as_str().trim_end_matches('.').to_ascii_lowercase();
-            let found = lookup_host((host.as_str(), 0)).await?;
+            let addresses = lookup_host((host.as_str(), 0)).await?;
             let allows_all = policy.is_allowed_host(&host);
-            let permitted: Vec<SocketAddr> = found
+            let permitted: Vec<SocketAddr> = addresses
                 .filter(|address| allows_all || policy.is_allowed_address(address.ip()))
                 .collect();
             if permitted.is_empty() {

@@ -21,7 +21,7 @@ pub(crate) fn render_body(message: &DueMessage, content: Map<String, Value>) -> 
     }
     data.extend(message.data.clone());
     data.extend(content);
-    let timestamp = message.at.to_rfc3339_opts(SecondsFormat::Micros, true);
+    let timestamp = message.occurred_at.to_rfc3339_opts(SecondsFormat::Micros, true);
     json!({"type": message.event.as_str(), "timestamp": timestamp, "data": data}).to_string()
 }
 
@@ -56,7 +56,7 @@ mod tests {
             id: MessageId::from_u128(1),
             webhook: WebhookId::from_u128(1),
             event: WebhookEventType::TurnCommitted,
-            at: DateTime::from_timestamp(1_800_000_000, 5_000).unwrap(),
+            occurred_at: DateTime::from_timestamp(1_800_000_000, 5_000).unwrap(),
             world: Some("vale".parse().unwrap()),
             dialogue: Some("ses_01K7J9Z9W8V7T6S5R4Q3P2N1M0".parse().unwrap()),
             object: "turn_01K7J9Z9W8V7T6S5R4Q3P2N1M0".to_owned(),

@@ -90,10 +90,10 @@ impl RunningAttempts {
     fn of_tenant(&self, tenant: &TenantId) -> u32 {
         self.count(|owner| owner.0 == *tenant)
     }
-    fn count(&self, is_meant: impl Fn(&(TenantId, WebhookId)) -> bool) -> u32 {
+    fn count(&self, is_counted: impl Fn(&(TenantId, WebhookId)) -> bool) -> u32 {
         let running = self.0.lock();
-        let meant = running.iter().filter(|(owner, _)| is_meant(owner));
-        meant.map(|(_, count)| count).sum()
+        let matching = running.iter().filter(|(owner, _)| is_counted(owner));
+        matching.map(|(_, count)| count).sum()
     }
     /// Returns the webhooks and tenants that have all of their places.
     fn busy(&self, settings: &WebhookSettings) -> BusyOwners {
@@ -159,17 +159,17 @@ impl Deliveries {
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = sleep(pause) => {}
-                Some(ended) = tasks.join_next() => {
-                    log_panic(ended);
+                Some(finished) = tasks.join_next() => {
+                    log_panic(finished);
                     // The next messages of the same dialogues are due now.
-                    while let Some(ended) = tasks.try_join_next() {
-                        log_panic(ended);
+                    while let Some(finished) = tasks.try_join_next() {
+                        log_panic(finished);
                     }
                 }
             }
         }
-        let ended = timeout(STOP_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
-        if ended.is_err() {
+        let drained = timeout(STOP_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
             tasks.shutdown().await;
         }
         self.release_leases().await;
@@ -201,8 +201,8 @@ impl Deliveries {
     /// Claims due messages for free places, and starts their attempts. `true`: more may be due, and places are free.
     async fn claim_round(&self, running: &RunningAttempts, tasks: &mut JoinSet<()>) -> StoreResult<bool> {
         let free_places = |tasks: &JoinSet<()>| {
-            let taken = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
-            self.settings.concurrency.saturating_sub(taken)
+            let task_count = u32::try_from(tasks.len()).unwrap_or(u32::MAX);
+            self.settings.concurrency.saturating_sub(task_count)
         };
         if free_places(tasks) == 0 {
             return Ok(false);
@@ -237,7 +237,9 @@ impl Deliveries {
             has_more |= claimed.has_more && claimed.messages.len() < limit as usize;
             let webhook = Arc::new(claimed.webhook);
             for message in claimed.messages {
-                let (worker, scope, webhook) = (self.clone(), scope.clone(), Arc::clone(&webhook));
+                let worker = self.clone();
+                let scope = scope.clone();
+                let webhook = Arc::clone(&webhook);
                 let place = running.begin(scope.tenant(), message.webhook);
                 tasks.spawn(in_background(async move {
                     worker.deliver(&scope, &webhook, &message).await;
@@ -264,16 +266,16 @@ impl Deliveries {
             }
         };
         let body = render_body(message, content);
-        let at = self.clock.now();
+        let sent_at = self.clock.now();
         let started = self.clock.monotonic_now();
-        let answered = match sign_request(webhook, message, body, at) {
+        let answered = match sign_request(webhook, message, body, sent_at) {
             Ok(request) => self.sender.send_webhook(&request).await,
             Err(error) => Err(error),
         };
         let now = self.clock.now();
-        let spent = self.clock.monotonic_now().saturating_duration_since(started);
-        let verdict = judge_attempt(&self.settings, webhook, message, &answered, (now, rand::random()));
-        self.count(&verdict, spent);
+        let duration = self.clock.monotonic_now().saturating_duration_since(started);
+        let verdict = judge_attempt(&self.settings, webhook, message, &answered, now, rand::random());
+        self.count(&verdict, duration);
         if let Some(reason) = verdict.disable {
             tracing::warn!(tenant = %scope.tenant(), webhook = %webhook.id, reason = reason.as_str(), "a webhook is disabled");
         }
@@ -284,8 +286,8 @@ impl Deliveries {
                 message: message.id,
                 event: message.event,
                 number: message.attempts.saturating_add(1),
-                at,
-                duration_ms: u64::try_from(spent.as_millis()).unwrap_or(u64::MAX),
+                sent_at,
+                duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
                 delivered: verdict.delivered,
                 status: verdict.status,
                 detail: verdict.detail,
@@ -299,10 +301,10 @@ impl Deliveries {
         self.store_outcome(scope, &record).await;
     }
 
-    fn count(&self, verdict: &Verdict, spent: Duration) {
+    fn count(&self, verdict: &Verdict, duration: Duration) {
         let outcome = if verdict.delivered { "delivered" } else { "failed" };
         self.metrics.attempts.with_label_values(&[outcome]).inc();
-        self.metrics.duration.observe(spent.as_secs_f64());
+        self.metrics.duration.observe(duration.as_secs_f64());
         if verdict.after == AfterAttempt::GiveUp {
             self.metrics.given_up.inc();
         }
@@ -332,27 +334,27 @@ fn sign_request(
     webhook: &Webhook,
     message: &DueMessage,
     body: String,
-    at: DateTime<Utc>,
+    now: DateTime<Utc>,
 ) -> Result<WebhookRequest, SendError> {
     let content = SignedContent {
         id: message.id,
-        timestamp: at.timestamp(),
+        timestamp: now.timestamp(),
         body: &body,
     };
-    let signature = keys::sign_message(&webhook.keys, at, content).map_err(|error| SendError(error.to_string()))?;
+    let signature = keys::sign_message(&webhook.keys, now, content).map_err(|error| SendError(error.to_string()))?;
     Ok(WebhookRequest {
         url: webhook.url.clone(),
         headers: vec![
             ("webhook-id", message.id.to_string()),
-            ("webhook-timestamp", at.timestamp().to_string()),
+            ("webhook-timestamp", now.timestamp().to_string()),
             ("webhook-signature", signature),
         ],
         body,
     })
 }
 
-fn log_panic(ended: Result<(), tokio::task::JoinError>) {
-    if let Err(error) = ended {
+fn log_panic(task_result: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = task_result {
         tracing::error!(%error, "an attempt to deliver a message panicked");
     }
 }

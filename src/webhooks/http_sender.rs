@@ -82,17 +82,17 @@ impl WebhookSender for HttpWebhookSender {
 
 /// Reads and drops a short body. A longer body closes the connection.
 async fn discard_body(mut response: Response) {
-    let mut read = 0;
-    while read <= READ_BYTES
+    let mut byte_count = 0;
+    while byte_count <= READ_BYTES
         && let Ok(Some(piece)) = response.chunk().await
     {
-        read += piece.len();
+        byte_count += piece.len();
     }
 }
 
 /// Says why there was no answer, without the URL.
 fn describe_failure(error: &reqwest::Error) -> String {
-    let what = if error.is_timeout() {
+    let failure = if error.is_timeout() {
         "no answer in time"
     } else if error.is_connect() {
         "no connection"
@@ -100,10 +100,10 @@ fn describe_failure(error: &reqwest::Error) -> String {
         "no answer"
     };
     let mut cause = std::error::Error::source(error);
-    let mut last = None;
+    let mut root_cause = None;
     while let Some(inner) = cause {
-        last = Some(inner.to_string());
+        root_cause = Some(inner.to_string());
         cause = inner.source();
     }
-    last.map_or_else(|| what.to_owned(), |last| format!("{what}: {last}"))
+    root_cause.map_or_else(|| failure.to_owned(), |root_cause| format!("{failure}: {root_cause}"))
 }

@@ -31,7 +31,8 @@ pub(crate) fn judge_attempt(
     webhook: &Webhook,
     message: &DueMessage,
     answered: &Result<WebhookAnswer, SendError>,
-    (now, random): (DateTime<Utc>, f64),
+    now: DateTime<Utc>,
+    random: f64,
 ) -> Verdict {
     let status = answered.as_ref().ok().map(|answer| answer.status);
     let detail = match answered {
@@ -48,8 +49,10 @@ pub(crate) fn judge_attempt(
         Ok(answer) => format!("answered {}", answer.status),
         Err(error) => error.to_string(),
     };
-    let wanted = answered.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
-    let wanted = wanted.and_then(|text| parse_retry_after(text, now)).unwrap_or_default();
+    let retry_after = answered.as_ref().ok().and_then(|answer| answer.retry_after.as_deref());
+    let retry_after = retry_after
+        .and_then(|text| parse_retry_after(text, now))
+        .unwrap_or_default();
     let disable = if status == Some(GONE) {
         Some(DisabledReason::Gone)
     } else if fails_too_long(settings, webhook, now) {
@@ -58,7 +61,7 @@ pub(crate) fn judge_attempt(
         None
     };
     let after = match next_delay(settings, message.attempts, random) {
-        Some(delay) => AfterAttempt::RetryAt(now + delay.max(wanted)),
+        Some(delay) => AfterAttempt::RetryAt(now + delay.max(retry_after)),
         // The messages of a disabled webhook wait for a person.
         None if disable.is_some() => AfterAttempt::RetryAt(now),
         None => AfterAttempt::GiveUp,
@@ -138,7 +141,7 @@ mod tests {
             id: MessageId::from_u128(1),
             webhook: WebhookId::from_u128(1),
             event: WebhookEventType::TurnCommitted,
-            at: now(),
+            occurred_at: now(),
             world: None,
             dialogue: None,
             object: String::new(),
@@ -157,13 +160,7 @@ mod tests {
             retry_after: retry_after.map(str::to_owned),
         };
         let settings = WebhookSettings::for_tests();
-        judge_attempt(
-            &settings,
-            &webhook(since),
-            &message(attempts),
-            &Ok(answer),
-            (now(), 0.5),
-        )
+        judge_attempt(&settings, &webhook(since), &message(attempts), &Ok(answer), now(), 0.5)
     }
 
     #[test]

@@ -47,8 +47,8 @@ impl Attempt {
 
 /// Runs a job once, within its lease.
 pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job) -> Attempt {
-    let left = match remaining_lease(node, scope, job).await {
-        Ok(left) => left,
+    let remaining = match remaining_lease(node, scope, job).await {
+        Ok(remaining) => remaining,
         Err(not_run) => return not_run,
     };
     let span = tracing::debug_span!(
@@ -61,7 +61,7 @@ pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job
         attempt = job.attempts + 1,
     );
     let run = AssertUnwindSafe(node.use_cases.run_job(scope, job).instrument(span)).catch_unwind();
-    Attempt::Ended(match tokio::time::timeout(left, run).await {
+    Attempt::Ended(match tokio::time::timeout(remaining, run).await {
         Ok(Ok(result)) => result,
         Ok(Err(_panic)) => Err(JobError::Panicked),
         Err(_elapsed) => Err(JobError::LeaseExpired),
@@ -73,9 +73,9 @@ pub(super) async fn attempt_job(node: &Arc<Node>, scope: &TenantScope, job: &Job
 async fn remaining_lease(node: &Node, scope: &TenantScope, job: &Job) -> Result<Duration, Attempt> {
     let lease = Duration::from_secs(node.ports.settings.jobs.lease_s.max(1));
     let now = node.ports.clock.now();
-    let left = (job.leased_until - now).to_std().unwrap_or_default();
-    if left >= lease * FRESH_LEASE_EIGHTHS / 8 {
-        return Ok(left);
+    let remaining = (job.leased_until - now).to_std().unwrap_or_default();
+    if remaining >= lease * FRESH_LEASE_EIGHTHS / 8 {
+        return Ok(remaining);
     }
     let jobs = &node.ports.ledger.jobs;
     match jobs.renew_lease(scope, job.id, node.id, now, now + lease).await {
@@ -104,7 +104,7 @@ pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, 
         _ => can_retry(error, jobs, job, age)
             .then(|| retry_pause(Duration::from_secs(jobs.retry_base_s), doublings, rand::random())),
     };
-    let then = match pause {
+    let failure = match pause {
         Some(pause) if useless => JobFailure::RetryUselessAt(now + pause),
         Some(pause) => JobFailure::RetryAt(now + pause),
         None => JobFailure::Dead,
@@ -113,28 +113,27 @@ pub(super) async fn record_failure(node: &Node, scope: &TenantScope, job: &Job, 
         tenant = %scope.tenant(), job = %job.id, kind = job.kind.as_str(), attempts = job.attempts + 1, %error,
         dead = pause.is_none(), "an after-turn job failed"
     );
-    write_failure(node, scope, job, &error.to_string(), then).await;
+    write_failure(node, scope, job, &error.to_string(), failure).await;
     pause
 }
 
 /// Writes a job's failure. Jobs mostly fail because the ledger is away, and then the write fails too. The write is
 /// repeated until it succeeds: no node runs a leased job until the lease has run out.
-async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, then: JobFailure) {
-    let (clock, calls) = (&node.ports.clock, tallied_usage());
-    let (begun, lease) = (
-        clock.monotonic_now(),
-        Duration::from_secs(node.ports.settings.jobs.lease_s),
-    );
+async fn write_failure(node: &Node, scope: &TenantScope, job: &Job, error: &str, failure: JobFailure) {
+    let clock = &node.ports.clock;
+    let calls = tallied_usage();
+    let started = clock.monotonic_now();
+    let lease = Duration::from_secs(node.ports.settings.jobs.lease_s);
     loop {
-        let written = node
+        let result = node
             .ports
             .ledger
             .jobs
-            .fail_job(scope, job.id, node.id, error, then, &calls)
+            .fail_job(scope, job.id, node.id, error, failure, &calls)
             .await;
-        let Err(unwritten) = written else { return };
-        let held = clock.monotonic_now().saturating_duration_since(begun) < lease;
-        if !held || node.is_draining() || !unwritten.is_transient() {
+        let Err(unwritten) = result else { return };
+        let is_leased = clock.monotonic_now().saturating_duration_since(started) < lease;
+        if !is_leased || node.is_draining() || !unwritten.is_transient() {
             // The job stays leased and is found again when the lease runs out.
             tracing::warn!(job = %job.id, error = %unwritten, "a job's failure could not be written");
             return;
@@ -196,7 +195,8 @@ mod tests {
             poll_s: 5,
             judge_tokens: 800,
         };
-        let (soon, late) = (Duration::from_mins(59), Duration::from_mins(61));
+        let soon = Duration::from_mins(59);
+        let late = Duration::from_mins(61);
         for passing in [
             JobError::Model(LlmError::Timeout),
             JobError::Model(LlmError::Unavailable("502".into())),

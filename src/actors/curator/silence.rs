@@ -26,8 +26,8 @@ pub(super) enum SilenceWatch {
 }
 
 impl SilenceWatch {
-    pub fn due_at(at: Instant) -> Self {
-        Self::At(at)
+    pub fn due_at(instant: Instant) -> Self {
+        Self::At(instant)
     }
 
     pub fn is_looking(&self) -> bool {
@@ -55,8 +55,8 @@ pub(crate) async fn has_silent_dialogues(node: &Node, scope: &TenantScope) -> St
     let Some(until) = last_watched_mark(node, scope) else {
         return Ok(false);
     };
-    let found = node.ports.ledger.curator.list_silence_checks(scope, until, 1).await?;
-    Ok(!found.is_empty())
+    let checks = node.ports.ledger.curator.list_silence_checks(scope, until, 1).await?;
+    Ok(!checks.is_empty())
 }
 
 impl Curator {
@@ -70,9 +70,11 @@ impl Curator {
             return;
         }
         self.silence = SilenceWatch::Looking;
-        let (node, scope) = (Arc::clone(&self.node), self.scope.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.scope.clone();
         let look = async move {
-            let (ports, now) = (&node.ports, node.ports.clock.now());
+            let ports = &node.ports;
+            let now = node.ports.clock.now();
             let look = queue_jobs_after_silence(&ports.ledger, &ports.ids, &ports.settings, &scope, now);
             AssertUnwindSafe(in_background(look)).catch_unwind().await
         };

@@ -42,7 +42,7 @@ impl Handler<DescribeCurator> for Curator {
         let wait = self.silence.wait_from(clock.monotonic_now());
         let concurrency = self.node.ports.settings.jobs.concurrency.max(1);
         let state = CuratorState {
-            held_jobs: self.held.len(),
+            held_jobs: self.held_jobs.len(),
             running_jobs: concurrency.saturating_sub(self.slots.available_permits()),
             next_look_at: (!self.silence.is_looking()).then(|| clock.now() + wait),
         };

@@ -331,8 +331,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             return self.reinstate_turn(turn, ctx);
         }
         if !self.rewinds.is_busy() {
-            for ended in std::mem::take(&mut self.deferred.jobs) {
-                self.on_job_ended(ended, ctx);
+            for job_ended in std::mem::take(&mut self.deferred.jobs) {
+                self.on_job_ended(job_ended, ctx);
             }
         }
         K::on_ready(self, ctx);
@@ -352,7 +352,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         for request in self.deferred.requests.drain(..) {
             request.reject_with(error.clone());
         }
-        let why = match error {
+        let reason = match error {
             DialogueError::NotOwner { .. } => {
                 self.log.publish_event(K::closed_event(0, "moved"), None);
                 event_error(&TurnError::Fenced)
@@ -360,9 +360,9 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             _ => event_error(&TurnError::Store(StoreError::Unavailable(String::new()))),
         };
         self.log.release_rewind_hold(false);
-        self.log.publish_not_committed(&why);
+        self.log.publish_not_committed(&reason);
         self.cancel_rewinds(error);
-        K::cancel_lines(self, &why, error);
+        K::cancel_lines(self, &reason, error);
         K::on_load_failed(self, error, ctx);
         if let Some(actors) = self.node.actors() {
             if matches!(error, DialogueError::Store(_)) && K::keeps_entry_after_failed_load(self) {
@@ -438,11 +438,11 @@ impl<K: DialogueBehaviour> Handler<WorldRestored> for DialogueActor<K> {
 impl<K: DialogueBehaviour> Handler<JobEnded> for DialogueActor<K> {
     type Result = ();
 
-    fn handle(&mut self, ended: JobEnded, ctx: &mut Self::Context) {
+    fn handle(&mut self, job_ended: JobEnded, ctx: &mut Self::Context) {
         if self.rewinds.is_busy() || self.state.loaded().is_none() {
-            self.deferred.jobs.push(ended);
+            self.deferred.jobs.push(job_ended);
         } else {
-            self.on_job_ended(ended, ctx);
+            self.on_job_ended(job_ended, ctx);
             self.run_next_steps(ctx);
         }
     }

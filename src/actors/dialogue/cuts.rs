@@ -24,9 +24,9 @@ use colloquy_ports::ledger::rewinds::OnKeyConflict;
 
 impl<K: DialogueBehaviour> DialogueActor<K> {
     /// Asks the running turn to end at its present text. Of several requests, the smallest heard length decides.
-    pub fn cut_running_turn(&mut self, heard_chars: Option<usize>, by: Option<Requester>) {
+    pub fn cut_running_turn(&mut self, heard_chars: Option<usize>, requester: Option<Requester>) {
         if let Some(running) = &self.running {
-            running.request_cut(heard_chars, by);
+            running.request_cut(heard_chars, requester);
         }
     }
 
@@ -34,15 +34,15 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     /// caller.
     pub fn push_pending_cut(
         &mut self,
-        heard: Option<usize>,
+        heard_chars: Option<usize>,
         recorded: bool,
         requester: Requester,
         reply: ReplyHandle<InterruptOutcome>,
     ) {
         match &self.running {
             Some(running) => {
-                let cut = PendingCut::of_running_turn(running, heard, recorded, requester, reply);
-                self.turn_end_waiters.push(TurnEndWaiter::Cut(cut));
+                let pending_cut = PendingCut::of_running_turn(running, heard_chars, recorded, requester, reply);
+                self.turn_end_waiters.push(TurnEndWaiter::Cut(pending_cut));
             }
             None => reply.answer(Err(self.overloaded_error())),
         }
@@ -50,37 +50,40 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     pub fn pending_cuts(&self) -> impl Iterator<Item = &PendingCut> {
         self.turn_end_waiters.iter().filter_map(|waiter| match waiter {
-            TurnEndWaiter::Cut(cut) => Some(cut),
+            TurnEndWaiter::Cut(pending_cut) => Some(pending_cut),
             TurnEndWaiter::Other(_) => None,
         })
     }
 
     fn pending_cuts_mut(&mut self) -> impl Iterator<Item = &mut PendingCut> {
         self.turn_end_waiters.iter_mut().filter_map(|waiter| match waiter {
-            TurnEndWaiter::Cut(cut) => Some(cut),
+            TurnEndWaiter::Cut(pending_cut) => Some(pending_cut),
             TurnEndWaiter::Other(_) => None,
         })
     }
 
     /// Notes a committed turn and the keys of its cuts: the stored keys need no further record.
     pub fn mark_cuts_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
-        for cut in self.pending_cuts_mut() {
-            cut.on_turn_committed(turn, keys);
+        for pending_cut in self.pending_cuts_mut() {
+            pending_cut.on_turn_committed(turn, keys);
         }
     }
 
     /// Notes a turn that was cut before the first character of its reply: no commit records the callers of the cuts.
     pub fn mark_cuts_dropped(&mut self, running: &RunningTurn, ctx: &mut Context<Self>) {
-        let mut by = running.cut_requesters();
-        for cut in self.pending_cuts_mut() {
-            cut.on_turn_dropped(running.id);
+        let mut requesters = running.cut_requesters();
+        for pending_cut in self.pending_cuts_mut() {
+            pending_cut.on_turn_dropped(running.id);
             // A caller that still waits is recorded with the answer.
-            if let Some(at) = by.iter().position(|by| cut.is_requested_by(by)) {
-                by.swap_remove(at);
+            if let Some(index) = requesters
+                .iter()
+                .position(|requester| pending_cut.is_requested_by(requester))
+            {
+                requesters.swap_remove(index);
             }
         }
         let mut late = LateRequesters::default();
-        for requester in by {
+        for requester in requesters {
             late.add_requester(requester);
         }
         self.record_late_cuts(late, InterruptOutcome::Dropped { turn: running.number }, ctx);
@@ -95,7 +98,10 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let mut late = LateRequesters::default();
         for key in keys {
             // Keys of waiting callers are stored with their answers.
-            if self.pending_cuts().all(|cut| cut.requester.key.as_ref() != Some(&key)) {
+            if self
+                .pending_cuts()
+                .all(|pending_cut| pending_cut.requester.key.as_ref() != Some(&key))
+            {
                 late.add_key(Some(key));
             }
         }
@@ -108,7 +114,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         if late.is_empty() {
             return;
         }
-        let (node, key) = (Arc::clone(&self.node), self.key.clone());
+        let node = Arc::clone(&self.node);
+        let key = self.key.clone();
         let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Keep);
         ctx.spawn(record.into_actor(self).map(|recorded, actor, _| {
             if let Err(error) = recorded {
@@ -121,7 +128,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     pub fn answer_waiters(&mut self, ctx: &mut Context<Self>) {
         for waiter in std::mem::take(&mut self.turn_end_waiters) {
             match waiter {
-                TurnEndWaiter::Cut(cut) => self.answer_cut(cut, ctx),
+                TurnEndWaiter::Cut(pending_cut) => self.answer_cut(pending_cut, ctx),
                 TurnEndWaiter::Other(waiter) => {
                     let waits = K::answer_waiter(self, waiter, ctx);
                     self.turn_end_waiters.extend(waits.map(TurnEndWaiter::Other));
@@ -132,22 +139,22 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     /// Answers the caller of a cut after the end of the turn. A reply that had ended before the cut is cut at the heard
     /// length.
-    fn answer_cut(&mut self, cut: PendingCut, ctx: &mut Context<Self>) {
+    fn answer_cut(&mut self, pending_cut: PendingCut, ctx: &mut Context<Self>) {
         let Some(loaded) = self.state.loaded() else {
-            return cut.reply.answer(Err(self.overloaded_error()));
+            return pending_cut.reply.answer(Err(self.overloaded_error()));
         };
-        let outcome = cut.outcome(loaded);
+        let outcome = pending_cut.outcome(loaded);
         let PendingCut {
             number,
             requester,
             reply,
             ..
-        } = cut;
+        } = pending_cut;
         match outcome {
-            CutOutcome::TooLate(heard) => {
+            CutOutcome::TooLate(heard_chars) => {
                 let target = RewindTarget::Turn {
                     number,
-                    heard: Some(HeardLength::Chars(heard)),
+                    heard: Some(HeardLength::Chars(heard_chars)),
                 };
                 self.enqueue_rewind(target, requester, K::Caller::of_rewind(reply), ctx);
             }
@@ -184,7 +191,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
-        let (node, key) = (Arc::clone(&self.node), self.key.clone());
+        let node = Arc::clone(&self.node);
+        let key = self.key.clone();
         let record = rewinding::record_outcome(node, key, late, outcome.clone(), OnKeyConflict::Keep);
         ctx.spawn(record.into_actor(self).map(move |recorded, _, _| {
             reply.answer(recorded.map(|()| outcome).map_err(Into::into));

@@ -100,8 +100,8 @@ pub(crate) trait DialogueBehaviour: Sized + Unpin + 'static {
     fn next_line(_actor: &DialogueActor<Self>) -> Option<&str> {
         None
     }
-    /// Cancels the requested lines. The listeners get `why`; callers without an answer get `error`.
-    fn cancel_lines(actor: &mut DialogueActor<Self>, why: &EventError, error: &DialogueError);
+    /// Cancels the requested lines. The listeners get `reason`; callers without an answer get `error`.
+    fn cancel_lines(actor: &mut DialogueActor<Self>, reason: &EventError, error: &DialogueError);
     /// Starts the next turn, or a preparation of the next turn, if a turn is due.
     fn start_next(actor: &mut DialogueActor<Self>, ctx: &mut Context<DialogueActor<Self>>);
     /// Called when the records of the participants could not be read. The caller starts the next turn afterwards.

@@ -104,12 +104,12 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             let message = "the session was closed before this line was said";
             ("session_closed", message, K::closed_error())
         };
-        let why = EventError {
+        let reason = EventError {
             code,
             message: message.to_owned(),
             retry_after_ms: None,
         };
-        K::cancel_lines(self, &why, &error);
+        K::cancel_lines(self, &reason, &error);
     }
 
     pub fn answer_drain(&mut self) {
@@ -138,9 +138,9 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         };
         close.being_written = true;
         let write = load::close_dialogue(Arc::clone(&self.node), self.key.clone(), loaded.epoch);
-        ctx.spawn(write.into_actor(self).map(|written, actor, ctx| {
+        ctx.spawn(write.into_actor(self).map(|outcome, actor, ctx| {
             let Some(close) = actor.closing.take() else { return };
-            match written {
+            match outcome {
                 Ok(OwnerWriteOutcome::Fenced) => {
                     // The reload finds the present state and ends the dialogue accordingly. A caller whose dialogue is
                     // on another node is redirected.
@@ -212,12 +212,12 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     /// Ends a dialogue that is closed or missing in the restored save, with `head_turn` as its last turn.
     pub fn end_restored_closed(&mut self, head_turn: u32, ctx: &mut Context<Self>) {
         let error = K::closed_error();
-        let why = EventError {
+        let reason = EventError {
             code: "session_closed",
             message: "a save was loaded in which this session is not open".to_owned(),
             retry_after_ms: None,
         };
-        K::cancel_lines(self, &why, &error);
+        K::cancel_lines(self, &reason, &error);
         self.cancel_rewinds(&error);
         for request in self.deferred.requests.drain(..) {
             request.reject_with(error.clone());

@@ -25,25 +25,25 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let Some(loaded) = self.state.loaded() else {
             return reply.answer(Err(self.overloaded_error()));
         };
-        let Some(seen) = last_seq else {
+        let Some(last_seen) = last_seq else {
             return reply.answer(self.seat_listener(listener, None, Vec::new()));
         };
-        match self.log.locate_missed(seen) {
-            MissedEvents::InMemory => reply.answer(self.seat_listener(listener, Some(seen), Vec::new())),
-            MissedEvents::Expired => reply.answer(Err(DialogueError::ResumeExpired { last_seq: seen })),
+        match self.log.locate_missed(last_seen) {
+            MissedEvents::InMemory => reply.answer(self.seat_listener(listener, Some(last_seen), Vec::new())),
+            MissedEvents::Expired => reply.answer(Err(DialogueError::ResumeExpired { last_seq: last_seen })),
             MissedEvents::Lost => {
                 let failed = self.log.lost_turn_event(loaded.npc.clone());
-                reply.answer(self.seat_listener(listener, Some(seen), failed.into_iter().collect()));
+                reply.answer(self.seat_listener(listener, Some(last_seen), failed.into_iter().collect()));
             }
-            MissedEvents::InLedger => self.read_missed_events(listener, seen, reply, ctx),
+            MissedEvents::InLedger => self.read_missed_events(listener, last_seen, reply, ctx),
         }
     }
 
-    /// Reads the turns and rewinds after event `seen` again, up to a limit.
+    /// Reads the turns and rewinds after event `last_seen` again, up to a limit.
     fn read_missed_events(
         &self,
         listener: Arc<dyn Listener>,
-        seen: u64,
+        last_seen: u64,
         reply: ReplyHandle<AttachedListener>,
         ctx: &mut Context<Self>,
     ) {
@@ -51,30 +51,33 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let head = self.head_turn();
         let from = head.saturating_sub(K::max_replayed_turns(self).max(1)) + 1;
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let read = async move {
+        let reading = async move {
             let turns = async {
                 if head == 0 {
                     return Ok(Vec::new());
                 }
                 ports.ledger.dialogues.load_turns(&scope, id, from, head).await
             };
-            let rewinds = ports.ledger.rewinds.list_rewinds_since(&scope, id, seen, max_rewinds);
+            let rewinds = ports
+                .ledger
+                .rewinds
+                .list_rewinds_since(&scope, id, last_seen, max_rewinds);
             tokio::try_join!(turns, rewinds)
         };
-        ctx.spawn(read.into_actor(self).map(move |read, actor, _| {
-            let (turns, rewinds) = match read {
-                Ok(read) => read,
+        ctx.spawn(reading.into_actor(self).map(move |rows, actor, _| {
+            let (turns, rewinds) = match rows {
+                Ok(rows) => rows,
                 Err(error) => return reply.answer(Err(error.into())),
             };
-            let has_all_turns = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= seen + 1);
+            let has_all_turns = from == 1 || turns.first().is_some_and(|turn| turn.seqs.started <= last_seen + 1);
             if !has_all_turns || rewinds.len() >= max_rewinds as usize {
-                return reply.answer(Err(DialogueError::ResumeExpired { last_seq: seen }));
+                return reply.answer(Err(DialogueError::ResumeExpired { last_seq: last_seen }));
             }
             let of_rewinds = rewinds.iter().map(|rewound| event_of_rewind(actor.key.1, rewound));
             let of_turns = turns.iter().flat_map(|turn| events_of_turn(turn, None));
             let mut earlier: Vec<DialogueEvent> = of_turns.chain(of_rewinds).collect();
             earlier.sort_by_key(|event| event.seq);
-            reply.answer(actor.seat_listener(listener, Some(seen), earlier));
+            reply.answer(actor.seat_listener(listener, Some(last_seen), earlier));
         }));
     }
 

@@ -70,7 +70,9 @@ impl LoadedDialogue {
     /// True if the last unknown rewind closed the dialogue, as only a restore can.
     pub fn is_closed_by_restore(&self) -> bool {
         let last = self.missed_rewinds.last();
-        self.closed && self.replacing.is_none() && last.is_some_and(|rewound| rewound.at == self.dialogue.updated_at)
+        self.closed
+            && self.replacing.is_none()
+            && last.is_some_and(|rewound| rewound.rewound_at == self.dialogue.updated_at)
     }
 
     /// Drops turns before the start of the buffer.
@@ -193,7 +195,7 @@ async fn last_speaker(
         (None, Some(Cause::Turn(turn))) => node.ports.ledger.dialogues.load_turn(scope, turn).await?,
         (None, _) => None,
     };
-    let joined = joined.map(|found| found.turn.npc);
+    let joined = joined.map(|keyed_turn| keyed_turn.turn.npc);
     let joined = joined.filter(|npc| dialogue.npcs.contains(npc));
     Ok(joined.or_else(|| dialogue.npcs.first().cloned()))
 }
@@ -261,7 +263,7 @@ async fn load_history(node: &Node, (scope, id): &DialogueKey, open: &OpenDialogu
         epoch: open.epoch,
         turn: open.head,
     };
-    match load_buffered_history(node, (scope, *id), open, head).await {
+    match load_buffered_history(node, scope, *id, open, head).await {
         Ok(Some(mut turns)) => {
             turns.retain(|turn| turn.number >= open.checkpoint.buffer_from);
             return Ok(turns);
@@ -290,25 +292,26 @@ async fn load_history(node: &Node, (scope, id): &DialogueKey, open: &OpenDialogu
 /// Returns the turns of the buffer, if the buffer is valid.
 async fn load_buffered_history(
     node: &Node,
-    (scope, id): (&TenantScope, DialogueId),
+    scope: &TenantScope,
+    id: DialogueId,
     open: &OpenDialogue,
     head: BufferHead,
 ) -> StoreResult<Option<Vec<BufferedTurn>>> {
     let buffers = &node.ports.buffers;
     // After a rewind the buffer may begin too late: a summary that had removed turns from the buffer is gone.
-    let Some(kept) = buffers
+    let Some(buffer) = buffers
         .load_buffer(scope, id)
         .await?
-        .filter(|kept| has_full_history(&kept.turns, open))
+        .filter(|buffer| has_full_history(&buffer.turns, open))
     else {
         return Ok(None);
     };
     // Taking ownership raises the epoch by one and moves no head, so the previous owner's buffer stands. The buffer
     // gets the new epoch, unless another writer has just replaced the buffer.
-    let is_handed_over = kept.head.turn == head.turn && kept.head.epoch + 1 == head.epoch;
-    let is_ours =
-        kept.head == head || (is_handed_over && buffers.truncate_buffer(scope, id, kept.head, u32::MAX, head).await?);
-    Ok(is_ours.then_some(kept.turns))
+    let is_handed_over = buffer.head.turn == head.turn && buffer.head.epoch + 1 == head.epoch;
+    let is_ours = buffer.head == head
+        || (is_handed_over && buffers.truncate_buffer(scope, id, buffer.head, u32::MAX, head).await?);
+    Ok(is_ours.then_some(buffer.turns))
 }
 
 fn has_full_history(turns: &[BufferedTurn], open: &OpenDialogue) -> bool {
@@ -366,7 +369,7 @@ pub(crate) async fn release_ownership(node: Arc<Node>, (scope, id): DialogueKey,
 impl LoadedDialogue {
     /// Updates the event log from the dialogue that was just loaded.
     pub(crate) fn sync_event_log(&self, node: &Node, key: &DialogueKey, log: &EventLog) {
-        let known = node.last_seqs.get(key);
+        let last_seq = node.last_seqs.get(key);
         // The gap grows with each load. Two processes that are killed one after the other then share no number.
         let gap = (node.settings.replay_events as u64).saturating_mul(self.epoch);
         let start = LedgerPosition {
@@ -376,6 +379,6 @@ impl LoadedDialogue {
             gap,
             among_others: node.membership.is_some(),
         };
-        log.on_loaded(start, known);
+        log.on_loaded(start, last_seq);
     }
 }

@@ -42,29 +42,30 @@ impl<K: DialogueBehaviour> Rewinds<K> {
 impl<K: DialogueBehaviour> DialogueActor<K> {
     // --- requests ---
 
-    /// Answers a repeated key with the stored outcome; otherwise continues with `then`. A request that meets a load
-    /// waits as `again`.
+    /// Answers a repeated key with the stored outcome; otherwise continues with `proceed`. A request that meets a load
+    /// waits as `retry`.
     pub fn with_idempotency_check(
         &mut self,
         command: InterruptCommand,
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
-        again: fn(InterruptCommand, ReplyHandle<InterruptOutcome>) -> K::Request,
-        then: fn(&mut Self, InterruptCommand, ReplyHandle<InterruptOutcome>, &mut Context<Self>),
+        retry: fn(InterruptCommand, ReplyHandle<InterruptOutcome>) -> K::Request,
+        proceed: fn(&mut Self, InterruptCommand, ReplyHandle<InterruptOutcome>, &mut Context<Self>),
     ) {
         let Some(key) = command.key.clone() else {
-            return then(self, command, reply, ctx);
+            return proceed(self, command, reply, ctx);
         };
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let ports = self.node.ports.clone();
+        let (scope, id) = self.key.clone();
         let look = async move { ports.ledger.rewinds.load_outcome_by_key(&scope, id, &key).await };
         self.rewinds.preparing += 1;
-        ctx.spawn(look.into_actor(self).map(move |known, actor, ctx| {
-            match known {
+        ctx.spawn(look.into_actor(self).map(move |outcome, actor, ctx| {
+            match outcome {
                 Ok(Some(outcome)) => reply.answer(Ok(outcome)),
                 Ok(None) if actor.state.loaded().is_none() => {
-                    actor.deferred.requests.push_back(again(command, reply));
+                    actor.deferred.requests.push_back(retry(command, reply));
                 }
-                Ok(None) => then(actor, command, reply, ctx),
+                Ok(None) => proceed(actor, command, reply, ctx),
                 Err(error) => reply.answer(Err(error.into())),
             }
             actor.end_preparation(ctx);
@@ -162,15 +163,15 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let Some(loaded) = self.state.take_ready() else {
             return;
         };
-        let Some(rewind) = self.rewinds.queue.begin_next() else {
+        let Some((target, requesters)) = self.rewinds.queue.begin_next() else {
             self.state = State::Ready(loaded);
             return;
         };
-        K::on_rewind_starting(self, rewind.0);
+        K::on_rewind_starting(self, target);
         // A turn with a pending replacement would come back after a rewind without changes.
         let fence = self.running.is_some() || loaded.replacing.is_some() || self.rewinds.reinstating.is_some();
         let seq = self.log.begin_rewind_hold();
-        let request = loaded.rewind_request(&self.node, &self.key, rewind, fence, seq);
+        let request = loaded.rewind_request(&self.node, &self.key, target, requesters, fence, seq);
         let takes_turns_back = match request.target {
             RewindTarget::Turn { number, .. } => number < request.dialogue.head_turn || self.running.is_some(),
             RewindTarget::Regenerate { .. } | RewindTarget::GoOn { .. } => true,
@@ -186,7 +187,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         ctx.spawn(
             rewinding
                 .into_actor(self)
-                .map(|ended, actor, ctx| actor.on_rewind_ended(ended, ctx)),
+                .map(|result, actor, ctx| actor.on_rewind_ended(result, ctx)),
         );
     }
 
@@ -204,10 +205,10 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         }
     }
 
-    fn on_rewind_ended(&mut self, ended: Result<RewindResponse, RewindError>, ctx: &mut Context<Self>) {
+    fn on_rewind_ended(&mut self, result: Result<RewindResponse, RewindError>, ctx: &mut Context<Self>) {
         self.mark_used();
-        match ended {
-            Ok(RewindResponse::Done(done)) => self.on_rewind_applied(*done, ctx),
+        match result {
+            Ok(RewindResponse::Done(applied)) => self.on_rewind_applied(*applied, ctx),
             Ok(RewindResponse::Repeated(outcome)) => self.on_rewind_rejected(&|_| Ok(outcome.clone()), false, ctx),
             Ok(RewindResponse::Unchanged) => {
                 if !K::continue_unchanged(self, ctx) {
@@ -259,11 +260,11 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         }
     }
 
-    fn on_rewind_applied(&mut self, done: AppliedRewind, ctx: &mut Context<Self>) {
+    fn on_rewind_applied(&mut self, applied: AppliedRewind, ctx: &mut Context<Self>) {
         let Some((mut loaded, in_flight)) = self.state.take_rewinding() else {
             return;
         };
-        let rewound = done.rewound;
+        let rewound = applied.rewound;
         loaded.epoch = rewound.epoch;
         // The answer has the epoch that an earlier rewind would have raised.
         self.rewinds.in_doubt = false;
@@ -288,8 +289,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             .publish_rewind(EventBody::DialogueRewound((&*rewound).into()), &unsaid);
         failpoint!("rewind.told");
         let effect = RewindEffect {
-            intent: done.intent,
-            unfinished: done.unfinished,
+            intent: applied.intent,
+            unfinished: applied.unfinished,
             pauses: in_flight.pauses,
             took_turns_back: in_flight.takes_turns_back,
         };
@@ -316,8 +317,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
     fn adopt_pending_cuts(&mut self) {
         for waiter in std::mem::take(&mut self.turn_end_waiters) {
             match waiter {
-                TurnEndWaiter::Cut(cut) => {
-                    let reply = self.rewinds.queue.adopt_pending_cut(cut);
+                TurnEndWaiter::Cut(pending_cut) => {
+                    let reply = self.rewinds.queue.adopt_pending_cut(pending_cut);
                     self.rewinds.queue.add_served_caller(K::Caller::of_rewind(reply));
                 }
                 other @ TurnEndWaiter::Other(_) => self.turn_end_waiters.push(other),
@@ -337,7 +338,8 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
             return;
         };
         self.state = State::Recording(loaded);
-        let (node, key) = (Arc::clone(&self.node), self.key.clone());
+        let node = Arc::clone(&self.node);
+        let key = self.key.clone();
         let outcome = InterruptOutcome::Rewound(Arc::clone(&rewound));
         let record = rewinding::record_outcome(node, key, late, outcome, OnKeyConflict::Replace);
         ctx.spawn(record.into_actor(self).map(move |recorded, actor, ctx| {
@@ -362,17 +364,17 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let Some(loaded) = self.state.take_ready() else {
             return;
         };
-        let read = load::reread_after_rewind(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
+        let reading = load::reread_after_rewind(Arc::clone(&self.node), self.key.clone(), loaded.epoch, loaded.head);
         self.state = State::Rereading(loaded);
-        ctx.spawn(read.into_actor(self).map(move |read, actor, ctx| {
+        ctx.spawn(reading.into_actor(self).map(move |reread, actor, ctx| {
             let Some(mut loaded) = actor.state.take_rereading() else {
                 return;
             };
-            match read {
-                Ok(read) => {
+            match reread {
+                Ok(reread) => {
                     actor.reset_memory_wait(ctx);
-                    actor.memory = MemoryWait::for_turn(loaded.head, read.extraction);
-                    loaded.apply_reread(read);
+                    actor.memory = MemoryWait::for_turn(loaded.head, reread.extraction);
+                    loaded.apply_reread(reread);
                     actor.state = State::Ready(loaded);
                     for caller in callers {
                         K::answer_after_reread(actor, caller, ctx);
@@ -404,7 +406,7 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         }
         for waiter in self.turn_end_waiters.drain(..) {
             match waiter {
-                TurnEndWaiter::Cut(cut) => cut.reply.answer(Err(error.clone())),
+                TurnEndWaiter::Cut(pending_cut) => pending_cut.reply.answer(Err(error.clone())),
                 TurnEndWaiter::Other(waiter) => K::reject_waiter(waiter, error.clone()),
             }
         }

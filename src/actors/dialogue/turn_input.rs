@@ -78,15 +78,15 @@ pub(crate) fn answering_npc(
     to: Option<&NpcId>,
     listening: &ListeningNpcs,
 ) -> Option<Arc<Npc>> {
-    if let [only] = authored.npcs.as_slice() {
-        return Some(Arc::clone(only));
+    if let [npc] = authored.npcs.as_slice() {
+        return Some(Arc::clone(npc));
     }
     let living = &listening.living;
-    let named = || npc_conversation::find_addressed(living.iter(), line).map(|member| member.id.clone());
+    let by_name = || npc_conversation::find_addressed(living.iter(), line).map(|member| member.id.clone());
     let last = || living.iter().find(|member| member.id == loaded.npc);
     let unnamed = || last().or(living.first()).map(|member| member.id.clone());
-    let chosen = || named().or_else(|| listening.nicknamed.clone()).or_else(unnamed);
-    let npc = to.cloned().or_else(chosen).unwrap_or_else(|| loaded.npc.clone());
+    let chosen_npc = || by_name().or_else(|| listening.nicknamed.clone()).or_else(unnamed);
+    let npc = to.cloned().or_else(chosen_npc).unwrap_or_else(|| loaded.npc.clone());
     authored.npc(&npc).or_else(|| authored.npcs.first().cloned())
 }
 
@@ -114,14 +114,14 @@ impl load::LoadedDialogue {
     }
 
     /// Applies the rows that were read after a rewind.
-    pub(crate) fn apply_reread(&mut self, read: load::RereadDialogue) {
-        if let Some(npc) = read.npc {
+    pub(crate) fn apply_reread(&mut self, reread: load::RereadDialogue) {
+        if let Some(npc) = reread.npc {
             self.npc = npc;
         }
-        self.dialogue = Arc::new(read.dialogue);
-        self.checkpoint = read.checkpoint;
-        self.history = Arc::new(read.history);
-        self.summaries = Arc::new(read.summaries);
+        self.dialogue = Arc::new(reread.dialogue);
+        self.checkpoint = reread.checkpoint;
+        self.history = Arc::new(reread.history);
+        self.summaries = Arc::new(reread.summaries);
     }
 
     /// Applies summaries that were read again.

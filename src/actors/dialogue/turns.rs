@@ -51,11 +51,12 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         if std::mem::replace(&mut self.reading_participants, true) {
             return;
         }
-        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
-        let read = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
-        ctx.spawn(read.into_actor(self).map(|read, actor, ctx| {
+        let node = Arc::clone(&self.node);
+        let scope = self.key.0.clone();
+        let reading = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
+        ctx.spawn(reading.into_actor(self).map(|participants, actor, ctx| {
             actor.reading_participants = false;
-            match read {
+            match participants {
                 Ok(participants) => {
                     if let Some(loaded) = actor.state.loaded_mut() {
                         loaded.participants = participants;
@@ -165,24 +166,24 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
         let (mut running, turn) = RunningTurn::begin_turn(&self.node, now, input, feed, waiters, &span);
         running.key = key;
         self.running = Some(running);
-        ctx.spawn(turn.into_actor(self).map(|ended, actor, ctx| {
+        ctx.spawn(turn.into_actor(self).map(|result, actor, ctx| {
             // A cancelled turn has been reported already.
-            if let Some(ended) = ended {
-                actor.on_turn_ended(ended, ctx);
+            if let Some(result) = result {
+                actor.on_turn_ended(result, ctx);
             }
         }));
     }
 
     // --- the end of a turn ---
 
-    pub fn on_turn_ended(&mut self, ended: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
-        let Some(ended) = self.defer_turn_result(ended) else {
+    pub fn on_turn_ended(&mut self, result: Result<CommittedTurn, TurnError>, ctx: &mut Context<Self>) {
+        let Some(result) = self.defer_turn_result(result) else {
             return;
         };
         let Some(running) = self.running.take() else { return };
         self.mark_used();
         self.last_turn_took = self.last_used_at.saturating_duration_since(running.started);
-        match ended {
+        match result {
             Ok(committed) => {
                 let mut cut_keys = running.cut_keys();
                 cut_keys.retain(|key| !committed.cut_keys.contains(key));
@@ -275,12 +276,12 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     // --- after a turn ---
 
-    pub fn on_job_ended(&mut self, ended: JobEnded, ctx: &mut Context<Self>) {
-        if let Some(kind) = ended.kind {
-            self.memory.on_job_ended(ended.turn_id, kind);
+    pub fn on_job_ended(&mut self, job_ended: JobEnded, ctx: &mut Context<Self>) {
+        if let Some(kind) = job_ended.kind {
+            self.memory.on_job_ended(job_ended.turn_id, kind);
         }
-        if let Some(report) = ended.report {
-            self.on_job_report(ended.turn_id, report, ctx);
+        if let Some(report) = job_ended.report {
+            self.on_job_report(job_ended.turn_id, report, ctx);
         }
     }
 
@@ -308,15 +309,16 @@ impl<K: DialogueBehaviour> DialogueActor<K> {
 
     fn reload_summaries(&self, epoch: u64, ctx: &mut Context<Self>) {
         let buffer_min = self.node.ports.settings.summaries.buffer_min_turns;
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let read = async move { ports.ledger.summaries.load_summaries(&scope, id).await };
-        ctx.spawn(read.into_actor(self).map(move |read, actor, _| {
+        let ports = self.node.ports.clone();
+        let (scope, id) = self.key.clone();
+        let reading = async move { ports.ledger.summaries.load_summaries(&scope, id).await };
+        ctx.spawn(reading.into_actor(self).map(move |summaries, actor, _| {
             let loaded = match actor.state.loaded_mut() {
                 // Summaries read before a rewind may be gone; the actor reads them again after the rewind.
                 Some(loaded) if loaded.epoch == epoch => loaded,
                 _ => return,
             };
-            match read {
+            match summaries {
                 Ok(summaries) => loaded.set_summaries(summaries, buffer_min),
                 // The next summary, or the next load, reads the summaries.
                 Err(error) => tracing::warn!(dialogue = %actor.key.1, %error, "summaries could not be read"),

@@ -15,7 +15,7 @@ pub(super) struct EventHold {
     /// The first reserved number. The numbers serve the rewind itself and the end of the running turn.
     first: u64,
     /// Events during the rewind, with the number already promised.
-    pub(super) held: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
+    pub(super) held_events: Vec<(Option<u64>, EventBody, Option<Arc<str>>)>,
 }
 
 /// Numbers that a rewind reserves: for `reply.done` and `error` of the turn that the rewind ends, and for the rewind.
@@ -30,7 +30,7 @@ impl EventLog {
         inner.next_seq += SEQS_PER_REWIND;
         inner.rewind_hold = Some(EventHold {
             first,
-            held: Vec::new(),
+            held_events: Vec::new(),
         });
         first + SEQS_PER_REWIND - 1
     }
@@ -39,28 +39,28 @@ impl EventLog {
     /// of the turn are dropped. Then `body` announces the rewind.
     pub fn publish_rewind(&self, body: EventBody, unsaid: &EventError) {
         let mut inner = self.inner.lock();
-        let Some(EventHold { first, held }) = inner.rewind_hold.take() else {
+        let Some(EventHold { first, held_events }) = inner.rewind_hold.take() else {
             return;
         };
         inner.reserved = None;
         if let Some(open) = inner.open_turn.take() {
             // A `reply.done` held during the rewind was not delivered.
-            let was_delivered = !held
+            let was_delivered = !held_events
                 .iter()
                 .any(|(_, body, _)| matches!(body, EventBody::ReplyDone(_) | EventBody::NpcTurnDone(_)));
-            let done = open.done.filter(|_| was_delivered);
-            if done.is_none() {
-                let mut done = failed_reply(open.turn, open.npc, unsaid.code, &unsaid.message);
-                done.status = TurnStatus::Interrupted;
-                done.error = None;
+            let status = open.reply_status.filter(|_| was_delivered);
+            if status.is_none() {
+                let mut reply_done = failed_reply(open.turn, open.npc, unsaid.code, &unsaid.message);
+                reply_done.status = TurnStatus::Interrupted;
+                reply_done.error = None;
                 inner.emit_with_seq(
                     self,
                     first,
-                    EventBody::reply_done(self.dialogue.kind(), done),
+                    EventBody::reply_done(self.dialogue.kind(), reply_done),
                     open.re.clone(),
                 );
             }
-            if done != Some(TurnStatus::Failed) {
+            if status != Some(TurnStatus::Failed) {
                 let body = EventBody::Error {
                     turn: Some(open.turn),
                     error: unsaid.clone(),
@@ -70,7 +70,7 @@ impl EventLog {
         }
         inner.emit_with_seq(self, first + SEQS_PER_REWIND - 1, body, None);
         inner.release_held(self);
-        for (promised, body, re) in held {
+        for (promised, body, re) in held_events {
             // Held events with a number belonged to the unsaid turn.
             if promised.is_none() {
                 inner.emit_event(self, body, re);
@@ -118,19 +118,19 @@ impl EventLog {
     /// Releases held events if no rewind happened. With `in_doubt`, the outcome is unknown until the next load.
     pub fn release_rewind_hold(&self, in_doubt: bool) {
         let mut inner = self.inner.lock();
-        let Some(EventHold { first, held }) = inner.rewind_hold.take() else {
+        let Some(EventHold { first, held_events }) = inner.rewind_hold.take() else {
             return;
         };
         if in_doubt {
             inner.in_doubt_from.get_or_insert(first);
         }
-        let (promised, later): (Vec<_>, Vec<_>) = held.into_iter().partition(|(seq, ..)| seq.is_some());
+        let (promised, later): (Vec<_>, Vec<_>) = held_events.into_iter().partition(|(seq, ..)| seq.is_some());
         for (seq, body, re) in promised {
             inner.emit_with_seq(self, seq.unwrap_or_default(), body, re);
         }
         for (_, body, re) in later {
             if inner.reserved.is_some() {
-                inner.held.push_back((body, re));
+                inner.held_events.push_back((body, re));
             } else {
                 inner.emit_event(self, body, re);
             }

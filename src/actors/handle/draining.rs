@@ -24,7 +24,7 @@ pub struct DrainReport {
     /// Turns that ended normally.
     pub finished: usize,
     /// Turns that were cut at the deadline (committed as interrupted).
-    pub cut: usize,
+    pub cut_turns: usize,
     /// Turns that did not end even after the cut; their lines were never acknowledged.
     pub abandoned: usize,
     /// Jobs that still ran. The jobs stay leased to the node and run after the next start.
@@ -47,23 +47,25 @@ impl Sessions {
     pub(crate) async fn drain_node_within(&self, patience: Duration, deadline: Duration) -> DrainReport {
         self.node.draining.store(true, Relaxed);
         let now = self.node.ports.clock.monotonic_now();
-        let (cut_at, end) = (now + patience, now + deadline);
+        let cut_at = now + patience;
+        let end = now + deadline;
         let mut drained = DrainReport::default();
-        let mut waiting = FuturesUnordered::new();
-        let (sessions, conversations) = (self.node.sessions.live_addrs(), self.node.conversations.live_addrs());
+        let mut drains = FuturesUnordered::new();
+        let sessions = self.node.sessions.live_addrs();
+        let conversations = self.node.conversations.live_addrs();
         // In a cluster, other nodes get a dialogue as soon as its turn has ended. A single node retains listeners to
         // the end.
         let leaves = self.node.membership.is_some();
         for addr in sessions {
-            waiting.push(drain_dialogue(Arc::clone(&self.node), addr, leaves).boxed());
+            drains.push(drain_dialogue(Arc::clone(&self.node), addr, leaves).boxed());
         }
         for addr in conversations {
-            waiting.push(drain_dialogue(Arc::clone(&self.node), addr, leaves).boxed());
+            drains.push(drain_dialogue(Arc::clone(&self.node), addr, leaves).boxed());
         }
-        while let Ok(Some(had_turn)) = timeout_at(cut_at, waiting.next()).await {
+        while let Ok(Some(had_turn)) = timeout_at(cut_at, drains.next()).await {
             drained.finished += usize::from(had_turn);
         }
-        if !waiting.is_empty() {
+        if !drains.is_empty() {
             // Best effort: a dialogue with a full mailbox is still handling messages.
             for addr in self.node.sessions.live_addrs() {
                 let _ = addr.try_send(CutRunningTurn);
@@ -71,10 +73,10 @@ impl Sessions {
             for addr in self.node.conversations.live_addrs() {
                 let _ = addr.try_send(CutRunningTurn);
             }
-            while let Ok(Some(had_turn)) = timeout_at(end, waiting.next()).await {
-                drained.cut += usize::from(had_turn);
+            while let Ok(Some(had_turn)) = timeout_at(end, drains.next()).await {
+                drained.cut_turns += usize::from(had_turn);
             }
-            drained.abandoned = waiting.len();
+            drained.abandoned = drains.len();
         }
         drained.jobs_left = self.drain_curators(end).await;
         self.chores.stop.cancel();
@@ -98,7 +100,8 @@ impl Sessions {
     }
 
     async fn release_all_dialogues(&self) -> Result<(), StoreError> {
-        let (node, ledger) = (&self.node, &self.node.ports.ledger);
+        let node = &self.node;
+        let ledger = &self.node.ports.ledger;
         if node.membership.is_some() {
             // Other nodes take over the remaining dialogues of a deregistered node.
             return ledger.nodes.deregister_node(node.id, node.ports.clock.now()).await;
@@ -111,19 +114,19 @@ impl Sessions {
         self.node
             .curators
             .for_each_entry(|_, entry| curators.push(entry.addr.clone()));
-        let mut left = 0;
+        let mut remaining_jobs = 0;
         for addr in curators {
             let (reply, answer) = oneshot::channel();
             if send_message(&self.node, &addr, DrainCurator { reply }).await.is_err() {
                 continue;
             }
-            left += match timeout_at(end, answer).await {
+            remaining_jobs += match timeout_at(end, answer).await {
                 Ok(answer) => answer.unwrap_or(0),
                 Err(_elapsed) => 1,
             };
             let _ = addr.try_send(StopCurator);
         }
-        left
+        remaining_jobs
     }
 }
 
@@ -142,6 +145,6 @@ where
     had_turn
 }
 
-async fn timeout_at<F: Future>(at: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {
-    tokio::time::timeout_at(at.into(), future).await
+async fn timeout_at<F: Future>(deadline: Instant, future: F) -> Result<F::Output, tokio::time::error::Elapsed> {
+    tokio::time::timeout_at(deadline.into(), future).await
 }

@@ -41,8 +41,11 @@ pub fn joined_session_id(conversation: DialogueId, player: &PlayerId, key: &str)
         .iter()
         .take(16)
         .fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
-    let made = conversation.as_u128();
-    DialogueId::new(DialogueKind::Session, Ulid((made & !RANDOM) | (mixed & RANDOM)))
+    let conversation_bits = conversation.as_u128();
+    DialogueId::new(
+        DialogueKind::Session,
+        Ulid((conversation_bits & !RANDOM) | (mixed & RANDOM)),
+    )
 }
 
 /// The conversations of the local node. Cheap to clone.
@@ -54,14 +57,19 @@ impl NpcConversations {
     pub async fn create_conversation(
         &self,
         scope: &TenantScope,
-        new: NewConversation,
+        new_conversation: NewConversation,
     ) -> Result<Dialogue, DialogueError> {
         let node = self.0.node();
         if node.is_draining() {
             return Err(DialogueError::Draining);
         }
-        node.check_participants(scope, &new.world, &new.npcs, &new.witnesses)
-            .await?;
+        node.check_participants(
+            scope,
+            &new_conversation.world,
+            &new_conversation.npcs,
+            &new_conversation.witnesses,
+        )
+        .await?;
         let place = node
             .ports
             .budgets
@@ -70,24 +78,24 @@ impl NpcConversations {
         let now = node.ports.clock.now();
         let dialogue = Dialogue {
             id: node.ports.ids.next_dialogue_id(DialogueKind::NpcConversation),
-            world: new.world,
-            npcs: new.npcs,
+            world: new_conversation.world,
+            npcs: new_conversation.npcs,
             player: None,
-            witnesses: new.witnesses,
+            witnesses: new_conversation.witnesses,
             resume_token_hash: Vec::new(),
             status: DialogueStatus::Open,
             options: DialogueOptions {
                 chat_key: None,
-                topic: new.topic,
-                max_turns: new.max_turns,
-                auto: new.auto,
+                topic: new_conversation.topic,
+                max_turns: new_conversation.max_turns,
+                auto: new_conversation.auto,
                 paused: false,
                 playback: Playback::Immediate,
-                next_speaker: new.next_speaker,
-                factions: new.factions,
-                watchers: new.watchers,
-                open: new.open,
-                interrupters: new.interrupters,
+                next_speaker: new_conversation.next_speaker,
+                factions: new_conversation.factions,
+                watchers: new_conversation.watchers,
+                open: new_conversation.open,
+                interrupters: new_conversation.interrupters,
                 settings: None,
             },
             cause: None,
@@ -103,7 +111,7 @@ impl NpcConversations {
             epoch: 0,
         };
         node.last_seqs.insert((scope.clone(), dialogue.id), first);
-        if new.auto {
+        if new_conversation.auto {
             self.wake_conversation(scope, dialogue.id).await;
         }
         Ok(dialogue)
@@ -232,7 +240,7 @@ impl NpcConversations {
         let mut witnesses = point.dialogue.witnesses.clone();
         self.remove_deleted_npcs(scope, &point.dialogue.world, &mut witnesses)
             .await?;
-        let new = NewSession {
+        let new_session = NewSession {
             world: point.dialogue.world.clone(),
             npcs: point.dialogue.npcs.clone(),
             player,
@@ -243,15 +251,15 @@ impl NpcConversations {
             cause: point.head.map(Cause::Turn),
             chat_key: None,
         };
-        match self.0.create_session_with_id(scope, session, new).await {
+        match self.0.create_session_with_id(scope, session, new_session).await {
             // A repeat of the request may have been handled meanwhile.
             Err(error @ DialogueError::Store(_)) => match self.read_joined_session(scope, session).await? {
                 Some(joined) => Ok(Some(joined)),
                 None => Err(error),
             },
-            made => {
+            created => {
                 failpoint!("join.made");
-                made
+                created
             }
         }
     }
@@ -286,8 +294,8 @@ impl NpcConversations {
         let session = joined_session_id(id, player, key);
         let dialogues = &self.0.node().ports.ledger.dialogues;
         match dialogues.load_turn_by_key(scope, session, key).await? {
-            Some(said) if said.turn.player_text != text => return Err(DialogueError::KeyReused),
-            Some(said) if !said.stands => return Err(DialogueError::TurnUnsaid),
+            Some(keyed_turn) if keyed_turn.turn.player_text != text => return Err(DialogueError::KeyReused),
+            Some(keyed_turn) if !keyed_turn.stands => return Err(DialogueError::TurnUnsaid),
             Some(_) | None => {}
         }
         self.read_joined_session(scope, session).await
@@ -316,15 +324,15 @@ impl NpcConversations {
         world: &WorldId,
         npcs: &mut Vec<NpcId>,
     ) -> Result<(), DialogueError> {
-        let mut there = Vec::with_capacity(npcs.len());
+        let mut existing = Vec::with_capacity(npcs.len());
         for npc in npcs.drain(..) {
             match self.0.node().read_authored(scope, world, &npc).await {
-                Ok(_) => there.push(npc),
+                Ok(_) => existing.push(npc),
                 Err(DialogueError::NoNpc(_)) => {}
                 Err(error) => return Err(error),
             }
         }
-        *npcs = there;
+        *npcs = existing;
         Ok(())
     }
 
@@ -359,7 +367,8 @@ impl NpcConversations {
         if id.kind() != DialogueKind::NpcConversation {
             return Err(DialogueError::NotFound);
         }
-        let (node, key) = (self.0.node(), (scope.clone(), id));
+        let node = self.0.node();
+        let key = (scope.clone(), id);
         let is_here = node.conversations.find_live(&key).is_some();
         if let Some(node) = node.remote_owner(&key, is_here).await {
             return Err(DialogueError::NotOwner { node });

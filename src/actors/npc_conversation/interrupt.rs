@@ -62,8 +62,8 @@ impl NpcConversation {
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
-        let again = |command, reply| ConversationRequest::Interrupt { command, reply };
-        self.with_idempotency_check(command, reply, ctx, again, Self::pause_and_cut);
+        let retry = |command, reply| ConversationRequest::Interrupt { command, reply };
+        self.with_idempotency_check(command, reply, ctx, retry, Self::pause_and_cut);
     }
 
     fn pause_and_cut(
@@ -76,8 +76,8 @@ impl NpcConversation {
             return reply.answer(Err(DialogueError::Draining));
         }
         if self.rewinds.queue.is_replacing() {
-            let again = ConversationRequest::Interrupt { command, reply };
-            return self.deferred.requests.push_back(again);
+            let retry = ConversationRequest::Interrupt { command, reply };
+            return self.deferred.requests.push_back(retry);
         }
         let head_turn = match self.check_rewind_allowed(command.if_head) {
             Ok(head_turn) => head_turn,
@@ -114,10 +114,11 @@ impl NpcConversation {
             return false;
         };
         let head_turn = loaded.dialogue.head_turn;
-        let last = loaded.history.last().filter(|said| said.number == turn);
+        let last = loaded.history.last().filter(|last_turn| last_turn.number == turn);
         turn < head_turn
-            || last.zip(command.heard).is_some_and(|(said, heard)| {
-                turn == head_turn && heard.to_scalar_count(&said.reply_text) < said.reply_text.chars().count()
+            || last.zip(command.heard_length).is_some_and(|(last_turn, length)| {
+                turn == head_turn
+                    && length.to_scalar_count(&last_turn.reply_text) < last_turn.reply_text.chars().count()
             })
     }
 
@@ -165,8 +166,8 @@ impl NpcConversation {
         }
         match step {
             InterruptStep::AwaitReinstatement => {
-                let again = ConversationRequest::Interrupt { command, reply };
-                self.deferred.requests.push_back(again);
+                let retry = ConversationRequest::Interrupt { command, reply };
+                self.deferred.requests.push_back(retry);
                 self.run_next_steps(ctx);
             }
             InterruptStep::NotInConversation(turn) => self.answer_removed(turn, command.key, reply, ctx),
@@ -177,17 +178,17 @@ impl NpcConversation {
             InterruptStep::RewindTo(number) => {
                 let target = RewindTarget::Turn {
                     number,
-                    heard: command.heard,
+                    heard: command.heard_length,
                 };
                 let requester = command.into_requester(ConversationKind::INTERRUPT_ACTION);
                 self.enqueue_rewind(target, requester, ConversationCaller::Rewind(reply), ctx);
             }
             InterruptStep::Cut => {
                 // Counted in the text sent so far, as the client counted.
-                let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
+                let heard_chars = command.heard_length.map(|length| self.log.heard_scalar_count(length));
                 let requester = command.into_requester(ConversationKind::INTERRUPT_ACTION);
-                self.cut_running_turn(heard, Some(requester.clone()));
-                self.push_pending_cut(heard, true, requester, reply);
+                self.cut_running_turn(heard_chars, Some(requester.clone()));
+                self.push_pending_cut(heard_chars, true, requester, reply);
             }
             InterruptStep::NothingToCut => self.answer_idle(command.key, reply, ctx),
         }

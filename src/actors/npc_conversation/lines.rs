@@ -42,9 +42,9 @@ impl NpcConversation {
                     .clamp(Duration::from_millis(200), Duration::from_secs(10)),
             }));
         }
-        let (outcome, done) = oneshot::channel();
-        self.kind.stepping.push(outcome);
-        reply.answer(Ok(done));
+        let (sender, receiver) = oneshot::channel();
+        self.kind.stepping.push(sender);
+        reply.answer(Ok(receiver));
         self.run_next_steps(ctx);
     }
 
@@ -57,7 +57,7 @@ impl NpcConversation {
             return self.kind.stepping.clear();
         }
         let settings = &self.node.ports.settings.conversation;
-        if let Some(reason) = end_reason(&loaded.dialogue, loaded.checkpoint.ended, settings) {
+        if let Some(reason) = end_reason(&loaded.dialogue, loaded.checkpoint.has_ended, settings) {
             // Until the reading time is over, or during a pause, the last line can still be cut and joined.
             let open = self.kind.line_timer.is_some() || loaded.dialogue.options.paused;
             if open && self.kind.stepping.is_empty() {
@@ -97,9 +97,9 @@ impl NpcConversation {
             },
         };
         let Some(speaker) = speaker else {
-            let why = Arc::new(TurnError::NpcDead);
+            let turn_error = Arc::new(TurnError::NpcDead);
             for caller in self.kind.stepping.drain(..) {
-                let _ = caller.send(Err(Arc::clone(&why)));
+                let _ = caller.send(Err(Arc::clone(&turn_error)));
             }
             return self.begin_closing("npc_dead", None, ctx);
         };

@@ -225,7 +225,7 @@ impl DialogueBehaviour for ConversationKind {
     }
 
     fn on_failed(talk: &mut NpcConversation, error: &TurnError, ctx: &mut Context<NpcConversation>) {
-        if let Some(over) = error.over_budget().filter(|over| over.of.is_daily()) {
+        if let Some(over) = error.over_budget().filter(|over| over.budget.is_daily()) {
             // The conversation continues by itself on the next day or with a larger budget. An exhausted storage budget
             // counts as a failure instead.
             talk.schedule_next_line(over.retry_after.min(lines::BUDGET_RETRY_PAUSE), ctx);
@@ -253,7 +253,7 @@ impl DialogueBehaviour for ConversationKind {
 
     fn on_load_failed(talk: &mut NpcConversation, error: &DialogueError, ctx: &mut Context<NpcConversation>) {
         for write in std::mem::take(&mut talk.kind.deferred_pauses) {
-            (write.then)(talk, Err(error.clone()), ctx);
+            (write.on_written)(talk, Err(error.clone()), ctx);
         }
     }
 

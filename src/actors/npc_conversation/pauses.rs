@@ -24,24 +24,24 @@ pub(super) struct PauseWrite {
     reason: &'static str,
     /// True if the pause is a part of the running rewind, which counts as running until `then`.
     is_part_of_rewind: bool,
-    pub(super) then: AfterPause,
+    pub(super) on_written: AfterPause,
 }
 
 impl NpcConversation {
-    /// Writes a pause with `reason`, or its end, publishes the change and calls `then`. A pause is written before the
-    /// running line is cut, so that no restart continues behind an interrupt.
+    /// Writes a pause with `reason`, or its end, publishes the change and calls `on_written`. A pause is written before
+    /// the running line is cut, so that no restart continues behind an interrupt.
     pub(super) fn set_paused(
         &mut self,
         paused: bool,
         reason: &'static str,
         ctx: &mut Context<Self>,
-        then: impl FnOnce(&mut Self, Result<(), DialogueError>, &mut Context<Self>) + 'static,
+        on_written: impl FnOnce(&mut Self, Result<(), DialogueError>, &mut Context<Self>) + 'static,
     ) {
         let write = PauseWrite {
             paused,
             reason,
             is_part_of_rewind: false,
-            then: Box::new(then),
+            on_written: Box::new(on_written),
         };
         self.write_pause(write, ctx);
     }
@@ -52,7 +52,7 @@ impl NpcConversation {
             paused: true,
             reason: "interrupted",
             is_part_of_rewind: true,
-            then: Box::new(|talk, paused, ctx| {
+            on_written: Box::new(|talk, paused, ctx| {
                 let answer = |head_turn| paused.clone().map(|()| InterruptOutcome::Idle { head_turn });
                 talk.on_rewind_rejected(&answer, false, ctx);
             }),
@@ -63,16 +63,18 @@ impl NpcConversation {
     pub(super) fn write_pause(&mut self, write: PauseWrite, ctx: &mut Context<Self>) {
         let Some(loaded) = self.state.loaded() else {
             let error = self.overloaded_error();
-            return (write.then)(self, Err(error), ctx);
+            return (write.on_written)(self, Err(error), ctx);
         };
         if loaded.dialogue.options.paused == write.paused {
-            return (write.then)(self, Ok(()), ctx);
+            return (write.on_written)(self, Ok(()), ctx);
         }
-        let (epoch, paused) = (loaded.epoch, write.paused);
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let written = async move { ports.ledger.dialogues.set_paused(&scope, id, epoch, paused).await };
-        ctx.spawn(written.into_actor(self).map(move |written, talk, ctx| {
-            let outcome = match written {
+        let epoch = loaded.epoch;
+        let paused = write.paused;
+        let ports = self.node.ports.clone();
+        let (scope, id) = self.key.clone();
+        let writing = async move { ports.ledger.dialogues.set_paused(&scope, id, epoch, paused).await };
+        ctx.spawn(writing.into_actor(self).map(move |result, talk, ctx| {
+            let outcome = match result {
                 Ok(OwnerWriteOutcome::Done) => {
                     failpoint!("conversation.paused");
                     talk.apply_paused(paused, write.reason);
@@ -93,7 +95,7 @@ impl NpcConversation {
                 }
                 Err(error) => Err(error.into()),
             };
-            (write.then)(talk, outcome, ctx);
+            (write.on_written)(talk, outcome, ctx);
         }));
     }
 
@@ -148,10 +150,10 @@ impl NpcConversation {
 
     /// Continues to say lines without requests.
     pub(super) fn resume_pacing(&mut self, reply: ReplyHandle<ConversationSnapshot>, ctx: &mut Context<Self>) {
-        self.set_paused(false, "", ctx, move |talk, written, ctx| {
+        self.set_paused(false, "", ctx, move |talk, result, ctx| {
             talk.kind.failures = 0;
             talk.run_next_steps(ctx);
-            reply.answer(written.and_then(|()| talk.snapshot()));
+            reply.answer(result.and_then(|()| talk.snapshot()));
         });
     }
 }

@@ -12,7 +12,7 @@ use colloquy_core::ids::{NpcId, TurnId};
 #[derive(Default)]
 pub(super) struct SpeakerQuery {
     /// The line after which the speaker is being chosen.
-    asked: Option<(Option<TurnId>, SpawnHandle)>,
+    pending: Option<(Option<TurnId>, SpawnHandle)>,
     /// The line and the chosen speaker.
     chosen: Option<(Option<TurnId>, Option<NpcId>)>,
 }
@@ -32,12 +32,12 @@ impl NpcConversation {
         };
         let head = loaded.head;
         // A query after a rewound line is cancelled.
-        if let Some((after, asking)) = self.kind.speaker_query.asked {
+        if let Some((after, asking)) = self.kind.speaker_query.pending {
             if after == head {
                 return SpeakerChoice::Pending;
             }
             ctx.cancel_future(asking);
-            self.kind.speaker_query.asked = None;
+            self.kind.speaker_query.pending = None;
         }
         if let Some((_, npc)) = self
             .kind
@@ -48,9 +48,12 @@ impl NpcConversation {
         {
             return SpeakerChoice::Known(npc);
         }
-        let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
-        let (dialogue, history) = (Arc::clone(&loaded.dialogue), Arc::clone(&loaded.history));
-        let (world, members) = (Arc::clone(&rows.world), rows.members());
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let scope = self.key.0.clone();
+        let dialogue = Arc::clone(&loaded.dialogue);
+        let history = Arc::clone(&loaded.history);
+        let world = Arc::clone(&rows.world);
+        let members = rows.members();
         let ask = async move {
             use_cases
                 .next_speaker(&scope, &dialogue, &world, &members, &history)
@@ -58,12 +61,12 @@ impl NpcConversation {
         };
         let asking = ctx.spawn(ask.into_actor(self).map(move |npc, talk, ctx| {
             talk.kind.speaker_query = SpeakerQuery {
-                asked: None,
+                pending: None,
                 chosen: Some((head, npc)),
             };
             talk.run_next_steps(ctx);
         }));
-        self.kind.speaker_query.asked = Some((head, asking));
+        self.kind.speaker_query.pending = Some((head, asking));
         SpeakerChoice::Pending
     }
 }

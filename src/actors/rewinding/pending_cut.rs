@@ -12,11 +12,11 @@ pub(crate) struct PendingCut {
     id: TurnId,
     pub number: u32,
     /// The turn, once committed.
-    said: Option<Arc<Turn>>,
+    committed_turn: Option<Arc<Turn>>,
     /// True if the turn was cut before the first character of its reply and dropped.
     dropped: bool,
     /// The heard length in Unicode scalar values of the text sent so far, as the client counted.
-    heard: Option<usize>,
+    heard_chars: Option<usize>,
     /// True if the turn's commit, if any, records the requester.
     noted: bool,
     pub requester: Requester,
@@ -35,7 +35,7 @@ impl PendingCut {
     /// `noted`: the commit records the requester.
     pub fn of_running_turn(
         running: &RunningTurn,
-        heard: Option<usize>,
+        heard_chars: Option<usize>,
         noted: bool,
         requester: Requester,
         reply: ReplyHandle<InterruptOutcome>,
@@ -43,9 +43,9 @@ impl PendingCut {
         Self {
             id: running.id,
             number: running.number,
-            said: None,
+            committed_turn: None,
             dropped: false,
-            heard,
+            heard_chars,
             noted,
             requester,
             reply,
@@ -55,7 +55,7 @@ impl PendingCut {
     /// Notes a committed turn and the keys that its commit stored. A stored key of the present cut is dropped here.
     pub fn on_turn_committed(&mut self, turn: &Arc<Turn>, keys: &[String]) {
         if self.id == turn.id {
-            self.said = Some(Arc::clone(turn));
+            self.committed_turn = Some(Arc::clone(turn));
             self.requester.key.take_if(|key| keys.contains(key));
         }
     }
@@ -65,9 +65,9 @@ impl PendingCut {
         self.dropped |= self.id == turn;
     }
 
-    /// True if the turn's own cut `by` a requester is the present request.
-    pub fn is_requested_by(&self, by: &Requester) -> bool {
-        self.noted && self.requester.key == by.key && self.requester.who.subject == by.who.subject
+    /// True if the turn's own cut `requester` a requester is the present request.
+    pub fn is_requested_by(&self, requester: &Requester) -> bool {
+        self.noted && self.requester.key == requester.key && self.requester.who.subject == requester.who.subject
     }
 
     /// True if the turn's commit writes the audit row, and not the rewind of the turn.
@@ -77,18 +77,18 @@ impl PendingCut {
 
     /// Returns the result of the cut in the present dialogue.
     pub fn outcome(&self, loaded: &LoadedDialogue) -> CutOutcome {
-        let chars = match &self.said {
+        let chars = match &self.committed_turn {
             Some(turn) => turn.reply_text.chars().count(),
             // The turn's own task never learned of the commit.
             None if loaded.head == Some(self.id) => usize::MAX,
             None => 0,
         };
-        if let Some(heard) = self.heard.filter(|heard| *heard < chars) {
-            return CutOutcome::TooLate(heard);
+        if let Some(heard_chars) = self.heard_chars.filter(|heard_chars| *heard_chars < chars) {
+            return CutOutcome::TooLate(heard_chars);
         }
         let turn = self.number;
-        CutOutcome::Answered(match &self.said {
-            Some(said) if said.status == TurnStatus::Interrupted => InterruptOutcome::Cut { turn },
+        CutOutcome::Answered(match &self.committed_turn {
+            Some(committed) if committed.status == TurnStatus::Interrupted => InterruptOutcome::Cut { turn },
             _ if self.dropped => InterruptOutcome::Dropped { turn },
             _ => InterruptOutcome::Idle {
                 head_turn: loaded.dialogue.head_turn,

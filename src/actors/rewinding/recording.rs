@@ -17,25 +17,27 @@ pub(crate) async fn record_outcome(
     (scope, dialogue): DialogueKey,
     late: LateRequesters,
     outcome: InterruptOutcome,
-    known: OnKeyConflict,
+    on_conflict: OnKeyConflict,
 ) -> Result<(), StoreError> {
     let ports = &node.ports;
     let acks = late.acks(&ports.ids, ports.clock.now(), dialogue);
     let rewinds = &ports.ledger.rewinds;
-    rewinds.record_outcome(&scope, dialogue, &acks, &outcome, known).await
+    rewinds
+        .record_outcome(&scope, dialogue, &acks, &outcome, on_conflict)
+        .await
 }
 
 /// Returns the callers to answer after the late callers were recorded, or failed to be. On a failure, rewind callers
 /// get the error and must retry: a repeated key that is not stored would remove later turns.
 pub(crate) fn callers_if_recorded<A>(
-    kept: Result<(), StoreError>,
+    recorded: Result<(), StoreError>,
     (_, dialogue): &DialogueKey,
     callers: Vec<A>,
-    back: impl Fn(A) -> Result<ReplyHandle<InterruptOutcome>, A>,
+    into_reply: impl Fn(A) -> Result<ReplyHandle<InterruptOutcome>, A>,
 ) -> Vec<A> {
-    let Err(error) = kept else { return callers };
+    let Err(error) = recorded else { return callers };
     tracing::warn!(%dialogue, %error, "who else asked for a move could not be kept");
-    let refuse = |caller| match back(caller) {
+    let refuse = |caller| match into_reply(caller) {
         Ok(reply) => {
             reply.answer(Err(error.clone().into()));
             None

@@ -80,7 +80,7 @@ fn late_caller_is_answered_with_the_last_rewind_of_its_turn() {
             closed: Vec::new(),
             replacing: None,
             seq: 9,
-            at: DateTime::UNIX_EPOCH,
+            rewound_at: DateTime::UNIX_EPOCH,
         })
     };
     let mut gone = RecentRewinds::default();

@@ -107,7 +107,7 @@ impl Verb {
 
     fn decide(self, command: &InterruptCommand, view: &InterruptView) -> InterruptStep {
         match self {
-            Self::Interrupt => decide_interrupt(command.turn, command.heard.is_some(), view),
+            Self::Interrupt => decide_interrupt(command.turn, command.heard_length.is_some(), view),
             Self::Rewind => decide_rewind(command.turn, view),
         }
     }
@@ -120,8 +120,8 @@ impl Session {
         reply: ReplyHandle<InterruptOutcome>,
         ctx: &mut Context<Self>,
     ) {
-        let again = |command, reply| Verb::Interrupt.request(command, reply);
-        self.with_idempotency_check(command, reply, ctx, again, |session, command, reply, ctx| {
+        let retry = |command, reply| Verb::Interrupt.request(command, reply);
+        self.with_idempotency_check(command, reply, ctx, retry, |session, command, reply, ctx| {
             session.take_back(Verb::Interrupt, command, reply, ctx);
         });
     }
@@ -133,9 +133,12 @@ impl Session {
         ctx: &mut Context<Self>,
     ) {
         // A rewind goes to the end of a turn.
-        let command = InterruptCommand { heard: None, ..command };
-        let again = |command, reply| Verb::Rewind.request(command, reply);
-        self.with_idempotency_check(command, reply, ctx, again, |session, command, reply, ctx| {
+        let command = InterruptCommand {
+            heard_length: None,
+            ..command
+        };
+        let retry = |command, reply| Verb::Rewind.request(command, reply);
+        self.with_idempotency_check(command, reply, ctx, retry, |session, command, reply, ctx| {
             session.take_back(Verb::Rewind, command, reply, ctx);
         });
     }
@@ -178,8 +181,8 @@ impl Session {
             },
             InterruptStep::Cut => self.cut_reply(command, reply),
             InterruptStep::CutAfterCommit => {
-                let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
-                self.push_pending_cut(heard, false, command.into_requester(verb.action()), reply);
+                let heard_chars = command.heard_length.map(|length| self.log.heard_scalar_count(length));
+                self.push_pending_cut(heard_chars, false, command.into_requester(verb.action()), reply);
             }
             InterruptStep::NothingToCut => self.answer_idle(command.key, reply, ctx),
             InterruptStep::NotInDialogue(turn) => match self.last_rewind_removing(turn) {
@@ -192,7 +195,7 @@ impl Session {
             InterruptStep::RewindTo(number) => {
                 let target = RewindTarget::Turn {
                     number,
-                    heard: command.heard,
+                    heard: command.heard_length,
                 };
                 let requester = command.into_requester(verb.action());
                 self.enqueue_rewind(target, requester, SessionCaller::Rewind(reply), ctx);
@@ -203,15 +206,15 @@ impl Session {
     /// Cuts the running reply. The caller is answered after the heard part is committed, or after the turn is dropped.
     fn cut_reply(&mut self, command: InterruptCommand, reply: ReplyHandle<InterruptOutcome>) {
         // Counted in the text sent so far, as the client counted.
-        let heard = command.heard.map(|heard| self.log.heard_scalar_count(heard));
+        let heard_chars = command.heard_length.map(|length| self.log.heard_scalar_count(length));
         let requester = command.into_requester(SessionKind::INTERRUPT_ACTION);
         // A repeated cut is answered together with the first cut.
         let key = requester.key.as_ref();
         let is_repeat = key.is_some() && self.pending_cuts().any(|other| other.requester.key.as_ref() == key);
         if !is_repeat {
-            self.cut_running_turn(heard, Some(requester.clone()));
+            self.cut_running_turn(heard_chars, Some(requester.clone()));
         }
-        self.push_pending_cut(heard, true, requester, reply);
+        self.push_pending_cut(heard_chars, true, requester, reply);
     }
 }
 

@@ -58,13 +58,13 @@ impl Session {
                 }
                 return accept_line(running.waiters_mut(), reply);
             }
-            if let Some(waiting) = self
+            if let Some(waiting_line) = self
                 .kind
                 .queue
                 .iter_mut()
-                .find(|waiting| waiting.line.key.as_ref() == Some(key))
+                .find(|waiting_line| waiting_line.line.key.as_ref() == Some(key))
             {
-                return waiting.join_repeat(&line, reply);
+                return waiting_line.join_repeat(&line, reply);
             }
         }
         let busy = self.running.is_some() || !self.kind.queue.is_empty();
@@ -87,17 +87,19 @@ impl Session {
             }));
         }
         let to_check = line.key.clone().filter(|key| self.kind.keys.needs_ledger_lookup(key));
-        let mut waiting = self.new_waiting_line(line, to_check.is_none());
-        waiting.accepted_at = accepted_at;
-        waiting.said_in_doubt = self.rewinds.in_doubt;
-        waiting.add_asker(reply);
-        let (id, cuts, by) = (waiting.id, waiting.is_cutting(), waiting.cut_request());
-        self.kind.queue.push_back(waiting);
+        let mut waiting_line = self.new_waiting_line(line, to_check.is_none());
+        waiting_line.accepted_at = accepted_at;
+        waiting_line.said_in_doubt = self.rewinds.in_doubt;
+        waiting_line.add_asker(reply);
+        let id = waiting_line.id;
+        let cuts = waiting_line.is_cutting();
+        let requester = waiting_line.cut_request();
+        self.kind.queue.push_back(waiting_line);
         if let Some(key) = to_check {
             self.look_up_key(id, key, ctx);
         } else if cuts {
             // Lines queued earlier are still said first.
-            self.cut_running_turn(None, by);
+            self.cut_running_turn(None, requester);
         }
         self.run_next_steps(ctx);
     }
@@ -124,10 +126,10 @@ impl Session {
             .kind
             .queue
             .iter_mut()
-            .find(|waiting| waiting.line.key.as_deref() == Some(key))
+            .find(|waiting_line| waiting_line.line.key.as_deref() == Some(key))
         {
-            Some(waiting) => {
-                waiting.add_asker(reply);
+            Some(waiting_line) => {
+                waiting_line.add_asker(reply);
                 None
             }
             None => Some(reply),
@@ -157,11 +159,13 @@ impl Session {
         let Some(loaded) = self.state.loaded() else {
             return;
         };
-        let (epoch, want_all) = (loaded.epoch, self.kind.keys.needs_all_keys());
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
+        let epoch = loaded.epoch;
+        let want_all = self.kind.keys.needs_all_keys();
+        let ports = self.node.ports.clone();
+        let (scope, id) = self.key.clone();
         let look = async move {
             let dialogues = &ports.ledger.dialogues;
-            let all = async {
+            let all_keys = async {
                 if want_all {
                     dialogues
                         .list_turn_keys(&scope, id, turn_keys::MAX_KNOWN_KEYS + 1)
@@ -171,50 +175,50 @@ impl Session {
                     None
                 }
             };
-            tokio::join!(dialogues.load_turn_by_key(&scope, id, &key), all)
+            tokio::join!(dialogues.load_turn_by_key(&scope, id, &key), all_keys)
         };
-        ctx.spawn(look.into_actor(self).map(move |(found, all), session, ctx| {
+        ctx.spawn(look.into_actor(self).map(move |(keyed_turn, all_keys), session, ctx| {
             // Keys of turns that were rewound meanwhile may be missing.
-            let same = session.state.loaded().is_some_and(|loaded| loaded.epoch == epoch);
-            if let Some(all) = all.filter(|_| same) {
-                session.kind.keys.add_ledger_keys(all);
+            let is_same_epoch = session.state.loaded().is_some_and(|loaded| loaded.epoch == epoch);
+            if let Some(all_keys) = all_keys.filter(|_| is_same_epoch) {
+                session.kind.keys.add_ledger_keys(all_keys);
             }
-            session.on_key_looked_up(line, found);
+            session.on_key_looked_up(line, keyed_turn);
             session.run_next_steps(ctx);
         }));
     }
 
-    fn on_key_looked_up(&mut self, line: u64, found: StoreResult<Option<KeyedTurn>>) {
-        let Some(at) = self.kind.queue.iter().position(|waiting| waiting.id == line) else {
+    fn on_key_looked_up(&mut self, line: u64, keyed_turn: StoreResult<Option<KeyedTurn>>) {
+        let Some(index) = self.kind.queue.iter().position(|waiting_line| waiting_line.id == line) else {
             return;
         };
-        let key = self.kind.queue[at].line.key.as_deref();
+        let key = self.kind.queue[index].line.key.as_deref();
         let is_unsaid = key.is_some_and(|key| self.kind.keys.is_unsaid(key));
-        if let Ok(None) = found
+        if let Ok(None) = keyed_turn
             && !is_unsaid
         {
-            let waiting = &mut self.kind.queue[at];
-            waiting.checked = true;
-            for reply in std::mem::take(&mut waiting.unanswered) {
-                accept_line(&mut waiting.waiters, reply);
+            let waiting_line = &mut self.kind.queue[index];
+            waiting_line.checked = true;
+            for reply in std::mem::take(&mut waiting_line.unanswered) {
+                accept_line(&mut waiting_line.waiters, reply);
             }
-            if waiting.is_cutting() {
-                let by = waiting.cut_request();
-                self.cut_running_turn(None, by);
+            if waiting_line.is_cutting() {
+                let requester = waiting_line.cut_request();
+                self.cut_running_turn(None, requester);
             }
             return;
         }
-        let Some(waiting) = self.kind.queue.remove(at) else {
+        let Some(waiting_line) = self.kind.queue.remove(index) else {
             return;
         };
-        if at == 0 {
+        if index == 0 {
             // The line's wait for memory does not count for the next line.
             self.memory.abandon_wait();
         }
-        let found = found.map(|found| found.map(|found| (found.stands, Arc::new(found.turn))));
-        for reply in waiting.unanswered {
-            reply.answer(match &found {
-                Ok(Some((true, turn))) => repeated_turn(turn, &waiting.line),
+        let keyed_turn = keyed_turn.map(|row| row.map(|keyed_turn| (keyed_turn.stands, Arc::new(keyed_turn.turn))));
+        for reply in waiting_line.unanswered {
+            reply.answer(match &keyed_turn {
+                Ok(Some((true, turn))) => repeated_turn(turn, &waiting_line.line),
                 Ok(_) => Err(DialogueError::TurnUnsaid),
                 Err(error) => Err(error.clone().into()),
             });
@@ -223,11 +227,11 @@ impl Session {
 
     fn retry_after(&self) -> Duration {
         let running = self.running.as_ref();
-        let spent = running.map_or(Duration::ZERO, |running| {
+        let running_for = running.map_or(Duration::ZERO, |running| {
             self.now().saturating_duration_since(running.started)
         });
         self.last_turn_took
-            .saturating_sub(spent)
+            .saturating_sub(running_for)
             .clamp(Duration::from_millis(200), Duration::from_secs(10))
     }
 
@@ -254,7 +258,8 @@ impl Session {
             return;
         }
         let checked = first.checked;
-        let (line, is_reading) = (first.id, matches!(first.living, LivingNpcs::Reading));
+        let line = first.id;
+        let is_reading = matches!(first.living, LivingNpcs::Reading);
         let read_in = match first.living {
             LivingNpcs::Read(epoch, _) => Some(epoch),
             LivingNpcs::Unread | LivingNpcs::Reading => None,
@@ -288,15 +293,20 @@ impl Session {
     /// Reads who of several NPCs is alive, and can answer a line without an addressee. Other work continues meanwhile.
     fn read_living(&mut self, line: u64, epoch: u64, records: &ParticipantRecords, ctx: &mut Context<Self>) {
         let set_living = move |session: &mut Self, living| {
-            if let Some(waiting) = session.kind.queue.iter_mut().find(|waiting| waiting.id == line) {
-                waiting.living = living;
+            if let Some(waiting_line) = session
+                .kind
+                .queue
+                .iter_mut()
+                .find(|waiting_line| waiting_line.id == line)
+            {
+                waiting_line.living = living;
             }
         };
         set_living(self, LivingNpcs::Reading);
         let first = self.kind.queue.front();
-        let text = first.map_or("", |waiting| waiting.line.text.as_str());
-        let read = self.listening_npcs(records, text);
-        ctx.spawn(read.into_actor(self).map(move |listening, session, ctx| {
+        let text = first.map_or("", |waiting_line| waiting_line.line.text.as_str());
+        let reading = self.listening_npcs(records, text);
+        ctx.spawn(reading.into_actor(self).map(move |listening, session, ctx| {
             set_living(session, LivingNpcs::Read(epoch, listening));
             session.run_next_steps(ctx);
         }));
@@ -305,8 +315,11 @@ impl Session {
     /// Returns the living NPCs, or all if the state cannot be read: the turn itself reads the state again. If a line
     /// names none of several, also whom the line addresses by a nickname.
     fn listening_npcs(&self, records: &ParticipantRecords, line: &str) -> impl Future<Output = ListeningNpcs> + use<> {
-        let (use_cases, scope) = (Arc::clone(&self.node.use_cases), self.key.0.clone());
-        let (world, cast, line) = (Arc::clone(&records.world), records.members(), line.to_owned());
+        let use_cases = Arc::clone(&self.node.use_cases);
+        let scope = self.key.0.clone();
+        let world = Arc::clone(&records.world);
+        let members = records.members();
+        let line = line.to_owned();
         let mut listening: Vec<ListeningNpc> = self.state.loaded().map_or_else(Vec::new, |loaded| {
             let npcs = records.npcs.iter().map(|npc| ListeningNpc {
                 npc: Arc::clone(npc),
@@ -315,10 +328,10 @@ impl Session {
             npcs.collect()
         });
         async move {
-            let read = use_cases.living_members(&scope, &world, &cast).await;
-            let living = read.unwrap_or_else(|error| {
+            let result = use_cases.living_members(&scope, &world, &members).await;
+            let living = result.unwrap_or_else(|error| {
                 tracing::info!(world = %world.id, %error, "the dead among the NPCs are not known");
-                cast
+                members
             });
             if living.len() < MIN_NPCS || find_addressed(living.iter(), &line).is_some() {
                 return ListeningNpcs {
@@ -327,8 +340,8 @@ impl Session {
                 };
             }
             listening.retain(|listener| living.iter().any(|member| member.id == listener.npc.id));
-            let read = use_cases.find_nicknamed_npc(&scope, &world, &listening, &line).await;
-            let nicknamed = read.unwrap_or_else(|error| {
+            let result = use_cases.find_nicknamed_npc(&scope, &world, &listening, &line).await;
+            let nicknamed = result.unwrap_or_else(|error| {
                 tracing::info!(world = %world.id, %error, "the nicknames of the NPCs are not known");
                 None
             });
@@ -406,11 +419,12 @@ impl Session {
         if let Some(authored) = loaded.participants.loaded_records() {
             return self.prepare_input(authored, text, reply, ctx);
         }
-        let (node, scope) = (Arc::clone(&self.node), self.key.0.clone());
+        let node = Arc::clone(&self.node);
+        let scope = self.key.0.clone();
         let dialogue = Arc::clone(&loaded.dialogue);
-        let read = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
-        ctx.spawn(read.into_actor(self).map(|read, session, ctx| {
-            match read.map(|cast| cast.loaded_records()) {
+        let reading = async move { Participants::read_all(&node, &scope, &dialogue.world, &dialogue.npcs).await };
+        ctx.spawn(reading.into_actor(self).map(|participants, session, ctx| {
+            match participants.map(|participants| participants.loaded_records()) {
                 Ok(Some(authored)) => session.prepare_input(authored, text, reply, ctx),
                 // Edited since the read.
                 Ok(None) => reply.answer(Err(session.overloaded_error())),
@@ -426,8 +440,8 @@ impl Session {
         reply: ReplyHandle<TurnInput>,
         ctx: &mut Context<Self>,
     ) {
-        let read = self.listening_npcs(&authored, &text);
-        ctx.spawn(read.into_actor(self).map(move |listening, session, _| {
+        let reading = self.listening_npcs(&authored, &text);
+        ctx.spawn(reading.into_actor(self).map(move |listening, session, _| {
             let input = session.state.loaded().and_then(|loaded| {
                 let npc = answering_npc(loaded, &authored, &text, None, &listening)?;
                 Some(session.build_turn_input(loaded, &authored, npc, text, session.now()))

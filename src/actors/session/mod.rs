@@ -121,17 +121,17 @@ impl DialogueBehaviour for SessionKind {
         session.kind.queue.front().map(|first| first.line.text.as_str())
     }
 
-    fn cancel_lines(session: &mut Session, why: &EventError, error: &DialogueError) {
+    fn cancel_lines(session: &mut Session, reason: &EventError, error: &DialogueError) {
         session.memory.abandon_wait();
-        for waiting in session.kind.queue.drain(..) {
-            for reply in waiting.unanswered {
+        for waiting_line in session.kind.queue.drain(..) {
+            for reply in waiting_line.unanswered {
                 reply.answer(Err(error.clone()));
             }
             let body = EventBody::Error {
                 turn: None,
-                error: why.clone(),
+                error: reason.clone(),
             };
-            session.log.publish_event(body, waiting.line.re);
+            session.log.publish_event(body, waiting_line.line.re);
         }
     }
 
@@ -140,8 +140,8 @@ impl DialogueBehaviour for SessionKind {
     }
 
     fn on_participants_failed(session: &mut Session, error: &DialogueError, _: &mut Context<Session>) {
-        let why = event_error(&TurnError::Store(StoreError::Unavailable(String::new())));
-        Self::cancel_lines(session, &why, error);
+        let reason = event_error(&TurnError::Store(StoreError::Unavailable(String::new())));
+        Self::cancel_lines(session, &reason, error);
     }
 
     fn on_committed(session: &mut Session, turn: &Arc<Turn>, summary: CommitSummary, ctx: &mut Context<Session>) {
@@ -173,14 +173,16 @@ impl DialogueBehaviour for SessionKind {
         let Some(loaded) = session.state.loaded() else {
             return;
         };
-        let (owed, head, has_turns) = (loaded.replacing.is_some(), loaded.head, loaded.next_seq > 1);
+        let owed = loaded.replacing.is_some();
+        let head = loaded.head;
+        let has_turns = loaded.next_seq > 1;
         // A reinstatement of this actor, whose answer was lost, takes no turns back.
         let by_others = session.rewinds.reinstating.is_none();
         let changed =
             |rewound: &RewindRecord| !rewound.removed.is_empty() || (by_others && !rewound.reinstated.is_empty());
         // A rewind to the head removes no turn, but takes the running turn back, and the lines behind the turn.
-        let own = std::mem::take(&mut session.rewinds.in_doubt_takes_back) && !missed.is_empty();
-        if own || missed.iter().any(changed) {
+        let is_own_rewind = std::mem::take(&mut session.rewinds.in_doubt_takes_back) && !missed.is_empty();
+        if is_own_rewind || missed.iter().any(changed) {
             session.unsay_queued_lines();
         }
         if std::mem::take(&mut session.kind.has_fenced_turn) {
@@ -212,12 +214,12 @@ impl DialogueBehaviour for SessionKind {
 
     fn on_dropped(session: &mut Session) {
         // Lines that were not accepted yet are sent again to the next actor.
-        for waiting in session.kind.queue.drain(..).filter(WaitingLine::is_accepted) {
+        for waiting_line in session.kind.queue.drain(..).filter(WaitingLine::is_accepted) {
             let body = EventBody::Error {
                 turn: None,
                 error: lost_turn_error(),
             };
-            session.log.publish_event(body, waiting.re());
+            session.log.publish_event(body, waiting_line.re());
         }
     }
 
@@ -286,7 +288,7 @@ impl Session {
             head_seq: self.log.head_seq(),
             running_turn: self.running_number(),
             queued: self.kind.queue.len(),
-            at: self.node.ports.clock.now(),
+            read_at: self.node.ports.clock.now(),
         })
     }
 }

@@ -24,8 +24,8 @@ impl Session {
         };
         let head_turn = loaded.dialogue.head_turn;
         let replying = self.log.replying_turn() == Some(turn);
-        let said = |running: &&mut RunningTurn| running.number == turn && !replying;
-        if let Some(running) = self.running.as_mut().filter(said) {
+        let awaits_commit = |running: &&mut RunningTurn| running.number == turn && !replying;
+        if let Some(running) = self.running.as_mut().filter(awaits_commit) {
             // The reply has ended and is about to be committed.
             running.played = true;
             return reply.answer(Ok(()));
@@ -97,14 +97,16 @@ impl Session {
             return;
         };
         let number = loaded.dialogue.head_turn;
-        let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let read = async move {
+        let ports = self.node.ports.clone();
+        let (scope, id) = self.key.clone();
+        let reading = async move {
             let turn = ports.ledger.dialogues.load_turn(&scope, head);
             tokio::try_join!(turn, ports.ledger.rewinds.count_cuts(&scope, id, number))
         };
-        ctx.spawn(read.into_actor(self).map(move |read, session, ctx| match read {
+        ctx.spawn(reading.into_actor(self).map(move |rows, session, ctx| match rows {
             Ok((turn, cuts)) => {
-                let was_cut = cuts > 0 || turn.is_none_or(|found| found.turn.status == TurnStatus::Interrupted);
+                let was_cut =
+                    cuts > 0 || turn.is_none_or(|keyed_turn| keyed_turn.turn.status == TurnStatus::Interrupted);
                 let is_held = session.memory.held_turn == Some(head) && !session.rewinds.is_busy();
                 if is_held && !was_cut {
                     session.release_held_jobs(ctx);
@@ -117,7 +119,9 @@ impl Session {
 
     /// Publishes the scenarios that a turn unlocked, after reading them. No turn waits for the read.
     pub(super) fn publish_unlocked(&self, turn: &Turn, unlocking: UnlockTrigger, ctx: &mut Context<Self>) {
-        let (node, turn_id, number) = (Arc::clone(&self.node), turn.id, turn.number);
+        let node = Arc::clone(&self.node);
+        let turn_id = turn.id;
+        let number = turn.number;
         let reading = async move { node.use_cases.find_newly_unlocked(&unlocking).await };
         ctx.spawn(reading.into_actor(self).map(move |unlocked, session, ctx| {
             let report = JobReport {
@@ -125,12 +129,12 @@ impl Session {
                 unlocked,
                 ..JobReport::default()
             };
-            let read = JobEnded {
+            let job_ended = JobEnded {
                 turn_id,
                 kind: None,
                 report: Some(report),
             };
-            session.handle(read, ctx);
+            session.handle(job_ended, ctx);
         }));
     }
 }

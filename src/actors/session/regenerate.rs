@@ -22,24 +22,29 @@ impl Session {
             return self.regenerate_last_turn(command, reply, ctx);
         };
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
-        let known = key.clone();
-        let look = async move { ports.ledger.dialogues.load_turn_by_key(&scope, id, &known).await };
-        ctx.spawn(look.into_actor(self).map(move |found, session, ctx| match found {
-            Ok(Some(found)) if found.stands => reply.answer(Ok(AcceptedLine::Repeated(Arc::new(found.turn)))),
-            // The key may belong to a cut reply that is being continued.
-            Ok(Some(_)) => {
-                if let Some(reply) = session.join_turn_with_key(Some(&key), reply) {
-                    reply.answer(Err(DialogueError::TurnUnsaid));
-                }
-            }
-            Ok(None) if session.kind.keys.is_unsaid(&key) => reply.answer(Err(DialogueError::TurnUnsaid)),
-            Ok(None) if session.state.loaded().is_none() => {
-                let again = SessionRequest::Regenerate { command, reply };
-                session.deferred.requests.push_back(again);
-            }
-            Ok(None) => session.regenerate_last_turn(command, reply, ctx),
-            Err(error) => reply.answer(Err(error.into())),
-        }));
+        let lookup_key = key.clone();
+        let look = async move { ports.ledger.dialogues.load_turn_by_key(&scope, id, &lookup_key).await };
+        ctx.spawn(
+            look.into_actor(self)
+                .map(move |keyed_turn, session, ctx| match keyed_turn {
+                    Ok(Some(keyed_turn)) if keyed_turn.stands => {
+                        reply.answer(Ok(AcceptedLine::Repeated(Arc::new(keyed_turn.turn))))
+                    }
+                    // The key may belong to a cut reply that is being continued.
+                    Ok(Some(_)) => {
+                        if let Some(reply) = session.join_turn_with_key(Some(&key), reply) {
+                            reply.answer(Err(DialogueError::TurnUnsaid));
+                        }
+                    }
+                    Ok(None) if session.kind.keys.is_unsaid(&key) => reply.answer(Err(DialogueError::TurnUnsaid)),
+                    Ok(None) if session.state.loaded().is_none() => {
+                        let retry = SessionRequest::Regenerate { command, reply };
+                        session.deferred.requests.push_back(retry);
+                    }
+                    Ok(None) => session.regenerate_last_turn(command, reply, ctx),
+                    Err(error) => reply.answer(Err(error.into())),
+                }),
+        );
     }
 
     fn regenerate_last_turn(
@@ -125,19 +130,19 @@ impl Session {
         };
         let (ports, (scope, id)) = (self.node.ports.clone(), self.key.clone());
         let look = async move { ports.ledger.rewinds.load_outcome_by_key(&scope, id, &key).await };
-        ctx.spawn(look.into_actor(self).map(move |known, session, ctx| {
+        ctx.spawn(look.into_actor(self).map(move |outcome, session, ctx| {
             let Some(loaded) = session.state.loaded() else {
-                let again = SessionRequest::Resume { command, reply };
-                return session.deferred.requests.push_back(again);
+                let retry = SessionRequest::Resume { command, reply };
+                return session.deferred.requests.push_back(retry);
             };
-            match known {
+            match outcome {
                 // The continuation failed and the cut turn stands again: the request is a new try.
-                Ok(Some(InterruptOutcome::Rewound(known)))
-                    if known.replacing.is_some() && known.replacing == loaded.head =>
+                Ok(Some(InterruptOutcome::Rewound(outcome)))
+                    if outcome.replacing.is_some() && outcome.replacing == loaded.head =>
                 {
                     session.resume_cut_reply(ResumeCommand { key: None, ..command }, reply, ctx);
                 }
-                Ok(Some(known)) => reply.answer(Ok(known)),
+                Ok(Some(outcome)) => reply.answer(Ok(outcome)),
                 Ok(None) => session.resume_cut_reply(command, reply, ctx),
                 Err(error) => reply.answer(Err(error.into())),
             }

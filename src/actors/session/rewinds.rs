@@ -77,13 +77,13 @@ impl Session {
                     if before == rewound.head_turn && rewound.replacing.is_some() =>
                 {
                     if let Some(reply) = self.join_turn_with_key(line.key.as_deref(), reply) {
-                        let mut waiting = self.new_waiting_line(line, true);
-                        waiting.add_asker(reply);
-                        waiting.intent = self.kind.replaced_intent;
+                        let mut waiting_line = self.new_waiting_line(line, true);
+                        waiting_line.add_asker(reply);
+                        waiting_line.intent = self.kind.replaced_intent;
                         if let Some(unfinished) = self.kind.unfinished.take() {
-                            waiting = waiting.continuing(unfinished);
+                            waiting_line = waiting_line.continuing(unfinished);
                         }
-                        self.kind.queue.push_front(waiting.replacing_after(rewound.head));
+                        self.kind.queue.push_front(waiting_line.replacing_after(rewound.head));
                     }
                 }
                 SessionCaller::Regenerate { reply, .. } => reply.answer(Err(DialogueError::StaleHead {
@@ -103,22 +103,22 @@ impl Session {
                 who: None,
                 chat: None,
             };
-            let waiting = self.new_waiting_line(line, true).continuing(unfinished);
-            self.kind.queue.push_front(waiting.replacing_after(rewound.head));
+            let waiting_line = self.new_waiting_line(line, true).continuing(unfinished);
+            self.kind.queue.push_front(waiting_line.replacing_after(rewound.head));
         }
     }
 
     fn drain_queue_where(&mut self, are_gone: impl FnMut(&WaitingLine) -> bool) -> VecDeque<WaitingLine> {
-        let (gone, waiting) = std::mem::take(&mut self.kind.queue).into_iter().partition(are_gone);
-        self.kind.queue = waiting;
-        gone
+        let (removed, remaining) = std::mem::take(&mut self.kind.queue).into_iter().partition(are_gone);
+        self.kind.queue = remaining;
+        removed
     }
 
     /// Cancels lines that replace a turn and follow a head for which `is_theirs` is false.
     pub(super) fn drop_replacements(&mut self, is_theirs: impl Fn(Option<TurnId>) -> bool) {
-        let gone =
+        let removed =
             self.drain_queue_where(|line| line.replaces_after.is_some_and(|ReplacedHead(head)| !is_theirs(head)));
-        gone.into_iter().for_each(WaitingLine::cancel_unsaid);
+        removed.into_iter().for_each(WaitingLine::cancel_unsaid);
     }
 
     /// Cancels the lines that were said to turns which no longer stand. Listeners get an event per line. Lines that
@@ -149,21 +149,22 @@ impl Session {
         &mut self,
         is_gone: impl Fn(&WaitingLine) -> bool,
         refused: &DialogueError,
-        ended: TurnError,
+        turn_error: TurnError,
     ) -> Vec<String> {
-        let (why, ended) = (event_error(&ended), Arc::new(ended));
+        let reason = event_error(&turn_error);
+        let turn_error = Arc::new(turn_error);
         let mut keys = Vec::new();
         for line in self.drain_queue_where(|line| line.replaces_after.is_none() && is_gone(line)) {
             // Lines that were not accepted get only the refusal.
             if line.is_accepted() {
                 let body = EventBody::Error {
                     turn: None,
-                    error: why.clone(),
+                    error: reason.clone(),
                 };
                 self.log.publish_event(body, line.re());
             }
             keys.extend(line.line.key.clone());
-            line.cancel_with(refused, &ended);
+            line.cancel_with(refused, &turn_error);
         }
         keys
     }

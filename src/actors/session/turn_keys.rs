@@ -23,7 +23,7 @@ pub(super) struct TurnKeys {
     in_ledger: HashSet<String>,
     /// Keys of unsaid lines, which a repeat must not say again; newest last.
     unsaid: VecDeque<String>,
-    others: LedgerKeys,
+    ledger_keys: LedgerKeys,
 }
 
 /// Keys that only the ledger has.
@@ -40,13 +40,13 @@ enum LedgerKeys {
 impl TurnKeys {
     /// `ledger_knows_more`: the dialogue may have turns from before the load.
     pub fn new(ledger_knows_more: bool) -> Self {
-        let others = if ledger_knows_more {
+        let ledger_keys = if ledger_knows_more {
             LedgerKeys::Unread
         } else {
             LedgerKeys::None
         };
         Self {
-            others,
+            ledger_keys,
             ..Self::default()
         }
     }
@@ -76,27 +76,27 @@ impl TurnKeys {
     }
 
     pub fn find_turn(&self, key: &str) -> Option<&Arc<Turn>> {
-        let known = self.recent.iter().find(|(known, _)| known == key);
-        known.map(|(_, turn)| turn)
+        let entry = self.recent.iter().find(|(known_key, _)| known_key == key);
+        entry.map(|(_, turn)| turn)
     }
 
     /// True if a key without a turn here may still belong to a turn in the ledger.
     pub fn needs_ledger_lookup(&self, key: &str) -> bool {
-        self.others != LedgerKeys::None || self.in_ledger.contains(key) || self.is_unsaid(key)
+        self.ledger_keys != LedgerKeys::None || self.in_ledger.contains(key) || self.is_unsaid(key)
     }
 
     /// True if all keys of the dialogue should be read, at most [`MAX_KNOWN_KEYS`] and one, since some keys are
     /// unknown.
     pub fn needs_all_keys(&self) -> bool {
-        self.others == LedgerKeys::Unread
+        self.ledger_keys == LedgerKeys::Unread
     }
 
     /// Adds keys of turns in the ledger, whether or not the turns stand.
     pub fn add_ledger_keys(&mut self, keys: Vec<String>) {
         if keys.len() > MAX_KNOWN_KEYS {
-            self.others = LedgerKeys::TooMany;
+            self.ledger_keys = LedgerKeys::TooMany;
         } else {
-            self.others = LedgerKeys::None;
+            self.ledger_keys = LedgerKeys::None;
             self.in_ledger.extend(keys);
         }
     }
@@ -108,7 +108,7 @@ impl TurnKeys {
             if self.in_ledger.len() < MAX_KNOWN_KEYS {
                 self.in_ledger.insert(key);
             } else {
-                self.others = LedgerKeys::TooMany;
+                self.ledger_keys = LedgerKeys::TooMany;
             }
         }
         self.recent.push_back((key, turn));

@@ -78,14 +78,14 @@ impl WaitingLine {
         self.cancel_with(&DialogueError::TurnUnsaid, &Arc::new(TurnError::Unsaid));
     }
 
-    /// Cancels the line: `refused` for unanswered callers, `ended` for waiters.
-    pub(super) fn cancel_with(self, refused: &DialogueError, ended: &Arc<TurnError>) {
+    /// Cancels the line: `refused` for unanswered callers, `turn_error` for waiters.
+    pub(super) fn cancel_with(self, refused: &DialogueError, turn_error: &Arc<TurnError>) {
         for reply in self.unanswered {
             reply.answer(Err(refused.clone()));
         }
         for waiter in self.waiters {
             // The waiter may have gone away.
-            let _ = waiter.send(Err(Arc::clone(ended)));
+            let _ = waiter.send(Err(Arc::clone(turn_error)));
         }
     }
 
@@ -168,7 +168,7 @@ pub(super) fn is_addressed_to(line: &PlayerLine, npc: &NpcId) -> bool {
 }
 
 pub(super) fn accept_line(waiters: &mut Vec<oneshot::Sender<TurnOutcome>>, reply: ReplyHandle<AcceptedLine>) {
-    let (outcome, done) = oneshot::channel();
-    waiters.push(outcome);
-    reply.answer(Ok(AcceptedLine::Turn { done }));
+    let (sender, receiver) = oneshot::channel();
+    waiters.push(sender);
+    reply.answer(Ok(AcceptedLine::Turn { done: receiver }));
 }

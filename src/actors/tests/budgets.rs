@@ -236,8 +236,8 @@ async fn self_paced_conversation_resumes_when_the_tenant_budget_allows() {
     let world = TestWorld::new().await;
     *world.fake.fail_turns.lock() = true;
     *world.fake.over_budget.lock() = Some(OverBudget {
-        whose: "tenant",
-        of: Budgeted::TokensPerDay,
+        owner: "tenant",
+        budget: Budgeted::TokensPerDay,
         retry_after: Duration::from_millis(5),
     });
     let id = world.new_conversation("x", 2, true).await;

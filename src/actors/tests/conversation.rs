@@ -55,7 +55,7 @@ impl TestWorld {
     pub(super) fn conversation_interrupt(&self, turn: Option<u32>) -> InterruptCommand {
         InterruptCommand {
             turn,
-            heard: None,
+            heard_length: None,
             key: None,
             if_head: None,
             who: self.test_principal(),
@@ -159,7 +159,7 @@ async fn last_line_can_be_cut_or_joined_while_it_may_still_be_read() {
         ear.wait_for_event("committed 1").await;
         world.say_next_line(id).await;
         let wish = InterruptCommand {
-            heard: Some(crate::HeardLength::Chars(5)),
+            heard_length: Some(crate::HeardLength::Chars(5)),
             ..world.conversation_interrupt(Some(2))
         };
         world

@@ -106,7 +106,7 @@ async fn interrupter_of_a_running_reply_is_recorded_with_its_turn() {
     world.wait_for_begun(1).await;
     let first = world.keyed_interrupt(Some(1), "first");
     let heard = InterruptCommand {
-        heard: Some(HeardLength::Chars(3)),
+        heard_length: Some(HeardLength::Chars(3)),
         ..world.keyed_interrupt(None, "second")
     };
     let cuts = [first.clone(), heard.clone(), first.clone()]

@@ -88,7 +88,7 @@ async fn cut_of_an_uncommitted_turn_leaves_the_queued_line_alone() {
     world.wait_for_begun(1).await;
     let waiting = world.say_line(id, "hold two").await;
     let wish = InterruptCommand {
-        heard: Some(HeardLength::Chars(0)),
+        heard_length: Some(HeardLength::Chars(0)),
         ..world.keyed_interrupt(Some(1), "cut")
     };
     let told = world.sessions.interrupt_dialogue(&world.scope, id, wish).await.unwrap();

@@ -100,7 +100,7 @@ pub struct FakeUseCases {
 
 fn empty_trace(at: DateTime<Utc>) -> TurnTrace {
     TurnTrace {
-        at,
+        traced_at: at,
         key: String::new(),
         intent: Intent::Chat,
         intent_source: "test".into(),
@@ -187,7 +187,7 @@ impl FakeUseCases {
         };
         let seal = Duration::from_secs(self.ports.settings.turn.seal_s.into());
         Ok(Some(Replacement {
-            of: of.id,
+            replaced_turn: of.id,
             jobs: vec![NewJob {
                 id: self.ports.ids.next_id(),
                 kind: JobKind::ExtractFacts,
@@ -289,7 +289,7 @@ impl FakeUseCases {
         };
         let mut checkpoint = input.checkpoint.clone();
         checkpoint.turn = input.number;
-        checkpoint.ended = input
+        checkpoint.has_ended = input
             .scene
             .as_ref()
             .is_some_and(|scene| scene.topic.as_deref() == Some("conclude at 2") && input.number == 2);

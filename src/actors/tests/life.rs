@@ -236,7 +236,7 @@ async fn drain_cuts_unfinished_replies_and_refuses_new_lines() {
         .sessions
         .drain_node_within(Duration::from_millis(100), PATIENCE)
         .await;
-    assert_eq!((drained.finished, drained.cut, drained.abandoned), (0, 1, 0));
+    assert_eq!((drained.finished, drained.cut_turns, drained.abandoned), (0, 1, 0));
     assert_eq!(wait_for_turn(running).await.unwrap().status, TurnStatus::Interrupted);
     assert!(waiting.await.is_err());
     assert!(matches!(world.say_line(id, "more").await, Err(DialogueError::Draining)));

@@ -246,7 +246,7 @@ async fn keyed_cut_finds_the_reply_as_it_was_before_its_replacement() {
     let cut = async {
         wait_until("it is taken out", || world.fake.rewinds.lock().len() == 1).await;
         let wish = InterruptCommand {
-            heard: Some(HeardLength::Chars(3)),
+            heard_length: Some(HeardLength::Chars(3)),
             ..world.keyed_interrupt(Some(2), "cut")
         };
         let cut = world.sessions.interrupt_dialogue(&world.scope, id, wish);

@@ -74,7 +74,10 @@ async fn running_turns_are_discarded_on_a_restore_and_all_are_notified() {
 
     // The model stays held: the restore does not wait for the model.
     let restored = load_save(&world, older).await;
-    assert_eq!((restored.changed, restored.ended, restored.removed_turns), (2, 1, 2));
+    assert_eq!(
+        (restored.changed, restored.ended_dialogues, restored.removed_turns),
+        (2, 1, 2)
+    );
     assert!(matches!(*wait_for_turn(held).await.unwrap_err(), TurnError::Unsaid));
     ear.wait_for_event("rewound 1").await;
     assert_eq!(

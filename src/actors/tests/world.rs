@@ -362,7 +362,7 @@ impl TestWorld {
     pub fn interrupt_command(&self, turn: Option<u32>, heard: Option<HeardLength>) -> InterruptCommand {
         InterruptCommand {
             turn,
-            heard,
+            heard_length: heard,
             key: None,
             if_head: None,
             who: self.test_principal(),

@@ -191,7 +191,7 @@ impl EvalTrial {
             subject: "eval".to_owned(),
             role: Role::Admin,
             player: None,
-            at: self.services.clock.now(),
+            made_at: self.services.clock.now(),
             action,
             object,
             limits: AuthoredLimits::default(),

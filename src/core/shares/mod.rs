@@ -47,16 +47,16 @@ pub enum NoCapacity {
 #[derive(Debug)]
 pub struct Shares<K> {
     /// The name of the places, in the plural, for error messages.
-    what: &'static str,
+    resource: &'static str,
     total: usize,
-    held: Mutex<HeldCounts<K>>,
+    counts: Mutex<HeldCounts<K>>,
     refused: AtomicU64,
 }
 
 #[derive(Debug)]
 struct HeldCounts<K> {
-    all: usize,
-    by: HashMap<K, usize>,
+    total: usize,
+    by_holder: HashMap<K, usize>,
 }
 
 /// One acquired place. Freed on drop.
@@ -67,15 +67,15 @@ pub struct ShareGuard<K: Hash + Eq> {
 }
 
 impl<K: Hash + Eq + Clone> Shares<K> {
-    /// Creates `total` places of `what`, such as `"sockets"`.
+    /// Creates `total` places of `resource`, such as `"sockets"`.
     #[must_use]
-    pub fn new(what: &'static str, total: usize) -> Arc<Self> {
+    pub fn new(resource: &'static str, total: usize) -> Arc<Self> {
         Arc::new(Self {
-            what,
+            resource,
             total,
-            held: Mutex::new(HeldCounts {
-                all: 0,
-                by: HashMap::new(),
+            counts: Mutex::new(HeldCounts {
+                total: 0,
+                by_holder: HashMap::new(),
             }),
             refused: AtomicU64::new(0),
         })
@@ -91,17 +91,17 @@ impl<K: Hash + Eq + Clone> Shares<K> {
 
     /// As [`Self::acquire_share`], without counting a refusal, for callers that can still make room.
     fn try_acquire_share(self: &Arc<Self>, holder: &K) -> Result<ShareGuard<K>, NoCapacity> {
-        let mut held = self.held.lock();
-        let free = self.total.saturating_sub(held.all);
+        let mut counts = self.counts.lock();
+        let free = self.total.saturating_sub(counts.total);
         if free == 0 {
-            return Err(NoCapacity::Full(self.what));
+            return Err(NoCapacity::Full(self.resource));
         }
-        let has = held.by.get(holder).copied().unwrap_or_default();
-        if has > 0 && has >= FREE_PLACES_FACTOR * (free - 1) {
-            return Err(NoCapacity::TenantShare(self.what));
+        let holder_count = counts.by_holder.get(holder).copied().unwrap_or_default();
+        if holder_count > 0 && holder_count >= FREE_PLACES_FACTOR * (free - 1) {
+            return Err(NoCapacity::TenantShare(self.resource));
         }
-        held.all += 1;
-        *held.by.entry(holder.clone()).or_default() += 1;
+        counts.total += 1;
+        *counts.by_holder.entry(holder.clone()).or_default() += 1;
         Ok(ShareGuard {
             shares: Arc::clone(self),
             holder: holder.clone(),
@@ -118,7 +118,7 @@ impl<K: Hash + Eq + Clone> Shares<K> {
     /// Number of places in use.
     #[must_use]
     pub fn in_use(&self) -> usize {
-        self.held.lock().all
+        self.counts.lock().total
     }
     /// Total number of places.
     #[must_use]
@@ -136,31 +136,31 @@ impl<K: Hash + Eq> ShareGuard<K> {
 impl<K: Hash + Eq + Clone> ShareGuard<K> {
     /// Transfers the place to `holder`.
     fn pass_to(&mut self, holder: &K) {
-        let mut held = self.shares.held.lock();
-        held.release_one(&self.holder);
-        *held.by.entry(holder.clone()).or_default() += 1;
-        drop(held);
+        let mut counts = self.shares.counts.lock();
+        counts.release_one(&self.holder);
+        *counts.by_holder.entry(holder.clone()).or_default() += 1;
+        drop(counts);
         self.holder = holder.clone();
     }
 }
 
 impl<K: Hash + Eq> HeldCounts<K> {
     fn release_one(&mut self, holder: &K) {
-        let Some(has) = self.by.get_mut(holder) else {
+        let Some(has) = self.by_holder.get_mut(holder) else {
             return;
         };
         *has -= 1;
         if *has == 0 {
-            self.by.remove(holder);
+            self.by_holder.remove(holder);
         }
     }
 }
 
 impl<K: Hash + Eq> Drop for ShareGuard<K> {
     fn drop(&mut self) {
-        let mut held = self.shares.held.lock();
-        held.all -= 1;
-        held.release_one(&self.holder);
+        let mut counts = self.shares.counts.lock();
+        counts.total -= 1;
+        counts.release_one(&self.holder);
     }
 }
 
@@ -196,6 +196,6 @@ mod tests {
         assert_eq!(second.len(), 1);
         assert_eq!(shares.acquire_share(&3).unwrap_err(), NoCapacity::Full("places"));
         drop((first, second));
-        assert!(shares.held.lock().by.is_empty());
+        assert!(shares.counts.lock().by_holder.is_empty());
     }
 }

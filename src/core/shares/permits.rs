@@ -31,7 +31,7 @@ pub struct FairPermits<K: Hash + Eq + Clone> {
 
 #[derive(Debug)]
 struct PermitState<K: Hash + Eq + Clone> {
-    held: usize,
+    held_count: usize,
     held_later: usize,
     held_by: HashMap<K, usize>,
     first: WaitLine<K>,
@@ -62,7 +62,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
             width,
             later: later.clamp(1, width),
             state: Mutex::new(PermitState {
-                held: 0,
+                held_count: 0,
                 held_later: 0,
                 held_by: HashMap::new(),
                 first: WaitLine(VecDeque::new()),
@@ -95,13 +95,16 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let state = self.state.lock();
-        (state.held, state.first.waiting_count() + state.later.waiting_count())
+        (
+            state.held_count,
+            state.first.waiting_count() + state.later.waiting_count(),
+        )
     }
 
     /// Number of places in use.
     #[must_use]
     pub fn held_count(&self) -> usize {
-        self.state.lock().held
+        self.state.lock().held_count
     }
 
     /// Accepts no new callers, then waits for all waiting callers to be served and all places to be free.
@@ -111,7 +114,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
             {
                 let mut state = self.state.lock();
                 state.closed = true;
-                if state.held == 0 {
+                if state.held_count == 0 {
                     return;
                 }
             }
@@ -124,7 +127,7 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
     }
 
     fn has_free_permit(&self, state: &PermitState<K>, turn: PermitPriority) -> bool {
-        state.held < self.width && (turn == PermitPriority::First || state.held_later < self.later)
+        state.held_count < self.width && (turn == PermitPriority::First || state.held_later < self.later)
     }
     fn new_permit(self: &Arc<Self>, holder: K, turn: PermitPriority) -> FairPermit<K> {
         FairPermit {
@@ -143,18 +146,18 @@ impl<K: Hash + Eq + Clone> FairPermits<K> {
                     held_by, first, later, ..
                 } = &mut *state;
                 let line = if turn == PermitPriority::First { first } else { later };
-                let Some((holder, waiting)) = line.pop(held_by) else {
+                let Some((holder, sender)) = line.pop(held_by) else {
                     break;
                 };
                 state.add_holder(&holder, turn);
                 // A caller that left just now gives its place to the next caller.
-                if let Err(mut unwanted) = waiting.send(self.new_permit(holder, turn)) {
+                if let Err(mut unwanted) = sender.send(self.new_permit(holder, turn)) {
                     unwanted.places = None;
                     state.remove_holder(&unwanted.holder, turn);
                 }
             }
         }
-        if state.closed && state.held == 0 {
+        if state.closed && state.held_count == 0 {
             self.emptied.notify_waiters();
         }
     }
@@ -168,16 +171,16 @@ impl<K: Hash + Eq + Clone> PermitState<K> {
         }
     }
     fn add_holder(&mut self, holder: &K, turn: PermitPriority) {
-        self.held += 1;
+        self.held_count += 1;
         self.held_later += usize::from(turn == PermitPriority::Later);
         *self.held_by.entry(holder.clone()).or_default() += 1;
     }
     fn remove_holder(&mut self, holder: &K, turn: PermitPriority) {
-        self.held -= 1;
+        self.held_count -= 1;
         self.held_later -= usize::from(turn == PermitPriority::Later);
-        if let Some(held) = self.held_by.get_mut(holder) {
-            *held -= 1;
-            if *held == 0 {
+        if let Some(count) = self.held_by.get_mut(holder) {
+            *count -= 1;
+            if *count == 0 {
                 self.held_by.remove(holder);
             }
         }
@@ -185,34 +188,34 @@ impl<K: Hash + Eq + Clone> PermitState<K> {
 }
 
 impl<K: Hash + Eq + Clone> WaitLine<K> {
-    fn push(&mut self, holder: &K, waiting: PermitSender<K>) {
+    fn push(&mut self, holder: &K, sender: PermitSender<K>) {
         match self.0.iter_mut().find(|(other, _)| other == holder) {
-            Some((_, theirs)) => theirs.push_back(waiting),
-            None => self.0.push_back((holder.clone(), VecDeque::from([waiting]))),
+            Some((_, senders)) => senders.push_back(sender),
+            None => self.0.push_back((holder.clone(), VecDeque::from([sender]))),
         }
     }
     /// Takes the first waiting caller of the holder with the fewest places. Ties go to the holder that was served
     /// longest ago.
     fn pop(&mut self, held_by: &HashMap<K, usize>) -> Option<(K, PermitSender<K>)> {
-        for (_, theirs) in &mut self.0 {
-            while theirs.front().is_some_and(PermitSender::is_closed) {
-                theirs.pop_front();
+        for (_, senders) in &mut self.0 {
+            while senders.front().is_some_and(PermitSender::is_closed) {
+                senders.pop_front();
             }
         }
-        self.0.retain(|(_, theirs)| !theirs.is_empty());
-        let held = |(holder, _): &(K, _)| held_by.get(holder).copied().unwrap_or_default();
-        let next = (0..self.0.len()).min_by_key(|at| held(&self.0[*at]))?;
-        let (holder, mut theirs) = self.0.remove(next)?;
-        let waiting = theirs.pop_front()?;
-        if !theirs.is_empty() {
-            self.0.push_back((holder.clone(), theirs));
+        self.0.retain(|(_, senders)| !senders.is_empty());
+        let held_count = |(holder, _): &(K, _)| held_by.get(holder).copied().unwrap_or_default();
+        let next = (0..self.0.len()).min_by_key(|index| held_count(&self.0[*index]))?;
+        let (holder, mut senders) = self.0.remove(next)?;
+        let sender = senders.pop_front()?;
+        if !senders.is_empty() {
+            self.0.push_back((holder.clone(), senders));
         }
-        Some((holder, waiting))
+        Some((holder, sender))
     }
     fn waiting_count(&self) -> usize {
-        let waiting = self.0.iter().flat_map(|(_, theirs)| theirs);
+        let senders = self.0.iter().flat_map(|(_, senders)| senders);
         // Callers that stopped waiting stay in line until a place becomes free.
-        waiting.filter(|place| !place.is_closed()).count()
+        senders.filter(|place| !place.is_closed()).count()
     }
 }
 
@@ -268,7 +271,7 @@ mod tests {
         drop(late);
         assert!(free(&places, 'c').is_some());
         let state = places.state.lock();
-        assert_eq!((state.held, state.held_later, state.held_by.len()), (0, 0, 0));
+        assert_eq!((state.held_count, state.held_later, state.held_by.len()), (0, 0, 0));
     }
 
     #[tokio::test]

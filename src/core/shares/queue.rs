@@ -107,10 +107,10 @@ impl<K: Hash + Eq + Clone, T> FairQueue<K, T> {
 impl<K: Hash + Eq + Clone, T> QueueState<K, T> {
     fn pop(&mut self) -> Option<T> {
         let giver = self.turns.pop_front()?;
-        let waiting = self.waiting.get_mut(&giver)?;
-        let work = waiting.pop_front()?;
+        let queue = self.waiting.get_mut(&giver)?;
+        let work = queue.pop_front()?;
         self.count -= 1;
-        if waiting.is_empty() {
+        if queue.is_empty() {
             self.waiting.remove(&giver);
         } else {
             self.turns.push_back(giver);

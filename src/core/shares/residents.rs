@@ -34,11 +34,11 @@ pub struct Resident<K: Hash + Eq, V> {
 }
 
 impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
-    /// Creates `total` places of `what`, such as `"dialogues in memory"`.
+    /// Creates `total` places of `resource`, such as `"dialogues in memory"`.
     #[must_use]
-    pub fn new(what: &'static str, total: usize) -> Arc<Self> {
+    pub fn new(resource: &'static str, total: usize) -> Arc<Self> {
         Arc::new(Self {
-            shares: Shares::new(what, total),
+            shares: Shares::new(resource, total),
             used: Mutex::default(),
             numbers: AtomicU64::new(0),
         })
@@ -65,15 +65,15 @@ impl<K: Hash + Eq + Clone, V: Clone> Residents<K, V> {
     pub fn eviction_candidates(&self, holder: &K) -> Vec<(K, usize)> {
         let used = self.used.lock();
         let count = |values: &LinkedHashMap<u64, V>| values.len();
-        let own = used.get(holder).map_or(0, count);
-        let mut who: Vec<(K, usize)> = used
+        let own_count = used.get(holder).map_or(0, count);
+        let mut holders: Vec<(K, usize)> = used
             .iter()
             .map(|(other, values)| (other, count(values)))
-            .filter(|(other, has)| *has > own || *other == holder)
-            .map(|(other, has)| (other.clone(), has))
+            .filter(|(other, other_count)| *other_count > own_count || *other == holder)
+            .map(|(other, other_count)| (other.clone(), other_count))
             .collect();
-        who.sort_by_key(|(_, has)| Reverse(*has));
-        who
+        holders.sort_by_key(|(_, other_count)| Reverse(*other_count));
+        holders
     }
 
     /// Returns the least recently used value of `holder`, and marks it as just used. The next call returns the next

@@ -197,7 +197,7 @@ mod tests {
             turns: Vec::new(),
             rests_on: Vec::new(),
             locks: locks.parse().unwrap(),
-            at: DateTime::UNIX_EPOCH,
+            last_turn_at: DateTime::UNIX_EPOCH,
         };
         let (cave, both) = ("scenario:mira/cave", "scenario:mira/cave;lore:mira/well");
         for (dialogue, locks, disclosed, is_read) in [

@@ -376,12 +376,12 @@ impl PassDraft {
                 kind: new.kind,
                 text: without_content(&new.text, gone)?,
                 turns: new.turns,
-                at,
+                found_at: at,
                 decided: StandingDecision {
                     decision: new.decision,
                     reason: without_content(&new.reason, gone).unwrap_or_default(),
                     decided_by: None,
-                    at,
+                    decided_at: at,
                 },
             })
         });

@@ -106,7 +106,7 @@ pub(super) async fn insights_for_npcs(
             rests_on: rests_on.clone(),
             locks: locks.clone(),
             // As all times of a pass: those of the turn, not those of the write.
-            at: last.committed_at,
+            last_turn_at: last.committed_at,
         }));
     }
     Ok(insights)

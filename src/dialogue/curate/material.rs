@@ -86,7 +86,7 @@ pub(super) async fn load_material(
         .load_dialogue_curation(scope, dialogue, MAX_SHOWN_FINDINGS)
         .await?;
     let DialogueCuration { last_pass, findings } = curation;
-    let last_pass_at = last_pass.as_ref().map(|pass| pass.at);
+    let last_pass_at = last_pass.as_ref().map(|pass| pass.last_turn_at);
     let (read, memory) = last_pass.map_or((0, String::new()), |pass| (pass.to_turn, pass.memory));
     let (from, to) = (
         read.saturating_add(1),
@@ -202,7 +202,7 @@ async fn load_corrected_statements(
     last: &Turn,
 ) -> Result<Vec<RemovedStatement>, StoreError> {
     let mut removed = redaction::load_removed(services, scope, said, last.committed_at).await?;
-    removed.retain(|removed| !removed.is_forgotten && removed.at >= said.dialogue.created_at);
+    removed.retain(|removed| !removed.is_forgotten && removed.removed_at >= said.dialogue.created_at);
     Ok(removed)
 }
 

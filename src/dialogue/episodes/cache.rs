@@ -165,7 +165,7 @@ mod tests {
                 text: "They met.".to_owned(),
                 importance: Importance::from_clamped(3.0),
                 locks: DisclosureLocks::default(),
-                at: DateTime::UNIX_EPOCH,
+                committed_at: DateTime::UNIX_EPOCH,
             },
             model: Some("m".to_owned()),
             vector: [1.0].into(),

@@ -283,7 +283,7 @@ impl Reader<'_> {
     async fn read_removed_statements(&self) -> StoreResult<Vec<RemovedStatement>> {
         let mut facts = self.load_facts(&self.sources.redacted).await?;
         let mut successors: HashMap<FactId, Fact> = HashMap::new();
-        let end_of = |fact: &Fact| fact.invalid.as_ref().and_then(|ended| ended.by);
+        let end_of = |fact: &Fact| fact.invalid.as_ref().and_then(|ended| ended.ended_by);
         let mut wanted: Vec<FactId> = facts.iter().filter_map(end_of).collect();
         while !wanted.is_empty() {
             let loaded = self.load_facts(&wanted).await?;
@@ -295,7 +295,11 @@ impl Reader<'_> {
             // A fact that was restored since had been removed before the turn.
             if fact.is_valid_at(self.at) && fact.earlier_wordings.is_empty() {
                 let (at, reason) = (self.at, InvalidReason::Removed);
-                fact.invalid = Some(EffectiveInvalidation { at, reason, by: None });
+                fact.invalid = Some(EffectiveInvalidation {
+                    ended_at: at,
+                    reason,
+                    ended_by: None,
+                });
             }
         }
         let mut removed = list_removed_statements(&facts, &successors, self.at);
@@ -374,11 +378,11 @@ impl Reader<'_> {
             summary: summary.id,
             text: summary.text,
             since: met.summary_since.unwrap_or(met.since),
-            at: summary.created_at,
+            last_turn_at: summary.created_at,
             locks: DisclosureLocks::default(),
         });
         Ok(Some(Meeting {
-            at: met.at,
+            last_turn_at: met.last_turn_at,
             since: met.since,
             summary: recap,
         }))
@@ -509,11 +513,11 @@ impl Reader<'_> {
                 number: traced.turn,
                 entity: traced.entity.clone(),
                 day: String::new(),
-                text: traced.shown.clone()?,
+                text: traced.shown_text.clone()?,
                 turns: Vec::new(),
                 rests_on: Vec::new(),
                 locks: DisclosureLocks::default(),
-                at: traced.at,
+                last_turn_at: traced.committed_at,
             })
         });
         shown.collect()
@@ -534,7 +538,7 @@ impl Reader<'_> {
         let history: (&Dialogue, &[BufferedTurn]) = (&input.dialogue, &input.history);
         let told = redaction::redact_texts(&gone, history, &input.summaries, meeting.as_ref());
         let episodes = episodes::reread_episodes(services, input, &trace.episodes, &gone).await?;
-        for traced in trace.episodes.iter().filter(|traced| traced.shown.is_some()) {
+        for traced in trace.episodes.iter().filter(|traced| traced.shown_text.is_some()) {
             if !episodes.iter().any(|hit| hit.episode.turn == traced.turn_id) {
                 reasons.push(format!(
                     "the episode of turn {} of {} was taken back",

@@ -120,7 +120,7 @@ impl LoreHit {
                 found_by: source,
                 score,
                 fate: LoreFate::Used,
-                shown: None,
+                shown_text: None,
             },
             now: Vec::new(),
         }

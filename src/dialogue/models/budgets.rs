@@ -381,8 +381,8 @@ impl Budgets {
     fn over_budget_error(&self, of: Budgeted) -> OverBudget {
         self.meters.record_over_budget(of);
         OverBudget {
-            whose: "tenant",
-            of,
+            owner: "tenant",
+            budget: of,
             retry_after: self.retry_after(of),
         }
     }
@@ -565,7 +565,7 @@ impl Budgets {
                     spent: after == 2,
                     used,
                     limit,
-                    at: self.clock.now(),
+                    reached_at: self.clock.now(),
                 };
                 self.return_warnings(vec![(tenant.clone(), warning)]);
             }

@@ -51,10 +51,10 @@ impl ActionLines {
         };
         let offers = offered.iter().map(|rule| templates.render_offer(language, rule));
         let outcomes = asked.iter().map(|action| {
-            let asked = &action.asked;
+            let asked = &action.request;
             let status = action.status(now);
             let at = match &action.answer {
-                Some(answer) => answer.at,
+                Some(answer) => answer.answered_at,
                 None if status == ActionStatus::Requested => asked.requested_at,
                 None => asked.expires_at,
             };
@@ -99,7 +99,7 @@ mod tests {
         let asked_at = DateTime::UNIX_EPOCH;
         let action = Action {
             seq: 1,
-            asked: NewAction {
+            request: NewAction {
                 id: ActionId::from_u128(1),
                 world: "vale".parse().unwrap(),
                 dialogue: DialogueId::new(DialogueKind::Session, ulid::Ulid(1)),

@@ -108,7 +108,7 @@ impl ShownEpisodes {
         room -= room_of_line;
         let mut entries = Vec::new();
         let mut add_fitting = |ranked: &mut RankedEpisode, room: &mut u32, is_of_line: bool| -> Result<(), TurnError> {
-            let episode = candidates[ranked.at].episode;
+            let episode = candidates[ranked.index].episode;
             let remark = material.remark_for_dialogue(episode.dialogue);
             let text = remark.add_to(templates, material, escape_untrusted(&episode.text))?;
             let place = episode.place.as_deref().map(escape_untrusted);
@@ -118,7 +118,7 @@ impl ShownEpisodes {
                 *room -= tokens;
                 ranked.fate = EpisodeFate::Used;
                 entries.push(ShownEpisode {
-                    at: ranked.at,
+                    at: ranked.index,
                     text,
                     place,
                     tokens,
@@ -134,15 +134,15 @@ impl ShownEpisodes {
             }
             // What is similar, too, has a second chance in the room of the line.
             let is_left = ranked.stage == EpisodeStage::Similar || ranked.fate == EpisodeFate::OverBudget;
-            if is_left && candidates[ranked.at].similarity.is_some() {
+            if is_left && candidates[ranked.index].similarity.is_some() {
                 of_line.push(ranked);
             }
         }
         room += room_of_line;
-        let similarity = |ranked: &RankedEpisode| candidates[ranked.at].similarity.unwrap_or_default();
+        let similarity = |ranked: &RankedEpisode| candidates[ranked.index].similarity.unwrap_or_default();
         of_line.sort_by(|one, other| similarity(other).total_cmp(&similarity(one)));
         for ranked in of_line {
-            if (told.by_facts)(candidates[ranked.at].episode) {
+            if (told.by_facts)(candidates[ranked.index].episode) {
                 ranked.fate = EpisodeFate::InFacts;
             } else {
                 add_fitting(ranked, &mut room, true)?;
@@ -168,7 +168,7 @@ impl ShownEpisodes {
     pub(super) fn drop_last(&mut self) -> bool {
         let last = self.entries.pop();
         if let Some(entry) = &last {
-            for ranked in self.ranked.iter_mut().filter(|ranked| ranked.at == entry.at) {
+            for ranked in self.ranked.iter_mut().filter(|ranked| ranked.index == entry.at) {
                 ranked.fate = EpisodeFate::OverBudget;
             }
         }
@@ -181,7 +181,7 @@ impl ShownEpisodes {
         let mut entries: Vec<_> = entries
             .map(|entry| (&material.episodes[entry.at].episode, entry))
             .collect();
-        entries.sort_by_key(|(episode, _)| (episode.at, episode.turn));
+        entries.sort_by_key(|(episode, _)| (episode.committed_at, episode.turn));
         entries
     }
 
@@ -193,7 +193,7 @@ impl ShownEpisodes {
 
     pub(super) fn add_content(&self, material: &PromptMaterial<'_>, hash: &mut ContentHash) {
         for (episode, entry) in self.entries_in_order(material) {
-            hash.add_time(episode.at);
+            hash.add_time(episode.committed_at);
             hash.add_text(entry.place.as_deref().unwrap_or_default());
             hash.add_text(&entry.text);
         }
@@ -213,7 +213,7 @@ impl ShownEpisodes {
             // Of several turns of one dialogue, the numbers tell the order.
             let is_numbered = episode.dialogue == material.dialogue || self.count_of(material, episode.dialogue) > 1;
             let turn = is_numbered.then_some(episode.number);
-            let ago = ages.describe_age(templates, episode.at)?;
+            let ago = ages.describe_age(templates, episode.committed_at)?;
             Ok(context! { ago, turn, place => entry.place.as_deref(), text => entry.text.as_str() })
         });
         values.collect()
@@ -234,7 +234,7 @@ impl ShownEpisodes {
             is_traced
         });
         let traced = traced.map(|ranked| {
-            let hit = &material.episodes[ranked.at];
+            let hit = &material.episodes[ranked.index];
             EpisodeTrace {
                 turn_id: hit.episode.turn,
                 dialogue_id: hit.episode.dialogue,
@@ -243,7 +243,7 @@ impl ShownEpisodes {
                 importance: hit.episode.importance,
                 similarity: hit.similarity,
                 fate: ranked.fate,
-                shown: shown.get(&ranked.at).map(|text| (*text).to_owned()),
+                shown_text: shown.get(&ranked.index).map(|text| (*text).to_owned()),
             }
         });
         traced.collect()

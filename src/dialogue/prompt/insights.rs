@@ -97,9 +97,9 @@ impl ShownInsights {
     ) -> Result<Vec<Value>, TurnError> {
         let ages = material.ages();
         let mut entries: Vec<&ShownInsight> = self.entries.iter().collect();
-        entries.sort_by_key(|entry| (material.insights[entry.at].at, Reverse(entry.at)));
+        entries.sort_by_key(|entry| (material.insights[entry.at].last_turn_at, Reverse(entry.at)));
         let values = entries.into_iter().map(|entry| {
-            let ago = ages.describe_age(templates, material.insights[entry.at].at)?;
+            let ago = ages.describe_age(templates, material.insights[entry.at].last_turn_at)?;
             Ok(context! { ago, text => entry.text.as_str() })
         });
         values.collect()
@@ -108,7 +108,7 @@ impl ShownInsights {
     /// Adds the shown lines.
     pub(super) fn add_content(&self, material: &PromptMaterial<'_>, hash: &mut ContentHash) {
         for entry in &self.entries {
-            hash.add_time(material.insights[entry.at].at);
+            hash.add_time(material.insights[entry.at].last_turn_at);
             hash.add_text(&entry.text);
         }
     }
@@ -121,9 +121,9 @@ impl ShownInsights {
             entity: insight.entity.clone(),
             dialogue_id: insight.dialogue,
             turn: insight.number,
-            at: insight.at,
+            committed_at: insight.last_turn_at,
             fate,
-            shown: self
+            shown_text: self
                 .entries
                 .iter()
                 .find(|entry| entry.at == at)

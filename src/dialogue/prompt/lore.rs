@@ -120,7 +120,7 @@ impl ShownLore {
         let hits = material.lore.into_iter().flat_map(|found| &found.hits);
         let traced = hits.zip(&self.fates).enumerate().map(|(at, (hit, fate))| LoreTrace {
             fate: *fate,
-            shown: self
+            shown_text: self
                 .entries
                 .iter()
                 .find(|entry| entry.at == at)

@@ -103,7 +103,7 @@ impl PlayerIdentity {
         };
         if 2 * ITEM_TOKENS <= room {
             room -= 2 * ITEM_TOKENS;
-            who.met = Some((meeting.at, 2 * ITEM_TOKENS));
+            who.met = Some((meeting.last_turn_at, 2 * ITEM_TOKENS));
         } else {
             who.dropped += 1;
         }

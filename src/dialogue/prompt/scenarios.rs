@@ -199,7 +199,7 @@ impl ShownScenarios {
                     Some(_) => CandidateFate::Used,
                     None => CandidateFate::OverBudget,
                 },
-                shown,
+                shown_text: shown,
             }
         });
         hits.zip(&self.fates)
@@ -212,7 +212,7 @@ impl ShownScenarios {
                 recent: hit.recent,
                 news: hit.news,
                 fate,
-                shown: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
+                shown_text: self.items.iter().find(|item| item.0 == at).map(|item| item.1.clone()),
             })
             .chain(traced_tells)
             .collect()

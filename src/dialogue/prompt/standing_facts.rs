@@ -158,7 +158,7 @@ impl StandingFacts {
             .collect();
         remove_put_off(&mut ended, &promises);
         standing.redated_ids = remove_redated(&mut promises, &ended);
-        ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
+        ended.sort_by_key(|(fact, _)| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
         let promises = order_promises(material, promises, ended);
         let (mut kept, mut put_off) = (Vec::new(), Vec::new());
         // A shown conclusion stands for its premises, which are less important and come later. A search still finds them.
@@ -373,7 +373,8 @@ fn remove_put_off(ended: &mut Vec<(&Fact, StateSection)>, promises: &[(&Fact, St
         };
         let given_up = features_of(fact);
         // The turn that puts a promise off makes the new one.
-        let is_made_instead = |open: &Fact| open.statement.subject == fact.statement.subject && open.valid_at >= end.at;
+        let is_made_instead =
+            |open: &Fact| open.statement.subject == fact.statement.subject && open.valid_at >= end.ended_at;
         !open
             .iter()
             .any(|(promise, features)| is_made_instead(promise) && features.promises_like(&given_up))
@@ -475,7 +476,7 @@ fn render_entry(
         block,
         tokens: count(&text) + ITEM_TOKENS,
         text,
-        said_at: is_dated.then_some(fact.invalid.as_ref().map_or(fact.valid_at, |end| end.at)),
+        said_at: is_dated.then_some(fact.invalid.as_ref().map_or(fact.valid_at, |end| end.ended_at)),
         is_overdue: fact.invalid.is_none() && block.has_promises() && dead_party.is_none() && is_overdue(),
         end: fact.invalid.as_ref().map(|end| end.reason),
     })

@@ -89,7 +89,7 @@ pub(crate) fn state_bounds(world: &World, language: Language) -> Value {
         context! {
             name => escape_untrusted(&rule.name),
             type => <&str>::from(rule.value_type),
-            of => <&str>::from(rule.of),
+            of => <&str>::from(rule.owner),
             values,
             min => min.to_string(),
             max => max.to_string(),

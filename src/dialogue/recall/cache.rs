@@ -111,9 +111,9 @@ impl FoldedState {
         }
         let state = Arc::make_mut(&mut self.state);
         for stored in changes {
-            state.apply_change(&stored.change, stored.at, stored.dialogue);
+            state.apply_change(&stored.change, stored.changed_at, stored.dialogue);
             self.seq = self.seq.max(stored.seq);
-            self.at = self.at.max(stored.at);
+            self.at = self.at.max(stored.changed_at);
         }
     }
 }
@@ -214,7 +214,10 @@ impl MemoryCache {
         let mut fresh = with_interactive_priority(store.load_changes_since(scope, world, folded.seq)).await?;
         // A rewind removed changes, or a late job read an earlier turn's state, which must not override later changes.
         let anew = folded.generation.is_some_and(|known| known != fresh.generation)
-            || fresh.changes.first().is_some_and(|change| change.at < folded.at);
+            || fresh
+                .changes
+                .first()
+                .is_some_and(|change| change.changed_at < folded.at);
         if anew {
             *folded = FoldedState::default();
             fresh = with_interactive_priority(store.load_changes_since(scope, world, 0)).await?;

@@ -279,7 +279,7 @@ async fn read_valid_facts(
         kind: None,
         from: None,
         to: None,
-        at: sought.at,
+        as_of: sought.at,
         include_invalid: false,
         flagged: false,
     };

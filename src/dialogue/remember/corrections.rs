@@ -62,7 +62,7 @@ impl FactCorrection {
             || differs(self.valid_at.as_ref(), &fact.valid_at)
             || differs(
                 self.invalid_at.map(Some).as_ref(),
-                &fact.invalid.as_ref().map(|end| end.at),
+                &fact.invalid.as_ref().map(|end| end.ended_at),
             )
     }
 
@@ -288,7 +288,7 @@ async fn decide_once(
         let Some(fact) = facts.load_fact(scope, id).await? else {
             return Ok(FlagOutcome::NotFound);
         };
-        let replacing = match fact.invalid.as_ref().and_then(|ended| ended.by) {
+        let replacing = match fact.invalid.as_ref().and_then(|ended| ended.ended_by) {
             Some(by) => facts.load_fact(scope, by).await?.filter(|by| by.corrects == Some(id)),
             None => None,
         };

@@ -182,7 +182,10 @@ async fn plan_and_write(
 
 /// Returns the facts of a timeline. Copies the facts if the timeline is still shared.
 fn unwrap_known_facts(prepared: Arc<PreparedTimeline>) -> Vec<KnownFact> {
-    Arc::try_unwrap(prepared).map_or_else(|shared| shared.timeline().known.clone(), PreparedTimeline::into_known)
+    Arc::try_unwrap(prepared).map_or_else(
+        |shared| shared.timeline().known_facts.clone(),
+        PreparedTimeline::into_known,
+    )
 }
 
 /// Asks the judge. If the judge is slow, stores the model answer of the extraction meanwhile. `false`: the job must not
@@ -260,9 +263,9 @@ fn build_reconciliation(
                 id: memory.services.ids.next_id(),
                 fact: end.fact,
                 reason: end.reason,
-                by: end.by,
+                ended_by: end.ended_by,
                 cause: Cause::Turn(end.turn),
-                at: end.at,
+                ended_at: end.ended_at,
                 restored_at: end.restored_at,
             })
             .collect(),

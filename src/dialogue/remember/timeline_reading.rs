@@ -134,11 +134,11 @@ impl AudienceMemory<'_> {
             for (fresh, sought) in addition.fresh.iter().zip(&sought) {
                 overlaps.extend(self.find_overlaps(index, beside, fresh.id, sought).await?);
             }
-            asked.extend(overlaps.iter().map(|overlap: &AudienceOverlap| overlap.there));
+            asked.extend(overlaps.iter().map(|overlap: &AudienceOverlap| overlap.foreign_fact));
         }
         let mut rows = self.read_rows(since, &asked).await?;
         if embeds_facts {
-            let lacking = facts_without_vector(&rows.known, since);
+            let lacking = facts_without_vector(&rows.known_facts, since);
             if !lacking.is_empty() {
                 return Ok(TimelineRead::Incomplete(MissingVectors::Facts(lacking)));
             }
@@ -154,10 +154,10 @@ impl AudienceMemory<'_> {
         let fresh: Vec<KnownFact> = addition.iter().flat_map(|added| &added.facts).map(as_known).collect();
         // Usually this turn is the latest. Otherwise the facts said since are processed again.
         let said_since = rows
-            .known
+            .known_facts
             .iter()
             .filter(|known| !known.foreign && known.fact.valid_at >= since);
-        let naming = NameHistory::from_known(rows.known.iter().chain(&fresh));
+        let naming = NameHistory::from_known(rows.known_facts.iter().chain(&fresh));
         let mut since_then: Vec<NeighbourQuery<'_>> = said_since
             .map(|known| {
                 let names = naming.aliases_at(known.fact.valid_at);
@@ -179,7 +179,7 @@ impl AudienceMemory<'_> {
         if !since_then.is_empty() || !said.is_empty() {
             let more = self.find_nearby(index, &since_then, since).await?;
             asked.extend(more);
-            for known in rows.known.iter().filter(|known| known.may_be_valid_again(since)) {
+            for known in rows.known_facts.iter().filter(|known| known.may_be_valid_again(since)) {
                 let sought = NeighbourQuery::for_statement(&known.fact.statement, known.vector_as_said());
                 let beside = MemoryScope::Overlapping(&self.audience);
                 overlaps.extend(self.find_overlaps(index, beside, known.fact.id, &sought).await?);
@@ -190,12 +190,12 @@ impl AudienceMemory<'_> {
                     overlaps.extend(fresh.iter().filter_map(|fresh| self.find_overlap(known, fresh)));
                 }
             }
-            asked.extend(overlaps.iter().map(|overlap| overlap.there));
+            asked.extend(overlaps.iter().map(|overlap| overlap.foreign_fact));
             asked.extend(said.iter().flat_map(|said| &said.injected));
             asked.extend(said.iter().flat_map(|said| &said.ends).map(|ending| ending.fact));
             rows = self.read_rows(since, &asked).await?;
         }
-        let mut known = rows.known;
+        let mut known = rows.known_facts;
         if let Some(addition) = addition {
             said.push(to_said_then(&addition.extraction, requests));
             known.extend(fresh);
@@ -205,7 +205,7 @@ impl AudienceMemory<'_> {
             audience: Some(self.audience.clone()),
             turns: said,
             overlaps: self.retain_overlapping(overlaps, &known, &rows.foreign_facts),
-            known,
+            known_facts: known,
             other_memories: rows.foreign_facts,
         }))
     }
@@ -243,8 +243,8 @@ impl AudienceMemory<'_> {
                 || gist(written).common_matter(&gist(fresh)).is_one_matter
         };
         (key(written) == key(fresh) && is_near()).then_some(AudienceOverlap {
-            here: written.fact.id,
-            there: fresh.fact.id,
+            local_fact: written.fact.id,
+            foreign_fact: fresh.fact.id,
             cosine,
         })
     }
@@ -262,8 +262,8 @@ impl AudienceMemory<'_> {
             .await?;
         let others = found.iter().filter(|found| found.fact != here);
         let overlaps = others.map(|found| AudienceOverlap {
-            here,
-            there: found.fact,
+            local_fact: here,
+            foreign_fact: found.fact,
             cosine: found.cosine,
         });
         Ok(overlaps.collect())
@@ -276,13 +276,17 @@ impl AudienceMemory<'_> {
         known: &[KnownFact],
         elsewhere: &HashMap<FactId, Fact>,
     ) -> Vec<AudienceOverlap> {
-        overlaps.retain(|AudienceOverlap { there, .. }| match elsewhere.get(there) {
-            // The premises of a conclusion are compared.
-            Some(fact) => {
-                fact.world == self.world && !fact.is_conclusion() && fact.audience.overlaps_audience(&self.audience)
-            }
-            None => known.iter().any(|known| known.fact.id == *there),
-        });
+        overlaps.retain(
+            |AudienceOverlap {
+                 foreign_fact: there, ..
+             }| match elsewhere.get(there) {
+                // The premises of a conclusion are compared.
+                Some(fact) => {
+                    fact.world == self.world && !fact.is_conclusion() && fact.audience.overlaps_audience(&self.audience)
+                }
+                None => known.iter().any(|known| known.fact.id == *there),
+            },
+        );
         overlaps
     }
 
@@ -447,7 +451,7 @@ fn to_said_then(extraction: &Extraction, requests: &RequestVectors) -> SpokenTur
     });
     SpokenTurn {
         turn: extraction.turn,
-        at: extraction.said_at,
+        committed_at: extraction.said_at,
         player: extraction.player.clone(),
         forget: forget.collect(),
         ends: extraction.ends.clone(),

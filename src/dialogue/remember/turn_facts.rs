@@ -167,7 +167,7 @@ fn new_episode(
         text: fresh.text,
         importance: fresh.importance,
         // The time of the line, not the time of the job.
-        at: turn.committed_at,
+        committed_at: turn.committed_at,
     };
     Some(EmbeddedEpisode {
         episode,

@@ -73,8 +73,8 @@ async fn load_effects_of_turn(services: &Services, request: &RewindRequest, turn
     let ledger = &services.ledger;
     let actions = ledger.actions.load_actions_of_turn(scope, turn.id).await?.into_iter();
     let actions = actions.filter(|action| action.stands).map(|action| RequestedAction {
-        name: action.asked.name,
-        arguments: action.asked.arguments,
+        name: action.request.name,
+        arguments: action.request.arguments,
     });
     let actions = actions.collect();
     // The changes of a job that ends after this read are read by another job.

@@ -151,7 +151,7 @@ impl RewindRequest {
         let other_keys = self.requesters.other_keys();
         RewindCommit {
             id: ids.next_id(),
-            at,
+            rewound_at: at,
             dialogue: id,
             world: self.dialogue.world.clone(),
             epoch: self.dialogue.epoch,

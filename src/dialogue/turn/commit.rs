@@ -162,7 +162,7 @@ pub(crate) fn new_state_changes(
         dialogue: Some(turn.dialogue),
         change: change.clone(),
         cause: Cause::Turn(turn.id),
-        at: turn.committed_at,
+        changed_at: turn.committed_at,
     };
     changes.iter().map(row).collect()
 }
@@ -391,7 +391,7 @@ pub(crate) async fn parse_state_block(
     }
     if needs_names {
         rules.backend_names = backend_names_of(services, scope, world).await?;
-        rules.held = by.held_characters(&rules.backend_names);
+        rules.immovable = by.held_characters(&rules.backend_names);
     }
     if strangers.is_empty() {
         return Ok(block.parse_changes(&npc.name, &rules));
@@ -460,7 +460,7 @@ pub(crate) fn state_rules_of(settings: &WorldSettings) -> StateRules {
 fn checkpoint_of(services: &Services, input: &TurnInput, turn: &Turn, spoken: &UncommittedTurn) -> Checkpoint {
     let mut checkpoint = input.checkpoint.clone();
     checkpoint.turn = input.number;
-    checkpoint.ended = spoken.reply.ends;
+    checkpoint.has_ended = spoken.reply.ends;
     checkpoint.apply_summaries(&input.summaries, services.settings.summaries.buffer_min_turns);
     checkpoint.record_commit(
         input.number,

@@ -150,7 +150,7 @@ fn immediately_disclosed_locks(input: &TurnInput, gathered: &GatheredContext, pr
 fn conditional_lore<'p>(gathered: &GatheredContext, prompt: &'p Prompt) -> impl Iterator<Item = &'p LoreTrace> {
     let found = gathered.lore.as_ref();
     let shown = prompt.lore.iter();
-    let shown = shown.filter(|traced| traced.shown.is_some() && traced.secrecy == Secrecy::Open);
+    let shown = shown.filter(|traced| traced.shown_text.is_some() && traced.secrecy == Secrecy::Open);
     shown.filter(move |traced| found.is_some_and(|found| found.is_conditional(&traced.entry)))
 }
 

@@ -75,7 +75,7 @@ pub(super) fn trace_of_turn(
         notes.push("offline embedder: relevance is lexical".to_owned());
     }
     TurnTrace {
-        at: turn.committed_at,
+        traced_at: turn.committed_at,
         key: input.dialogue_key().to_string(),
         intent: gathered.intent.intent,
         intent_source: gathered.intent.source,
@@ -118,7 +118,7 @@ fn sources_of_turn(
     prompt: &Prompt,
 ) -> PromptSources {
     let meeting = gathered.meeting.as_ref().map(|meeting| MeetingTrace {
-        at: meeting.at,
+        last_turn_at: meeting.last_turn_at,
         since: meeting.since,
         summary: meeting.summary.as_ref().map(|recap| recap.summary),
         summary_since: meeting.summary.as_ref().map(|recap| recap.since),

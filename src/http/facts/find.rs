@@ -128,7 +128,7 @@ pub async fn list_facts(
         kind: query.kind,
         from: query.from,
         to: query.to,
-        at,
+        as_of: at,
         include_invalid: query.include_invalid.unwrap_or(false),
         flagged: query.flagged.unwrap_or(false),
     };

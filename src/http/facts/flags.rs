@@ -137,7 +137,7 @@ impl From<FlagEntry> for FlagView {
             fact: entry.fact.into(),
             statements: entry.statements.into_iter().map(FlagStatementView::from).collect(),
             decided_role: decided.as_ref().map(|decided| decided.role),
-            decided_at: decided.as_ref().map(|decided| decided.at),
+            decided_at: decided.as_ref().map(|decided| decided.decided_at),
             decided_by: decided.as_ref().map(|decided| decided.decided_by.clone()),
             reason: decided.map(|decided| decided.reason),
         }

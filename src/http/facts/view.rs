@@ -169,9 +169,9 @@ impl From<Fact> for FactView {
             heard_by: fact.locks.common_hearers(),
             valid_at: fact.valid_at,
             game_time: None,
-            invalid_at: fact.invalid.as_ref().map(|invalid| invalid.at),
+            invalid_at: fact.invalid.as_ref().map(|invalid| invalid.ended_at),
             invalid_reason: fact.invalid.as_ref().map(|invalid| invalid.reason),
-            invalid_by: fact.invalid.and_then(|invalid| invalid.by),
+            invalid_by: fact.invalid.and_then(|invalid| invalid.ended_by),
             replaced_by: fact.replaced_by,
             expires_at: fact.expires_at,
             cause: fact.cause.into(),
@@ -203,9 +203,9 @@ impl FactView {
     /// Adds the contradicting facts.
     pub fn with_contradictions(mut self, by: Vec<Contradiction>) -> Self {
         let view = |by: Contradiction| ContradictionView {
-            id: by.by,
+            id: by.statement,
             content: by.content,
-            at: by.at,
+            at: by.flagged_at,
         };
         self.contradicted_by = by.into_iter().map(view).collect();
         self
@@ -283,7 +283,7 @@ impl HistoryView {
             fact_id: Some(row.fact),
             cause: Some(row.cause.into()),
             lifted_at: row.lifted_at,
-            ..Self::new("replaced", row.at)
+            ..Self::new("replaced", row.ended_at)
         }
     }
 }
@@ -293,10 +293,10 @@ impl From<FactHistoryEntry> for HistoryView {
         match entry {
             FactHistoryEntry::Invalidated(row) => Self {
                 reason: Some(row.reason),
-                fact_id: row.by,
+                fact_id: row.ended_by,
                 cause: Some(row.cause.into()),
                 lifted_at: row.lifted_at,
-                ..Self::new("invalidated", row.at)
+                ..Self::new("invalidated", row.ended_at)
             },
             FactHistoryEntry::Edited { edit, at, patch } => Self {
                 edit_id: Some(edit),

@@ -379,7 +379,7 @@ impl Adoption {
             kind: None,
             from: None,
             to: None,
-            at: services.clock.now(),
+            as_of: services.clock.now(),
             include_invalid,
             flagged: false,
         };

@@ -406,7 +406,7 @@ impl PreparedTalk {
     async fn take_back_choice(&self) -> Result<(), DialogueError> {
         let command = InterruptCommand {
             turn: Some(self.number.saturating_sub(1)),
-            heard: None,
+            heard_length: None,
             key: None,
             if_head: Some(self.number),
             who: self.who.clone(),

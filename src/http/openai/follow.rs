@@ -80,7 +80,7 @@ pub async fn follow_transcript(
     if takes_turns_back(dialogue, alignment) {
         let command = InterruptCommand {
             turn: Some(alignment.last_standing),
-            heard: alignment.heard_chars.map(HeardLength::Chars),
+            heard_length: alignment.heard_chars.map(HeardLength::Chars),
             key: None,
             if_head: Some(dialogue.head_turn),
             who: who.clone(),

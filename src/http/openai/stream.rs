@@ -89,7 +89,7 @@ impl CutOnDrop {
     fn command(&self) -> InterruptCommand {
         InterruptCommand {
             turn: Some(self.number),
-            heard: Some(HeardLength::Chars(self.sent_chars.load(Ordering::Acquire))),
+            heard_length: Some(HeardLength::Chars(self.sent_chars.load(Ordering::Acquire))),
             key: None,
             // A later turn is of another request.
             if_head: Some(self.number),

@@ -133,7 +133,7 @@ impl SocketState {
         let player = speaks.as_ref().map(|(player, _)| player.clone());
         let command = InterruptCommand {
             turn: message.turn,
-            heard,
+            heard_length: heard,
             key: key.clone(),
             if_head: message.if_head,
             who: Principal {

@@ -275,7 +275,7 @@ impl SocketState {
         let heard = parse_heard(message.heard_chars, message.heard_utf16)?;
         let command = InterruptCommand {
             turn: message.turn,
-            heard,
+            heard_length: heard,
             key: message.key,
             if_head: message.if_head,
             who: who.clone(),

@@ -71,7 +71,7 @@ impl<'a> From<&'a StoredStateChange> for WorldChange<'a> {
         Self {
             id: stored.id,
             change: &stored.change,
-            cause: CauseView::new(&stored.cause, stored.at),
+            cause: CauseView::new(&stored.cause, stored.changed_at),
         }
     }
 }

@@ -146,10 +146,10 @@ async fn send_news(
     for action in news.actions.undone {
         let event = ActionUndone {
             world_id: world,
-            action_id: action.asked.id,
-            dialogue_id: action.asked.dialogue,
-            turn_id: action.asked.turn,
-            turn: action.asked.number,
+            action_id: action.request.id,
+            dialogue_id: action.request.dialogue,
+            turn_id: action.request.turn,
+            turn: action.request.number,
         };
         send_part(connection, events::write_event(&event)).await?;
     }

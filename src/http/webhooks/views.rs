@@ -210,7 +210,7 @@ impl From<Attempt> for AttemptView {
             message_id: attempt.message,
             event: attempt.event,
             number: attempt.number,
-            at: attempt.at,
+            at: attempt.sent_at,
             duration_ms: attempt.duration_ms,
             delivered: attempt.delivered,
             status: attempt.status,

@@ -40,7 +40,8 @@ impl<'a> From<&'a Statement> for ComparedStatement<'a> {
 /// the words of the sentences must agree, too. "One more dose" is another dose.
 #[must_use]
 pub fn statements_agree<'a>(a: impl Into<ComparedStatement<'a>>, b: impl Into<ComparedStatement<'a>>) -> bool {
-    let (a, b) = (a.into(), b.into());
+    let a = a.into();
+    let b = b.into();
     a.polarity == b.polarity
         && a.tense == b.tense
         && same_object(a, b)
@@ -52,8 +53,8 @@ pub fn statements_agree<'a>(a: impl Into<ComparedStatement<'a>>, b: impl Into<Co
 /// True if a sentence speaks of one more thing or time.
 fn names_another(content: &str) -> bool {
     const ANOTHER: [&str; 6] = ["another", "more", "again", "더", "또", "다시"];
-    let said = normalise_text(content).replace("no more", " ").replace("더 이상", " ");
-    split_words(&said).iter().any(|word| ANOTHER.contains(&word.as_str()))
+    let text = normalise_text(content).replace("no more", " ").replace("더 이상", " ");
+    split_words(&text).iter().any(|word| ANOTHER.contains(&word.as_str()))
 }
 
 /// True if two names or verbs are equal, ignoring case, particles and endings.
@@ -63,12 +64,13 @@ pub fn same_words(a: &str, b: &str) -> bool {
 }
 
 fn same_object(a: ComparedStatement<'_>, b: ComparedStatement<'_>) -> bool {
-    let (left, right) = (canonical_words(a.object), canonical_words(b.object));
+    let left_words = canonical_words(a.object);
+    let right_words = canonical_words(b.object);
     // Without objects the whole sentences are compared.
-    if left.is_empty() || right.is_empty() {
+    if left_words.is_empty() || right_words.is_empty() {
         canonical_words(a.content) == canonical_words(b.content)
     } else {
-        left == right
+        left_words == right_words
     }
 }
 
@@ -97,8 +99,9 @@ pub fn is_vaguer(text: &str, other: &str) -> bool {
 /// True if a text has a day, a number or a name that `other` lacks. Names are recognised by their capital letters.
 #[must_use]
 pub fn adds_details(text: &str, other: &str) -> bool {
-    let lacks = |details: &BTreeSet<String>, others: &BTreeSet<String>| !details.is_subset(others);
-    if lacks(&days_and_numbers(text), &days_and_numbers(other)) {
+    let exceeds =
+        |own_details: &BTreeSet<String>, other_details: &BTreeSet<String>| !own_details.is_subset(other_details);
+    if exceeds(&days_and_numbers(text), &days_and_numbers(other)) {
         return true;
     }
     let words: BTreeSet<String> = split_words(other).into_iter().collect();
@@ -109,13 +112,14 @@ pub fn adds_details(text: &str, other: &str) -> bool {
 
 /// The days of a text, each whole, and its other numbers.
 fn days_and_numbers(text: &str) -> BTreeSet<String> {
-    let (mut found, mut rest) = (BTreeSet::new(), text.to_owned());
+    let mut details = BTreeSet::new();
+    let mut rest = text.to_owned();
     for day in days_in(text) {
         rest = rest.replace(day, " ");
-        found.insert(day.to_owned());
+        details.insert(day.to_owned());
     }
-    found.extend(numbers_in(&rest));
-    found
+    details.extend(numbers_in(&rest));
+    details
 }
 
 /// The comparable words of a text: stems without articles, particles and plurals, with numbers in digits.
@@ -150,7 +154,7 @@ fn split_words(text: &str) -> Vec<String> {
 #[must_use]
 pub fn polarity_of(text: &str) -> Polarity {
     let words = split_words(text);
-    let denials = (0..words.len()).filter(|&at| is_denial(&words, at)).count();
+    let denials = (0..words.len()).filter(|&index| is_denial(&words, index)).count();
     if denials % 2 == 1 {
         Polarity::Negative
     } else {
@@ -158,15 +162,15 @@ pub fn polarity_of(text: &str) -> Polarity {
     }
 }
 
-fn is_denial(words: &[String], at: usize) -> bool {
+fn is_denial(words: &[String], index: usize) -> bool {
     const EN: [&str; 9] = [
         "not", "never", "cannot", "no", "without", "detest", "loathe", "despise", "refuse",
     ];
     const KO_BEGIN: [&str; 9] = ["싫", "않", "못하", "못해", "못한", "증오", "혐오", "미워", "질색"];
-    let word = words[at].as_str();
-    let next = words.get(at + 1).map_or("", String::as_str);
+    let word = words[index].as_str();
+    let next = words.get(index + 1).map_or("", String::as_str);
     if word.starts_with(is_hangul) {
-        return KO_BEGIN.iter().any(|begin| word.starts_with(begin))
+        return KO_BEGIN.iter().any(|prefix| word.starts_with(prefix))
             || word.strip_prefix("안").is_some_and(|rest| ["좋", "해", "한", "했", "하", "먹", "마"].iter().any(|v| rest.starts_with(v)))
             // "안 좋아해", but not "집 안 청소"; "못 먹어", but not 못 as a nail.
             || (matches!(word, "안" | "못") && looks_like_a_verb(next))
@@ -182,7 +186,7 @@ fn is_denial(words: &[String], at: usize) -> bool {
                 || word.ends_with("n't")
                 || ["hate", "dislike", "detest", "loath", "despis"]
                     .iter()
-                    .any(|begin| word.starts_with(begin))
+                    .any(|prefix| word.starts_with(prefix))
         }
     }
 }
@@ -220,9 +224,9 @@ fn english_tense(words: &[String]) -> Tense {
     const BE: [&str; 14] = [
         "is", "are", "am", "be", "been", "isn't", "aren't", "get", "gets", "feel", "feels", "a", "an", "the",
     ];
-    for (at, word) in words.iter().enumerate() {
-        let before = at.checked_sub(1).map_or("", |before| words[before].as_str());
-        let next = words.get(at + 1).map_or("", String::as_str);
+    for (index, word) in words.iter().enumerate() {
+        let before = index.checked_sub(1).map_or("", |before| words[before].as_str());
+        let next = words.get(index + 1).map_or("", String::as_str);
         match word.as_str() {
             // "is used to" is a present habit.
             "used" if next == "to" && !BE.contains(&before) => return Tense::Past,
@@ -233,7 +237,7 @@ fn english_tense(words: &[String]) -> Tense {
             // "liked", but not "is tired", "the wicked", "need"
             word if word.len() > 4 && word.ends_with("ed") && !word.ends_with("eed") && !BE.contains(&before) => {
                 // An adverb or an adjective may stand between: "is very tired".
-                let adjective = at >= 2 && BE[..9].contains(&words[at - 2].as_str());
+                let adjective = index >= 2 && BE[..9].contains(&words[index - 2].as_str());
                 if !adjective {
                     return Tense::Past;
                 }
@@ -272,7 +276,7 @@ fn korean_tense(words: &[String]) -> Tense {
     // 할 거야, 갈 것이다, 먹을 예정이다
     let announced = ["거", "것", "예정", "계획", "생각"]
         .iter()
-        .any(|begin| word.starts_with(begin))
+        .any(|prefix| word.starts_with(prefix))
         && before.chars().next_back().is_some_and(ends_in_l);
     let promised = ["게", "게요", "거야", "거예요", "래", "래요"].iter().any(|end| {
         word.strip_suffix(end)
@@ -290,15 +294,17 @@ fn korean_tense(words: &[String]) -> Tense {
         return Tense::Past;
     }
     // 예전엔 좋아하던 과일: a noun phrase about the past.
-    let then = ["예전", "옛날", "한때", "과거에"];
-    let now = ["지금", "이제", "요즘", "여전히", "아직"];
-    if then
+    let past_markers = ["예전", "옛날", "한때", "과거에"];
+    let present_markers = ["지금", "이제", "요즘", "여전히", "아직"];
+    if past_markers
         .iter()
-        .any(|begin| words.iter().any(|word| word.starts_with(begin)))
+        .any(|prefix| words.iter().any(|word| word.starts_with(prefix)))
         && words
             .iter()
             .any(|word| word.ends_with('던') || word.chars().any(is_past_syllable))
-        && !now.iter().any(|begin| words.iter().any(|word| word.starts_with(begin)))
+        && !present_markers
+            .iter()
+            .any(|prefix| words.iter().any(|word| word.starts_with(prefix)))
     {
         return Tense::Past;
     }

@@ -66,110 +66,117 @@ pub(super) enum TextPiece {
 /// Splits a normalised text into numbers and words. Particles stay on the words.
 pub(super) fn split_pieces(text: &str) -> Vec<TextPiece> {
     let words = split_words(text);
-    let mut out = Vec::with_capacity(words.len());
-    let mut at = 0;
-    while at < words.len() {
-        let word = words[at].as_str();
+    let mut pieces = Vec::with_capacity(words.len());
+    let mut index = 0;
+    while index < words.len() {
+        let word = words[index].as_str();
         if word.starts_with(|c: char| c.is_ascii_digit()) {
-            out.push(TextPiece::Number(shortest_decimal(word)));
-            at += 1;
+            pieces.push(TextPiece::Number(shortest_decimal(word)));
+            index += 1;
             // "1st", "2nd"
-            if matches!(words.get(at).map(String::as_str), Some("st" | "nd" | "rd" | "th")) {
-                at += 1;
+            if matches!(words.get(index).map(String::as_str), Some("st" | "nd" | "rd" | "th")) {
+                index += 1;
             }
-        } else if let Some((number, used)) = parse_english_number(&words[at..]) {
-            out.push(TextPiece::Number(number.to_string()));
-            at += used;
-        } else if let Some((number, rest)) = parse_korean_number(word, words.get(at + 1).map_or("", String::as_str)) {
-            out.push(TextPiece::Number(number.to_string()));
+        } else if let Some((number, used)) = parse_english_number(&words[index..]) {
+            pieces.push(TextPiece::Number(number.to_string()));
+            index += used;
+        } else if let Some((number, rest)) = parse_korean_number(word, words.get(index + 1).map_or("", String::as_str))
+        {
+            pieces.push(TextPiece::Number(number.to_string()));
             if !rest.is_empty() {
-                out.push(TextPiece::Word(rest));
+                pieces.push(TextPiece::Word(rest));
             }
-            at += 1;
+            index += 1;
         } else {
-            out.push(TextPiece::Word(words[at].clone()));
-            at += 1;
+            pieces.push(TextPiece::Word(words[index].clone()));
+            index += 1;
         }
     }
-    out
+    pieces
 }
 
 /// Splits a text into words. Digits are separate from letters, and thousands stay together.
 fn split_words(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
-    let digit = |at: usize| chars.get(at).is_some_and(char::is_ascii_digit);
+    let digit = |index: usize| chars.get(index).is_some_and(char::is_ascii_digit);
     let mut words: Vec<String> = Vec::new();
-    let mut at = 0;
-    while at < chars.len() {
-        let from = at;
-        if digit(at) {
+    let mut index = 0;
+    while index < chars.len() {
+        let from = index;
+        if digit(index) {
             // 1,000 and 3.5 are one number; a comma only before three digits.
-            while digit(at)
-                || (chars.get(at) == Some(&'.') && digit(at + 1))
-                || (chars.get(at) == Some(&',') && digit(at + 1) && digit(at + 2) && digit(at + 3) && !digit(at + 4))
+            while digit(index)
+                || (chars.get(index) == Some(&'.') && digit(index + 1))
+                || (chars.get(index) == Some(&',')
+                    && digit(index + 1)
+                    && digit(index + 2)
+                    && digit(index + 3)
+                    && !digit(index + 4))
             {
-                at += 1;
+                index += 1;
             }
-        } else if chars[at].is_alphanumeric() {
+        } else if chars[index].is_alphanumeric() {
             while chars
-                .get(at)
+                .get(index)
                 .is_some_and(|&c| (c.is_alphanumeric() && !c.is_ascii_digit()) || c == '\'')
             {
-                at += 1;
+                index += 1;
             }
         } else {
-            at += 1;
+            index += 1;
             continue;
         }
-        words.push(chars[from..at].iter().collect());
+        words.push(chars[from..index].iter().collect());
     }
     words
 }
 
 fn shortest_decimal(digits: &str) -> String {
-    let plain = digits.replace(',', "");
-    let (whole, fraction) = plain.split_once('.').unwrap_or((&plain, ""));
-    let whole = whole.trim_start_matches('0');
+    let number = digits.replace(',', "");
+    let (integer, fraction) = number.split_once('.').unwrap_or((&number, ""));
+    let integer = integer.trim_start_matches('0');
     let fraction = fraction.trim_end_matches('0');
-    let whole = if whole.is_empty() { "0" } else { whole };
+    let integer = if integer.is_empty() { "0" } else { integer };
     if fraction.is_empty() {
-        whole.to_owned()
+        integer.to_owned()
     } else {
-        format!("{whole}.{fraction}")
+        format!("{integer}.{fraction}")
     }
 }
 
 /// "two hundred and five" → (205, 4 words).
 fn parse_english_number(words: &[String]) -> Option<(u64, usize)> {
-    let (mut total, mut group, mut used) = (0_u64, 0_u64, 0);
-    while let Some(word) = words.get(used) {
+    let mut total = 0_u64;
+    let mut group = 0_u64;
+    let mut used_words = 0;
+    while let Some(word) = words.get(used_words) {
         let word = word.as_str();
-        if let Some(unit) = ENGLISH_UNITS.iter().position(|known| *known == word) {
+        if let Some(unit) = ENGLISH_UNITS.iter().position(|unit_name| *unit_name == word) {
             // "the red one"
-            if word == "one" && used == 0 && words.len() == 1 {
+            if word == "one" && used_words == 0 && words.len() == 1 {
                 return None;
             }
             group += unit as u64;
-        } else if let Some(ten) = ENGLISH_TENS.iter().position(|known| *known == word) {
+        } else if let Some(ten) = ENGLISH_TENS.iter().position(|ten_name| *ten_name == word) {
             group += (ten as u64 + 2) * 10;
         } else if word == "dozen" {
             group = group.max(1) * 12;
-        } else if used > 0 && word == "hundred" {
+        } else if used_words > 0 && word == "hundred" {
             group = group.max(1) * 100;
-        } else if used > 0 && matches!(word, "thousand" | "million") {
+        } else if used_words > 0 && matches!(word, "thousand" | "million") {
             total += group.max(1) * if word == "thousand" { 1_000 } else { 1_000_000 };
             group = 0;
-        } else if !(used > 0
+        } else if !(used_words > 0
             && word == "and"
             && words
-                .get(used - 1)
+                .get(used_words - 1)
                 .is_some_and(|last| last == "hundred" || last == "thousand"))
         {
             break;
         }
-        used += 1;
+        used_words += 1;
     }
-    (used > 0).then_some((total + group, used))
+    (used_words > 0).then_some((total + group, used_words))
 }
 
 /// The number at the start of a Korean word, and the rest of the word (its counter).
@@ -223,12 +230,15 @@ fn parse_native_number(word: &str) -> Option<(u64, &str, RequiredCounter)> {
 }
 
 fn parse_sino_number(word: &str) -> Option<(u64, &str, RequiredCounter)> {
-    let (mut total, mut group, mut digit) = (0_u64, 0_u64, 0_u64);
-    let (mut len, mut places) = (0, 0);
+    let mut total = 0_u64;
+    let mut group = 0_u64;
+    let mut digit = 0_u64;
+    let mut len = 0;
+    let mut places = 0;
     for c in word.chars() {
         match c {
             '일' | '이' | '삼' | '사' | '오' | '육' | '칠' | '팔' | '구' if digit == 0 => {
-                digit = "일이삼사오육칠팔구".chars().position(|known| known == c)? as u64 + 1;
+                digit = "일이삼사오육칠팔구".chars().position(|numeral| numeral == c)? as u64 + 1;
             }
             '십' | '백' | '천' => {
                 let place = match c {

@@ -35,12 +35,12 @@ impl NameAliases {
     /// only the thing ("sister") is returned. The listener's names are left out, because they say nothing about the
     /// topic of a line.
     #[must_use]
-    pub fn names_mentioned(&self, line: &str, spoken: SpeakerAndListener<'_>) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
+    pub fn names_mentioned(&self, line: &str, roles: SpeakerAndListener<'_>) -> BTreeSet<String> {
+        let mut search_names = BTreeSet::new();
         if self.0.is_empty() {
-            return found;
+            return search_names;
         }
-        let line = LineWords::parse_line(line, self, spoken);
+        let line = LineWords::parse_line(line, self, roles);
         let short = self.short_names();
         for group in &self.0 {
             if line
@@ -50,16 +50,20 @@ impl NameAliases {
             {
                 continue;
             }
-            let (said, others): (Vec<_>, Vec<_>) = group.iter().partition(|(key, _)| line.mentions_key(key));
+            let (mentioned, unmentioned): (Vec<_>, Vec<_>) = group.iter().partition(|(key, _)| line.mentions_key(key));
             let in_short = || {
                 let mut names = short.iter().filter(|(_, key)| group.contains_key(**key));
                 names.any(|(part, _)| is_distinctive_name(part) && line.name_ends(part).next().is_some())
             };
-            if !said.is_empty() || in_short() {
-                found.extend(others.into_iter().filter_map(|(key, name)| search_words(key, name)));
+            if !mentioned.is_empty() || in_short() {
+                search_names.extend(
+                    unmentioned
+                        .into_iter()
+                        .filter_map(|(key, name)| search_words(key, name)),
+                );
             }
         }
-        found
+        search_names
     }
 
     /// The parts of full names by which people are called, each with the key of the full name: "ida" and "marrable" of
@@ -84,8 +88,8 @@ impl NameAliases {
 /// The parts of a full name. A name of two Latin words has parts only if its bearer is a person: the inn in "Lantern
 /// Inn" may be any inn.
 fn parts_of_name(key: &str, is_person: bool) -> Vec<&str> {
-    if let Some(given) = keywords::korean_given_name(key) {
-        return vec![given];
+    if let Some(given_name) = keywords::korean_given_name(key) {
+        return vec![given_name];
     }
     match key.split_once(' ') {
         Some((first, last)) if is_person && !last.contains(' ') && key.is_ascii() => vec![first, last],
@@ -96,7 +100,9 @@ fn parts_of_name(key: &str, is_person: bool) -> Vec<&str> {
 /// `None`: the name is a player, for whom no word can be searched.
 fn search_words(key: &str, name: &str) -> Option<String> {
     match key.split_once('/') {
-        Some((owner, what)) if party::is_player(owner) || party::means_player(owner) => Some(what.to_owned()),
+        Some((owner, possession)) if party::is_player(owner) || party::means_player(owner) => {
+            Some(possession.to_owned())
+        }
         _ => (!party::is_player(key)).then(|| name.to_owned()),
     }
 }
@@ -104,11 +110,11 @@ fn search_words(key: &str, name: &str) -> Option<String> {
 /// The words of a line. "네," with punctuation means "yes" and not "your".
 fn words_of(line: &str) -> Vec<String> {
     let line = keywords::normalise_text(line);
-    let ended = line.split_inclusive(|c: char| !c.is_alphanumeric());
-    ended
-        .filter_map(|ended| {
-            let word = ended.trim_end_matches(|c: char| !c.is_alphanumeric());
-            let is_yes = word == "네" && !ended.ends_with(char::is_whitespace) && ended != word;
+    let tokens = line.split_inclusive(|c: char| !c.is_alphanumeric());
+    tokens
+        .filter_map(|token| {
+            let word = token.trim_end_matches(|c: char| !c.is_alphanumeric());
+            let is_yes = word == "네" && !token.ends_with(char::is_whitespace) && token != word;
             (!word.is_empty() && !is_yes).then(|| word.to_owned())
         })
         .collect()
@@ -124,13 +130,13 @@ struct LineWords {
 }
 
 impl LineWords {
-    fn parse_line(line: &str, names: &NameAliases, spoken: SpeakerAndListener<'_>) -> Self {
-        let listener = spoken.listener.map(party::subject_key);
-        let known = names.0.iter().flat_map(|group| group.keys()).cloned();
+    fn parse_line(line: &str, names: &NameAliases, roles: SpeakerAndListener<'_>) -> Self {
+        let listener = roles.listener.map(party::subject_key);
+        let name_keys = names.0.iter().flat_map(|group| group.keys()).cloned();
         Self {
             words: words_of(line),
-            speaker: spoken.speaker.map(party::subject_key),
-            anybody: known
+            speaker: roles.speaker.map(party::subject_key),
+            anybody: name_keys
                 .filter(|key| !key.contains(['/', ' ']))
                 .chain(listener.clone())
                 .collect(),
@@ -140,38 +146,38 @@ impl LineWords {
 
     /// True if the line mentions the person with this key.
     fn mentions_key(&self, key: &str) -> bool {
-        let Some((owner, what)) = key.split_once('/') else {
+        let Some((owner, possession)) = key.split_once('/') else {
             return !party::is_player(key) && is_distinctive_name(key) && self.name_ends(key).next().is_some();
         };
-        let what: Vec<&str> = what.split(' ').collect();
+        let possession: Vec<&str> = possession.split(' ').collect();
         let is_speaker =
             |speaker: &String| speaker == owner || (speaker == party::PLAYER && party::means_player(owner));
         if self.speaker.as_ref().is_some_and(is_speaker) {
-            return self.has_owned_behind(&SPEAKER_POSSESSIVES, &what) || self.has_unowned(&what);
+            return self.has_owned_behind(&SPEAKER_POSSESSIVES, &possession) || self.has_unowned(&possession);
         }
         let of_listener =
-            self.listener.as_deref() == Some(owner) && self.has_owned_behind(&LISTENER_POSSESSIVES, &what);
-        of_listener || self.name_ends(owner).any(|end| self.is_owned_at(end, &what))
+            self.listener.as_deref() == Some(owner) && self.has_owned_behind(&LISTENER_POSSESSIVES, &possession);
+        of_listener || self.name_ends(owner).any(|end| self.is_owned_at(end, &possession))
     }
 
     /// The ends of all places of a name in the line.
     fn name_ends(&self, name: &str) -> impl Iterator<Item = usize> {
         let name: Vec<&str> = name.split(' ').collect();
-        (0..self.words.len()).filter_map(move |at| self.name_end_at(at, &name))
+        (0..self.words.len()).filter_map(move |start| self.name_end_at(start, &name))
     }
 
     /// The end of a name that begins at a word.
-    fn name_end_at(&self, at: usize, name: &[&str]) -> Option<usize> {
+    fn name_end_at(&self, start: usize, name: &[&str]) -> Option<usize> {
         let (last, first) = name.split_last()?;
-        let end = at + name.len();
-        let words = self.words.get(at..end)?;
+        let end = start + name.len();
+        let words = self.words.get(start..end)?;
         let begins = words.iter().zip(first).all(|(word, part)| word == part);
         (begins && keywords::matches_name(&words[first.len()], last)).then_some(end)
     }
 
     fn has_owned_behind(&self, owners: &[&str], owned: &[&str]) -> bool {
         let mut words = self.words.iter().enumerate();
-        words.any(|(at, word)| owners.contains(&word.as_str()) && self.is_owned_at(at + 1, owned))
+        words.any(|(index, word)| owners.contains(&word.as_str()) && self.is_owned_at(index + 1, owned))
     }
 
     /// True if the thing after an owner is `owned`: after some other words, or only its last word.
@@ -187,13 +193,14 @@ impl LineWords {
     /// Korean mentions the speaker's own family without an owner.
     fn has_unowned(&self, owned: &[&str]) -> bool {
         let [owned] = owned else { return false };
-        let is = |word: &str| keywords::matches_name(word, owned) || is_compound_ending(word, owned);
+        let is_owned = |word: &str| keywords::matches_name(word, owned) || is_compound_ending(word, owned);
         let is_anybodys = |word: &String| {
             let names = || self.anybody.iter().any(|name| keywords::matches_name(word, name));
             word.ends_with('의') || LISTENER_POSSESSIVES.contains(&word.as_str()) || names()
         };
         let mut words = self.words.iter().enumerate();
-        is_long_korean(owned) && words.any(|(at, word)| is(word) && !(at > 0 && is_anybodys(&self.words[at - 1])))
+        is_long_korean(owned)
+            && words.any(|(index, word)| is_owned(word) && !(index > 0 && is_anybodys(&self.words[index - 1])))
     }
 }
 

@@ -25,19 +25,19 @@ impl NameAliases {
         // A longer name may begin with a shorter name.
         names.sort_by_key(|name| std::cmp::Reverse(name.len()));
         let words: Vec<&str> = gist.split(' ').collect();
-        let mut said: Vec<String> = Vec::with_capacity(words.len());
+        let mut key_words: Vec<String> = Vec::with_capacity(words.len());
         let mut rest = words.as_slice();
-        while let Some((word, behind)) = rest.split_first() {
-            let found = names.iter().find_map(|name| split_after_name(rest, name));
-            if let Some((particle, behind)) = found {
-                said.push(format!("{SUBJECT_MARK}{particle}"));
-                rest = behind;
+        while let Some((word, tail)) = rest.split_first() {
+            let name_match = names.iter().find_map(|name| split_after_name(rest, name));
+            if let Some((particle, tail)) = name_match {
+                key_words.push(format!("{SUBJECT_MARK}{particle}"));
+                rest = tail;
             } else {
-                said.push((*word).to_owned());
-                rest = behind;
+                key_words.push((*word).to_owned());
+                rest = tail;
             }
         }
-        said.join(" ")
+        key_words.join(" ")
     }
 }
 
@@ -48,10 +48,11 @@ fn split_after_name<'w, 's>(words: &'w [&'s str], name: &str) -> Option<(&'s str
     if name.len() > words.len() || words[..first.len()] != *first {
         return None;
     }
-    let (said, behind) = (words[first.len()], &words[name.len()..]);
-    let particle = said.strip_prefix(last)?;
-    let is_name = particle.is_empty() || keywords::matches_name(said, last);
-    is_name.then(|| (unified_particle(particle), behind))
+    let word = words[first.len()];
+    let tail = &words[name.len()..];
+    let particle = word.strip_prefix(last)?;
+    let is_name = particle.is_empty() || keywords::matches_name(word, last);
+    is_name.then(|| (unified_particle(particle), tail))
 }
 
 /// The form of a particle after any name: 서연이가 and 누나가 give the same particle.

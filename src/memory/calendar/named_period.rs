@@ -44,10 +44,10 @@ impl NamedPeriod {
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())
             .collect();
-        let found = numeric_date(&text, today.calendar)
+        let period = numeric_date(&text, today.calendar)
             .or_else(|| words_date(&words, today))
             .or_else(|| relative_days(&words, today))?;
-        (found.first <= now).then_some(found)
+        (period.first <= now).then_some(period)
     }
 
     /// Days between the period and a moment; 0 within the period.
@@ -69,7 +69,7 @@ fn numeric_date(text: &str, calendar: Option<&Calendar>) -> Option<NamedPeriod> 
 }
 
 fn words_date(words: &[&str], today: GameMoment<'_>) -> Option<NamedPeriod> {
-    let word = |at: Option<usize>| at.and_then(|at| words.get(at)).copied().unwrap_or_default();
+    let word_at = |index: Option<usize>| index.and_then(|index| words.get(index)).copied().unwrap_or_default();
     let own_names: Option<Vec<String>> = today.calendar.map(|calendar| {
         calendar
             .months
@@ -77,41 +77,41 @@ fn words_date(words: &[&str], today: GameMoment<'_>) -> Option<NamedPeriod> {
             .map(|month| normalise_text(month.name.trim()))
             .collect()
     });
-    let named_month = words.iter().enumerate().find_map(|(at, this)| {
-        let month = month_of(this, own_names.as_deref())?;
-        let before = word(at.checked_sub(1));
+    let named_month = words.iter().enumerate().find_map(|(index, word)| {
+        let month = month_of(word, own_names.as_deref())?;
+        let before = word_at(index.checked_sub(1));
         // "3rd of Frost"
         let day_before = if before == "of" {
-            word(at.checked_sub(2))
+            word_at(index.checked_sub(2))
         } else {
             before
         };
-        let after = word(Some(at + 1));
+        let after = word_at(Some(index + 1));
         let day = ordinal_of(day_before).or_else(|| ordinal_of(after));
-        let year = [before, after, word(Some(at + 2))].into_iter().find_map(year_of);
+        let year = [before, after, word_at(Some(index + 2))].into_iter().find_map(year_of);
         // A month may be a common word: "may", "march", "frost".
-        let is_number = this.starts_with(|c: char| c.is_ascii_digit());
+        let is_number = word.starts_with(|c: char| c.is_ascii_digit());
         let is_time = is_number || day.is_some() || year.is_some() || TIME_PREPOSITIONS.contains(&before);
         is_time.then_some((month, day, year))
     });
     let Some((month, day, year)) = named_month else {
-        let year = words.iter().enumerate().find_map(|(at, this)| {
-            let is_time = this.contains('년') || TIME_PREPOSITIONS.contains(&word(at.checked_sub(1)));
-            is_time.then(|| year_of(this)).flatten()
+        let year = words.iter().enumerate().find_map(|(index, word)| {
+            let is_time = word.contains('년') || TIME_PREPOSITIONS.contains(&word_at(index.checked_sub(1)));
+            is_time.then(|| year_of(word)).flatten()
         })?;
         return Some(NamedPeriod {
             first: day_number(today.calendar, year, 1, 1)?,
             last: day_number(today.calendar, year + 1, 1, 1)? - 1,
         });
     };
-    let begin = |year| day_number(today.calendar, year, month, day.unwrap_or(1));
+    let first_day = |year| day_number(today.calendar, year, month, day.unwrap_or(1));
     let year = year.or_else(|| {
         let this_year = today.date().year;
         [this_year, this_year - 1]
             .into_iter()
-            .find(|&year| begin(year).is_some_and(|first| first <= today.time.day()))
+            .find(|&year| first_day(year).is_some_and(|first| first <= today.time.day()))
     })?;
-    let first = begin(year)?;
+    let first = first_day(year)?;
     let last = match day {
         Some(_) => first,
         None => first + days_of_month(today.calendar, year, month) - 1,
@@ -153,14 +153,14 @@ fn relative_days(words: &[&str], today: GameMoment<'_>) -> Option<NamedPeriod> {
 
 /// The number of a month with this name, from 1. `own_names`: the months of a world's own calendar.
 fn month_of(word: &str, own_names: Option<&[String]>) -> Option<u32> {
-    let found = match own_names {
+    let position = match own_names {
         Some(names) => names.iter().position(|name| matches_name(word, name)),
         None => ENGLISH_MONTHS
             .iter()
             .position(|name| name.eq_ignore_ascii_case(word))
             .or_else(|| KOREAN_MONTHS.iter().position(|name| word.starts_with(name))),
     };
-    found.and_then(|index| u32::try_from(index + 1).ok())
+    position.and_then(|index| u32::try_from(index + 1).ok())
 }
 
 /// A day of a month: 8, 8th, 8일.

@@ -17,18 +17,21 @@ const MEMBER_BYTES: usize = 128;
 /// An item of a list: lists grow by doubling.
 const ITEM_BYTES: usize = 64;
 
-/// Parses JSON whose values take at most `most` bytes of memory, by an estimate that is rather too high.
+/// Parses JSON whose values take at most `max_bytes` bytes of memory, by an estimate that is rather too high.
 ///
 /// # Errors
 /// [`CardError::NotJson`], and [`CardError::TooManyValues`] as soon as the limit is reached.
-pub fn parse_json(json: &[u8], most: usize) -> Result<Value, CardError> {
-    let left = Cell::new(Some(most));
+pub fn parse_json(json: &[u8], max_bytes: usize) -> Result<Value, CardError> {
+    let remaining_bytes = Cell::new(Some(max_bytes));
     let mut reader = serde_json::Deserializer::from_slice(json);
-    let parsed = BoundedValue { left: &left }.deserialize(&mut reader);
+    let parsed = BoundedValue {
+        remaining_bytes: &remaining_bytes,
+    }
+    .deserialize(&mut reader);
     let parsed = parsed.and_then(|value| reader.end().map(|()| value));
-    parsed.map_err(|error| match left.get() {
+    parsed.map_err(|error| match remaining_bytes.get() {
         Some(_) => CardError::NotJson(error.to_string()),
-        None => CardError::TooManyValues { most },
+        None => CardError::TooManyValues { most: max_bytes },
     })
 }
 
@@ -36,13 +39,17 @@ pub fn parse_json(json: &[u8], most: usize) -> Result<Value, CardError> {
 #[derive(Clone, Copy)]
 struct BoundedValue<'a> {
     /// The memory that is left in bytes; `None` after the end of it.
-    left: &'a Cell<Option<usize>>,
+    remaining_bytes: &'a Cell<Option<usize>>,
 }
 
 impl BoundedValue<'_> {
     fn spend<E: Error>(self, bytes: usize) -> Result<(), E> {
-        self.left.set(self.left.get().and_then(|left| left.checked_sub(bytes)));
-        match self.left.get() {
+        self.remaining_bytes.set(
+            self.remaining_bytes
+                .get()
+                .and_then(|remaining| remaining.checked_sub(bytes)),
+        );
+        match self.remaining_bytes.get() {
             Some(_) => Ok(()),
             None => Err(E::custom("too many values")),
         }

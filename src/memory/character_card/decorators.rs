@@ -38,8 +38,9 @@ pub fn is_placement(name: &str) -> bool {
 
 /// Splits the decorators from the content.
 pub fn read_decorators(content: &str) -> Decorated<'_> {
-    let mut found = Decorated::default();
-    let (mut rest, mut was_taken) = (content, false);
+    let mut decorated = Decorated::default();
+    let mut rest = content;
+    let mut was_taken = false;
     while !rest.is_empty() {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
         let line = line.trim();
@@ -48,14 +49,14 @@ pub fn read_decorators(content: &str) -> Decorated<'_> {
                 break;
             };
             if !(is_fallback && was_taken) {
-                was_taken = found.take(name);
+                was_taken = decorated.take(name);
             }
         }
         rest = after;
     }
-    found.is_never &= !found.is_always;
-    found.content = rest;
-    found
+    decorated.is_never &= !decorated.is_always;
+    decorated.content = rest;
+    decorated
 }
 
 impl<'a> Decorated<'a> {

@@ -67,7 +67,7 @@ pub struct EntryImport<'a> {
     speakers: Speakers<'a>,
     report: Report,
     /// The position in the book, the id of an earlier export, and the entry.
-    taken: Vec<(usize, Option<LoreId>, LoreText)>,
+    imported: Vec<(usize, Option<LoreId>, LoreText)>,
 }
 
 impl<'a> EntryImport<'a> {
@@ -76,16 +76,16 @@ impl<'a> EntryImport<'a> {
         Self {
             speakers,
             report,
-            taken: Vec::new(),
+            imported: Vec::new(),
         }
     }
 
     /// Takes an entry, or reports why it is skipped. `position` begins at 1.
     pub fn add(&mut self, entry: &BookEntry, position: usize) {
-        let own = entry.own.as_ref().map(OwnFields::deserialize);
-        let has_broken_fields = matches!(own, Some(Err(_)));
-        let own = own.and_then(Result::ok);
-        let (name, title) = self.name_of(entry, own.is_some(), position);
+        let own_fields = entry.own_fields.as_ref().map(OwnFields::deserialize);
+        let has_broken_fields = matches!(own_fields, Some(Err(_)));
+        let own_fields = own_fields.and_then(Result::ok);
+        let (name, title) = self.name_of(entry, own_fields.is_some(), position);
         if !entry.is_enabled {
             let reason = "the entry is switched off, and was skipped";
             return self.report.note_entry(&title, "enabled", reason);
@@ -94,18 +94,18 @@ impl<'a> EntryImport<'a> {
             let reason = "the fields are not those of an entry of lore";
             self.report.note_entry(&title, "extensions.colloquy", reason);
         }
-        let Some(text) = self.read_text(entry, own.as_ref(), name, &title) else {
+        let Some(text) = self.read_text(entry, own_fields.as_ref(), name, &title) else {
             return;
         };
-        let id = own.as_ref().and_then(|own| own.id.clone());
+        let id = own_fields.as_ref().and_then(|own_fields| own_fields.id.clone());
         let mut faults = Vec::new();
-        for own in [own.as_ref(), None] {
-            let text = with_own_fields(text.clone(), own);
+        for own_fields in [own_fields.as_ref(), None] {
+            let text = with_own_fields(text.clone(), own_fields);
             faults = text.find_faults();
             if faults.is_empty() {
-                return self.taken.push((position, id, text));
+                return self.imported.push((position, id, text));
             }
-            if own.is_some() {
+            if own_fields.is_some() {
                 let reason = format!("{}: {}", faults[0].0, faults[0].1);
                 self.report.note_entry(&title, "extensions.colloquy", reason);
             }
@@ -121,12 +121,12 @@ impl<'a> EntryImport<'a> {
         let mut used: HashSet<LoreId> = HashSet::new();
         // Ids of an earlier export go first: entries name each other by them.
         let first_come: Vec<Option<LoreId>> = self
-            .taken
+            .imported
             .iter()
             .map(|(_, id, _)| id.clone().filter(|id| used.insert(id.clone())))
             .collect();
         let mut numbers: HashMap<String, usize> = HashMap::new();
-        let with_ids = self.taken.into_iter().zip(first_come);
+        let with_ids = self.imported.into_iter().zip(first_come);
         let entries = with_ids.map(|((position, _, text), id)| {
             let id = id.unwrap_or_else(|| unused_id(&slug(&text.name, position), &mut numbers, &mut used));
             (id, text)
@@ -141,22 +141,22 @@ impl<'a> EntryImport<'a> {
             return (entry.name.clone(), entry.name.clone());
         }
         let keys = entry.keys.iter().filter(|key| !is_pattern(key, entry.uses_regex));
-        let all = [&entry.name, &entry.comment].into_iter().chain(keys.take(1));
-        let all: Vec<String> = all
+        let labels = [&entry.name, &entry.comment].into_iter().chain(keys.take(1));
+        let labels: Vec<String> = labels
             .map(|name| clean_label(&self.speakers.expand(name, &mut Vec::new())))
             .filter(|name| is_label(name, usize::MAX))
             .collect();
         // A long comment is a note of the author rather than a name.
-        let fitting = all.iter().find(|name| !is_longer(name, MAX_NAME_CHARS));
+        let fitting = labels.iter().find(|name| !is_longer(name, MAX_NAME_CHARS));
         if let Some(name) = fitting {
             return (name.clone(), name.clone());
         }
-        let name = match all.first() {
+        let name = match labels.first() {
             Some(long) => cut(long, MAX_NAME_CHARS).to_owned(),
             None => format!("Entry {position}"),
         };
         if entry.is_enabled {
-            let reason = match all.first() {
+            let reason = match labels.first() {
                 Some(_) => format!("cut after {MAX_NAME_CHARS} characters"),
                 None => "the entry has neither a name nor a key that is a word; it got a number".to_owned(),
             };
@@ -166,8 +166,15 @@ impl<'a> EntryImport<'a> {
     }
 
     /// The fields that other programs have too; `None`: the entry was skipped.
-    fn read_text(&mut self, entry: &BookEntry, own: Option<&OwnFields>, name: String, title: &str) -> Option<LoreText> {
-        let is_verbatim = own.is_some_and(|own| own.verbatim) && check_prose(&entry.content).is_ok();
+    fn read_text(
+        &mut self,
+        entry: &BookEntry,
+        own_fields: Option<&OwnFields>,
+        name: String,
+        title: &str,
+    ) -> Option<LoreText> {
+        let is_verbatim =
+            own_fields.is_some_and(|own_fields| own_fields.verbatim) && check_prose(&entry.content).is_ok();
         let decorated = if is_verbatim {
             Decorated {
                 content: &entry.content,
@@ -198,7 +205,7 @@ impl<'a> EntryImport<'a> {
             let reason = "an entry is found by each of its names alone";
             self.report.note_entry(title, "secondary_keys", reason);
         }
-        let (aliases, keywords) = self.read_keys(entry, own, &name, title);
+        let (aliases, keywords) = self.read_keys(entry, own_fields, &name, title);
         let always = entry.is_constant || decorated.is_always;
         let sticky = if decorated.is_kept {
             let reason = format!("the entry stays {MAX_STAY_TURNS} turns after each mention, not for ever");
@@ -216,7 +223,7 @@ impl<'a> EntryImport<'a> {
             always,
             sticky,
             cooldown: self.read_turns(entry.cooldown, title, "cooldown", MAX_STAY_TURNS - sticky),
-            group: self.read_group(entry, own.is_some(), title),
+            group: self.read_group(entry, own_fields.is_some(), title),
             ..LoreText::default()
         })
     }
@@ -253,22 +260,25 @@ impl<'a> EntryImport<'a> {
     fn read_keys(
         &mut self,
         entry: &BookEntry,
-        own: Option<&OwnFields>,
+        own_fields: Option<&OwnFields>,
         name: &str,
         title: &str,
     ) -> (Vec<String>, Vec<String>) {
         let keys = || entry.keys.iter().map(String::as_str);
-        if let Some(own) = own.filter(|own| own.exported_keys(name).eq(keys())) {
-            return (own.aliases.clone(), own.keywords.clone());
+        if let Some(own_fields) = own_fields.filter(|own_fields| own_fields.exported_keys(name).eq(keys())) {
+            return (own_fields.aliases.clone(), own_fields.keywords.clone());
         }
-        let own_keywords: HashSet<String> = own
+        let own_keywords: HashSet<String> = own_fields
             .into_iter()
-            .flat_map(|own| &own.keywords)
+            .flat_map(|own_fields| &own_fields.keywords)
             .map(|word| normalise_text(word))
             .collect();
-        let mut known = HashSet::from([String::new(), normalise_text(name)]);
-        let (mut aliases, mut keywords) = (Vec::new(), Vec::new());
-        let (mut patterns, mut long, mut over) = (0, 0, 0);
+        let mut known_keys = HashSet::from([String::new(), normalise_text(name)]);
+        let mut aliases = Vec::new();
+        let mut keywords = Vec::new();
+        let mut patterns = 0;
+        let mut long = 0;
+        let mut surplus = 0;
         for key in &entry.keys {
             if is_pattern(key, entry.uses_regex) {
                 patterns += 1;
@@ -277,48 +287,48 @@ impl<'a> EntryImport<'a> {
             let key = clean_label(&self.speakers.expand(key, &mut Vec::new()));
             let normal = normalise_text(&key);
             let is_keyword = own_keywords.contains(&normal) || aliases.len() == MAX_ALIASES;
-            if !known.insert(normal) {
+            if !known_keys.insert(normal) {
                 continue;
             }
             if is_longer(&key, MAX_KEY_CHARS) {
                 long += 1;
             } else if is_keyword && keywords.len() == MAX_KEYWORDS {
-                over += 1;
+                surplus += 1;
             } else if is_label(&key, MAX_KEY_CHARS) {
                 let list = if is_keyword { &mut keywords } else { &mut aliases };
                 list.push(key);
             }
         }
         let unread = entry.key_count - entry.keys.len();
-        for (count, what) in [
+        for (count, problem) in [
             (unread, format!("after the first {}", entry.keys.len())),
             (patterns, "regular expressions".to_owned()),
             (long, format!("longer than {MAX_KEY_CHARS} characters")),
             (
-                over,
+                surplus,
                 format!("more than {MAX_ALIASES} aliases and {MAX_KEYWORDS} keywords"),
             ),
         ] {
             if count > 0 {
-                let reason = format!("not taken: {count} of {} keys; they are {what}", entry.key_count);
+                let reason = format!("not taken: {count} of {} keys; they are {problem}", entry.key_count);
                 self.report.note_entry(title, "keys", reason);
             }
         }
         (aliases, keywords)
     }
 
-    /// Turns of a number of messages, at most `most`. A turn has two messages: a line and its reply.
-    fn read_turns(&mut self, messages: f64, title: &str, field: &str, most: u32) -> u32 {
+    /// Turns of a number of messages, at most `max`. A turn has two messages: a line and its reply.
+    fn read_turns(&mut self, messages: f64, title: &str, field: &str, max: u32) -> u32 {
         let turns = (messages / 2.0).ceil();
         if turns <= 0.0 {
             return 0;
         }
-        if turns > f64::from(most) {
-            let reason = format!("shortened to {most} turns");
+        if turns > f64::from(max) {
+            let reason = format!("shortened to {max} turns");
             self.report.note_entry(title, field, reason);
         }
-        let fits = (1..most).find(|fit| turns <= f64::from(*fit));
-        fits.unwrap_or(most)
+        let fits = (1..max).find(|fit| turns <= f64::from(*fit));
+        fits.unwrap_or(max)
     }
 
     fn read_group(&mut self, entry: &BookEntry, is_own: bool, title: &str) -> Option<String> {
@@ -362,25 +372,25 @@ impl OwnFields {
 
     /// The keys of the exported entry: its name, aliases and keywords.
     pub fn exported_keys<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let others = self.aliases.iter().chain(&self.keywords);
-        std::iter::once(name).chain(others.map(String::as_str))
+        let other_keys = self.aliases.iter().chain(&self.keywords);
+        std::iter::once(name).chain(other_keys.map(String::as_str))
     }
 }
 
-fn with_own_fields(text: LoreText, own: Option<&OwnFields>) -> LoreText {
-    let Some(own) = own.cloned() else {
+fn with_own_fields(text: LoreText, own_fields: Option<&OwnFields>) -> LoreText {
+    let Some(own_fields) = own_fields.cloned() else {
         return text;
     };
     LoreText {
-        layer: own.layer.unwrap_or(text.layer),
-        layers: own.layers,
-        place: own.place,
-        characters: own.characters,
-        items: own.items,
-        related: own.related,
-        known_by: own.known_by.unwrap_or_default(),
-        when: own.when,
-        tell: own.tell,
+        layer: own_fields.layer.unwrap_or(text.layer),
+        layers: own_fields.layers,
+        place: own_fields.place,
+        characters: own_fields.characters,
+        items: own_fields.items,
+        related: own_fields.related,
+        known_by: own_fields.known_by.unwrap_or_default(),
+        when: own_fields.when,
+        tell: own_fields.tell,
         ..text
     }
 }

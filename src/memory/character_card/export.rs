@@ -24,7 +24,7 @@ impl Lorebook {
 pub fn card_from_npc(npc: &ImportedNpc, lore: &[(LoreId, LoreText)]) -> Value {
     let persona = &npc.persona;
     let texts = [&persona.description, &persona.speech_style, &persona.greeting];
-    let own = OwnFields {
+    let own_fields = OwnFields {
         language: npc.language,
         boundaries: persona.boundaries.clone(),
         cues: persona.cues.clone(),
@@ -45,7 +45,7 @@ pub fn card_from_npc(npc: &ImportedNpc, lore: &[(LoreId, LoreText)]) -> Value {
         "tags": [],
         "creator": "",
         "character_version": "",
-        "extensions": {OWN: value_of(&own)},
+        "extensions": {OWN: value_of(&own_fields)},
     });
     if !lore.is_empty() {
         data["character_book"] = book_of(&npc.name, lore);
@@ -60,8 +60,8 @@ fn book_of(name: &str, entries: &[(LoreId, LoreText)]) -> Value {
 }
 
 fn entry_of(nth: usize, id: &LoreId, text: &LoreText) -> Value {
-    let own = entries::OwnFields::of(id, text);
-    let keys: Vec<&str> = own.exported_keys(&text.name).collect();
+    let own_fields = entries::OwnFields::of(id, text);
+    let keys: Vec<&str> = own_fields.exported_keys(&text.name).collect();
     let mut extensions = Map::new();
     // Other programs count messages; a turn has two.
     for (field, turns) in [("sticky", text.sticky), ("cooldown", text.cooldown)] {
@@ -72,7 +72,7 @@ fn entry_of(nth: usize, id: &LoreId, text: &LoreText) -> Value {
     if let Some(group) = &text.group {
         extensions.insert("group".to_owned(), group.as_str().into());
     }
-    extensions.insert(OWN.to_owned(), value_of(&own));
+    extensions.insert(OWN.to_owned(), value_of(&own_fields));
     json!({
         "id": nth,
         "name": text.name,
@@ -90,6 +90,6 @@ fn entry_of(nth: usize, id: &LoreId, text: &LoreText) -> Value {
     })
 }
 
-fn value_of(own: &impl serde::Serialize) -> Value {
-    serde_json::to_value(own).expect("texts, numbers and lists")
+fn value_of(fields: &impl serde::Serialize) -> Value {
+    serde_json::to_value(fields).expect("texts, numbers and lists")
 }

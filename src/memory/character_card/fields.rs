@@ -41,18 +41,18 @@ pub fn object<'a>(object: &'a Object, field: &str, path: &str) -> Result<Option<
 /// The first texts of a list.
 #[derive(Debug, Default)]
 pub struct Texts {
-    pub taken: Vec<String>,
+    pub texts: Vec<String>,
     /// The number of texts in the file.
     pub total: usize,
 }
 
-/// The first `most` texts of a list; further ones are only counted. A text in place of the list is split at its commas,
-/// without empty parts.
-pub fn texts(object: &Object, field: &str, path: &str, most: usize) -> Result<Texts, CardError> {
+/// The first `max_texts` texts of a list; further ones are only counted. A text in place of the list is split at its
+/// commas, without empty parts.
+pub fn texts(object: &Object, field: &str, path: &str, max_texts: usize) -> Result<Texts, CardError> {
     let mut texts = Texts::default();
     let mut take = |text: &str| {
-        if texts.total < most {
-            texts.taken.push(text.to_owned());
+        if texts.total < max_texts {
+            texts.texts.push(text.to_owned());
         }
         texts.total += 1;
     };
@@ -81,11 +81,11 @@ pub fn present<'a>(object: &'a Object, field: &str) -> Option<&'a Value> {
 }
 
 /// The error of a field with another type.
-pub fn wrong_type(path: &str, field: &str, expected: &'static str, found: &Value) -> CardError {
+pub fn wrong_type(path: &str, field: &str, expected: &'static str, value: &Value) -> CardError {
     CardError::WrongType {
         path: join(path, field),
         expected,
-        found: kind_of(found),
+        found: kind_of(value),
     }
 }
 
@@ -124,6 +124,6 @@ pub fn is_empty(value: &Value) -> bool {
 
 /// A stranger's word for a message: short, and without invisible characters.
 pub fn printable(word: &str) -> String {
-    let seen = word.chars().filter(|c| !c.is_control() && !is_ignorable(*c));
-    seen.take(MAX_PRINTED_CHARS).collect()
+    let visible = word.chars().filter(|c| !c.is_control() && !is_ignorable(*c));
+    visible.take(MAX_PRINTED_CHARS).collect()
 }

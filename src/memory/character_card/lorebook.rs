@@ -52,7 +52,7 @@ pub struct BookEntry {
     pub cooldown: f64,
     pub group: String,
     /// The server's own fields.
-    pub own: Option<Value>,
+    pub own_fields: Option<Value>,
 }
 
 impl Lorebook {
@@ -93,7 +93,7 @@ impl Lorebook {
 /// Fields of the wrong type, and too many entries.
 pub fn read_book(object: &Object, path: &str, character: Option<&str>) -> Result<Lorebook, CardError> {
     let mut report = Report::default();
-    let named: Vec<(String, &Value)> = match present(object, "entries") {
+    let entry_values: Vec<(String, &Value)> = match present(object, "entries") {
         None => {
             return Err(CardError::Missing {
                 path: fields::join(path, "entries"),
@@ -111,10 +111,10 @@ pub fn read_book(object: &Object, path: &str, character: Option<&str>) -> Result
         }
         Some(other) => return Err(fields::wrong_type(path, "entries", "a list or an object", other)),
     };
-    if named.len() > MAX_BOOK_ENTRIES {
-        return Err(CardError::TooManyEntries(named.len()));
+    if entry_values.len() > MAX_BOOK_ENTRIES {
+        return Err(CardError::TooManyEntries(entry_values.len()));
     }
-    let entries = named.into_iter().map(|(field, item)| match item {
+    let entries = entry_values.into_iter().map(|(field, item)| match item {
         Value::Object(entry) => read_entry(entry, &fields::join(path, &field), &mut report),
         other => Err(fields::wrong_type(path, &field, "an object", other)),
     });
@@ -134,8 +134,8 @@ pub fn read_book(object: &Object, path: &str, character: Option<&str>) -> Result
 }
 
 fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEntry, CardError> {
-    let none = Object::new();
-    let extensions = fields::object(entry, "extensions", path)?.unwrap_or(&none);
+    let empty = Object::new();
+    let extensions = fields::object(entry, "extensions", path)?.unwrap_or(&empty);
     let list = |names: [&str; 2]| {
         let name = names.into_iter().find(|name| present(entry, name).is_some());
         fields::texts(entry, name.unwrap_or(names[0]), path, MAX_READ_KEYS)
@@ -145,13 +145,13 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
     let number = |name: &str| either(name).and_then(Value::as_f64).unwrap_or_default();
     let is_disabled = fields::flag(entry, "disable", path)?.unwrap_or(false);
     let is_selective = fields::flag(entry, "selective", path)?.unwrap_or(false);
-    let secondary_keys = list(["secondary_keys", "keysecondary"])?.taken;
+    let secondary_keys = list(["secondary_keys", "keysecondary"])?.texts;
     let keys = list(["keys", "key"])?;
-    let read = BookEntry {
+    let book_entry = BookEntry {
         name: fields::text(entry, "name", path)?,
         comment: fields::text(entry, "comment", path)?,
         key_count: keys.total,
-        keys: keys.taken,
+        keys: keys.texts,
         secondary_keys: if is_selective { secondary_keys } else { Vec::new() },
         content: fields::text(entry, "content", path)?,
         is_enabled: fields::flag(entry, "enabled", path)?.unwrap_or(true) && !is_disabled,
@@ -160,7 +160,7 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
         sticky: number("sticky"),
         cooldown: number("cooldown"),
         group: either("group").and_then(Value::as_str).unwrap_or_default().to_owned(),
-        own: present(extensions, OWN).cloned(),
+        own_fields: present(extensions, OWN).cloned(),
     };
     for (field, value) in entry {
         note_entry_field(report, "", field, value);
@@ -168,10 +168,13 @@ fn read_entry(entry: &Object, path: &str, report: &mut Report) -> Result<BookEnt
     for (field, value) in extensions {
         note_entry_field(report, "extensions.", field, value);
     }
-    if !read.comment.trim().is_empty() && !read.name.trim().is_empty() && read.comment != read.name {
+    if !book_entry.comment.trim().is_empty()
+        && !book_entry.name.trim().is_empty()
+        && book_entry.comment != book_entry.name
+    {
         report.note("comment", "the name of the entry is taken");
     }
-    Ok(read)
+    Ok(book_entry)
 }
 
 /// Reports a field that no entry of lore has, once for the book, unless the value is the usual one.

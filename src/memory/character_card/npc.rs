@@ -39,7 +39,7 @@ pub struct CharacterCard {
     mes_example: String,
     lorebook: Option<Lorebook>,
     /// The server's own fields; `None`: the card is from another program.
-    own: Option<OwnFields>,
+    own_fields: Option<OwnFields>,
     /// What the card has that no NPC can have.
     report: Report,
 }
@@ -103,14 +103,14 @@ impl CharacterCard {
         let language = self.language();
         let mut reader = TextReader {
             speakers: Speakers::new(Some(&self.name), language),
-            is_verbatim: self.own.as_ref().is_some_and(|own| own.verbatim),
+            is_verbatim: self.own_fields.as_ref().is_some_and(|own_fields| own_fields.verbatim),
             report: self.report.clone(),
         };
         let personality = reader.read(&self.personality, "personality");
         let example = reader.read(&self.mes_example, "mes_example");
         let mut parts = vec![reader.read(&self.description, "description")];
         // A card of our own has the way of speaking as its personality.
-        let (speech_style, speech_field) = if self.own.is_some() {
+        let (speech_style, speech_field) = if self.own_fields.is_some() {
             if !example.is_empty() {
                 reader.note("mes_example", "the way of speaking is taken from `personality`");
             }
@@ -148,25 +148,27 @@ impl CharacterCard {
             &self.mes_example,
         ];
         let guess = || guess_language(texts.into_iter().map(String::as_str));
-        self.own.as_ref().map_or_else(guess, |own| own.language)
+        self.own_fields
+            .as_ref()
+            .map_or_else(guess, |own_fields| own_fields.language)
     }
 
     /// Boundaries and cues.
     fn own_persona(&self, report: &mut Report) -> Persona {
-        let own = self.own.clone().unwrap_or_default();
-        let mut fitting = |mut list: Vec<String>, (most, most_chars): (usize, usize), field: &str| {
+        let own_fields = self.own_fields.clone().unwrap_or_default();
+        let mut fitting = |mut list: Vec<String>, (max_count, max_chars): (usize, usize), field: &str| {
             let count = list.len();
-            list.retain(|line| check_label(line).is_ok() && !is_longer(line, most_chars));
-            list.truncate(most);
+            list.retain(|line| check_label(line).is_ok() && !is_longer(line, max_chars));
+            list.truncate(max_count);
             if list.len() < count {
-                let reason = format!("at most {most}, each of one line with at most {most_chars} characters");
+                let reason = format!("at most {max_count}, each of one line with at most {max_chars} characters");
                 report.note(field, reason);
             }
             list
         };
         Persona {
-            boundaries: fitting(own.boundaries, MAX_BOUNDARIES, "extensions.colloquy.boundaries"),
-            cues: fitting(own.cues, MAX_CUES, "extensions.colloquy.cues"),
+            boundaries: fitting(own_fields.boundaries, MAX_BOUNDARIES, "extensions.colloquy.boundaries"),
+            cues: fitting(own_fields.cues, MAX_CUES, "extensions.colloquy.cues"),
             ..Persona::default()
         }
     }
@@ -192,16 +194,16 @@ impl TextReader<'_> {
         text
     }
 
-    fn shorten(&mut self, text: &str, most: usize, field: &str) -> String {
-        if !is_longer(text, most) {
+    fn shorten(&mut self, text: &str, max_chars: usize, field: &str) -> String {
+        if !is_longer(text, max_chars) {
             return text.to_owned();
         }
-        let what = match field {
+        let subject = match field {
             "description" => "description, personality and scenario together take",
             _ => "the text takes",
         };
-        self.note(field, &format!("cut: {what} {most} characters"));
-        cut(text, most).to_owned()
+        self.note(field, &format!("cut: {subject} {max_chars} characters"));
+        cut(text, max_chars).to_owned()
     }
 
     /// Reports a field, more than once if there are more reasons.
@@ -244,10 +246,10 @@ pub fn read_card(data: &Object, path: &str, version: Option<&Value>) -> Result<C
         report.note("name", format!("cut after {MAX_NAME_CHARS} characters"));
     }
     note_version(version, &mut report);
-    let none = Object::new();
-    let extensions = fields::object(data, "extensions", path)?.unwrap_or(&none);
-    let own = present(extensions, OWN).map(OwnFields::deserialize);
-    if matches!(own, Some(Err(_))) {
+    let empty = Object::new();
+    let extensions = fields::object(data, "extensions", path)?.unwrap_or(&empty);
+    let own_fields = present(extensions, OWN).map(OwnFields::deserialize);
+    if matches!(own_fields, Some(Err(_))) {
         report.note("extensions.colloquy", "the fields are not those of an NPC");
     }
     note_extensions(extensions, &mut report);
@@ -265,7 +267,7 @@ pub fn read_card(data: &Object, path: &str, version: Option<&Value>) -> Result<C
         first_mes: text("first_mes")?,
         mes_example: text("mes_example")?,
         lorebook: lorebook.transpose()?,
-        own: own.and_then(Result::ok),
+        own_fields: own_fields.and_then(Result::ok),
         report,
         name,
     })
@@ -287,10 +289,10 @@ fn note_version(version: Option<&Value>, report: &mut Report) {
 
 /// Reports the extensions of other programs, by their names.
 fn note_extensions(extensions: &Object, report: &mut Report) {
-    let others = extensions
+    let foreign_fields = extensions
         .iter()
         .filter(|(name, value)| *name != OWN && !fields::is_empty(value));
-    let names: Vec<String> = others.map(|(name, _)| fields::printable(name)).collect();
+    let names: Vec<String> = foreign_fields.map(|(name, _)| fields::printable(name)).collect();
     if names.is_empty() {
         return;
     }

@@ -36,13 +36,13 @@ pub fn is_png(bytes: &[u8]) -> bool {
 /// # Errors
 /// A damaged PNG, a PNG without a card, a text that is no base64, or a compressed text over the limit.
 pub fn read_card_json(png: &[u8]) -> Result<Vec<u8>, CardError> {
-    let mut found: [Option<Chunk<'_>>; 2] = [None; 2];
+    let mut card_chunks: [Option<Chunk<'_>>; 2] = [None; 2];
     for chunk in read_chunks(png)? {
         if let Some(nth) = chunk.card_keyword() {
-            found[nth].get_or_insert(chunk);
+            card_chunks[nth].get_or_insert(chunk);
         }
     }
-    let mut chunks = KEYWORDS.into_iter().zip(found);
+    let mut chunks = KEYWORDS.into_iter().zip(card_chunks);
     let newest = chunks.find_map(|(keyword, chunk)| Some((keyword, chunk?)));
     let (keyword, chunk) = newest.ok_or(CardError::NoCardInPng)?;
     if !chunk.is_whole() {
@@ -66,20 +66,20 @@ pub fn write_png_card(png: &[u8], card: &Value) -> Result<Vec<u8>, CardError> {
         most: 0x7fff_ffff,
     };
     let length = i32::try_from(data.len()).map_err(|_| too_large)?;
-    let mut out = Vec::with_capacity(png.len() + data.len() + CHUNK_FRAME);
-    out.extend_from_slice(SIGNATURE);
+    let mut output = Vec::with_capacity(png.len() + data.len() + CHUNK_FRAME);
+    output.extend_from_slice(SIGNATURE);
     for chunk in chunks {
         if chunk.kind == b"IEND" {
-            out.extend_from_slice(&length.to_be_bytes());
-            out.extend_from_slice(b"tEXt");
-            out.extend_from_slice(&data);
-            out.extend_from_slice(&checksum(b"tEXt", &data).to_be_bytes());
+            output.extend_from_slice(&length.to_be_bytes());
+            output.extend_from_slice(b"tEXt");
+            output.extend_from_slice(&data);
+            output.extend_from_slice(&checksum(b"tEXt", &data).to_be_bytes());
         }
         if chunk.card_keyword().is_none() {
-            out.extend_from_slice(chunk.framed);
+            output.extend_from_slice(chunk.framed);
         }
     }
-    Ok(out)
+    Ok(output)
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -98,8 +98,8 @@ impl<'a> Chunk<'a> {
             return None;
         }
         let (keyword, _) = split_at_zero(self.data)?;
-        let mut known = KEYWORDS.iter();
-        known.position(|known| known.as_bytes().eq_ignore_ascii_case(keyword))
+        let mut names = KEYWORDS.iter();
+        names.position(|name| name.as_bytes().eq_ignore_ascii_case(keyword))
     }
 
     fn is_whole(&self) -> bool {
@@ -131,12 +131,12 @@ impl<'a> Chunk<'a> {
 
 fn inflate(compressed: &[u8], chunk: &'static str) -> Result<Vec<u8>, CardError> {
     let mut text = Vec::new();
-    let most = MAX_TEXT_BYTES;
-    let limit = u64::try_from(most + 1).unwrap_or(u64::MAX);
-    let read = ZlibDecoder::new(compressed).take(limit).read_to_end(&mut text);
-    read.map_err(|_| CardError::DamagedPng("the compressed text of the card is broken"))?;
-    if text.len() > most {
-        return Err(CardError::TooLarge { chunk, most });
+    let max_bytes = MAX_TEXT_BYTES;
+    let limit = u64::try_from(max_bytes + 1).unwrap_or(u64::MAX);
+    let inflated = ZlibDecoder::new(compressed).take(limit).read_to_end(&mut text);
+    inflated.map_err(|_| CardError::DamagedPng("the compressed text of the card is broken"))?;
+    if text.len() > max_bytes {
+        return Err(CardError::TooLarge { chunk, most: max_bytes });
     }
     Ok(text)
 }
@@ -171,8 +171,8 @@ fn read_chunks(png: &[u8]) -> Result<Vec<Chunk<'_>>, CardError> {
 }
 
 fn split_at_zero(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = bytes.iter().position(|byte| *byte == 0)?;
-    Some((&bytes[..at], &bytes[at + 1..]))
+    let index = bytes.iter().position(|byte| *byte == 0)?;
+    Some((&bytes[..index], &bytes[index + 1..]))
 }
 
 fn checksum(kind: &[u8], data: &[u8]) -> u32 {

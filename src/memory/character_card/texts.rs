@@ -33,36 +33,36 @@ impl<'a> Speakers<'a> {
 
     /// Replaces macros. Pushes the names of macros without a meaning here to `removed`.
     pub fn expand(&self, text: &str, removed: &mut Vec<String>) -> String {
-        let mut out = String::with_capacity(text.len());
+        let mut output = String::with_capacity(text.len());
         let mut starts = Vec::new();
         let mut rest = text;
-        while let Some(at) = rest.find(['{', '}', '<']) {
-            out.push_str(&rest[..at]);
-            rest = &rest[at..];
-            if out.len() > MAX_EXPANDED_BYTES {
+        while let Some(index) = rest.find(['{', '}', '<']) {
+            output.push_str(&rest[..index]);
+            rest = &rest[index..];
+            if output.len() > MAX_EXPANDED_BYTES {
                 break;
             }
             if let Some(after) = rest.strip_prefix("{{") {
-                starts.push(out.len());
-                out.push_str("{{");
+                starts.push(output.len());
+                output.push_str("{{");
                 rest = after;
             } else if let Some(start) = starts.last().filter(|_| rest.starts_with("}}")).copied() {
                 starts.pop();
-                let expanded = self.expand_macro(&out[start + 2..], removed);
-                out.truncate(start);
-                out.push_str(expanded);
+                let expanded = self.expand_macro(&output[start + 2..], removed);
+                output.truncate(start);
+                output.push_str(expanded);
                 rest = &rest[2..];
             } else if let Some((tag, meaning)) = self.tag_at(rest) {
-                out.push_str(meaning);
+                output.push_str(meaning);
                 rest = &rest[tag..];
             } else {
                 // The three characters have one byte each.
-                out.push_str(&rest[..1]);
+                output.push_str(&rest[..1]);
                 rest = &rest[1..];
             }
         }
-        out.push_str(rest);
-        out
+        output.push_str(rest);
+        output
     }
 
     fn expand_macro(&self, body: &str, removed: &mut Vec<String>) -> &str {
@@ -99,22 +99,23 @@ impl<'a> Speakers<'a> {
             let head = text.as_bytes().get(..tag.len());
             head.is_some_and(|head| head.eq_ignore_ascii_case(tag.as_bytes()))
         };
-        let found = tags.into_iter().find(|(tag, _)| is_tag(tag));
-        found.map(|(tag, meaning)| (tag.len(), meaning))
+        let matching_tag = tags.into_iter().find(|(tag, _)| is_tag(tag));
+        matching_tag.map(|(tag, meaning)| (tag.len(), meaning))
     }
 }
 
 /// The language of texts by their letters. A syllable of Hangul is worth about two Latin letters.
 pub fn guess_language<'a>(texts: impl IntoIterator<Item = &'a str>) -> Language {
-    let (mut hangul, mut others) = (0_usize, 0_usize);
+    let mut hangul_count = 0_usize;
+    let mut other_count = 0_usize;
     for c in texts.into_iter().flat_map(str::chars) {
         if is_hangul(c) {
-            hangul += 1;
+            hangul_count += 1;
         } else if c.is_alphabetic() {
-            others += 1;
+            other_count += 1;
         }
     }
-    if hangul.saturating_mul(2) > others {
+    if hangul_count.saturating_mul(2) > other_count {
         Language::Ko
     } else {
         Language::En
@@ -125,52 +126,53 @@ pub fn guess_language<'a>(texts: impl IntoIterator<Item = &'a str>) -> Language 
 /// empty line.
 pub fn clean_prose(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let mut out = String::with_capacity(text.len());
+    let mut cleaned = String::with_capacity(text.len());
     let mut empty_lines = 0;
     for line in text.lines() {
-        let start = out.len();
-        out.extend(line.chars().filter(|c| *c == '\t' || !c.is_control()));
-        out.truncate(start + out[start..].trim_end().len());
-        empty_lines = if out.len() == start { empty_lines + 1 } else { 0 };
+        let start = cleaned.len();
+        cleaned.extend(line.chars().filter(|c| *c == '\t' || !c.is_control()));
+        cleaned.truncate(start + cleaned[start..].trim_end().len());
+        empty_lines = if cleaned.len() == start { empty_lines + 1 } else { 0 };
         if empty_lines < 2 {
-            out.push('\n');
+            cleaned.push('\n');
         }
     }
     // The first line keeps its indentation only if it has text.
-    out.trim().to_owned()
+    cleaned.trim().to_owned()
 }
 
 /// A name of one line, without invisible characters; may be empty.
 pub fn clean_label(text: &str) -> String {
-    let seen = text.chars().filter(|c| !is_ignorable(*c));
-    let seen: String = seen.map(|c| if c.is_control() { ' ' } else { c }).collect();
-    let words: Vec<&str> = seen.split_whitespace().collect();
+    let visible = text.chars().filter(|c| !is_ignorable(*c));
+    let visible: String = visible.map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let words: Vec<&str> = visible.split_whitespace().collect();
     words.join(" ")
 }
 
 /// True for a name that needs no change.
-pub fn is_label(text: &str, most: usize) -> bool {
-    check_name(text).is_ok() && !is_longer(text, most)
+pub fn is_label(text: &str, max_chars: usize) -> bool {
+    check_name(text).is_ok() && !is_longer(text, max_chars)
 }
 
-/// True if a text has more than `most` characters.
-pub fn is_longer(text: &str, most: usize) -> bool {
-    text.chars().nth(most).is_some()
+/// True if a text has more than `max_chars` characters.
+pub fn is_longer(text: &str, max_chars: usize) -> bool {
+    text.chars().nth(max_chars).is_some()
 }
 
-/// The start of a text with at most `most` characters. It ends at a line or a sentence if one ends in its second half,
-/// otherwise at a word.
-pub fn cut(text: &str, most: usize) -> &str {
-    let Some((limit, _)) = text.char_indices().nth(most) else {
+/// The start of a text with at most `max_chars` characters. It ends at a line or a sentence if one ends in its second
+/// half, otherwise at a word.
+pub fn cut(text: &str, max_chars: usize) -> &str {
+    let Some((limit, _)) = text.char_indices().nth(max_chars) else {
         return text;
     };
-    let (mut sentence, mut word) = (0, 0);
+    let mut sentence_end = 0;
+    let mut word_end = 0;
     let mut previous = ' ';
-    for (at, c) in text[..limit].char_indices() {
+    for (index, c) in text[..limit].char_indices() {
         if c.is_whitespace() {
-            word = at;
+            word_end = index;
             if c == '\n' || ends_sentence(previous) {
-                sentence = at;
+                sentence_end = index;
             }
         }
         // Quotes and brackets after a full stop belong to the sentence.
@@ -180,9 +182,9 @@ pub fn cut(text: &str, most: usize) -> &str {
         }
     }
     if ends_sentence(previous) && text[limit..].starts_with(char::is_whitespace) {
-        sentence = limit;
+        sentence_end = limit;
     }
-    let ends = [sentence, word];
+    let ends = [sentence_end, word_end];
     let end = ends.into_iter().find(|end| *end > limit / 2).unwrap_or(limit);
     text[..end].trim_end()
 }

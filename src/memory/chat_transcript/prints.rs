@@ -82,8 +82,8 @@ impl TextPrint {
 }
 
 /// Multiplies modulo [`TextPrint::MODULUS`]. The factors have at most 61 bits.
-fn multiply(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
+fn multiply(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
     let modulus = u128::from(TextPrint::MODULUS);
     // 2^61 is 1 modulo this prime.
     let folded = (product & modulus) + (product >> 61);
@@ -151,23 +151,23 @@ impl StoredTurn {
         self.first_number.saturating_sub(1)
     }
 
-    /// True if `shown`, the first turn of a transcript, is the end of this turn. The line of the turn may have been cut away, or
-    /// the first of its joined messages.
-    pub(super) fn is_shown_first_as(&self, shown: &TurnPrint) -> bool {
+    /// True if `shown_print`, the first turn of a transcript, is the end of this turn. The line of the turn may have
+    /// been cut away, or the first of its joined messages.
+    pub(super) fn is_shown_first_as(&self, shown_print: &TurnPrint) -> bool {
         let line = self.print.player;
-        let line_is_cut = shown.player.is_empty() || self.number > 1 && shown.player.chars < line.chars;
-        (line_is_cut || line == shown.player) && self.print.reply == shown.reply
+        let line_is_cut = shown_print.player.is_empty() || self.number > 1 && shown_print.player.chars < line.chars;
+        (line_is_cut || line == shown_print.player) && self.print.reply == shown_print.reply
     }
 
     /// Returns how many Unicode scalar values of the reply a chat program shows, if it shows only the beginning.
-    pub(super) fn heard_chars(&self, shown: &TranscriptTurn) -> Option<usize> {
+    pub(super) fn heard_chars(&self, shown_turn: &TranscriptTurn) -> Option<usize> {
         let stored = self.reply_text.as_ref()?.chars().enumerate();
         let mut stored = stored.filter(|(_, character)| !character.is_whitespace());
-        let mut heard = 0;
-        for shown in visible_chars(&shown.reply_text) {
-            heard = stored.next().filter(|(_, said)| *said == shown)?.0 + 1;
+        let mut heard_count = 0;
+        for shown_char in visible_chars(&shown_turn.reply_text) {
+            heard_count = stored.next().filter(|(_, stored_char)| *stored_char == shown_char)?.0 + 1;
         }
-        (heard > 0 && stored.next().is_some()).then_some(heard)
+        (heard_count > 0 && stored.next().is_some()).then_some(heard_count)
     }
 
     /// Returns what the player says after this turn, if the turn has no word of the NPC and `lines` begins with its line.
@@ -177,9 +177,9 @@ impl StoredTurn {
             return None;
         }
         let mut breaks = lines.match_indices(LINE_BREAK);
-        breaks.find_map(|(at, _)| {
-            let next = lines[at..].trim();
-            (TextPrint::of_line(&lines[..at]) == line && !next.is_empty()).then_some(next)
+        breaks.find_map(|(index, _)| {
+            let next = lines[index..].trim();
+            (TextPrint::of_line(&lines[..index]) == line && !next.is_empty()).then_some(next)
         })
     }
 }

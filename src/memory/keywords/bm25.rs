@@ -120,15 +120,15 @@ impl TermStatistics {
     pub fn weigh_query(&self, query: &TermWeights) -> TermWeights {
         #[expect(clippy::cast_precision_loss, reason = "counts of facts")]
         let idf = |with_term: u64| {
-            let all = self.facts as f64 + PRIOR_FACTS;
+            let fact_count = self.facts as f64 + PRIOR_FACTS;
             let with_term = with_term.min(self.facts) as f64;
-            (1.0 + (all - with_term + 0.5) / (with_term + 0.5)).ln()
+            (1.0 + (fact_count - with_term + 0.5) / (with_term + 0.5)).ln()
         };
-        let most = idf(0);
+        let max_idf = idf(0);
         let weighed = query.0.iter().map(|&(term, weight)| {
             let with_term = self.with_term.get(&term).copied().unwrap_or(0);
             #[expect(clippy::cast_possible_truncation, reason = "a share")]
-            let rarity = (idf(with_term) / most) as f32;
+            let rarity = (idf(with_term) / max_idf) as f32;
             (term, weight * rarity)
         });
         TermWeights(weighed.collect())
@@ -141,13 +141,13 @@ pub fn bm25_score(query: &TermWeights, fact: &TermWeights) -> f64 {
     let mut fact = fact.0.as_slice();
     // Both lists are sorted, so the search continues after the last hit.
     bm25_score_by(query, |term| match fact.binary_search_by_key(&term, |entry| entry.0) {
-        Ok(at) => {
-            let weight = fact[at].1;
-            fact = &fact[at + 1..];
+        Ok(index) => {
+            let weight = fact[index].1;
+            fact = &fact[index + 1..];
             Some(weight)
         }
-        Err(at) => {
-            fact = &fact[at..];
+        Err(index) => {
+            fact = &fact[index..];
             None
         }
     })

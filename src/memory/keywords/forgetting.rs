@@ -63,7 +63,7 @@ pub fn asks_to_forget(line: &str) -> bool {
     clauses.any(|clause| {
         let words = clause.split(|c: char| !c.is_alphanumeric() && c != '\'');
         let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
-        (0..words.len()).any(|at| is_request_verb(words[at], &words[..at]))
+        (0..words.len()).any(|index| is_request_verb(words[index], &words[..index]))
     })
 }
 

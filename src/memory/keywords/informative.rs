@@ -23,7 +23,7 @@ fn small_talk_hashes(hashes_of: impl Fn(&str) -> BTreeSet<u32>) -> BTreeSet<u32>
 /// word then share some terms. Two words with the same hash count as one word.
 #[must_use]
 pub fn informative_terms(text: &str) -> BTreeSet<u32> {
-    let mut all = BTreeSet::new();
+    let mut term_set = BTreeSet::new();
     for_each_run(text, &mut |run, script, attached| {
         let mut terms = Vec::new();
         let emit = &mut |term: u64, weight: f32, _: bool| terms.push((term, weight));
@@ -32,19 +32,19 @@ pub fn informative_terms(text: &str) -> BTreeSet<u32> {
         };
         if word.weight >= MIN_INFORMATIVE_WEIGHT {
             // A single character of a longer word has no information.
-            let least = 1.5 * UNIGRAM_WEIGHT * word.weight / count_as_f32(word.stem.chars().count());
-            let terms = terms.into_iter().filter(|(_, weight)| *weight > least);
-            all.extend(terms.map(|(term, _)| fold_term(term)));
+            let min_weight = 1.5 * UNIGRAM_WEIGHT * word.weight / count_as_f32(word.stem.chars().count());
+            let terms = terms.into_iter().filter(|(_, weight)| *weight > min_weight);
+            term_set.extend(terms.map(|(term, _)| fold_term(term)));
         }
     });
-    all
+    term_set
 }
 
 /// A term for each informative word of a text, in any script: the stem of the word. Numbers and words of one character
 /// have none.
 #[must_use]
 pub fn informative_words(text: &str) -> BTreeSet<u32> {
-    let mut all = BTreeSet::new();
+    let mut word_set = BTreeSet::new();
     for_each_run(text, &mut |run, script, attached| {
         let word = word_terms(run, script, attached, TermForms::STEMS, &mut |_, _, _| {});
         let Some(word) = word.filter(|word| word.weight >= MIN_INFORMATIVE_WEIGHT) else {
@@ -52,10 +52,10 @@ pub fn informative_words(text: &str) -> BTreeSet<u32> {
         };
         let is_number = word.stem.chars().all(char::is_numeric);
         if !is_number && word.stem.chars().nth(1).is_some() {
-            all.insert(fold_term(hash_term(word.stem.chars())));
+            word_set.insert(fold_term(hash_term(word.stem.chars())));
         }
     });
-    all
+    word_set
 }
 
 /// True if a term of [`informative_terms`] belongs to a small-talk word: "song", "brother", "고향".

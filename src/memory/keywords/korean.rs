@@ -101,8 +101,8 @@ fn without_final(c: char) -> char {
 }
 
 fn with_vowel(c: char, vowel: u32) -> char {
-    let at = u32::from(c) - FIRST_SYLLABLE;
-    let initial = at / (21 * FINAL_COUNT);
+    let offset = u32::from(c) - FIRST_SYLLABLE;
+    let initial = offset / (21 * FINAL_COUNT);
     char::from_u32(FIRST_SYLLABLE + (initial * 21 + vowel) * FINAL_COUNT).unwrap_or(c)
 }
 
@@ -136,10 +136,10 @@ pub fn stem_korean(word: &[char]) -> Vec<char> {
     }
     // "친구들과는": up to three particles.
     for _ in 0..3 {
-        let Some(cut) = particle_start(&stem, tables) else {
+        let Some(start) = particle_start(&stem, tables) else {
             break;
         };
-        stem.truncate(cut);
+        stem.truncate(start);
         if tables.keep.contains(&stem) {
             break;
         }
@@ -150,10 +150,10 @@ pub fn stem_korean(word: &[char]) -> Vec<char> {
 /// The quoted statement of a word: 마신다고, 마신다더라 and 마신댔지 quote 마신다.
 fn without_quotation(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
     let ending = tables.quoting.iter().find(|ending| word.ends_with(ending))?;
-    let said = &word[..word.len() - ending.len()];
+    let quoted = &word[..word.len() - ending.len()];
     // 기댔다 means "leaned": 댔 after a single open syllable is part of a verb, not a quotation.
-    let is_verb = ending[0] == '댔' && said.len() == 1 && said.iter().all(|c| final_consonant_of(*c) == 0);
-    (!said.is_empty() && !is_verb).then(|| said.iter().copied().chain(['다']).collect())
+    let is_verb = ending[0] == '댔' && quoted.len() == 1 && quoted.iter().all(|c| final_consonant_of(*c) == 0);
+    (!quoted.is_empty() && !is_verb).then(|| quoted.iter().copied().chain(['다']).collect())
 }
 
 /// Adds to a name the particle that fits its last sound. `particle` is the form after a consonant (이, 은, 을, 과). Names
@@ -186,11 +186,11 @@ pub fn is_only_particles(word: &[char]) -> bool {
     // recursion would take exponential time.
     let mut reached = vec![false; word.len() + 1];
     reached[0] = true;
-    for at in 0..word.len() {
-        if reached[at] {
+    for index in 0..word.len() {
+        if reached[index] {
             for (particle, _) in &KOREAN_TABLES.particles {
-                if !particle.is_empty() && word[at..].starts_with(particle) {
-                    reached[at + particle.len()] = true;
+                if !particle.is_empty() && word[index..].starts_with(particle) {
+                    reached[index + particle.len()] = true;
                 }
             }
         }
@@ -203,8 +203,8 @@ fn particle_start(word: &[char], tables: &KoreanTables) -> Option<usize> {
         if particle.len() >= word.len() || !word.ends_with(particle) {
             return None;
         }
-        let cut = word.len() - particle.len();
-        let last = final_consonant_of(word[cut - 1]);
+        let start = word.len() - particle.len();
+        let last = final_consonant_of(word[start - 1]);
         let fits = match after {
             ParticleContext::Any => true,
             ParticleContext::Consonant => last != 0,
@@ -212,12 +212,12 @@ fn particle_start(word: &[char], tables: &KoreanTables) -> Option<usize> {
             ParticleContext::Vowel => last == 0 || particle.as_slice() == ['는'],
             ParticleContext::VowelOrL => last == 0 || last == FINAL_L,
         };
-        fits.then_some(cut)
+        fits.then_some(start)
     })
 }
 
 fn verb_stem(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
-    let cut = |in_past: bool| {
+    let without_ending = |in_past: bool| {
         let is_past = |ending: &[char]| ending.iter().any(|&c| is_past_syllable(c));
         let fits =
             |ending: &&Vec<char>| ending.len() < word.len() && word.ends_with(ending) && is_past(ending) == in_past;
@@ -228,7 +228,10 @@ fn verb_stem(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
             .map(|ending| word[..word.len() - ending.len()].to_vec())
     };
     // 과일이었지 before 먹었지: the past of the copula belongs to the ending.
-    if let Some(stem) = cut(true).or_else(|| past_stem(word)).or_else(|| cut(false)) {
+    if let Some(stem) = without_ending(true)
+        .or_else(|| past_stem(word))
+        .or_else(|| without_ending(false))
+    {
         return Some(stem);
     }
     let (&last, rest) = word.split_last()?;
@@ -248,10 +251,10 @@ fn verb_stem(word: &[char], tables: &KoreanTables) -> Option<Vec<char>> {
 
 /// 마셨다 → 마시, 갔어 → 가, 먹었던 → 먹, 좋아했었지 → 좋아.
 fn past_stem(word: &[char]) -> Option<Vec<char>> {
-    let at = word.iter().position(|&c| is_past_syllable(c))?;
-    let mut stem = word[..=at].to_vec();
+    let index = word.iter().position(|&c| is_past_syllable(c))?;
+    let mut stem = word[..=index].to_vec();
     // An ending must follow; otherwise the word is no verb.
-    let after = &word[at + 1..];
+    let after = &word[index + 1..];
     let first = after.first()?;
     if !"다어지던는습네을고으니나거죠더".contains(*first) {
         return None;

@@ -81,12 +81,12 @@ pub fn whole_terms(text: &str) -> TermWeights {
 
 /// Each term once, with its highest weight.
 fn strongest_terms(text: &str, forms: TermForms) -> TermWeights {
-    let mut all = BTreeMap::<u64, f32>::new();
+    let mut weights = BTreeMap::<u64, f32>::new();
     for_each_term(text, forms, &mut |term, weight, _| {
-        let entry = all.entry(term).or_default();
+        let entry = weights.entry(term).or_default();
         *entry = entry.max(weight);
     });
-    TermWeights(all.into_iter().collect())
+    TermWeights(weights.into_iter().collect())
 }
 
 /// Terms of a fact, each with its coverage by the fact, in (0, 1].
@@ -110,9 +110,9 @@ fn count_mentions(content: &str, keywords: &[String], forms: TermForms) -> (BTre
     let mut mentions = BTreeMap::<u64, f32>::new();
     let mut words = 0;
     let texts = keywords.iter().map(|keyword| (keyword.as_str(), KEYWORD_MENTIONS));
-    for (text, each) in [(content, 1.0)].into_iter().chain(texts) {
+    for (text, mention_weight) in [(content, 1.0)].into_iter().chain(texts) {
         for_each_term(text, forms, &mut |term, _, begins| {
-            *mentions.entry(term).or_default() += each;
+            *mentions.entry(term).or_default() += mention_weight;
             words += usize::from(begins);
         });
     }
@@ -190,9 +190,11 @@ fn for_each_term(text: &str, forms: TermForms, emit: &mut impl FnMut(u64, f32, b
         let Some(now) = word_terms(run, script, attached, forms, emit) else {
             return;
         };
-        let tells = |word: &InformativeWord| word.weight >= MIN_PHRASE_WORD_WEIGHT;
+        let is_informative = |word: &InformativeWord| word.weight >= MIN_PHRASE_WORD_WEIGHT;
         if forms.phrases
-            && let Some(before) = before.as_ref().filter(|before| tells(before) && tells(&now))
+            && let Some(before) = before
+                .as_ref()
+                .filter(|before| is_informative(before) && is_informative(&now))
         {
             let phrase = ['\u{3}'].into_iter().chain(before.stem.chars()).chain(['\u{3}']);
             let weight = PHRASE_WEIGHT * before.weight.min(now.weight);
@@ -204,7 +206,7 @@ fn for_each_term(text: &str, forms: TermForms, emit: &mut impl FnMut(u64, f32, b
 
 /// Calls `each(run, script, attached)` for every run of one script. `attached`: the run follows another run directly,
 /// as "를" in "HP를".
-fn for_each_run(text: &str, each: &mut impl FnMut(&[char], TextScript, bool)) {
+fn for_each_run(text: &str, visit_run: &mut impl FnMut(&[char], TextScript, bool)) {
     let text = normalise_text(clip_bytes(text));
     let mut run: Vec<char> = Vec::with_capacity(16);
     let mut kind = None;
@@ -217,8 +219,8 @@ fn for_each_run(text: &str, each: &mut impl FnMut(&[char], TextScript, bool)) {
             && chars.peek().copied().and_then(script_of) == Some(TextScript::Other);
         let next = if joins { kind } else { script_of(c) };
         if next != kind {
-            if let Some(done) = kind {
-                each(&run, done, attached);
+            if let Some(run_kind) = kind {
+                visit_run(&run, run_kind, attached);
             }
             attached = kind.is_some() && next.is_some();
             run.clear();
@@ -228,8 +230,8 @@ fn for_each_run(text: &str, each: &mut impl FnMut(&[char], TextScript, bool)) {
             run.push(if c == '’' { '\'' } else { c });
         }
     }
-    if let Some(done) = kind {
-        each(&run, done, attached);
+    if let Some(run_kind) = kind {
+        visit_run(&run, run_kind, attached);
     }
 }
 
@@ -241,11 +243,11 @@ fn word_terms(
     forms: TermForms,
     emit: &mut impl FnMut(u64, f32, bool),
 ) -> Option<InformativeWord> {
-    let whole: String = run.iter().collect();
+    let word: String = run.iter().collect();
     match script {
         TextScript::Other => {
-            let singular = words::singular_of(&whole);
-            let weight = words::english_weight(&whole, &singular);
+            let singular = words::singular_of(&word);
+            let weight = words::english_weight(&word, &singular);
             if weight <= 0.0 {
                 return None;
             }
@@ -264,7 +266,7 @@ fn word_terms(
             let stem = korean::stem_korean(run);
             let text: String = stem.iter().collect();
             let weight = words::word_weight(&text)
-                .or_else(|| words::word_weight(&whole))
+                .or_else(|| words::word_weight(&word))
                 .unwrap_or(1.0);
             if weight <= 0.0 {
                 return None;
@@ -287,7 +289,7 @@ fn word_terms(
                 emit(term, weight, std::mem::take(&mut begins));
             });
             Some(InformativeWord {
-                stem: whole,
+                stem: word,
                 weight: 1.0,
             })
         }
@@ -296,8 +298,8 @@ fn word_terms(
 
 /// Pairs of syllables share the weight of the word; a word of one syllable is a separate term.
 fn emit_grams(word: &[char], weight: f32, emit: &mut impl FnMut(u64, f32)) {
-    if let [only] = word {
-        emit(hash_term(['\u{1}', *only]), weight * ONE_SYLLABLE_WEIGHT);
+    if let [syllable] = word {
+        emit(hash_term(['\u{1}', *syllable]), weight * ONE_SYLLABLE_WEIGHT);
     }
     for &c in word {
         emit(

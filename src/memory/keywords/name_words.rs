@@ -7,7 +7,7 @@ use super::{korean, normal_text::normalise_text, words};
 /// anyway.
 #[must_use]
 pub fn proper_nouns(line: &str) -> Vec<String> {
-    let mut found: Vec<String> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
     // True if the previous word belongs to a name that may continue.
     let mut goes_on = false;
     let mut begins = true;
@@ -17,14 +17,14 @@ pub fn proper_nouns(line: &str) -> Vec<String> {
         let name = bare.unwrap_or(word);
         let lower = normalise_text(name);
         let capital = name.chars().next().is_some_and(char::is_uppercase) && name.chars().nth(1).is_some();
-        let tells = words::english_weight(&lower, &words::singular_of(&lower)) >= 1.0;
-        if capital && tells && (!begins || bare.is_some()) {
-            match found.last_mut().filter(|_| goes_on) {
+        let is_informative = words::english_weight(&lower, &words::singular_of(&lower)) >= 1.0;
+        if capital && is_informative && (!begins || bare.is_some()) {
+            match names.last_mut().filter(|_| goes_on) {
                 Some(last) => {
                     last.push(' ');
                     last.push_str(name);
                 }
-                None => found.push(name.to_owned()),
+                None => names.push(name.to_owned()),
             }
             goes_on = bare.is_none() && token.ends_with(word);
         } else {
@@ -32,46 +32,46 @@ pub fn proper_nouns(line: &str) -> Vec<String> {
         }
         begins = token.ends_with(['.', '!', '?', ':', '…']);
     }
-    let mut seen = std::collections::HashSet::new();
-    found.retain(|name| seen.insert(normalise_text(name)));
-    found
+    let mut seen_names = std::collections::HashSet::new();
+    names.retain(|name| seen_names.insert(normalise_text(name)));
+    names
 }
 
 /// Removes the listener's name from a line: the whole name, its distinctive parts or the given name, with particles:
 /// "Night, Mira." → "Night.", "미라야, 안녕" → "안녕". A line of the name alone stays unchanged.
 #[must_use]
 pub fn without_listener_name(line: &str, name: &str) -> String {
-    let whole = normalise_text(name);
-    let parts = whole
+    let normalised_name = normalise_text(name);
+    let parts = normalised_name
         .split_whitespace()
         .filter(|part| part.chars().nth(1).is_some() && words::word_weight(part).is_none());
-    let parts: Vec<&str> = parts.chain(korean_given_name(&whole)).collect();
-    let mut kept: Vec<&str> = Vec::new();
+    let parts: Vec<&str> = parts.chain(korean_given_name(&normalised_name)).collect();
+    let mut kept_tokens: Vec<&str> = Vec::new();
     let mut changed = false;
     for token in line.split_whitespace() {
         let word = token.trim_matches(|c: char| !c.is_alphanumeric());
         let lower = normalise_text(word);
         if !parts.iter().any(|part| matches_name(&lower, part)) {
-            kept.push(token);
+            kept_tokens.push(token);
             continue;
         }
         changed = true;
         // The end mark of the sentence stays with the previous word.
         let end = token.trim_start_matches(|c: char| !c.is_alphanumeric());
         let end = end.trim_start_matches(|c: char| c.is_alphanumeric() || matches!(c, '\'' | '’'));
-        if let Some(before) = kept.last_mut() {
+        if let Some(before) = kept_tokens.last_mut() {
             let bare = before.trim_end_matches([',', '，']);
             *before = bare;
             if !end.is_empty() && !end.starts_with([',', '，']) && !bare.ends_with(end) {
-                kept.push(end);
+                kept_tokens.push(end);
             }
         }
     }
-    if !changed || !kept.iter().any(|token| token.chars().any(char::is_alphanumeric)) {
+    if !changed || !kept_tokens.iter().any(|token| token.chars().any(char::is_alphanumeric)) {
         return line.to_owned();
     }
     let mut text = String::with_capacity(line.len());
-    for token in kept {
+    for token in kept_tokens {
         if !text.is_empty() && token.chars().any(char::is_alphanumeric) {
             text.push(' ');
         }
@@ -100,11 +100,11 @@ pub fn korean_given_name(name: &str) -> Option<&str> {
         return None;
     }
     let long = LONG_FAMILY_NAMES.iter().find_map(|family| name.strip_prefix(family));
-    let given = long.or_else(|| {
+    let given_name = long.or_else(|| {
         let family = name.chars().next().filter(|first| is_family_syllable(*first))?;
         name.strip_prefix(family)
     })?;
-    (given.chars().count() == GIVEN_NAME_SYLLABLES).then_some(given)
+    (given_name.chars().count() == GIVEN_NAME_SYLLABLES).then_some(given_name)
 }
 
 /// Words before a name that name nobody alone.

@@ -47,8 +47,9 @@ impl OwnedTerms {
     /// Finds the owned things of a line. A line with "mine" or "yours" has none, because it gives one thing to both.
     #[must_use]
     pub fn find_in(line: &str) -> Self {
-        let mut found = Self::default();
-        let (mut of_speaker, mut of_listener) = (false, false);
+        let mut owned_terms = Self::default();
+        let mut of_speaker = false;
+        let mut of_listener = false;
         let mut words_left = 0;
         let mut before = String::new();
         for token in line.split_whitespace() {
@@ -61,7 +62,8 @@ impl OwnedTerms {
             // "네, 동생은" begins with "yes": a mark ends what an owner is said of.
             let goes_on = !word.is_empty() && token.ends_with(word);
             let by_both = is(&WORDS_OF_BOTH);
-            let (by_speaker, by_listener) = (by_both || is(&SPEAKER_WORDS), by_both || is(&LISTENER_WORDS));
+            let by_speaker = by_both || is(&SPEAKER_WORDS);
+            let by_listener = by_both || is(&LISTENER_WORDS);
             if by_speaker || by_listener {
                 (of_speaker, of_listener) = (by_speaker, by_listener);
                 words_left = MAX_NAMING_WORDS;
@@ -70,10 +72,10 @@ impl OwnedTerms {
                 let terms = query_terms(word).0;
                 for (term, _) in terms {
                     if of_speaker {
-                        found.of_speaker.insert(term);
+                        owned_terms.of_speaker.insert(term);
                     }
                     if of_listener {
-                        found.of_listener.insert(term);
+                        owned_terms.of_listener.insert(term);
                     }
                 }
             }
@@ -82,7 +84,7 @@ impl OwnedTerms {
             }
             before = lower;
         }
-        found
+        owned_terms
     }
 
     #[must_use]
@@ -93,13 +95,13 @@ impl OwnedTerms {
     /// The terms of `thing` that the line gives to the other person, and never to `owner`.
     #[must_use]
     pub fn of_other_than(&self, owner: LineOwner, thing: &str) -> BTreeSet<u64> {
-        let (own, others) = match owner {
+        let (owner_terms, other_terms) = match owner {
             LineOwner::Speaker => (&self.of_speaker, &self.of_listener),
             LineOwner::Listener => (&self.of_listener, &self.of_speaker),
         };
         let terms = query_terms(thing).0.into_iter().map(|(term, _)| term);
         terms
-            .filter(|term| others.contains(term) && !own.contains(term))
+            .filter(|term| other_terms.contains(term) && !owner_terms.contains(term))
             .collect()
     }
 }

@@ -23,21 +23,22 @@ pub(super) fn parse_phrases(data: &'static str) -> Vec<Vec<ReferencePhrase>> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(|line| {
             line.split(" + ")
-                .map(|part| part.strip_suffix('$').map_or((part, false), |whole| (whole, true)))
+                .map(|part| part.strip_suffix('$').map_or((part, false), |phrase| (phrase, true)))
                 .collect()
         })
         .collect()
 }
 
-/// True if a line may speak of what `said` has: it refers back, has a pronoun for somebody, or shares an informative word.
+/// True if a line may speak of what `texts` has: it refers back, has a pronoun for somebody, or shares an informative
+/// word.
 #[must_use]
-pub fn points_at(line: &str, said: &[&str]) -> bool {
+pub fn points_at(line: &str, texts: &[&str]) -> bool {
     let words = padded_words(line);
     if refers_back(line) || PRONOUNS.iter().any(|phrases| occur_in_order(&words, phrases)) {
         return true;
     }
     let terms = informative_terms(line);
-    said.iter().any(|text| !terms.is_disjoint(&informative_terms(text)))
+    texts.iter().any(|text| !terms.is_disjoint(&informative_terms(text)))
 }
 
 /// True if a line refers to an earlier line ("then", "that", "what you just said"; 그때, 그거, 방금 말한 거).
@@ -65,15 +66,15 @@ fn split_at_marks(text: &str) -> impl Iterator<Item = &str> {
 
 pub(super) fn occur_in_order(line: &str, phrases: &[ReferencePhrase]) -> bool {
     let mut from = 0;
-    phrases.iter().all(|&(phrase, whole)| {
-        let found = line[from..].match_indices(phrase).find(|&(at, _)| {
-            let at = from + at;
-            line[..at].ends_with(' ') && (!whole || line[at + phrase.len()..].starts_with(' '))
+    phrases.iter().all(|&(phrase, is_whole_word)| {
+        let hit = line[from..].match_indices(phrase).find(|&(start, _)| {
+            let start = from + start;
+            line[..start].ends_with(' ') && (!is_whole_word || line[start + phrase.len()..].starts_with(' '))
         });
-        if let Some((at, _)) = found {
-            from += at + phrase.len();
+        if let Some((start, _)) = hit {
+            from += start + phrase.len();
         }
-        found.is_some()
+        hit.is_some()
     })
 }
 
@@ -98,15 +99,15 @@ fn has_referring_that(text: &str) -> bool {
     let text = normalise_text(text);
     // A mark leaves an empty word, which ends what "that" can belong to.
     let words: Vec<&str> = text.split_whitespace().flat_map(split_at_marks).collect();
-    let word = |at: usize| words.get(at).copied().unwrap_or("");
-    let before = |at: usize, back: usize| at.checked_sub(back).map_or("", word);
-    words.iter().enumerate().any(|(at, this)| match *this {
-        "that's" => ASKS.contains(&word(at + 1)),
-        "that" | "those" if JUDGES.contains(&word(at + 1)) => ASKS.contains(&word(at + 2)),
+    let word = |index: usize| words.get(index).copied().unwrap_or("");
+    let before = |index: usize, distance: usize| index.checked_sub(distance).map_or("", word);
+    words.iter().enumerate().any(|(index, this)| match *this {
+        "that's" => ASKS.contains(&word(index + 1)),
+        "that" | "those" if JUDGES.contains(&word(index + 1)) => ASKS.contains(&word(index + 2)),
         "that" | "those" => {
-            let next = word(at + 1);
-            let asks_of_that = HELPERS.contains(&before(at, 1)) && !ASKS.contains(&before(at, 2));
-            let is_alone = asks_of_that && word(at + 2).is_empty();
+            let next = word(index + 1);
+            let asks_of_that = HELPERS.contains(&before(index, 1)) && !ASKS.contains(&before(index, 2));
+            let is_alone = asks_of_that && word(index + 2).is_empty();
             !JOINS.contains(&next) && (is_alone || !can_be_noun(next))
         }
         _ => false,

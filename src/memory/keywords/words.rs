@@ -29,9 +29,9 @@ pub fn word_weight(word: &str) -> Option<f32> {
 
 /// The weight of an English word: of its singular, of its unchanged form or, for words such as "don't", of its
 /// beginning.
-pub fn english_weight(whole: &str, singular: &str) -> f32 {
+pub fn english_weight(word: &str, singular: &str) -> f32 {
     word_weight(singular)
-        .or_else(|| word_weight(whole))
+        .or_else(|| word_weight(word))
         .or_else(|| word_weight(singular.split('\'').next().unwrap_or("")))
         .unwrap_or(1.0)
 }

@@ -25,7 +25,8 @@ impl NameIndex {
     /// # Errors
     /// The names together are too long.
     pub fn build<'a>(names: impl IntoIterator<Item = (&'a str, usize, bool)>) -> Result<Self, BuildError> {
-        let (mut patterns, mut owners) = (Vec::new(), Vec::new());
+        let mut patterns = Vec::new();
+        let mut owners = Vec::new();
         for (name, entry, is_keyword) in names {
             let name = normalise_text(name.trim());
             if !name.is_empty() {
@@ -43,14 +44,14 @@ impl NameIndex {
         self.names.memory_usage() + self.owners.len() * size_of::<(usize, bool)>()
     }
 
-    /// Calls `found` for every name in `text`, with the entry's position and whether the name is a keyword. An entry
+    /// Calls `on_hit` for every name in `text`, with the entry's position and whether the name is a keyword. An entry
     /// may be found more than once.
-    pub fn find_in(&self, text: &str, mut found: impl FnMut(usize, bool)) {
+    pub fn find_in(&self, text: &str, mut on_hit: impl FnMut(usize, bool)) {
         let text = normalise_text(text);
         for hit in self.names.find_overlapping_iter(&text) {
             if is_whole_name(&text, hit.start(), hit.end()) {
                 let (entry, is_keyword) = self.owners[hit.pattern().as_usize()];
-                found(entry, is_keyword);
+                on_hit(entry, is_keyword);
             }
         }
     }
@@ -70,8 +71,8 @@ impl NameLookup {
     pub fn in_text(text: &str) -> Self {
         let text = normalise_text(text);
         let mut positions: HashMap<char, Vec<usize>> = HashMap::new();
-        for (at, c) in text.char_indices() {
-            positions.entry(c).or_default().push(at);
+        for (index, c) in text.char_indices() {
+            positions.entry(c).or_default().push(index);
         }
         Self { text, positions }
     }
@@ -90,9 +91,10 @@ impl NameLookup {
 /// True if the text has the name, as [`NameIndex`] finds it.
 #[must_use]
 pub fn is_named_in(text: &str, name: &str) -> bool {
-    let (text, name) = (normalise_text(text), normalise_text(name.trim()));
+    let text = normalise_text(text);
+    let name = normalise_text(name.trim());
     let mut places = text.match_indices(&name);
-    !name.is_empty() && places.any(|(start, found)| is_whole_name(&text, start, start + found.len()))
+    !name.is_empty() && places.any(|(start, hit)| is_whole_name(&text, start, start + hit.len()))
 }
 
 /// True if the text has the short name of a person. Some short names are written like common words, so a name in Latin
@@ -102,9 +104,9 @@ pub fn has_short_name(text: &str, short: &str) -> bool {
     if short.chars().any(is_hangul) {
         return is_named_in(text, short);
     }
-    text.match_indices(short).any(|(at, found)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + found.len()..].chars().next();
+    text.match_indices(short).any(|(start, hit)| {
+        let before = text[..start].chars().next_back();
+        let after = text[start + hit.len()..].chars().next();
         !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(|c| c.is_alphanumeric() && !is_hangul(c))
     })
 }
@@ -133,11 +135,11 @@ fn is_whole_name(text: &str, start: usize, end: usize) -> bool {
     };
     match rest.chars().next() {
         Some(next) if is_word(next) => {
-            let tail = rest.find(|c: char| !is_word(c)).map_or(rest, |at| &rest[..at]);
+            let tail = rest.find(|c: char| !is_word(c)).map_or(rest, |index| &rest[..index]);
             if is_hangul(last) {
-                let word_start = name
-                    .rfind(|c: char| !is_hangul(c))
-                    .map_or(0, |at| at + name[at..].chars().next().map_or(0, char::len_utf8));
+                let word_start = name.rfind(|c: char| !is_hangul(c)).map_or(0, |index| {
+                    index + name[index..].chars().next().map_or(0, char::len_utf8)
+                });
                 let word = format!("{}{tail}", &name[word_start..]);
                 matches_name(&word, &name[word_start..])
                     || (name.chars().nth(1).is_some() && (is_copula(tail) || is_form_of_doing(tail)))
@@ -155,8 +157,8 @@ fn follows_surname(before: &str, name: &str) -> bool {
     let mut letters = before.chars().rev();
     let is_surname = letters.next().is_some_and(is_family_syllable);
     let begins_word = !letters.next().is_some_and(char::is_alphanumeric);
-    let given = name.split_once(' ').map_or("", |(given, _)| given);
-    is_surname && begins_word && given.chars().count() == 2 && given.chars().all(is_hangul)
+    let given_name = name.split_once(' ').map_or("", |(given_name, _)| given_name);
+    is_surname && begins_word && given_name.chars().count() == 2 && given_name.chars().all(is_hangul)
 }
 
 /// True if the text after a Korean noun makes a verb of the noun, as in "반납해야" and "반납되면".

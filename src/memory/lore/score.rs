@@ -42,17 +42,16 @@ impl LoreScore {
     /// Scores an entry. `similarity` outside [0, 1] counts as the nearer bound.
     #[must_use]
     pub fn new(similarity: f64, ties: LoreTies, layer: LoreLayer) -> Self {
-        let given = |value: f64, is_given: bool| if is_given { value } else { 0.0 };
+        let weight_if = |value: f64, applies: bool| if applies { value } else { 0.0 };
         let similarity = if similarity.is_nan() {
             0.0
         } else {
             similarity.clamp(0.0, 1.0)
         };
-        let (place, nearby) = (
-            given(AT_PLAYERS_PLACE, ties.at_place),
-            given(NEARBY_CHARACTER, ties.nearby),
-        );
-        let (relation, layer) = (given(KNOWN_CHARACTER, ties.related), layer.weight());
+        let place = weight_if(AT_PLAYERS_PLACE, ties.at_place);
+        let nearby = weight_if(NEARBY_CHARACTER, ties.nearby);
+        let relation = weight_if(KNOWN_CHARACTER, ties.related);
+        let layer = layer.weight();
         Self {
             similarity,
             place,
@@ -72,13 +71,11 @@ mod tests {
     /// The player is in the Dark Forest and has just met the goblin king. The secret was last named four turns ago.
     #[test]
     fn lore_scores_are_those_of_the_worked_example() {
-        let (none, here) = (
-            LoreTies::default(),
-            LoreTies {
-                at_place: true,
-                ..LoreTies::default()
-            },
-        );
+        let none = LoreTies::default();
+        let here = LoreTies {
+            at_place: true,
+            ..LoreTies::default()
+        };
         let near = LoreTies {
             nearby: true,
             ..LoreTies::default()

@@ -32,18 +32,18 @@ impl SentenceIndex {
     pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let mut sentences: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
         let mut count = 0;
-        for (at, text) in texts.into_iter().enumerate() {
-            count = at + 1;
+        for (text_index, text) in texts.into_iter().enumerate() {
+            count = text_index + 1;
             for (nth, sentence) in split_sentences(text).enumerate() {
                 for word in informative_words(sentence) {
-                    sentences.entry(word).or_default().push((at, nth));
+                    sentences.entry(word).or_default().push((text_index, nth));
                 }
             }
         }
-        let most = MAX_TEXTS_OF_WORD.max(count / 20);
-        sentences.retain(|_, found| {
-            let texts: BTreeSet<usize> = found.iter().map(|(at, _)| *at).collect();
-            texts.len() <= most
+        let max_texts = MAX_TEXTS_OF_WORD.max(count / 20);
+        sentences.retain(|_, positions| {
+            let texts: BTreeSet<usize> = positions.iter().map(|(text_index, _)| *text_index).collect();
+            texts.len() <= max_texts
         });
         Self { sentences }
     }
@@ -51,7 +51,7 @@ impl SentenceIndex {
     /// Returns the size of the index in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        let lists = self.sentences.values().map(|found| 48 + 16 * found.capacity());
+        let lists = self.sentences.values().map(|positions| 48 + 16 * positions.capacity());
         lists.sum()
     }
 
@@ -77,16 +77,16 @@ impl SentenceIndex {
             *common.entry(*sentence).or_default() += 1;
         }
         let mut best: BTreeMap<usize, usize> = BTreeMap::new();
-        for ((at, _), count) in common {
-            let most = best.entry(at).or_default();
-            *most = count.max(*most);
+        for ((text_index, _), count) in common {
+            let best_count = best.entry(text_index).or_default();
+            *best_count = count.max(*best_count);
         }
-        let mut found: Vec<(usize, usize)> = best
+        let mut ranked: Vec<(usize, usize)> = best
             .into_iter()
             .filter(|(_, count)| *count >= MIN_COMMON_WORDS)
             .collect();
-        found.sort_by_key(|(at, count)| (Reverse(*count), *at));
-        found.into_iter().map(|(at, _)| at).collect()
+        ranked.sort_by_key(|(text_index, count)| (Reverse(*count), *text_index));
+        ranked.into_iter().map(|(text_index, _)| text_index).collect()
     }
 }
 

@@ -131,9 +131,9 @@ pub(super) fn is_denial_for_all_time(statement: &Statement) -> bool {
     let is_past = statement.tense == Tense::Past;
     let text = normalise_text(&statement.content);
     let words: Vec<&str> = raw_words(&text).collect();
-    words.iter().enumerate().any(|(at, word)| {
-        let before = at.checked_sub(1).map_or("", |before| words[before]);
-        let next = words.get(at + 1).copied().unwrap_or_default();
+    words.iter().enumerate().any(|(index, word)| {
+        let before = index.checked_sub(1).map_or("", |before| words[before]);
+        let next = words.get(index + 1).copied().unwrap_or_default();
         match *word {
             "never" => is_past || matches!(before, "has" | "have") || matches!(next, "had" | "was" | "were"),
             // 대장장이였던 적이 없다

@@ -82,9 +82,9 @@ pub fn compare_statements(
     if similarity.is_nan() || similarity < f64::from(calibration.related) && !common().is_one_matter {
         return Relation::Independent;
     }
-    let same = similarity >= f64::from(calibration.same);
+    let is_same = similarity >= f64::from(calibration.same);
     let both_intend = are_intentions(new, old);
-    if both_intend && !same && !common().is_one_matter {
+    if both_intend && !is_same && !common().is_one_matter {
         // Promises of different deeds never touch each other.
         return Relation::Independent;
     }
@@ -98,14 +98,14 @@ pub fn compare_statements(
             Relation::Independent
         };
     }
-    if same && agreement::statements_agree(new, old) {
+    if is_same && agreement::statements_agree(new, old) {
         return Relation::Same;
     }
     let happened = |statement: &Statement| statement.kind == FactKind::Event && statement.tense == Tense::Past;
     // An event stays true after any later event. But the last of two moves tells the present home.
     let both_happened = happened(new) && happened(old);
     let comparable = || rules::may_hide_change(new.kind, old.kind) && common().topic.is_some();
-    if same || both_intend || new.kind == old.kind && !both_happened || comparable() {
+    if is_same || both_intend || new.kind == old.kind && !both_happened || comparable() {
         Relation::Judge
     } else {
         Relation::Independent
@@ -235,7 +235,7 @@ pub fn fold_duplicates(base: &FoldedFact, duplicates: &[FoldedFact]) -> FoldedFa
             if !view
                 .keywords
                 .iter()
-                .any(|known| known.to_lowercase() == keyword.to_lowercase())
+                .any(|listed| listed.to_lowercase() == keyword.to_lowercase())
             {
                 view.keywords.push(keyword.clone());
             }

@@ -46,7 +46,7 @@ fn is_judged(older: Told, newer: Told, cosine: f32) -> bool {
     let [old, new] = [&older, &newer].map(StatementFeatures::from_statement);
     let common = || new.common_matter(&old);
     compare_statements(&Calibration::IDENTITY, &newer, &older, cosine, common) == Relation::Judge
-        && verdict_by_rules((&newer, &new), (&older, &old)).is_none()
+        && verdict_by_rules(&newer, &new, &older, &old).is_none()
 }
 
 const P: &str = "player:p7";

@@ -104,17 +104,17 @@ impl PromisedDeed {
     /// one word more. All names together count as one word.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let have_things = !self.object.is_empty() && !other.object.is_empty();
-        let least = if have_things { 3 } else { 2 };
+        let min_words = if have_things { 3 } else { 2 };
         let is_name = |word: &&String| self.names.contains(*word) || other.names.contains(*word);
-        let (names, others): (Vec<_>, Vec<_>) = self.words.intersection(&other.words).partition(is_name);
+        let (names, other_words): (Vec<_>, Vec<_>) = self.words.intersection(&other.words).partition(is_name);
         // Half of a thing's words may be chance: "member number", "face Number Two".
         let is_in = |object: &BTreeSet<String>, words: &BTreeSet<String>| {
             let common = object.intersection(words).count();
-            2 * common > object.len() || common > 0 && 2 * common == object.len() && others.len() > 1
+            2 * common > object.len() || common > 0 && 2 * common == object.len() && other_words.len() > 1
         };
         is_in(&self.object, &other.words)
             || is_in(&other.object, &self.words)
-            || others.len() + usize::from(!names.is_empty()) >= least
+            || other_words.len() + usize::from(!names.is_empty()) >= min_words
     }
 }
 

@@ -87,7 +87,7 @@ impl StatementFeatures {
     #[must_use]
     pub fn from_statement(statement: &Statement) -> Self {
         let content = normalise_text(&statement.content).replace("더 이상", " ");
-        let told = format!("{} {content}", normalise_text(&statement.predicate));
+        let predicate_and_content = format!("{} {content}", normalise_text(&statement.predicate));
         let object = canonical_words(&statement.object);
         let mut words: BTreeSet<String> = object.iter().cloned().collect();
         words.extend(canonical_words(&content));
@@ -104,9 +104,10 @@ impl StatementFeatures {
             .filter(|word| !object.contains(word) && !subject.contains(word))
             .collect();
         Self {
-            is_taste: raw_words(&told).any(|word| is_one_of(word, &TASTE_WORDS)),
-            is_exclusive: raw_words(&told).any(|word| is_one_of(word, &EXCLUSIVE_WORDS)) || content.contains("더 좋아"),
-            topics: NamedTopics::find_in(&told),
+            is_taste: raw_words(&predicate_and_content).any(|word| is_one_of(word, &TASTE_WORDS)),
+            is_exclusive: raw_words(&predicate_and_content).any(|word| is_one_of(word, &EXCLUSIVE_WORDS))
+                || content.contains("더 좋아"),
+            topics: NamedTopics::find_in(&predicate_and_content),
             told: (normalise_text(statement.object.trim()), content),
             deed: PromisedDeed::from_statement(statement),
             is_passing: raw_words(&normalise_text(&statement.predicate)).any(|word| is_one_of(word, &PASSING_ACTS)),
@@ -150,9 +151,9 @@ impl StatementFeatures {
     /// True if the objects share a word with the other statement. Korean compounds have no gaps: "청포도" contains "포도".
     #[must_use]
     pub fn shares_object(&self, other: &Self) -> bool {
-        let shares = |one: &Self, other: &Self| {
-            let compound = one.told.0.chars().all(is_hangul) && other.told.1.contains(&one.told.0);
-            compound || one.object.iter().any(|word| other.words.contains(word))
+        let shares = |features: &Self, other: &Self| {
+            let compound = features.told.0.chars().all(is_hangul) && other.told.1.contains(&features.told.0);
+            compound || features.object.iter().any(|word| other.words.contains(word))
         };
         shares(self, other) || shares(other, self)
     }
@@ -161,39 +162,46 @@ impl StatementFeatures {
 /// The rules' verdict on a newer and an older statement about the same subject; `None`: a judge has to decide.
 #[must_use]
 pub fn verdict_by_rules(
-    new: (&Statement, &StatementFeatures),
-    old: (&Statement, &StatementFeatures),
+    new: &Statement,
+    new_features: &StatementFeatures,
+    old: &Statement,
+    old_features: &StatementFeatures,
 ) -> Option<JudgeVerdict> {
-    let ((new, newer), (old, older)) = (new, old);
     if aliases::is_naming_predicate(&new.predicate) || aliases::is_naming_predicate(&old.predicate) {
-        return verdict_about_name((new, newer), (old, older));
+        return verdict_about_name(new, new_features, old, old_features);
     }
     // A lost thing may be the person's workplace.
-    let are_apart = newer.topics.surely_share_no_topic(&older.topics) && !newer.shares_object(older);
+    let are_apart =
+        new_features.topics.surely_share_no_topic(&old_features.topics) && !new_features.shares_object(old_features);
     let passes = |act: &StatementFeatures, state: &StatementFeatures| {
         act.is_passing && act.topics.is_empty() && state.topics.is_about_state()
     };
     let is_limit = |statement: &Statement| statement.kind == FactKind::Constraint;
-    let other_limits = is_limit(new) && is_limit(old) && !newer.shares_object(older);
-    if are_apart || other_limits || passes(newer, older) || passes(older, newer) {
+    let other_limits = is_limit(new) && is_limit(old) && !new_features.shares_object(old_features);
+    if are_apart || other_limits || passes(new_features, old_features) || passes(old_features, new_features) {
         return Some(JudgeVerdict::Independent);
     }
-    if newer.is_exclusive || older.is_exclusive || newer.object.is_empty() || older.object.is_empty() {
+    if new_features.is_exclusive
+        || old_features.is_exclusive
+        || new_features.object.is_empty()
+        || old_features.object.is_empty()
+    {
         return None;
     }
-    let tastes = newer.is_taste && older.is_taste;
-    if newer.object == older.object {
+    let tastes = new_features.is_taste && old_features.is_taste;
+    if new_features.object == old_features.object {
         let opposite = new.polarity != old.polarity && new.tense == Tense::Present && old.tense == Tense::Present;
         // Apart from tastes, the only opposite is a denial, and a model may have marked the polarity wrongly.
         let denies = tastes || polarity_of(&new.content) != polarity_of(&old.content);
         // "Apples at night" may be another matter than "apples".
-        return (opposite && denies && newer.rest == older.rest).then_some(JudgeVerdict::Contradicts);
+        return (opposite && denies && new_features.rest == old_features.rest).then_some(JudgeVerdict::Contradicts);
     }
     if !tastes {
         return None;
     }
     let of_taste = |kind| matches!(kind, FactKind::Preference | FactKind::Opinion | FactKind::Habit);
-    (of_taste(new.kind) && of_taste(old.kind) && !newer.shares_object(older)).then_some(JudgeVerdict::Independent)
+    (of_taste(new.kind) && of_taste(old.kind) && !new_features.shares_object(old_features))
+        .then_some(JudgeVerdict::Independent)
 }
 
 /// The rules' verdict if one of the statements names the subject, or denies a name.
@@ -201,18 +209,19 @@ pub fn verdict_by_rules(
 /// A person may have any number of names, so a second name is no conflict, unless the sentence takes the first name
 /// back. A person with the name Anna lives where Anna lives.
 fn verdict_about_name(
-    new: (&Statement, &StatementFeatures),
-    old: (&Statement, &StatementFeatures),
+    new: &Statement,
+    new_features: &StatementFeatures,
+    old: &Statement,
+    old_features: &StatementFeatures,
 ) -> Option<JudgeVerdict> {
-    let ((new, newer), (old, older)) = (new, old);
     let naming = |statement: &Statement| aliases::is_naming_predicate(&statement.predicate);
     if !(naming(new) && naming(old)) {
         // "The player's name is a secret."
-        let about_names = newer.topics.is_about_name() && older.topics.is_about_name();
+        let about_names = new_features.topics.is_about_name() && old_features.topics.is_about_name();
         return (!about_names).then_some(JudgeVerdict::Independent);
     }
     let is_present = new.tense == Tense::Present && old.tense == Tense::Present;
-    match (newer.object == older.object, new.polarity == old.polarity) {
+    match (new_features.object == old_features.object, new.polarity == old.polarity) {
         (true, true) => Some(JudgeVerdict::Same),
         (true, false) if is_present => Some(JudgeVerdict::Contradicts),
         (false, _) if aliases::corrects_name(new, old) => None,
@@ -303,8 +312,10 @@ mod tests {
 
     fn verdict(older: &Statement, newer: &Statement) -> Option<JudgeVerdict> {
         verdict_by_rules(
-            (newer, &StatementFeatures::from_statement(newer)),
-            (older, &StatementFeatures::from_statement(older)),
+            newer,
+            &StatementFeatures::from_statement(newer),
+            older,
+            &StatementFeatures::from_statement(older),
         )
     }
 

@@ -36,11 +36,11 @@ static SAFETY_TERMS: LazyLock<Vec<Vec<SafetyPhrase>>> = LazyLock::new(|| {
 
 fn parse_phrase(text: &str) -> SafetyPhrase {
     let begins = text.starts_with('^');
-    let whole = text.ends_with('$');
+    let ends_word = text.ends_with('$');
     let text = normalise_text(text.trim_matches(['^', '$']));
     SafetyPhrase {
         anywhere: !begins && !text.is_ascii(),
-        whole,
+        whole: ends_word,
         text,
     }
 }
@@ -72,10 +72,10 @@ fn is_vital(statement: &Statement) -> bool {
     if limits && is_rated_vital(statement) {
         return true;
     }
-    let found = SAFETY_TERMS
+    let names_danger = SAFETY_TERMS
         .iter()
         .any(|phrases| phrases.iter().all(|phrase| phrase_occurs(&text, phrase)));
-    if !found {
+    if !names_danger {
         return false;
     }
     // "Don't mention my brother" is a taboo although it denies; "no allergies" is no allergy.
@@ -88,14 +88,14 @@ fn is_vital(statement: &Statement) -> bool {
 /// True if the importance of a player's constraint makes it vital.
 fn is_rated_vital(statement: &Statement) -> bool {
     let is_own = statement.subject == statement.speaker && statement.tense == Tense::Present;
-    let least = if is_own { RATED_VITAL_BY_PLAYER } else { RATED_VITAL };
-    party::is_player(&statement.subject) && statement.importance >= Importance::from_clamped(least)
+    let min_importance = if is_own { RATED_VITAL_BY_PLAYER } else { RATED_VITAL };
+    party::is_player(&statement.subject) && statement.importance >= Importance::from_clamped(min_importance)
 }
 
 fn phrase_occurs(text: &str, phrase: &SafetyPhrase) -> bool {
-    text.match_indices(phrase.text.as_str()).any(|(at, found)| {
-        let begins = phrase.anywhere || !text[..at].ends_with(char::is_alphanumeric);
-        let ends = !phrase.whole || !text[at + found.len()..].starts_with(char::is_alphanumeric);
+    text.match_indices(phrase.text.as_str()).any(|(start, hit)| {
+        let begins = phrase.anywhere || !text[..start].ends_with(char::is_alphanumeric);
+        let ends = !phrase.whole || !text[start + hit.len()..].starts_with(char::is_alphanumeric);
         begins && ends
     })
 }

@@ -576,8 +576,10 @@ fn name_that_begins_like_a_denial_is_not_a_denial() {
     let older = drinks("마신다", "플레이어는 에일을 마신다.");
     let of = |newer: &Statement| {
         verdict_by_rules(
-            (newer, &StatementFeatures::from_statement(newer)),
-            (&older, &StatementFeatures::from_statement(&older)),
+            newer,
+            &StatementFeatures::from_statement(newer),
+            &older,
+            &StatementFeatures::from_statement(&older),
         )
     };
     let no_more = drinks("마시지 않는다", "플레이어는 에일을 안 마시지 않는다.");

@@ -117,42 +117,42 @@ static TOPIC_PHRASES: LazyLock<(AhoCorasick, Vec<TopicPhrase>)> = LazyLock::new(
         })
     });
     let phrases: Vec<TopicPhrase> = phrases.collect();
-    let found = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
-    (found, phrases)
+    let automaton = AhoCorasick::new(phrases.iter().map(|(_, phrase, _)| phrase)).expect("phrases of topics");
+    (automaton, phrases)
 });
 
 /// The topics of a text.
 #[derive(Debug, Clone, Default)]
 pub(super) struct NamedTopics {
-    named: BTreeSet<StatementTopic>,
+    all: BTreeSet<StatementTopic>,
     /// The topics named beyond doubt.
     plain: BTreeSet<StatementTopic>,
     /// The topics named by more than a verb of having.
-    told: BTreeSet<StatementTopic>,
+    beyond_having: BTreeSet<StatementTopic>,
 }
 
 impl NamedTopics {
-    pub(super) fn find_in(told: &str) -> Self {
-        let (found, phrases) = &*TOPIC_PHRASES;
+    pub(super) fn find_in(text: &str) -> Self {
+        let (automaton, phrases) = &*TOPIC_PHRASES;
         let mut topics = Self::default();
-        for found in found.find_overlapping_iter(told) {
-            let (topic, phrase, surety) = phrases[found.pattern().as_usize()];
-            if !is_whole_phrase(phrase, &told[..found.start()], &told[found.end()..]) {
+        for hit in automaton.find_overlapping_iter(text) {
+            let (topic, phrase, surety) = phrases[hit.pattern().as_usize()];
+            if !is_whole_phrase(phrase, &text[..hit.start()], &text[hit.end()..]) {
                 continue;
             }
-            topics.named.insert(topic);
+            topics.all.insert(topic);
             if surety == PhraseCertainty::Plain {
                 topics.plain.insert(topic);
             }
             if surety != PhraseCertainty::Empty {
-                topics.told.insert(topic);
+                topics.beyond_having.insert(topic);
             }
         }
         topics
     }
 
     pub(super) fn first_named(&self) -> Option<StatementTopic> {
-        self.named.first().copied()
+        self.all.first().copied()
     }
 
     /// True if the text is about a name beyond doubt.
@@ -166,12 +166,12 @@ impl NamedTopics {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.named.is_empty()
+        self.all.is_empty()
     }
 
     /// True if both texts name a topic beyond doubt, and no topic is common.
     pub(super) fn surely_share_no_topic(&self, other: &Self) -> bool {
-        !self.plain.is_empty() && !other.plain.is_empty() && self.told.is_disjoint(&other.told)
+        !self.plain.is_empty() && !other.plain.is_empty() && self.beyond_having.is_disjoint(&other.beyond_having)
     }
 }
 

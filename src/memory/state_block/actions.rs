@@ -24,7 +24,8 @@ pub(super) fn read_actions(
         Value::Array(entries) => entries,
         single => vec![single],
     };
-    let (mut actions, mut rejected) = (Vec::new(), Vec::new());
+    let mut actions = Vec::new();
+    let mut rejected = Vec::new();
     for entry in entries {
         if matches!(&entry, Value::String(text) if is_nothing(text)) || entry.is_null() {
             continue;
@@ -35,7 +36,7 @@ pub(super) fn read_actions(
         }
         match read_action(entry, rules) {
             Ok(action) => actions.push(action),
-            Err(why) => rejected.push(why),
+            Err(reason) => rejected.push(reason),
         }
     }
     (actions, rejected)
@@ -55,39 +56,39 @@ fn read_action(entry: Value, rules: &[ActionRule]) -> Result<RequestedAction, St
     let Some(name) = name else {
         return Err("an entry of `actions` must have a name".to_owned());
     };
-    let wanted = name.trim().to_lowercase().replace([' ', '-'], "_");
-    let Some(rule) = rules.iter().find(|rule| rule.name == wanted) else {
+    let requested = name.trim().to_lowercase().replace([' ', '-'], "_");
+    let Some(rule) = rules.iter().find(|rule| rule.name == requested) else {
         return Err(format!(
             "the action `{}` is not allowed here and now",
-            clip_chars(&wanted, 32)
+            clip_chars(&requested, 32)
         ));
     };
     let arguments = match arguments {
         None | Some(Value::Null) => Map::new(),
         Some(Value::String(text)) if is_nothing(&text) => Map::new(),
         Some(Value::Object(arguments)) => arguments,
-        Some(_) => return Err(format!("the arguments of the action `{wanted}` must be an object")),
+        Some(_) => return Err(format!("the arguments of the action `{requested}` must be an object")),
     };
     if serde_json::to_string(&arguments).is_ok_and(|json| json.len() > MAX_ARGUMENT_BYTES) {
-        let why = format!("the arguments of the action `{wanted}` are longer than {MAX_ARGUMENT_BYTES} bytes");
-        return Err(why);
+        let reason = format!("the arguments of the action `{requested}` are longer than {MAX_ARGUMENT_BYTES} bytes");
+        return Err(reason);
     }
     match fit_to_schema(Value::Object(arguments), &rule.arguments) {
         Value::Object(arguments) => Ok(RequestedAction {
-            name: wanted,
+            name: requested,
             arguments,
         }),
-        _ => Err(format!("the arguments of the action `{wanted}` must be an object")),
+        _ => Err(format!("the arguments of the action `{requested}` must be an object")),
     }
 }
 
 /// The value of the key, if the whole block is one object of exact JSON.
 fn exact_value(block: &str, key: &str) -> Option<Value> {
     let members: Map<String, Value> = serde_json::from_str(block.trim()).ok()?;
-    let mut found = members
+    let mut matches = members
         .into_iter()
         .filter(|(name, _)| name.trim().eq_ignore_ascii_case(key));
-    found.next().map(|(_, value)| value)
+    matches.next().map(|(_, value)| value)
 }
 
 fn to_json(value: &BlockValue) -> Value {

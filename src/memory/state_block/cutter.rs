@@ -18,18 +18,18 @@ const STATE_TAG: [char; 5] = ['s', 't', 'a', 't', 'e'];
 pub struct StreamCutter {
     /// Lower-case tag and the name to report.
     cues: Vec<(String, String)>,
-    at: CutterState,
+    state: CutterState,
     /// White space, shown only before further visible text.
     space: String,
     /// The unchanged text of a possible fence or cue.
-    held: String,
+    held_text: String,
     anything_shown: bool,
     /// The beginning of a block at the end of the shown text.
     seam: FenceSeam,
     /// True if the last part, apart from white space, was cut.
     after_cut: bool,
-    found: Vec<String>,
-    found_at: Vec<usize>,
+    cue_names: Vec<String>,
+    cue_positions: Vec<usize>,
     /// Visible characters of the earlier deltas.
     shown_before: usize,
     block: Option<String>,
@@ -76,8 +76,8 @@ impl FenceSeam {
     /// Adds one character. `None`: the character does not continue the beginning.
     fn with_char(self, c: char) -> Option<Self> {
         let Self { mark, run, letters } = self;
-        let begun = run > 0 && letters == 0;
-        if begun && c == mark {
+        let is_fence = run > 0 && letters == 0;
+        if is_fence && c == mark {
             Some(Self { run: run + 1, ..self })
         } else if run < 3 {
             None
@@ -135,14 +135,14 @@ impl StreamCutter {
             .collect();
         Self {
             cues,
-            at: CutterState::Text,
+            state: CutterState::Text,
             space: String::new(),
-            held: String::new(),
+            held_text: String::new(),
             anything_shown: false,
             seam: FenceSeam::default(),
             after_cut: false,
-            found: Vec::new(),
-            found_at: Vec::new(),
+            cue_names: Vec::new(),
+            cue_positions: Vec::new(),
             shown_before: 0,
             block: None,
             closed: false,
@@ -151,19 +151,19 @@ impl StreamCutter {
 
     /// Takes a delta and returns the text to show now.
     pub fn push(&mut self, delta: &str) -> String {
-        let mut shown = String::with_capacity(delta.len() + self.space.len());
+        let mut reply_text = String::with_capacity(delta.len() + self.space.len());
         for c in delta.chars() {
-            self.take_char(c, &mut shown);
+            self.take_char(c, &mut reply_text);
         }
-        self.shown_before += shown.chars().count();
-        shown
+        self.shown_before += reply_text.chars().count();
+        reply_text
     }
 
     /// Ends the reply.
     #[must_use]
     pub fn finish_reply(mut self) -> CutReply {
         let mut tail = String::new();
-        match self.at {
+        match self.state {
             CutterState::Tag { mark, run, letters } if letters == STATE_TAG.len() => self.open_block(mark, run),
             CutterState::Fence { .. } | CutterState::Tag { .. } | CutterState::Cue => self.release_held(&mut tail),
             CutterState::Text | CutterState::Block { .. } | CutterState::Closed { .. } => {}
@@ -175,56 +175,56 @@ impl StreamCutter {
             visible_tail: tail,
             state_block: self.block,
             closed: self.closed,
-            cues: self.found,
-            cues_at: self.found_at,
+            cues: self.cue_names,
+            cues_at: self.cue_positions,
         }
     }
 
-    fn take_char(&mut self, c: char, shown: &mut String) {
-        match self.at {
-            CutterState::Text => self.take_text_char(c, shown),
+    fn take_char(&mut self, c: char, reply_text: &mut String) {
+        match self.state {
+            CutterState::Text => self.take_text_char(c, reply_text),
             CutterState::Fence { mark, run } => {
                 if c == mark {
-                    self.held.push(c);
-                    self.at = CutterState::Fence { mark, run: run + 1 };
+                    self.held_text.push(c);
+                    self.state = CutterState::Fence { mark, run: run + 1 };
                 } else if run >= 3 {
-                    self.at = CutterState::Tag { mark, run, letters: 0 };
-                    self.take_char(c, shown);
+                    self.state = CutterState::Tag { mark, run, letters: 0 };
+                    self.take_char(c, reply_text);
                 } else {
-                    self.release_held(shown);
-                    self.take_text_char(c, shown);
+                    self.release_held(reply_text);
+                    self.take_text_char(c, reply_text);
                 }
             }
             CutterState::Tag { mark, run, letters } => {
                 if letters == 0 && (c == ' ' || c == '\t') {
-                    self.held.push(c);
+                    self.held_text.push(c);
                 } else if letters < STATE_TAG.len() && c.eq_ignore_ascii_case(&STATE_TAG[letters]) {
-                    self.held.push(c);
-                    self.at = CutterState::Tag {
+                    self.held_text.push(c);
+                    self.state = CutterState::Tag {
                         mark,
                         run,
                         letters: letters + 1,
                     };
                 } else if letters == STATE_TAG.len() && !(c.is_alphanumeric() || c == '_' || c == '-') {
                     self.open_block(mark, run);
-                    self.take_char(c, shown);
+                    self.take_char(c, reply_text);
                 } else {
-                    self.release_held(shown);
-                    self.take_text_char(c, shown);
+                    self.release_held(reply_text);
+                    self.take_text_char(c, reply_text);
                 }
             }
-            CutterState::Cue => self.take_cue_char(c, shown),
+            CutterState::Cue => self.take_cue_char(c, reply_text),
             CutterState::Block { mark, run, closing } => self.take_block_char(c, mark, run, closing),
             CutterState::Closed { mark } => {
                 if c != mark {
-                    self.at = CutterState::Text;
-                    self.take_text_char(c, shown);
+                    self.state = CutterState::Text;
+                    self.take_text_char(c, reply_text);
                 }
             }
         }
     }
 
-    fn take_text_char(&mut self, c: char, shown: &mut String) {
+    fn take_text_char(&mut self, c: char, reply_text: &mut String) {
         if c.is_whitespace() {
             // White space on both sides of a cut part would otherwise become two blanks.
             if !(self.after_cut && (!self.space.is_empty() || !self.anything_shown)) {
@@ -234,57 +234,57 @@ impl StreamCutter {
         }
         match c {
             '`' | '~' => {
-                self.held.push(c);
-                self.at = CutterState::Fence { mark: c, run: 1 };
+                self.held_text.push(c);
+                self.state = CutterState::Fence { mark: c, run: 1 };
             }
             '<' if !self.cues.is_empty() => {
-                self.held.push(c);
-                self.at = CutterState::Cue;
+                self.held_text.push(c);
+                self.state = CutterState::Cue;
             }
             _ => {
                 let mut utf8 = [0; 4];
-                self.show_text(c.encode_utf8(&mut utf8), shown);
+                self.show_text(c.encode_utf8(&mut utf8), reply_text);
             }
         }
     }
 
-    fn take_cue_char(&mut self, c: char, shown: &mut String) {
+    fn take_cue_char(&mut self, c: char, reply_text: &mut String) {
         // `held` is `<` and the tag so far.
         if c == '>' {
-            let tag = self.held[1..].trim_end_matches('/').trim_end().to_lowercase();
-            if let Some((_, name)) = self.cues.iter().find(|(known, _)| *known == tag) {
-                self.found.push(name.clone());
-                self.found_at.push(self.shown_before + shown.chars().count());
-                self.held.clear();
+            let tag = self.held_text[1..].trim_end_matches('/').trim_end().to_lowercase();
+            if let Some((_, name)) = self.cues.iter().find(|(cue, _)| *cue == tag) {
+                self.cue_names.push(name.clone());
+                self.cue_positions.push(self.shown_before + reply_text.chars().count());
+                self.held_text.clear();
                 self.after_cut = true;
-                self.at = CutterState::Text;
+                self.state = CutterState::Text;
                 return;
             }
-        } else if !self.held.ends_with('/') {
-            let mut tag = self.held[1..].to_lowercase();
+        } else if !self.held_text.ends_with('/') {
+            let mut tag = self.held_text[1..].to_lowercase();
             tag.extend(c.to_lowercase());
-            let whole = tag.trim_end_matches('/').trim_end();
+            let complete_tag = tag.trim_end_matches('/').trim_end();
             // `<smile` continues; so do `<smile ` and `<smile/`, with up to two extra characters.
-            let goes_on = self.cues.iter().any(|(known, _)| known.starts_with(tag.as_str()))
+            let goes_on = self.cues.iter().any(|(cue, _)| cue.starts_with(tag.as_str()))
                 || ((c == ' ' || c == '/')
-                    && tag.len() <= whole.len() + 2
-                    && self.cues.iter().any(|(known, _)| known == whole));
+                    && tag.len() <= complete_tag.len() + 2
+                    && self.cues.iter().any(|(cue, _)| cue == complete_tag));
             if goes_on {
-                self.held.push(c);
+                self.held_text.push(c);
                 return;
             }
         }
-        self.release_held(shown);
-        self.take_text_char(c, shown);
+        self.release_held(reply_text);
+        self.take_text_char(c, reply_text);
     }
 
     fn take_block_char(&mut self, c: char, mark: char, run: usize, closing: usize) {
         if c == mark {
             if closing + 1 == run {
                 self.closed = true;
-                self.at = CutterState::Closed { mark };
+                self.state = CutterState::Closed { mark };
             } else {
-                self.at = CutterState::Block {
+                self.state = CutterState::Block {
                     mark,
                     run,
                     closing: closing + 1,
@@ -297,36 +297,36 @@ impl StreamCutter {
             block.extend(std::iter::repeat_n(mark, closing));
             block.push(c);
         }
-        self.at = CutterState::Block { mark, run, closing: 0 };
+        self.state = CutterState::Block { mark, run, closing: 0 };
     }
 
     /// Begins a block: the fence in `held` is never shown.
     fn open_block(&mut self, mark: char, run: usize) {
-        self.held.clear();
+        self.held_text.clear();
         self.block = Some(String::new());
         self.closed = false;
         self.after_cut = true;
-        self.at = CutterState::Block { mark, run, closing: 0 };
+        self.state = CutterState::Block { mark, run, closing: 0 };
     }
 
     /// Shows the held text, which proved to be ordinary text.
-    fn release_held(&mut self, shown: &mut String) {
-        let held = std::mem::take(&mut self.held);
-        self.show_text(&held, shown);
-        self.held = held;
-        self.held.clear();
-        self.at = CutterState::Text;
+    fn release_held(&mut self, reply_text: &mut String) {
+        let held_text = std::mem::take(&mut self.held_text);
+        self.show_text(&held_text, reply_text);
+        self.held_text = held_text;
+        self.held_text.clear();
+        self.state = CutterState::Text;
     }
 
     /// Shows visible text, and the white space before it.
-    fn show_text(&mut self, text: &str, shown: &mut String) {
+    fn show_text(&mut self, text: &str, reply_text: &mut String) {
         if self.after_cut && self.joins_seam(text) {
             self.space.clear();
             self.space.push('\n');
         }
         self.seam = self.seam.with_text(&self.space).with_text(text);
-        shown.push_str(&self.space);
-        shown.push_str(text);
+        reply_text.push_str(&self.space);
+        reply_text.push_str(text);
         self.space.clear();
         self.anything_shown = true;
         self.after_cut = false;

@@ -25,36 +25,36 @@ pub(super) fn parse_entries(block: &str) -> Vec<(String, BlockValue)> {
 
 fn parse_lines(block: &str) -> Vec<(String, BlockValue)> {
     let lines: Vec<&str> = block.lines().filter(|line| !is_noise(line)).collect();
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at < lines.len() {
-        let line = lines[at];
-        at += 1;
+    let mut entries = Vec::new();
+    let mut index = 0;
+    while index < lines.len() {
+        let line = lines[index];
+        index += 1;
         let Some((key, rest)) = split_key(line.trim_start().trim_start_matches("- ")) else {
             continue;
         };
         let rest = rest.trim();
         // A value may continue on the next lines: an unclosed bracket, or an indented or dashed list.
-        let mut more: Vec<&str> = Vec::new();
+        let mut value_lines: Vec<&str> = Vec::new();
         if rest.is_empty() {
-            while at < lines.len() && (is_dashed(lines[at]) || indent_width(lines[at]) > indent_width(line)) {
-                more.push(lines[at]);
-                at += 1;
+            while index < lines.len() && (is_dashed(lines[index]) || indent_width(lines[index]) > indent_width(line)) {
+                value_lines.push(lines[index]);
+                index += 1;
             }
-            found.push((key, parse_block_value(&more)));
+            entries.push((key, parse_block_value(&value_lines)));
         } else if rest.starts_with(['[', '{']) {
             let mut text = rest.to_owned();
-            while has_open_brackets(&text) && at < lines.len() && !begins_top_key(lines[at]) {
+            while has_open_brackets(&text) && index < lines.len() && !begins_top_key(lines[index]) {
                 text.push('\n');
-                text.push_str(lines[at]);
-                at += 1;
+                text.push_str(lines[index]);
+                index += 1;
             }
-            found.push((key, FlowParser::new(&text).parse_value(0)));
+            entries.push((key, FlowParser::new(&text).parse_value(0)));
         } else {
-            found.push((key, parse_scalar(rest)));
+            entries.push((key, parse_scalar(rest)));
         }
     }
-    found
+    entries
 }
 
 /// Items of a block list, or the entries of an indented map.
@@ -77,14 +77,14 @@ fn parse_block_value(lines: &[&str]) -> BlockValue {
     let mut items: Vec<BlockValue> = Vec::new();
     for line in lines {
         let line = line.trim();
-        let (item, fresh) = match line.strip_prefix(['-', '*', '•']) {
+        let (item, is_new) = match line.strip_prefix(['-', '*', '•']) {
             Some(rest) => (rest.trim(), true),
             None => (line, false),
         };
         let entry = (!item.starts_with(['[', '{', '"', '\'']))
             .then(|| split_key(item))
             .flatten();
-        match (entry, fresh, items.last_mut()) {
+        match (entry, is_new, items.last_mut()) {
             // `- from: a` begins a map, and `  to: b` continues the map.
             (Some((key, value)), false, Some(BlockValue::Map(map))) => map.push((key, parse_inline(value.trim()))),
             (Some((key, value)), true, _) => items.push(BlockValue::Map(vec![(key, parse_inline(value.trim()))])),
@@ -139,11 +139,11 @@ fn indent_width(line: &str) -> usize {
 
 /// Splits `key: value`. Some models write `=` or a full-width colon.
 fn split_key(line: &str) -> Option<(String, &str)> {
-    let at = line.find([':', '：', '='])?;
-    let width = line[at..].chars().next().map_or(1, char::len_utf8);
-    let key = tidy_key(&line[..at]);
+    let index = line.find([':', '：', '='])?;
+    let width = line[index..].chars().next().map_or(1, char::len_utf8);
+    let key = tidy_key(&line[..index]);
     let plausible = !key.is_empty() && key.chars().count() <= 40 && key.split('_').count() <= 4;
-    plausible.then(|| (key, &line[at + width..]))
+    plausible.then(|| (key, &line[index + width..]))
 }
 
 /// True if a line begins a new top-level key, for values whose bracket is never closed.

@@ -50,11 +50,11 @@ pub fn parse_closed(block: &str, speaker_npc: &str, rules: &StateRules) -> Resul
         hit_points: HashMap::new(),
         attributes: HashMap::new(),
     };
-    let mut known = 0;
+    let mut known_keys = 0;
     for (key, value) in &entries {
-        known += usize::from(reader.read_entry(key, value, stayed));
+        known_keys += usize::from(reader.read_entry(key, value, stayed));
     }
-    if known == 0 {
+    if known_keys == 0 {
         Err(StateBlockError::NoKnownKey)
     } else {
         Ok(reader.out)
@@ -84,13 +84,13 @@ impl StateBlockReader<'_> {
         }
     }
 
-    fn is_dead(&self, who: &str) -> bool {
-        self.rules.dead.iter().any(|dead| dead == who)
+    fn is_dead(&self, name: &str) -> bool {
+        self.rules.dead.iter().any(|dead_name| dead_name == name)
     }
 
     /// True if the character is dead, and the dead do not act.
-    fn is_out_of_play(&self, who: &str) -> bool {
-        !self.rules.ghosts_act && self.is_dead(who)
+    fn is_out_of_play(&self, name: &str) -> bool {
+        !self.rules.ghosts_act && self.is_dead(name)
     }
 
     /// Reads one entry; `false`: the key does not belong to a state block.
@@ -100,11 +100,11 @@ impl StateBlockReader<'_> {
             // The key is a flag, but some models write the place here.
             "location_moved" if parse_flag(value).is_some() => {}
             "location" | "location_moved" | "hp_change" | "items_gained" | "items_lost" => {
-                let who = self.subject_name();
-                if self.is_out_of_play(&who) {
+                let character = self.subject_name();
+                if self.is_out_of_play(&character) {
                     self.add_rejection(format!("`{key}` is of a dead character"));
                 } else {
-                    self.read_character_value(&who, key, value);
+                    self.read_character_value(&character, key, value);
                 }
             }
             "changes" | "change" => self.read_characters(value),
@@ -112,15 +112,15 @@ impl StateBlockReader<'_> {
             "npc_separated" => self.read_people(key, value, |who, whom| StateChange::Separated { who, whom }),
             "relationship_changes" | "relationship_change" => self.read_relationships(value),
             "mood" => {
-                let who = self.speaker.to_owned();
-                self.read_mood(&who, key, value);
+                let character = self.speaker.to_owned();
+                self.read_mood(&character, key, value);
             }
             "actions" | "action" => {
                 let (actions, rejected) = actions::read_actions(self.block, key, value, &self.rules.actions);
                 let room = MAX_ACTIONS_PER_TURN.saturating_sub(self.out.actions.len());
                 self.out.actions.extend(actions.into_iter().take(room));
-                for why in rejected {
-                    self.add_rejection(why);
+                for reason in rejected {
+                    self.add_rejection(reason);
                 }
             }
             "events" | "event" => self.read_sentences(key, value, |text| StateChange::Happened { text }),
@@ -167,15 +167,15 @@ impl StateBlockReader<'_> {
                 }
                 continue;
             };
-            let named = field_text(&map, &["who", "name", "npc", "이름"]).unwrap_or_default();
-            if matches!(normalise_text(&named).as_str(), "world" | "the world" | "세계") {
+            let raw_name = field_text(&map, &["who", "name", "npc", "이름"]).unwrap_or_default();
+            if matches!(normalise_text(&raw_name).as_str(), "world" | "the world" | "세계") {
                 for (key, value) in map.iter().filter(|(key, _)| key == "attributes") {
                     self.read_attributes(None, key, value);
                 }
                 continue;
             }
-            let present = self.rules.present.get(&normalise_text(&clean_line(&named))).cloned();
-            let Some(who) = present.or_else(|| self.checked_person(KEY, &named)) else {
+            let present = self.rules.present.get(&normalise_text(&clean_line(&raw_name))).cloned();
+            let Some(who) = present.or_else(|| self.checked_person(KEY, &raw_name)) else {
                 continue;
             };
             let is_here = |name: &String| *name == who;
@@ -196,50 +196,53 @@ impl StateBlockReader<'_> {
     }
 
     /// Reads one value of a character.
-    fn read_character_value(&mut self, who: &str, key: &str, value: &BlockValue) {
+    fn read_character_value(&mut self, character: &str, key: &str, value: &BlockValue) {
         match key {
-            "location" | "location_moved" => self.read_location(who, key, value),
-            "hp_change" => self.read_hp(who, value),
-            "items_gained" => self.read_items(who, key, value, true),
-            "items_lost" => self.read_items(who, key, value, false),
-            "status" => self.read_status(who, key, value),
-            "mood" if who != PLAYER => self.read_mood(who, key, value),
-            "attributes" => self.read_attributes(Some(who), key, value),
+            "location" | "location_moved" => self.read_location(character, key, value),
+            "hp_change" => self.read_hp(character, value),
+            "items_gained" => self.read_items(character, key, value, true),
+            "items_lost" => self.read_items(character, key, value, false),
+            "status" => self.read_status(character, key, value),
+            "mood" if character != PLAYER => self.read_mood(character, key, value),
+            "attributes" => self.read_attributes(Some(character), key, value),
             other => self.add_rejection(format!("`{}` is not a key of `changes`", clip_chars(other, 40))),
         }
     }
 
-    fn read_location(&mut self, who: &str, key: &str, value: &BlockValue) {
+    fn read_location(&mut self, character: &str, key: &str, value: &BlockValue) {
         let text = self.single_text(key, value);
-        let named = text.and_then(|text| self.checked_name(key, text));
-        let Some(to) = named.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) else {
+        let checked = text.and_then(|text| self.checked_name(key, text));
+        let Some(to) = checked.and_then(|name| self.listed_name(key, name, self.rules.places.as_deref())) else {
             return;
         };
-        if self.rules.backend_names.has_place(&to) || self.rules.held.contains(who) {
+        if self.rules.backend_names.has_place(&to) || self.rules.immovable.contains(character) {
             let to = clip_chars(&to, 64);
-            return self.add_rejection(format!("only the backend brings `{who}` to `{to}`"));
+            return self.add_rejection(format!("only the backend brings `{character}` to `{to}`"));
         }
-        let is_it = |place: &String| normalise_text(place) == normalise_text(&to);
+        let is_place = |place: &String| normalise_text(place) == normalise_text(&to);
         if self
             .rules
             .reachable
-            .get(who)
-            .is_some_and(|places| !places.iter().any(is_it))
+            .get(character)
+            .is_some_and(|places| !places.iter().any(is_place))
         {
             let to = clip_chars(&to, 64);
-            return self.add_rejection(format!("`{who}` cannot get from its place to `{to}` in one turn"));
+            return self.add_rejection(format!("`{character}` cannot get from its place to `{to}` in one turn"));
         }
-        let who = who.to_owned();
-        self.out.changes.push(StateChange::Location { who, to });
+        let character = character.to_owned();
+        self.out.changes.push(StateChange::Location { who: character, to });
     }
 
-    fn read_status(&mut self, who: &str, key: &str, value: &BlockValue) {
-        if self.is_dead(who) {
-            return self.add_rejection(format!("`{}` is dead, and keeps that `{key}`", clip_chars(who, 64)));
+    fn read_status(&mut self, character: &str, key: &str, value: &BlockValue) {
+        if self.is_dead(character) {
+            return self.add_rejection(format!(
+                "`{}` is dead, and keeps that `{key}`",
+                clip_chars(character, 64)
+            ));
         }
         if let Some(status) = self.listed_word(key, value, Vocabulary::status_named) {
-            let who = who.to_owned();
-            self.out.changes.push(StateChange::Status { who, status });
+            let character = character.to_owned();
+            self.out.changes.push(StateChange::Status { who: character, status });
         }
     }
 
@@ -253,21 +256,21 @@ impl StateBlockReader<'_> {
     ) -> Option<String> {
         let text = self.single_text(key, value).map(clean_line);
         let text = text.filter(|text| !is_nothing(text))?;
-        let found = find(&self.rules.vocabulary, &text).map(str::to_owned);
-        if found.is_none() {
+        let word = find(&self.rules.vocabulary, &text).map(str::to_owned);
+        if word.is_none() {
             self.add_rejection(format!("`{key}` names no {key} of this world"));
         }
-        found
+        word
     }
 
     /// Reads attributes: numbers change the value, texts and flags replace it.
-    fn read_attributes(&mut self, who: Option<&str>, key: &str, value: &BlockValue) {
+    fn read_attributes(&mut self, character: Option<&str>, key: &str, value: &BlockValue) {
         let BlockValue::Map(map) = value else {
             return self.add_rejection(format!("`{key}` must be an object of names and values"));
         };
         let rules = self.rules;
         for (name, value) in map.iter().take(rules.max_list) {
-            let rule = attributes::find_rule(&rules.attributes, name).filter(|rule| rule.is_owned_by(who));
+            let rule = attributes::find_rule(&rules.attributes, name).filter(|rule| rule.is_owned_by(character));
             let (Some(rule), BlockValue::Text(text)) = (rule, value) else {
                 self.add_rejection(format!("`{}` is no attribute for this", clip_chars(name, 40)));
                 continue;
@@ -276,17 +279,18 @@ impl StateBlockReader<'_> {
                 self.add_rejection(format!("the attribute `{}` is the backend's", rule.name));
                 continue;
             }
-            let (who, name) = (who.map(str::to_owned), rule.name.clone());
-            let read = match rule.value_type {
-                AttributeType::Number => exact_number(text).map(|wanted| {
+            let character = character.map(str::to_owned);
+            let name = rule.name.clone();
+            let change = match rule.value_type {
+                AttributeType::Number => exact_number(text).map(|delta| {
                     let (min, max) = rule.bounds();
-                    let most = rule.max_delta.unwrap_or(max - min).abs();
+                    let max_delta = rule.max_delta.unwrap_or(max - min).abs();
                     // The limit holds per attribute and turn, over all entries of a block.
-                    let total = self.attributes.entry((who.clone(), name.clone())).or_default();
+                    let total = self.attributes.entry((character.clone(), name.clone())).or_default();
                     let before = *total;
-                    *total = (before + wanted).max(-most).min(most);
+                    *total = (before + delta).max(-max_delta).min(max_delta);
                     StateChange::AttributeDelta {
-                        who,
+                        who: character,
                         name,
                         delta: *total - before,
                         start: rule.initial_number(),
@@ -296,61 +300,66 @@ impl StateBlockReader<'_> {
                 }),
                 AttributeType::Text => {
                     let to = rule.checked_value(&AttributeValue::Text(clean_line(text))).ok();
-                    to.map(|to| StateChange::Attribute { who, name, to })
+                    to.map(|to| StateChange::Attribute {
+                        who: character,
+                        name,
+                        to,
+                    })
                 }
                 AttributeType::Flag => parse_flag(value).map(|flag| StateChange::Attribute {
-                    who,
+                    who: character,
                     name,
                     to: AttributeValue::Flag(flag),
                 }),
             };
-            match read {
+            match change {
                 Some(change) => self.out.changes.push(change),
                 None => self.add_rejection(format!("the value of the attribute `{}` does not fit it", rule.name)),
             }
         }
     }
 
-    fn read_mood(&mut self, who: &str, key: &str, value: &BlockValue) {
+    fn read_mood(&mut self, character: &str, key: &str, value: &BlockValue) {
         if let Some(mood) = self.listed_word(key, value, Vocabulary::mood_named) {
-            let who = who.to_owned();
-            self.out.changes.push(StateChange::Mood { who, mood });
+            let character = character.to_owned();
+            self.out.changes.push(StateChange::Mood { who: character, mood });
         }
     }
 
     /// `name` in the spelling of the world's list. Without a list any name is allowed.
     fn listed_name(&mut self, key: &str, name: String, list: Option<&[String]>) -> Option<String> {
         let Some(list) = list else { return Some(name) };
-        let wanted = normalise_text(&name);
-        let found = list.iter().find(|listed| normalise_text(listed) == wanted).cloned();
-        if found.is_none() {
+        let normalised = normalise_text(&name);
+        let listed_name = list.iter().find(|listed| normalise_text(listed) == normalised).cloned();
+        if listed_name.is_none() {
             let name = clip_chars(&name, 64);
             self.add_rejection(format!("`{name}` in `{key}` is not listed in this world"));
         }
-        found
+        listed_name
     }
 
-    fn read_hp(&mut self, who: &str, value: &BlockValue) {
+    fn read_hp(&mut self, character: &str, value: &BlockValue) {
         let BlockValue::Text(text) = value else {
             return self.add_rejection("`hp_change` must be a number".to_owned());
         };
         if is_nothing(text) {
             return;
         }
-        let Some(wanted) = whole_number(text) else {
+        let Some(delta) = whole_number(text) else {
             return self.add_rejection(format!("`hp_change` must be a number, not `{}`", clip_chars(text, 40)));
         };
         // The limit holds per character and turn, over all entries of a block.
-        let before = self.hit_points.get(who).copied().unwrap_or_default();
-        let after = self.clamp_and_report("hp_change", before.saturating_add(wanted), self.rules.max_hp_delta);
-        self.hit_points.insert(who.to_owned(), after);
+        let before = self.hit_points.get(character).copied().unwrap_or_default();
+        let after = self.clamp_and_report("hp_change", before.saturating_add(delta), self.rules.max_hp_delta);
+        self.hit_points.insert(character.to_owned(), after);
         if after != before {
-            let (who, delta) = (who.to_owned(), after - before);
-            self.out.changes.push(StateChange::HpDelta { who, delta });
+            let character = character.to_owned();
+            let delta = after - before;
+            self.out.changes.push(StateChange::HpDelta { who: character, delta });
         }
     }
 
-    fn read_items(&mut self, who: &str, key: &str, value: &BlockValue, gained: bool) {
+    fn read_items(&mut self, character: &str, key: &str, value: &BlockValue, gained: bool) {
         for item in self.list_items(key, value) {
             let (name, count) = match &item {
                 BlockValue::Text(text) => parse_counted(text),
@@ -370,37 +379,45 @@ impl StateBlockReader<'_> {
                 self.add_rejection(format!("a count in `{key}` must be 1 to 9999"));
                 continue;
             };
-            let named = self.checked_name(key, &name);
-            let listed = named.and_then(|name| self.listed_name(key, name, self.rules.items.as_deref()));
+            let checked = self.checked_name(key, &name);
+            let listed = checked.and_then(|name| self.listed_name(key, name, self.rules.items.as_deref()));
             if let Some(item) = listed.as_deref().filter(|item| self.rules.backend_names.has_item(item)) {
                 let item = clip_chars(item, 64);
                 self.add_rejection(format!("`{item}` in `{key}` is the backend's"));
                 continue;
             }
             if let Some(item) = listed
-                && let Some(count) = self.cap_item_count((who, key), &item, gained, count)
+                && let Some(count) = self.cap_item_count(character, key, &item, gained, count)
             {
-                let who = who.to_owned();
+                let character = character.to_owned();
                 self.out.changes.push(if gained {
-                    StateChange::ItemGained { who, item, count }
+                    StateChange::ItemGained {
+                        who: character,
+                        item,
+                        count,
+                    }
                 } else {
-                    StateChange::ItemLost { who, item, count }
+                    StateChange::ItemLost {
+                        who: character,
+                        item,
+                        count,
+                    }
                 });
             }
         }
     }
 
     /// The allowed part of `count`: one turn may give or take only so many of one item, over all entries of a block.
-    fn cap_item_count(&mut self, (who, key): (&str, &str), item: &str, gained: bool, count: u32) -> Option<u32> {
-        let of = (who.to_owned(), normalise_text(item), gained);
-        let counted = self.counts.entry(of).or_default();
-        let taken = count.min(self.rules.max_item_delta.saturating_sub(*counted));
-        *counted += taken;
-        if taken < count {
+    fn cap_item_count(&mut self, character: &str, key: &str, item: &str, gained: bool, count: u32) -> Option<u32> {
+        let counted_item = (character.to_owned(), normalise_text(item), gained);
+        let counted = self.counts.entry(counted_item).or_default();
+        let allowed = count.min(self.rules.max_item_delta.saturating_sub(*counted));
+        *counted += allowed;
+        if allowed < count {
             let item = clip_chars(item, 64);
-            self.add_rejection(format!("{count} of `{item}` in `{key}` were cut to {taken}"));
+            self.add_rejection(format!("{count} of `{item}` in `{key}` were cut to {allowed}"));
         }
-        (taken > 0).then_some(taken)
+        (allowed > 0).then_some(allowed)
     }
 
     fn read_people(&mut self, key: &str, value: &BlockValue, change: impl Fn(String, String) -> StateChange) {
@@ -413,14 +430,14 @@ impl StateBlockReader<'_> {
             if is_nothing(&name) {
                 continue;
             }
-            let who = self.subject_name();
-            let Some(whom) = self.checked_person(key, &name).filter(|whom| *whom != who) else {
+            let subject = self.subject_name();
+            let Some(other) = self.checked_person(key, &name).filter(|other| *other != subject) else {
                 continue;
             };
-            if self.is_out_of_play(&whom) {
-                self.add_rejection(format!("`{}` in `{key}` is dead", clip_chars(&whom, 64)));
+            if self.is_out_of_play(&other) {
+                self.add_rejection(format!("`{}` in `{key}` is dead", clip_chars(&other, 64)));
             } else {
-                self.out.changes.push(change(who, whom));
+                self.out.changes.push(change(subject, other));
             }
         }
     }
@@ -452,10 +469,11 @@ impl StateBlockReader<'_> {
                 .map(|item| BlockValue::Text(item.trim().to_owned()))
                 .collect(),
         };
-        let (count, most) = (items.len(), self.rules.max_list);
-        if count > most {
-            self.add_rejection(format!("`{key}` has {count} entries, the first {most} count"));
-            items.truncate(most);
+        let count = items.len();
+        let max = self.rules.max_list;
+        if count > max {
+            self.add_rejection(format!("`{key}` has {count} entries, the first {max} count"));
+            items.truncate(max);
         }
         items
     }
@@ -465,9 +483,9 @@ impl StateBlockReader<'_> {
         if is_nothing(&name) {
             return None;
         }
-        let most = self.rules.max_name_chars;
-        if name.chars().count() > most {
-            self.add_rejection(format!("a text in `{key}` is longer than {most} characters"));
+        let max_chars = self.rules.max_name_chars;
+        if name.chars().count() > max_chars {
+            self.add_rejection(format!("a text in `{key}` is longer than {max_chars} characters"));
             return None;
         }
         Some(name)
@@ -483,7 +501,7 @@ impl StateBlockReader<'_> {
             .rules
             .player_names
             .iter()
-            .any(|known| normalise_text(known) == lower);
+            .any(|player_name| normalise_text(player_name) == lower);
         if is_player {
             if self.rules.without_player {
                 self.add_rejection(format!("no player is there, whom `{key}` could mean"));
@@ -500,29 +518,29 @@ impl StateBlockReader<'_> {
             self.add_rejection(format!("`{name}` in `{key}` is not for a block to name"));
             return None;
         }
-        let known = &self.rules.known_names;
-        if known.is_empty() || name == self.speaker {
+        let known_names = &self.rules.known_names;
+        if known_names.is_empty() || name == self.speaker {
             return Some(name);
         }
-        let found = known.iter().find(|known| normalise_text(known) == lower).cloned();
-        if found.is_none() {
+        let known_person = known_names.iter().find(|name| normalise_text(name) == lower).cloned();
+        if known_person.is_none() {
             self.add_rejection(format!("`{}` in `{key}` is nobody known here", clip_chars(&name, 64)));
         }
-        found
+        known_person
     }
 
-    fn clamp_and_report(&mut self, key: &str, wanted: i32, most: i32) -> i32 {
-        let most = most.max(0);
-        let bounded = wanted.clamp(-most, most);
-        if bounded != wanted {
-            self.add_rejection(format!("`{key}` of {wanted} was cut to {bounded}"));
+    fn clamp_and_report(&mut self, key: &str, change: i32, max: i32) -> i32 {
+        let max = max.max(0);
+        let bounded = change.clamp(-max, max);
+        if bounded != change {
+            self.add_rejection(format!("`{key}` of {change} was cut to {bounded}"));
         }
         bounded
     }
 
-    fn add_rejection(&mut self, why: String) {
+    fn add_rejection(&mut self, reason: String) {
         if self.out.rejected.len() < 32 {
-            self.out.rejected.push(why);
+            self.out.rejected.push(reason);
         }
     }
 }

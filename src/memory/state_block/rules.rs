@@ -39,7 +39,7 @@ pub struct StateRules {
     /// The items and places that a block does not change.
     pub backend_names: BackendNames,
     /// The characters whom a block does not take away from their places, by their names in the block's changes.
-    pub held: BTreeSet<String>,
+    pub immovable: BTreeSet<String>,
     /// The attributes of the world.
     pub attributes: Vec<AttributeRule>,
     /// The places to which a character can go now, by the character's name in the block's changes. A character without
@@ -72,7 +72,7 @@ impl Default for StateRules {
             items: None,
             places: None,
             backend_names: BackendNames::default(),
-            held: BTreeSet::new(),
+            immovable: BTreeSet::new(),
             attributes: Vec::new(),
             reachable: BTreeMap::new(),
             present: BTreeMap::new(),

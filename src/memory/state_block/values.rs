@@ -14,8 +14,9 @@ pub(super) fn field_text(map: &[(String, BlockValue)], names: &[&str]) -> Option
 
 /// One line, without control characters and invisible characters.
 pub(super) fn clean_line(text: &str) -> String {
-    let seen: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
-    seen.split(|c: char| c.is_whitespace() || c.is_control())
+    let visible: String = text.chars().filter(|c| !is_ignorable(*c)).collect();
+    visible
+        .split(|c: char| c.is_whitespace() || c.is_control())
         .filter(|word| !word.is_empty())
         .collect::<Vec<_>>()
         .join(" ")

@@ -36,17 +36,17 @@ impl RemovedWords {
     /// `None`: the correction still says everything that the statement said.
     #[must_use]
     pub fn of_text(removed: &RemovedText<'_>) -> Option<Self> {
-        let all = query_terms(removed.content);
+        let terms = query_terms(removed.content);
         let Some(correction) = removed.correction else {
             let replaced = TermWeights::default();
-            return Some(Self { all, replaced });
+            return Some(Self { all: terms, replaced });
         };
         let present: BTreeSet<u64> = document_terms(correction, &[])
             .0
             .into_iter()
             .map(|(term, _)| term)
             .collect();
-        let replaced = all.0.iter().filter(|(term, _)| !present.contains(term)).copied();
+        let replaced = terms.0.iter().filter(|(term, _)| !present.contains(term)).copied();
         let replaced = TermWeights(replaced.collect());
         let is_extended = || {
             let [before, after] = [removed.content, correction].map(sentence_key);
@@ -55,22 +55,22 @@ impl RemovedWords {
                 && polarity_of(removed.content) == polarity_of(correction)
                 && tense_of(removed.content) == tense_of(correction)
         };
-        (!replaced.0.is_empty() || !is_extended()).then_some(Self { all, replaced })
+        (!replaced.0.is_empty() || !is_extended()).then_some(Self { all: terms, replaced })
     }
 
-    /// True if a text with the terms `told` ([`document_terms`]) tells the statement.
+    /// True if a text with the terms `text_terms` ([`document_terms`]) tells the statement.
     #[must_use]
-    pub fn are_told_by(&self, told: &TermWeights) -> bool {
-        self.share_in(told).1
+    pub fn are_told_by(&self, text_terms: &TermWeights) -> bool {
+        self.share_in(text_terms).1
     }
 
     /// How much of the statement a text tells, in \[0, 1\], and whether this is enough to tell the statement.
-    fn share_in(&self, told: &TermWeights) -> (f64, bool) {
-        let share = query_coverage(&self.all, told);
+    fn share_in(&self, text_terms: &TermWeights) -> (f64, bool) {
+        let share = query_coverage(&self.all, text_terms);
         if self.replaced.0.is_empty() {
             return (share, share >= MIN_COVERAGE);
         }
-        let replaced = query_coverage(&self.replaced, told);
+        let replaced = query_coverage(&self.replaced, text_terms);
         let is_told = replaced >= MIN_COVERAGE && share >= MIN_COVERAGE_OF_CORRECTED;
         (replaced, is_told)
     }
@@ -89,24 +89,24 @@ pub fn without_removed<'w>(text: &str, removed: impl IntoIterator<Item = &'w Rem
     let sentences = split_sentences(text);
     let sentences = sentences.map(|sentence| (sentence, document_terms(sentence, &[])));
     let mut sentences: Vec<(&str, TermWeights)> = sentences.collect();
-    let mut told = document_terms(text, &[]);
+    let mut text_terms = document_terms(text, &[]);
     for words in removed {
         let before = sentences.len();
-        sentences.retain(|(_, told)| !words.are_told_by(told));
+        sentences.retain(|(_, terms)| !words.are_told_by(terms));
         if sentences.len() < before {
-            told = document_terms(&concat_sentences(&sentences), &[]);
+            text_terms = document_terms(&concat_sentences(&sentences), &[]);
         }
         // Two sentences may tell a statement together when neither does alone.
-        while words.are_told_by(&told) {
-            let share = |at: &usize| words.share_in(&sentences[*at].1).0;
+        while words.are_told_by(&text_terms) {
+            let share = |index: &usize| words.share_in(&sentences[*index].1).0;
             let telling = (0..sentences.len()).max_by(|a, b| share(a).total_cmp(&share(b)));
             let Some(telling) = telling else { break };
             sentences.remove(telling);
-            told = document_terms(&concat_sentences(&sentences), &[]);
+            text_terms = document_terms(&concat_sentences(&sentences), &[]);
         }
     }
-    let left = concat_sentences(&sentences).trim().to_owned();
-    (!left.is_empty()).then_some(left)
+    let remaining = concat_sentences(&sentences).trim().to_owned();
+    (!remaining.is_empty()).then_some(remaining)
 }
 
 fn concat_sentences(sentences: &[(&str, TermWeights)]) -> String {
@@ -128,23 +128,23 @@ pub fn without_content(text: &str, removed: &[impl AsRef<str>]) -> Option<String
 /// The words of a text, to find whether it tells what another text says, compared as in [`without_content`].
 #[derive(Debug, Clone)]
 pub struct ToldContent {
-    told: TermWeights,
-    said: TermWeights,
+    document_terms: TermWeights,
+    query_terms: TermWeights,
 }
 
 impl ToldContent {
     #[must_use]
     pub fn of_text(text: &str) -> Self {
         Self {
-            told: document_terms(text, &[]),
-            said: query_terms(text),
+            document_terms: document_terms(text, &[]),
+            query_terms: query_terms(text),
         }
     }
 
     /// True if this text tells what `statement` says.
     #[must_use]
     pub fn tells(&self, statement: &Self) -> bool {
-        query_coverage(&statement.said, &self.told) >= MIN_COVERAGE
+        query_coverage(&statement.query_terms, &self.document_terms) >= MIN_COVERAGE
     }
 }
 

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 
 use super::{
     DecidedEnd, FlaggedFact, ForgetRequest, JudgeAnswer, PromiseEnd, SpokenTurn, TimelineReplay, is_players_own,
-    turn_that_said, wording_at,
+    turn_that_said,
 };
 use crate::{
     aliases::NameAliases,
@@ -26,59 +26,64 @@ const MIN_REQUEST_SHARE: f64 = 0.8;
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     /// Ends the one unprotected fact that a request of a turn names. `nth`: the number of the request in the turn.
-    pub(super) fn forget_meant_fact(&mut self, request: &ForgetRequest, nth: usize, said: &SpokenTurn) {
-        let (turn, at) = (said.turn, said.at);
-        let naming = self.naming.aliases_at(at);
+    pub(super) fn forget_meant_fact(&mut self, request: &ForgetRequest, nth: usize, spoken_turn: &SpokenTurn) {
+        let turn = spoken_turn.turn;
+        let moment = spoken_turn.committed_at;
+        let naming = self.naming.aliases_at(moment);
         let near = self.prepared.meant_facts(turn, nth).iter();
-        let meant = near.map(|(old, _)| *old).filter(|old| self.holds_at(*old, at));
-        let meant = meant.take(MAX_MEANT_FACTS).find(|old| {
-            let known = self.facts[*old].known;
-            let (content, keywords) = wording_at(known, at);
+        let candidates = near.map(|(old, _)| *old).filter(|old| self.holds_at(*old, moment));
+        let meant_fact = candidates.take(MAX_MEANT_FACTS).find(|old| {
+            let known_fact = self.facts[*old].known_fact;
+            let (content, keywords) = known_fact.wording_at(moment);
             // All names of the subject count.
-            let subject = known.fact.statement.subject.as_str();
+            let subject = known_fact.fact.statement.subject.as_str();
             let names = naming
                 .other_names(subject)
                 .map(|name| party::plain_name(name).into_owned());
             let keywords: Vec<String> = keywords.iter().cloned().chain(names).collect();
             let terms = keywords::document_terms(content, &keywords);
             keywords::query_coverage(&request.terms, &terms) >= MIN_FORGET_COVERAGE
-                && (is_players_own(&known.fact, said.player.as_ref(), &naming)
+                && (is_players_own(&known_fact.fact, spoken_turn.player.as_ref(), &naming)
                     || covers_nearly_all(content, &with_other_names(&request.terms, &naming)))
-                && !self.is_protected(*old, at)
+                && !self.is_protected(*old, moment)
         });
-        if let Some(meant) = meant {
-            let fact = self.facts[meant].known.fact.id;
-            self.facts[meant].ends.push(DecidedEnd {
+        if let Some(meant_fact) = meant_fact {
+            let fact = self.facts[meant_fact].known_fact.fact.id;
+            self.facts[meant_fact].ends.push(DecidedEnd {
                 fact,
                 reason: InvalidReason::Forgotten,
-                by: None,
+                ended_by: None,
                 turn,
-                at,
+                ended_at: moment,
                 restored_at: None,
             });
         }
     }
 
     /// Ends a promise or a goal that held. A pinned or authored promise is flagged, by a statement of the turn.
-    pub(super) fn end_promise(&mut self, ending: PromiseEnd, new: &[usize], turn: TurnId, at: DateTime<Utc>) {
-        let here = self.at.get(&ending.fact).copied();
-        let Some(promise) = here.filter(|fact| !self.facts[*fact].known.foreign) else {
-            return self.end_promise_of_other_memory(ending, new, turn, at);
+    pub(super) fn end_promise(&mut self, ending: PromiseEnd, new: &[usize], turn: TurnId, moment: DateTime<Utc>) {
+        let position = self.positions.get(&ending.fact).copied();
+        let Some(promise) = position.filter(|fact| !self.facts[*fact].known_fact.foreign) else {
+            return self.end_promise_of_other_memory(ending, new, turn, moment);
         };
-        if !self.holds_at(promise, at) {
+        if !self.holds_at(promise, moment) {
             return;
         }
-        if self.is_protected(promise, at) {
+        if self.is_protected(promise, moment) {
             let fact = ending.fact;
-            let flagged = self.representative_fact(new).map(|by| FlaggedFact { fact, by, turn });
+            let flagged = self.representative_fact(new).map(|cause| FlaggedFact {
+                fact,
+                statement: cause,
+                turn,
+            });
             return self.flags.extend(flagged);
         }
         self.facts[promise].ends.push(DecidedEnd {
             fact: ending.fact,
             reason: ending.how,
-            by: None,
+            ended_by: None,
             turn,
-            at,
+            ended_at: moment,
             restored_at: None,
         });
     }
@@ -115,12 +120,13 @@ fn with_other_names(request: &TermWeights, names: &NameAliases) -> TermWeights {
 
 /// True if a request has nearly all informative words of a sentence.
 fn covers_nearly_all(content: &str, request: &TermWeights) -> bool {
-    let (mut all, mut there) = (0.0, 0.0);
+    let mut total_weight = 0.0;
+    let mut matched_weight = 0.0;
     for (term, weight) in keywords::query_terms(content).0 {
-        all += f64::from(weight);
+        total_weight += f64::from(weight);
         if request.0.binary_search_by_key(&term, |entry| entry.0).is_ok() {
-            there += f64::from(weight);
+            matched_weight += f64::from(weight);
         }
     }
-    there > 0.0 && there >= MIN_REQUEST_SHARE * all
+    matched_weight > 0.0 && matched_weight >= MIN_REQUEST_SHARE * total_weight
 }

@@ -78,15 +78,16 @@ impl JudgeBudget {
 type QuestionRank = (u8, f32);
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    /// Chooses the pairs of new and near facts for a judge, if a verdict is needed. `left`: tokens of all pairs.
+    /// Chooses the pairs of new and near facts for a judge, if a verdict is needed. `remaining_tokens`: tokens of all
+    /// pairs.
     pub(super) fn choose_questions(
         &mut self,
-        near: &[(usize, Vec<NearFact>)],
-        mut left: u32,
+        near_facts: &[(usize, Vec<NearFact>)],
+        mut remaining_tokens: u32,
     ) -> HashSet<(usize, usize)> {
         let mut pairs: Vec<(QuestionRank, usize, usize)> = Vec::new();
-        for (new, near) in near {
-            for near in near.iter().filter(|near| near.relation == Relation::Judge) {
+        for (new, candidates) in near_facts {
+            for near in candidates.iter().filter(|near| near.relation == Relation::Judge) {
                 if self.rule_verdict(near.old, *new).is_none() {
                     pairs.push((self.question_rank(*new, near), *new, near.old));
                 }
@@ -97,31 +98,33 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             let telling = a.0.cmp(&b.0).then(b.1.total_cmp(&a.1));
             telling.then(a_new.cmp(b_new)).then(b_old.cmp(a_old))
         });
-        let mut asked = HashSet::new();
+        let mut questions = HashSet::new();
         for (_, new, old) in pairs {
-            if left < PAIR_TOKENS {
+            if remaining_tokens < PAIR_TOKENS {
                 break;
             }
-            let statement = |fact: usize| &self.facts[fact].known.fact.statement;
+            let statement = |fact: usize| &self.facts[fact].known_fact.fact.statement;
             // A pair that is too long leaves room for the next pair.
-            if let Some(rest) = left.checked_sub(self.room.pair_tokens(statement(old), statement(new))) {
-                left = rest;
-                asked.insert((old, new));
+            if let Some(rest) = remaining_tokens.checked_sub(self.room.pair_tokens(statement(old), statement(new))) {
+                remaining_tokens = rest;
+                questions.insert((old, new));
             }
         }
-        self.left = left;
-        asked
+        self.remaining_tokens = remaining_tokens;
+        questions
     }
 
     /// The verdict of the rules about a pair for a judge.
     pub(super) fn rule_verdict(&self, old: usize, new: usize) -> Option<crate::reconcile::JudgeVerdict> {
-        let of = |fact: usize| (&self.facts[fact].known.fact.statement, self.prepared.features_of(fact));
-        verdict_by_rules(of(new), of(old))
+        let statement = |fact: usize| &self.facts[fact].known_fact.fact.statement;
+        let features = |fact: usize| self.prepared.features_of(fact);
+        verdict_by_rules(statement(new), features(new), statement(old), features(old))
     }
 
     fn question_rank(&self, new: usize, near: &NearFact) -> QuestionRank {
-        let (newer, older) = (self.prepared.features_of(new), self.prepared.features_of(near.old));
-        let polarity = |fact: usize| self.facts[fact].known.fact.statement.polarity;
+        let newer = self.prepared.features_of(new);
+        let older = self.prepared.features_of(near.old);
+        let polarity = |fact: usize| self.facts[fact].known_fact.fact.statement.polarity;
         let topic = newer.common_matter(older).topic;
         let class = if topic.is_some_and(|topic| topic != StatementTopic::Possession) || newer.promises_like(older) {
             0

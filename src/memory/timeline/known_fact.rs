@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 
-use super::{vector_at, wording_at};
 use crate::{
     embedded_text::embedded_fact_text,
     fact::{Fact, InvalidReason},
@@ -33,15 +32,18 @@ impl KnownFact {
         self.fact.valid_at.max(self.written_at)
     }
 
-    /// True if the fact held at `at`, not counting ends by turns since `since`.
-    pub(super) fn may_hold(&self, since: DateTime<Utc>, at: DateTime<Utc>) -> bool {
-        self.begins_at() <= at
-            && self.fact.expires_at.is_none_or(|end| end > at || self.fact.view.pinned)
+    /// True if the fact held at `moment`, not counting ends by turns since `since`.
+    pub(super) fn may_hold(&self, since: DateTime<Utc>, moment: DateTime<Utc>) -> bool {
+        self.begins_at() <= moment
+            && self
+                .fact
+                .expires_at
+                .is_none_or(|end| end > moment || self.fact.view.pinned)
             && self
                 .ends
                 .iter()
                 .filter(|end| end.deciding_turn_since(since).is_none())
-                .all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
+                .all(|end| end.ended_at > moment || end.restored_at.is_some_and(|restored| restored <= moment))
     }
 
     /// True if the fact was stated since `since`, or a turn since then had ended it. Such a fact may become valid now.
@@ -51,24 +53,46 @@ impl KnownFact {
         !self.foreign && (self.fact.valid_at >= since || is_ended())
     }
 
+    /// The vector of the fact's wording at `moment`.
+    pub(super) fn vector_at(&self, moment: DateTime<Utc>) -> &[f32] {
+        self.edits
+            .iter()
+            .filter(|edit| edit.edited_at > moment)
+            .find_map(|edit| edit.vector_before.as_deref())
+            .unwrap_or(&self.vector)
+    }
+
+    /// The sentence and the keywords of the fact at `moment`, the base of its vector. Folded duplicates are not
+    /// included.
+    pub(super) fn wording_at(&self, moment: DateTime<Utc>) -> (&str, &[String]) {
+        let statement = &self.fact.statement;
+        let until = || self.edits.iter().rev().filter(|edit| edit.edited_at <= moment);
+        let content = until().find_map(|edit| edit.content.as_deref());
+        let keywords = until().find_map(|edit| edit.keywords.as_deref());
+        (
+            content.unwrap_or(&statement.content),
+            keywords.unwrap_or(&statement.keywords),
+        )
+    }
+
     /// The text of the present wording, from which its vector is made.
     #[must_use]
     pub fn embedded_text(&self) -> String {
-        let (content, keywords) = wording_at(self, DateTime::<Utc>::MAX_UTC);
+        let (content, keywords) = self.wording_at(DateTime::<Utc>::MAX_UTC);
         embedded_fact_text(&self.fact.statement.subject, content, keywords)
     }
 
     /// The vector of the original wording.
     #[must_use]
     pub fn vector_as_said(&self) -> &[f32] {
-        vector_at(self, self.fact.valid_at)
+        self.vector_at(self.fact.valid_at)
     }
 }
 
 /// The relevant changes of a person's edit.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PastEdit {
-    pub at: DateTime<Utc>,
+    pub edited_at: DateTime<Utc>,
     /// The vector before the edit, if the edit changed the wording.
     pub vector_before: Option<Vec<f32>>,
     /// The new sentence, and the new keywords.
@@ -84,11 +108,11 @@ pub struct PastEdit {
 pub struct StoredEnd {
     pub id: InvalidationId,
     pub reason: InvalidReason,
-    pub by: Option<FactId>,
+    pub ended_by: Option<FactId>,
     /// The turn that caused the end. `None`: a person, a rule or a turn of another memory caused it, and the replay
     /// does not decide it.
     pub turn: Option<TurnId>,
-    pub at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
     /// When a person restored the fact.
     pub restored_at: Option<DateTime<Utc>>,
 }
@@ -96,6 +120,6 @@ pub struct StoredEnd {
 impl StoredEnd {
     /// The turn that caused the end, if the replay from `since` includes that turn.
     pub(super) fn deciding_turn_since(&self, since: DateTime<Utc>) -> Option<TurnId> {
-        self.turn.filter(|_| self.at >= since)
+        self.turn.filter(|_| self.ended_at >= since)
     }
 }

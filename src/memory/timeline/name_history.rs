@@ -12,29 +12,33 @@ pub struct NameHistory<'a>(Vec<&'a KnownFact>);
 impl<'a> NameHistory<'a> {
     /// Collects the naming facts. Facts of another memory are left out, because the timeline has only some of them.
     #[must_use]
-    pub fn from_known(known: impl IntoIterator<Item = &'a KnownFact>) -> Self {
-        let known = known.into_iter();
-        let names = |known: &&KnownFact| !known.foreign && aliases::states_name(&known.fact.statement);
-        Self(known.filter(names).collect())
+    pub fn from_known(known_facts: impl IntoIterator<Item = &'a KnownFact>) -> Self {
+        let known_facts = known_facts.into_iter();
+        let names = |known_fact: &&KnownFact| !known_fact.foreign && aliases::states_name(&known_fact.fact.statement);
+        Self(known_facts.filter(names).collect())
     }
 
-    /// The names at `at`.
+    /// The names at `moment`.
     #[must_use]
-    pub fn aliases_at(&self, at: DateTime<Utc>) -> NameAliases {
-        NameAliases::from_assertions(&self.assertions_at(at))
+    pub fn aliases_at(&self, moment: DateTime<Utc>) -> NameAliases {
+        NameAliases::from_assertions(&self.assertions_at(moment))
     }
 
-    /// The assertions of names at `at`. A name stays after a statement ended its fact, for example as a duplicate. A
-    /// name removed by a person is gone from then on.
+    /// The assertions of names at `moment`. A name stays after a statement ended its fact, for example as a duplicate.
+    /// A name removed by a person is gone from then on.
     #[must_use]
-    pub fn assertions_at(&self, at: DateTime<Utc>) -> Vec<NameAssertion<'a>> {
-        let stood = |known: &&&'a KnownFact| {
-            let mut by_people = known.ends.iter().filter(|end| end.turn.is_none());
-            known.begins_at() <= at
-                && by_people.all(|end| end.at > at || end.restored_at.is_some_and(|restored| restored <= at))
+    pub fn assertions_at(&self, moment: DateTime<Utc>) -> Vec<NameAssertion<'a>> {
+        let is_in_force = |known_fact: &&&'a KnownFact| {
+            let mut by_people = known_fact.ends.iter().filter(|end| end.turn.is_none());
+            known_fact.begins_at() <= moment
+                && by_people
+                    .all(|end| end.ended_at > moment || end.restored_at.is_some_and(|restored| restored <= moment))
         };
-        let told = self.0.iter().filter(stood);
-        told.filter_map(|known| NameAssertion::from_statement(&known.fact.statement, known.fact.authored))
+        let name_facts = self.0.iter().filter(is_in_force);
+        name_facts
+            .filter_map(|known_fact| {
+                NameAssertion::from_statement(&known_fact.fact.statement, known_fact.fact.authored)
+            })
             .collect()
     }
 }

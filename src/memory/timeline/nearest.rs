@@ -12,7 +12,7 @@ use super::{
     known_fact::KnownFact,
     name_history::NameHistory,
     overlaps::{self, AudienceOverlap},
-    repetitions, turn_that_said, vector_at,
+    repetitions, turn_that_said,
 };
 use crate::{
     aliases::NameAliases,
@@ -40,7 +40,7 @@ pub struct PreparedTimeline {
     /// timeline.
     near: Vec<Vec<NearFact>>,
     /// For each turn's requests to forget, in order, the facts that may be meant, nearest first.
-    meant: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
+    meant_facts: HashMap<TurnId, Vec<Vec<(usize, f32)>>>,
     gists: Vec<OnceLock<StatementFeatures>>,
     /// Pairs with facts of other memories, nearest first.
     overlaps: Vec<AudienceOverlap>,
@@ -67,9 +67,12 @@ impl Timeline {
     /// True if the timeline is too much work for the calling thread.
     #[must_use]
     pub fn needs_own_thread(&self) -> bool {
-        let said = self.known.iter().filter(|known| known.fact.valid_at >= self.since);
-        let requests: usize = self.turns.iter().map(|said| said.forget.len()).sum();
-        (said.count() + requests).saturating_mul(self.known.len()) > MAX_INLINE_COMPARISONS
+        let spoken_facts = self
+            .known_facts
+            .iter()
+            .filter(|known_fact| known_fact.fact.valid_at >= self.since);
+        let requests: usize = self.turns.iter().map(|spoken_turn| spoken_turn.forget.len()).sum();
+        (spoken_facts.count() + requests).saturating_mul(self.known_facts.len()) > MAX_INLINE_COMPARISONS
     }
 }
 
@@ -77,52 +80,63 @@ impl PreparedTimeline {
     /// Compares the statements since the timeline's moment with all earlier statements.
     #[must_use]
     pub fn new(calibration: &Calibration, mut timeline: Timeline) -> Self {
-        timeline.known.sort_by_key(|known| (known.fact.valid_at, known.fact.id));
-        timeline.known.dedup_by_key(|known| known.fact.id);
-        let known = &timeline.known;
-        let gists: Vec<OnceLock<StatementFeatures>> = known.iter().map(|_| OnceLock::new()).collect();
-        let keys: Vec<String> = known.iter().map(|known| subject_key_of(&known.fact)).collect();
+        timeline
+            .known_facts
+            .sort_by_key(|known_fact| (known_fact.fact.valid_at, known_fact.fact.id));
+        timeline.known_facts.dedup_by_key(|known_fact| known_fact.fact.id);
+        let known_facts = &timeline.known_facts;
+        let gists: Vec<OnceLock<StatementFeatures>> = known_facts.iter().map(|_| OnceLock::new()).collect();
+        let keys: Vec<String> = known_facts
+            .iter()
+            .map(|known_fact| subject_key_of(&known_fact.fact))
+            .collect();
         let mut of_subject: HashMap<&str, Vec<usize>> = HashMap::new();
         for (nth, key) in keys.iter().enumerate() {
             of_subject.entry(key).or_default().push(nth);
         }
-        let naming = NameHistory::from_known(known);
+        let naming = NameHistory::from_known(known_facts);
         // The names seldom change from one fact to the next.
-        let (mut told, mut names) = (Vec::new(), NameAliases::default());
-        let said_at: HashMap<TurnId, DateTime<Utc>> = timeline.turns.iter().map(|said| (said.turn, said.at)).collect();
-        let near = known
+        let mut assertions = Vec::new();
+        let mut names = NameAliases::default();
+        let said_at: HashMap<TurnId, DateTime<Utc>> = timeline
+            .turns
+            .iter()
+            .map(|spoken_turn| (spoken_turn.turn, spoken_turn.committed_at))
+            .collect();
+        let near = known_facts
             .iter()
             .enumerate()
             .map(|(nth, new)| {
                 let turn = turn_that_said(&new.fact).filter(|_| new.fact.valid_at >= timeline.since);
                 let Some(turn) = turn else { return Vec::new() };
-                let at = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
-                let stands = naming.assertions_at(at);
-                if stands != told {
-                    names = NameAliases::from_assertions(&stands);
-                    told = stands;
+                let moment = said_at.get(&turn).copied().unwrap_or(new.fact.valid_at);
+                let current_assertions = naming.assertions_at(moment);
+                if current_assertions != assertions {
+                    names = NameAliases::from_assertions(&current_assertions);
+                    assertions = current_assertions;
                 }
                 let subjects = names.keys_of(&new.fact.statement.subject);
-                let others = subjects
+                let other_facts = subjects
                     .iter()
                     .filter_map(|key| of_subject.get(key.as_str()))
                     .flatten()
                     .copied();
-                let others = others.filter(|old| *old != nth && known[*old].may_hold(timeline.since, at));
-                find_near(calibration, known, &gists, (nth, at), others)
+                let other_facts =
+                    other_facts.filter(|old| *old != nth && known_facts[*old].may_hold(timeline.since, moment));
+                find_near(calibration, known_facts, &gists, nth, moment, other_facts)
             })
             .collect();
-        let meant = timeline
+        let meant_facts = timeline
             .turns
             .iter()
-            .filter(|said| said.at >= timeline.since && !said.forget.is_empty())
-            .map(|said| (said.turn, find_meant(calibration, &timeline, said)))
+            .filter(|spoken_turn| spoken_turn.committed_at >= timeline.since && !spoken_turn.forget.is_empty())
+            .map(|spoken_turn| (spoken_turn.turn, find_meant(calibration, &timeline, spoken_turn)))
             .collect();
         Self {
             overlaps: overlaps::comparable_pairs(calibration, &timeline),
             timeline,
             near,
-            meant,
+            meant_facts,
             gists,
         }
     }
@@ -136,11 +150,11 @@ impl PreparedTimeline {
     /// The facts, in the order of the statements.
     #[must_use]
     pub fn into_known(self) -> Vec<KnownFact> {
-        self.timeline.known
+        self.timeline.known_facts
     }
 
     pub(super) fn features_of(&self, fact: usize) -> &StatementFeatures {
-        features_once(&self.timeline.known, &self.gists, fact)
+        features_once(&self.timeline.known_facts, &self.gists, fact)
     }
 
     pub(super) fn overlap_pairs(&self) -> &[AudienceOverlap] {
@@ -152,7 +166,7 @@ impl PreparedTimeline {
     }
 
     pub(super) fn meant_facts(&self, turn: TurnId, request: usize) -> &[(usize, f32)] {
-        self.meant
+        self.meant_facts
             .get(&turn)
             .and_then(|requests| requests.get(request))
             .map_or(&[], Vec::as_slice)
@@ -166,35 +180,38 @@ fn subject_key_of(fact: &Fact) -> String {
 
 /// Computed once, and only for facts with near facts.
 fn features_once<'g>(
-    known: &[KnownFact],
+    known_facts: &[KnownFact],
     gists: &'g [OnceLock<StatementFeatures>],
     fact: usize,
 ) -> &'g StatementFeatures {
-    gists[fact].get_or_init(|| StatementFeatures::from_statement(&known[fact].fact.statement))
+    gists[fact].get_or_init(|| StatementFeatures::from_statement(&known_facts[fact].fact.statement))
 }
 
-/// The facts of `others` that are near `new` at its moment, with the same limit as the index. For a statement that
+/// The facts of `candidates` that are near `new` at its moment, with the same limit as the index. For a statement that
 /// names a topic, all facts with a vector.
 fn find_near(
     calibration: &Calibration,
-    known: &[KnownFact],
+    known_facts: &[KnownFact],
     gists: &[OnceLock<StatementFeatures>],
-    (new, at): (usize, DateTime<Utc>),
-    others: impl Iterator<Item = usize>,
+    new: usize,
+    moment: DateTime<Utc>,
+    candidates: impl Iterator<Item = usize>,
 ) -> Vec<NearFact> {
     // The original wording counts, not later edits.
-    let (fact, vector) = (&known[new].fact, vector_at(&known[new], at));
-    let least = calibration.cosine_at(calibration.related);
-    let names_topic = features_once(known, gists, new).is_compared_at_any_distance();
-    let (independent, touched): (Vec<NearFact>, Vec<NearFact>) = others
-        .map(|old| (old, vector_at(&known[old], at)))
+    let fact = &known_facts[new].fact;
+    let vector = known_facts[new].vector_at(moment);
+    let min_cosine = calibration.cosine_at(calibration.related);
+    let names_topic = features_once(known_facts, gists, new).is_compared_at_any_distance();
+    let (independent, affected): (Vec<NearFact>, Vec<NearFact>) = candidates
+        .map(|old| (old, known_facts[old].vector_at(moment)))
         .filter(|(_, other)| vector.len() == other.len() && !vector.is_empty())
         .map(|(old, other)| (old, dot_product(vector, other)))
-        .filter(|(_, cosine)| *cosine >= least || names_topic)
+        .filter(|(_, cosine)| *cosine >= min_cosine || names_topic)
         .map(|(old, cosine)| {
             let common = || {
-                let (newer, older) = (features_once(known, gists, new), features_once(known, gists, old));
-                if known[old].fact.statement.speaker == fact.statement.speaker {
+                let newer = features_once(known_facts, gists, new);
+                let older = features_once(known_facts, gists, old);
+                if known_facts[old].fact.statement.speaker == fact.statement.speaker {
                     newer.matter_of_speaker(older)
                 } else {
                     newer.common_matter(older)
@@ -203,13 +220,13 @@ fn find_near(
             NearFact {
                 old,
                 cosine,
-                relation: relation_in_memory(calibration, fact, &known[old], cosine, common),
+                relation: relation_in_memory(calibration, fact, &known_facts[old], cosine, common),
                 is_one_matter: names_topic && common().is_one_matter,
             }
         })
         .partition(|near| near.relation == Relation::Independent);
     // Separate limits: facts beyond the effect of `new`, or ended by then, must not push out the facts it may affect.
-    let mut near = keep_nearest(touched, NearFact::sort_key);
+    let mut near = keep_nearest(affected, NearFact::sort_key);
     near.extend(keep_nearest(independent, NearFact::sort_key));
     sort_nearest_first(&mut near, NearFact::sort_key);
     near
@@ -254,43 +271,49 @@ pub(super) fn relation_between(
 
 /// For each request of a turn, the facts that may be meant: the player's facts, and the NPC's private facts about the
 /// player.
-fn find_meant(calibration: &Calibration, timeline: &Timeline, said: &SpokenTurn) -> Vec<Vec<(usize, f32)>> {
-    let least = calibration.cosine_at(calibration.related);
-    let names = NameHistory::from_known(&timeline.known).aliases_at(said.at);
-    let meant = |vector: &[f32]| {
-        let known = timeline.known.iter().enumerate();
-        let near = known
-            .filter(|(_, known)| {
-                !known.foreign
-                    && known.may_hold(timeline.since, said.at)
-                    && (is_players_own(&known.fact, said.player.as_ref(), &names)
-                        || is_said_of_player(&known.fact, said.player.as_ref()))
+fn find_meant(calibration: &Calibration, timeline: &Timeline, spoken_turn: &SpokenTurn) -> Vec<Vec<(usize, f32)>> {
+    let min_cosine = calibration.cosine_at(calibration.related);
+    let names = NameHistory::from_known(&timeline.known_facts).aliases_at(spoken_turn.committed_at);
+    let meant_facts = |vector: &[f32]| {
+        let known_facts = timeline.known_facts.iter().enumerate();
+        let near = known_facts
+            .filter(|(_, known_fact)| {
+                !known_fact.foreign
+                    && known_fact.may_hold(timeline.since, spoken_turn.committed_at)
+                    && (is_players_own(&known_fact.fact, spoken_turn.player.as_ref(), &names)
+                        || is_said_of_player(&known_fact.fact, spoken_turn.player.as_ref()))
             })
-            .map(|(old, known)| (old, dot_product(vector, vector_at(known, said.at))))
-            .filter(|(_, cosine)| *cosine >= least)
+            .map(|(old, known_fact)| (old, dot_product(vector, known_fact.vector_at(spoken_turn.committed_at))))
+            .filter(|(_, cosine)| *cosine >= min_cosine)
             .collect();
         keep_nearest(near, |(old, cosine)| (*cosine, *old))
     };
-    said.forget.iter().map(|request| meant(&request.vector)).collect()
+    spoken_turn
+        .forget
+        .iter()
+        .map(|request| meant_facts(&request.vector))
+        .collect()
 }
 
 /// The nearest facts in order; equally near facts are ordered from the oldest. A repeated statement has ended except
 /// for its last repetition, so the latest facts stay when there are too many.
-fn keep_nearest<T>(mut near: Vec<T>, of: impl Fn(&T) -> (f32, usize)) -> Vec<T> {
+fn keep_nearest<T>(mut near: Vec<T>, rank: impl Fn(&T) -> (f32, usize)) -> Vec<T> {
     if near.len() > MAX_KEPT_NEAR {
         near.sort_by(|a, b| {
-            let ((a, a_place), (b, b_place)) = (of(a), of(b));
+            let (a, a_place) = rank(a);
+            let (b, b_place) = rank(b);
             b.total_cmp(&a).then(Reverse(a_place).cmp(&Reverse(b_place)))
         });
         near.truncate(MAX_KEPT_NEAR);
     }
-    sort_nearest_first(&mut near, of);
+    sort_nearest_first(&mut near, rank);
     near
 }
 
-fn sort_nearest_first<T>(near: &mut [T], of: impl Fn(&T) -> (f32, usize)) {
+fn sort_nearest_first<T>(near: &mut [T], rank: impl Fn(&T) -> (f32, usize)) {
     near.sort_by(|a, b| {
-        let ((a, a_place), (b, b_place)) = (of(a), of(b));
+        let (a, a_place) = rank(a);
+        let (b, b_place) = rank(b);
         b.total_cmp(&a).then(a_place.cmp(&b_place))
     });
 }

@@ -23,9 +23,9 @@ use colloquy_core::ids::{FactId, TurnId};
 /// A fact of this memory and a fact of another memory, about one subject and near each other.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AudienceOverlap {
-    pub here: FactId,
+    pub local_fact: FactId,
     /// A fact in [`Timeline::other_memories`], or a fact of this memory from before a person wrote `here`.
-    pub there: FactId,
+    pub foreign_fact: FactId,
     /// The cosine of the two vectors, in [-1, 1].
     pub cosine: f32,
 }
@@ -34,7 +34,7 @@ pub struct AudienceOverlap {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FactReplacement {
     pub fact: FactId,
-    pub by: FactId,
+    pub successor: FactId,
 }
 
 /// The pairs of a timeline that need a rule or a judge, nearest first.
@@ -45,7 +45,7 @@ pub(super) fn comparable_pairs(calibration: &Calibration, timeline: &Timeline) -
         let Some((older, newer)) = facts.in_order(pair) else {
             return false;
         };
-        let in_one_memory = !timeline.other_memories.contains_key(&pair.there);
+        let in_one_memory = !timeline.other_memories.contains_key(&pair.foreign_fact);
         // Authors change authored facts themselves, and the replay already orders the statements of one memory.
         if newer.authored && older.authored || in_one_memory && turn_that_said(newer).is_some() {
             return false;
@@ -58,9 +58,9 @@ pub(super) fn comparable_pairs(calibration: &Calibration, timeline: &Timeline) -
     });
     pairs.sort_by(|a, b| {
         let nearest = b.cosine.total_cmp(&a.cosine);
-        nearest.then((a.here, a.there).cmp(&(b.here, b.there)))
+        nearest.then((a.local_fact, a.foreign_fact).cmp(&(b.local_fact, b.foreign_fact)))
     });
-    pairs.dedup_by_key(|pair| (pair.here, pair.there));
+    pairs.dedup_by_key(|pair| (pair.local_fact, pair.foreign_fact));
     pairs
 }
 
@@ -72,16 +72,21 @@ impl<'t> FactLookup<'t> {
         if timeline.overlaps.is_empty() {
             return Self(HashMap::new());
         }
-        let known = timeline.known.iter().map(|known| &known.fact);
-        let facts = known.chain(timeline.other_memories.values());
+        let own_facts = timeline.known_facts.iter().map(|known_fact| &known_fact.fact);
+        let facts = own_facts.chain(timeline.other_memories.values());
         Self(facts.map(|fact| (fact.id, fact)).collect())
     }
 
     /// The older and the newer fact of a pair.
     fn in_order(&self, pair: &AudienceOverlap) -> Option<(&'t Fact, &'t Fact)> {
-        let (here, there) = (*self.0.get(&pair.here)?, *self.0.get(&pair.there)?);
-        let here_is_older = (here.valid_at, here.id) < (there.valid_at, there.id);
-        Some(if here_is_older { (here, there) } else { (there, here) })
+        let local_fact = *self.0.get(&pair.local_fact)?;
+        let foreign_fact = *self.0.get(&pair.foreign_fact)?;
+        let here_is_older = (local_fact.valid_at, local_fact.id) < (foreign_fact.valid_at, foreign_fact.id);
+        Some(if here_is_older {
+            (local_fact, foreign_fact)
+        } else {
+            (foreign_fact, local_fact)
+        })
     }
 }
 
@@ -89,22 +94,20 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
     /// Finds replacements among facts without an end. The questions to a judge have a budget of their own, so that the
     /// answer does not depend on the memory from which the pairs are seen.
     pub(super) fn find_replacements(&mut self) -> Vec<FactReplacement> {
-        self.left = self.room.tokens;
+        self.remaining_tokens = self.room.tokens;
         let mut replaced = std::mem::take(&mut self.replaced);
         let facts = FactLookup::of_timeline(self.timeline);
         for pair in self.prepared.overlap_pairs() {
             let Some((older, newer)) = facts.in_order(pair) else {
                 continue;
             };
-            if !self.is_unended(pair.here) || !self.is_unended(pair.there) {
+            if !self.is_unended(pair.local_fact) || !self.is_unended(pair.foreign_fact) {
                 continue;
             }
-            let gists = (
-                StatementFeatures::from_statement(&newer.statement),
-                StatementFeatures::from_statement(&older.statement),
-            );
-            let clear = verdict_by_rules((&newer.statement, &gists.0), (&older.statement, &gists.1));
-            let verdict = match clear {
+            let newer_features = StatementFeatures::from_statement(&newer.statement);
+            let older_features = StatementFeatures::from_statement(&older.statement);
+            let rule_verdict = verdict_by_rules(&newer.statement, &newer_features, &older.statement, &older_features);
+            let verdict = match rule_verdict {
                 Some(verdict) => Some(verdict),
                 None => self.judge_overlap(older, newer, pair.cosine),
             };
@@ -119,18 +122,20 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             ) {
                 Decision::InvalidateOld(InvalidReason::Superseded) => replaced.push(FactReplacement {
                     fact: older.id,
-                    by: newer.id,
+                    successor: newer.id,
                 }),
                 Decision::FlagOld => {
-                    let (fact, by) = (older.id, newer.id);
-                    self.flags
-                        .extend(turn_that_said(newer).map(|turn| FlaggedFact { fact, by, turn }));
+                    self.flags.extend(turn_that_said(newer).map(|turn| FlaggedFact {
+                        fact: older.id,
+                        statement: newer.id,
+                        turn,
+                    }));
                 }
                 _ => {}
             }
         }
-        let mut seen = HashSet::new();
-        replaced.retain(|pair| !self.is_replacement_stored(*pair) && seen.insert((pair.fact, pair.by)));
+        let mut seen_pairs = HashSet::new();
+        replaced.retain(|pair| !self.is_replacement_stored(*pair) && seen_pairs.insert((pair.fact, pair.successor)));
         replaced
     }
 
@@ -141,51 +146,56 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         ending: PromiseEnd,
         new: &[usize],
         turn: TurnId,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) {
-        let here = self.timeline.audience.as_ref();
-        let there = self.timeline.other_memories.get(&ending.fact);
+        let audience = self.timeline.audience.as_ref();
+        let foreign_promise = self.timeline.other_memories.get(&ending.fact);
         // A promise that was removed after the turn still held in the turn.
-        let held = |fact: &&Fact| fact.invalid.as_ref().is_none_or(|ended| ended.at > at);
-        let Some((here, promise)) = here.zip(there.filter(held)) else {
+        let was_valid = |fact: &&Fact| {
+            fact.invalid
+                .as_ref()
+                .is_none_or(|invalidation| invalidation.ended_at > moment)
+        };
+        let Some((audience, promise)) = audience.zip(foreign_promise.filter(was_valid)) else {
             return;
         };
-        if !here.overlaps_audience(&promise.audience) {
+        if !audience.overlaps_audience(&promise.audience) {
             return;
         }
-        let said = self.representative_fact(new);
+        let cause = self.representative_fact(new);
         if promise.is_protected() {
-            let flagged = said.map(|by| FlaggedFact {
+            let flagged = cause.map(|cause| FlaggedFact {
                 fact: promise.id,
-                by,
+                statement: cause,
                 turn,
             });
             self.flags.extend(flagged);
-        } else if here.private_to.is_none() || here.private_to == promise.audience.private_to {
+        } else if audience.private_to.is_none() || audience.private_to == promise.audience.private_to {
             self.ends_elsewhere.push(DecidedEnd {
                 fact: promise.id,
                 reason: ending.how,
-                by: None,
+                ended_by: None,
                 turn,
-                at,
+                ended_at: moment,
                 restored_at: None,
             });
         } else {
             let fact = promise.id;
-            self.replaced.extend(said.map(|by| FactReplacement { fact, by }));
+            self.replaced
+                .extend(cause.map(|cause| FactReplacement { fact, successor: cause }));
         }
     }
 
     /// Returns the same fact of a turn in every replay, in any order of arrival.
     pub(super) fn representative_fact(&self, new: &[usize]) -> Option<FactId> {
-        let said = new.iter().map(|fact| &self.facts[*fact].known.fact);
-        let first = said.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
+        let facts = new.iter().map(|fact| &self.facts[*fact].known_fact.fact);
+        let first = facts.min_by(|a, b| (&a.statement.content, a.id).cmp(&(&b.statement.content, b.id)));
         first.map(|fact| fact.id)
     }
 
     fn judge_overlap(&mut self, older: &Fact, newer: &Fact, cosine: f32) -> Option<JudgeVerdict> {
         let tokens = self.room.pair_tokens(&older.statement, &newer.statement);
-        self.left = self.left.checked_sub(tokens)?;
+        self.remaining_tokens = self.remaining_tokens.checked_sub(tokens)?;
         match (self.judged)(&older.statement, &newer.statement) {
             JudgeAnswer::Verdict(verdict) => Some(verdict),
             JudgeAnswer::NoAnswer => None,
@@ -202,13 +212,13 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
 
     /// True if no end of a fact counts, in the replayed part.
     fn is_unended(&self, fact: FactId) -> bool {
-        if let Some(there) = self.timeline.other_memories.get(&fact) {
-            return there.invalid.is_none();
+        if let Some(foreign_fact) = self.timeline.other_memories.get(&fact) {
+            return foreign_fact.invalid.is_none();
         }
-        let Some(state) = self.at.get(&fact).map(|place| &self.facts[*place]) else {
+        let Some(state) = self.positions.get(&fact).map(|place| &self.facts[*place]) else {
             return false;
         };
-        let stored = &state.known.ends;
+        let stored = &state.known_fact.ends;
         state.ends.iter().all(|end| end.restored_at.is_some())
             && stored
                 .iter()
@@ -216,9 +226,12 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
                 .all(|end| end.restored_at.is_some())
     }
 
-    fn is_replacement_stored(&self, FactReplacement { fact, by }: FactReplacement) -> bool {
-        let here = self.at.get(&fact).map(|place| &self.facts[*place].known.fact);
-        let known = here.or_else(|| self.timeline.other_memories.get(&fact));
-        known.is_some_and(|known| known.replaced_by.contains(&by))
+    fn is_replacement_stored(&self, FactReplacement { fact, successor }: FactReplacement) -> bool {
+        let local_fact = self
+            .positions
+            .get(&fact)
+            .map(|place| &self.facts[*place].known_fact.fact);
+        let replaced_fact = local_fact.or_else(|| self.timeline.other_memories.get(&fact));
+        replaced_fact.is_some_and(|replaced_fact| replaced_fact.replaced_by.contains(&successor))
     }
 }

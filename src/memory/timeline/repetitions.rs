@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use chrono::{DateTime, Utc};
 
-use super::{DecidedEnd, JudgeAnswer, TimelineReplay, wording_at};
+use super::{DecidedEnd, JudgeAnswer, TimelineReplay};
 use crate::{
     agreement,
     aliases::{self, NameAliases},
@@ -18,7 +18,8 @@ use colloquy_core::ids::{FactId, TurnId};
 /// True if a new promise repeats an old promise of its maker, and has more locks. The old promise has all its days,
 /// numbers and names.
 pub(super) fn repeats_with_more_locks(new: &Fact, old: &Fact) -> bool {
-    let (newer, older) = (&new.statement, &old.statement);
+    let newer = &new.statement;
+    let older = &old.statement;
     old.locks != new.locks
         && old.locks.are_subset_of(&new.locks)
         && newer.speaker == older.speaker
@@ -38,7 +39,8 @@ pub(super) fn end_across_locks(
     old: &Fact,
     is_old_protected: bool,
 ) -> Option<(FactId, InvalidReason, FactId)> {
-    let (newer, older) = (&new.statement, &old.statement);
+    let newer = &new.statement;
+    let older = &old.statement;
     if repeats_with_more_locks(new, old) {
         return Some((new.id, InvalidReason::Echo, old.id));
     }
@@ -50,41 +52,41 @@ pub(super) fn end_across_locks(
 }
 
 impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
-    pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, at: DateTime<Utc>) {
-        let fact = self.facts[new].known.fact.id;
+    pub(super) fn end_as_echo(&mut self, new: usize, original: FactId, turn: TurnId, moment: DateTime<Utc>) {
+        let fact = self.facts[new].known_fact.fact.id;
         self.facts[new].ends.push(DecidedEnd {
             fact,
             reason: InvalidReason::Echo,
-            by: Some(original),
+            ended_by: Some(original),
             turn,
-            at,
+            ended_at: moment,
             restored_at: None,
         });
     }
 
-    pub(super) fn end_as_duplicate(&mut self, new: usize, first: usize, turn: TurnId, at: DateTime<Utc>) {
-        let [fact, by] = [new, first].map(|fact| self.facts[fact].known.fact.id);
-        self.record_fold(new, by);
+    pub(super) fn end_as_duplicate(&mut self, new: usize, first: usize, turn: TurnId, moment: DateTime<Utc>) {
+        let [fact, original] = [new, first].map(|fact| self.facts[fact].known_fact.fact.id);
+        self.record_fold(new, original);
         self.facts[new].ends.push(DecidedEnd {
             fact,
             reason: InvalidReason::Duplicate,
-            by: Some(by),
+            ended_by: Some(original),
             turn,
-            at,
+            ended_at: moment,
             restored_at: None,
         });
     }
 
     /// The first fact of the same turn that says the same about the same person, under another name.
     pub(super) fn duplicate_in_turn(&self, fact: usize, new: &[usize]) -> Option<usize> {
-        let locks = |fact: usize| &self.facts[fact].known.fact.locks;
-        let beside = self
+        let locks = |fact: usize| &self.facts[fact].known_fact.fact.locks;
+        let repetitions = self
             .prepared
             .near_facts(fact)
             .iter()
             .filter(|near| near.relation == Relation::Same && locks(near.old) == locks(fact));
-        let stands = |first: &usize| *first < fact && new.contains(first) && self.facts[*first].ends.is_empty();
-        beside.map(|near| near.old).filter(stands).min()
+        let is_first = |first: &usize| *first < fact && new.contains(first) && self.facts[*first].ends.is_empty();
+        repetitions.map(|near| near.old).filter(is_first).min()
     }
 
     /// The fact of the turn's prompt with the same sentence about the same person, under any name. Of several facts the
@@ -93,7 +95,7 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
         &self,
         statement: &Statement,
         injected: &HashSet<FactId>,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
         names: &NameAliases,
     ) -> Option<FactId> {
         if injected.is_empty() {
@@ -110,20 +112,28 @@ impl<J: FnMut(&Statement, &Statement) -> JudgeAnswer> TimelineReplay<'_, J> {
             }
         };
         let gist = gist_of(&statement.subject, &statement.content);
-        let same = |subject: &str, content: &str| {
+        let is_same_sentence = |subject: &str, content: &str| {
             keys.contains(&party::subject_key(subject)) && gist_of(subject, content) == gist
         };
-        let said = |fact: &FactId| {
-            let known = self.at.get(fact).map(|place| self.facts[*place].known);
-            let fact = known.map_or_else(|| self.timeline.other_memories.get(fact), |known| Some(&known.fact))?;
-            if fact.is_conclusion() && fact.invalid.as_ref().is_some_and(|end| end.at <= at) {
+        let same_fact = |fact: &FactId| {
+            let known_fact = self.positions.get(fact).map(|place| self.facts[*place].known_fact);
+            let fact = known_fact.map_or_else(
+                || self.timeline.other_memories.get(fact),
+                |known_fact| Some(&known_fact.fact),
+            )?;
+            if fact.is_conclusion() && fact.invalid.as_ref().is_some_and(|end| end.ended_at <= moment) {
                 // The conclusion had fallen by then.
                 return None;
             }
             let Statement { subject, content, .. } = &fact.statement;
-            let is_same = same(subject, content) || known.is_some_and(|known| same(subject, wording_at(known, at).0));
+            let is_same = is_same_sentence(subject, content)
+                || known_fact.is_some_and(|known_fact| is_same_sentence(subject, known_fact.wording_at(moment).0));
             is_same.then_some((fact.valid_at, fact.id))
         };
-        injected.iter().filter_map(said).min().map(|(_, original)| original)
+        injected
+            .iter()
+            .filter_map(same_fact)
+            .min()
+            .map(|(_, original)| original)
     }
 }

@@ -88,7 +88,7 @@ impl TimelineCase {
             earlier_wordings: Vec::new(),
             version: 1,
         };
-        self.timeline.known.push(KnownFact {
+        self.timeline.known_facts.push(KnownFact {
             fact,
             vector: at_angle(degrees),
             written_at: second(n),
@@ -99,7 +99,11 @@ impl TimelineCase {
         self
     }
     fn known(&mut self, id: u128) -> &mut KnownFact {
-        let found = self.timeline.known.iter_mut().find(|known| known.fact.id == fact(id));
+        let found = self
+            .timeline
+            .known_facts
+            .iter_mut()
+            .find(|known| known.fact.id == fact(id));
         found.expect("the case has it")
     }
     fn with(mut self, id: u128, change: impl FnOnce(&mut KnownFact)) -> Self {
@@ -111,7 +115,7 @@ impl TimelineCase {
         self.timeline.turns.push(SpokenTurn {
             judge_share: JudgeBudgetShare::WHOLE,
             turn: turn(n),
-            at: second(n),
+            committed_at: second(n),
             player: Some("p7".parse().expect("an id")),
             forget: forget
                 .iter()
@@ -146,7 +150,7 @@ impl TimelineCase {
         let mut ends: Vec<_> = settled
             .ends
             .iter()
-            .map(|end| (end.fact.as_u128(), end.reason, end.by.map(FactId::as_u128)))
+            .map(|end| (end.fact.as_u128(), end.reason, end.ended_by.map(FactId::as_u128)))
             .collect();
         ends.sort_by_key(|end| (end.0, end.2));
         ends
@@ -154,7 +158,7 @@ impl TimelineCase {
     /// Stores the decisions, as a ledger would.
     fn stored(mut self) -> Self {
         let settled = self.settled();
-        for known in &mut self.timeline.known {
+        for known in &mut self.timeline.known_facts {
             known.ends.retain(|end| !settled.lifts.contains(&end.id));
         }
         for (nth, end) in settled.ends.iter().enumerate() {
@@ -162,9 +166,9 @@ impl TimelineCase {
             self.known(end.fact.as_u128()).ends.push(StoredEnd {
                 id,
                 reason: end.reason,
-                by: end.by,
+                ended_by: end.ended_by,
                 turn: Some(end.turn),
-                at: end.at,
+                ended_at: end.ended_at,
                 restored_at: end.restored_at,
             });
         }
@@ -173,10 +177,10 @@ impl TimelineCase {
     /// Unsays a turn: removes its facts and the ends it caused.
     fn unsaid(mut self, n: i64) -> Self {
         self.timeline
-            .known
+            .known_facts
             .retain(|known| known.fact.cause != Cause::Turn(turn(n)));
         self.timeline.turns.retain(|said| said.turn != turn(n));
-        for known in &mut self.timeline.known {
+        for known in &mut self.timeline.known_facts {
             known.ends.retain(|end| end.turn != Some(turn(n)));
         }
         self
@@ -290,7 +294,10 @@ fn pinned_or_authored_fact_is_only_flagged() {
         assert_eq!(case.ends(), [(3, Duplicate, Some(1))]);
         let flags = case.settled().flags;
         assert_eq!(flags.len(), 1);
-        assert_eq!((flags[0].fact, flags[0].by, flags[0].turn), (fact(1), fact(2), turn(2)));
+        assert_eq!(
+            (flags[0].fact, flags[0].statement, flags[0].turn),
+            (fact(1), fact(2), turn(2))
+        );
     }
 }
 
@@ -301,7 +308,7 @@ fn pin_protects_from_the_moment_it_was_set() {
             .says(1, 1, "The player likes apples", 0.0)
             .with(1, |known| {
                 known.edits.push(PastEdit {
-                    at: second(n),
+                    edited_at: second(n),
                     pinned: Some(true),
                     ..PastEdit::default()
                 });
@@ -353,7 +360,7 @@ fn repetition_of_another_memory_is_recognised_too() {
         .brought(2, &[], &[9]);
     assert_eq!(told.ends(), []);
     let elsewhere = TimelineCase::default().says(9, 1, "The mill burned down", 0.0);
-    let heard = elsewhere.timeline.known[0].fact.clone();
+    let heard = elsewhere.timeline.known_facts[0].fact.clone();
     told.timeline.other_memories.insert(fact(9), heard);
     assert_eq!(told.ends(), [(2, Echo, Some(9))]);
 }
@@ -389,7 +396,7 @@ fn pin_protects_the_target_of_a_fold() {
             .says(4, 4, "The player likes apples", 2.0);
         told.with(1, |known| {
             known.edits.push(PastEdit {
-                at: second(n),
+                edited_at: second(n),
                 pinned: Some(true),
                 ..PastEdit::default()
             });
@@ -407,7 +414,7 @@ fn forgotten_fact_is_named_by_its_original_words() {
             .with(1, |known| {
                 known.fact.view.content = "The player likes plums".to_owned();
                 known.edits.push(PastEdit {
-                    at: second(reworded_at),
+                    edited_at: second(reworded_at),
                     content: Some("The player likes plums".to_owned()),
                     ..PastEdit::default()
                 });
@@ -432,7 +439,7 @@ fn manual_reinstatements_and_removals_apply_in_order() {
     let restored = |case: TimelineCase, n| {
         case.with(1, |known| {
             known.edits.push(PastEdit {
-                at: second(n),
+                edited_at: second(n),
                 restored: true,
                 ..PastEdit::default()
             });
@@ -463,9 +470,9 @@ fn manual_reinstatements_and_removals_apply_in_order() {
         known.ends.push(StoredEnd {
             id: InvalidationId::from_u128(1),
             reason: InvalidReason::Removed,
-            by: None,
+            ended_by: None,
             turn: None,
-            at: second(1),
+            ended_at: second(1),
             restored_at: None,
         });
     });
@@ -484,7 +491,7 @@ fn reworded_fact_is_compared_by_its_original_words() {
             .says(1, 1, "The player likes apples", 80.0)
             .with(1, |known| {
                 known.edits.push(PastEdit {
-                    at: second(reworded_at),
+                    edited_at: second(reworded_at),
                     vector_before: Some(at_angle(0.0)),
                     ..PastEdit::default()
                 });
@@ -575,26 +582,4 @@ fn nearest_statements_count_across_kinds_and_starting_points() {
         assert_eq!(told(since, 15), 1, "since {since}");
         assert_eq!(told(since, 16), 0, "since {since}");
     }
-}
-
-#[test]
-fn facts_ended_earlier_take_no_room() {
-    let mut told = TimelineCase::since(1_000)
-        .says(1, 1, "The player likes apples", 0.0)
-        .with(1, |known| known.fact.statement.pinned = true);
-    for n in 2..=400 {
-        let id = u128::try_from(n).expect("a number");
-        told = told.says(id, n, "The player likes apples", 0.0).with(id, |known| {
-            known.ends.push(StoredEnd {
-                id: InvalidationId::from_u128(id),
-                reason: Duplicate,
-                by: Some(fact(1)),
-                turn: Some(turn(n)),
-                at: second(n),
-                restored_at: None,
-            });
-        });
-    }
-    let told = told.says(999, 2_000, "The player likes apples", 0.0);
-    assert_eq!(told.ends(), [(999, Duplicate, Some(1))]);
 }

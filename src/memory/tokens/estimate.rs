@@ -25,16 +25,16 @@ const SYLLABLE_QUARTERS: usize = 6;
 const HAN_QUARTERS: usize = 8;
 
 pub(super) fn estimate_tokens(text: &str) -> usize {
-    let same = |a: &u8, b: &u8| class_of(*a) == class_of(*b);
-    let runs = text.as_bytes().chunk_by(same);
+    let is_same_class = |a: &u8, b: &u8| class_of(*a) == class_of(*b);
+    let runs = text.as_bytes().chunk_by(is_same_class);
     runs.map(quarters_of).sum::<usize>().div_ceil(4)
 }
 
-/// The end of the longest beginning of at most `most` tokens, in bytes.
-pub(super) fn end_within(text: &str, most: usize) -> usize {
-    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+/// The end of the longest beginning of at most `max_tokens` tokens, in bytes.
+pub(super) fn end_within(text: &str, max_tokens: usize) -> usize {
+    let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
     let ends: Vec<usize> = std::iter::once(0).chain(ends).collect();
-    let fit = ends.partition_point(|end| estimate_tokens(&text[..*end]) <= most);
+    let fit = ends.partition_point(|end| estimate_tokens(&text[..*end]) <= max_tokens);
     ends[fit.saturating_sub(1)]
 }
 

@@ -40,12 +40,12 @@ impl FileVocabulary {
         tokenizer.with_padding(None);
         tokenizer.set_encode_special_tokens(true);
         for text in PROBE_TEXTS {
-            let why = match tokenizer.encode_fast(text, false) {
+            let reason = match tokenizer.encode_fast(text, false) {
                 Ok(tokens) if !tokens.is_empty() => continue,
                 Ok(_) => "none come out".to_owned(),
                 Err(error) => error.to_string(),
             };
-            return Err(VocabularyError::Incomplete { text, why });
+            return Err(VocabularyError::Incomplete { text, why: reason });
         }
         Ok(Self { tokenizer })
     }
@@ -60,18 +60,19 @@ impl FileVocabulary {
             .sum()
     }
 
-    /// The byte in `text` at which the first token beyond `most` begins, or the end of `text`. If a character takes
-    /// several tokens, each of them begins at the character.
-    pub(super) fn end_within(&self, text: &str, most: usize) -> usize {
-        let (mut left, mut end) = (most, 0);
+    /// The byte in `text` at which the first token beyond `max_tokens` begins, or the end of `text`. If a character
+    /// takes several tokens, each of them begins at the character.
+    pub(super) fn end_within(&self, text: &str, max_tokens: usize) -> usize {
+        let mut remaining = max_tokens;
+        let mut end = 0;
         for piece in split_pieces(text) {
             let Ok(tokens) = self.tokenizer.encode(piece, false) else {
-                return end + estimate::end_within(piece, left);
+                return end + estimate::end_within(piece, remaining);
             };
-            if let Some((begins, _)) = tokens.get_offsets().get(left) {
+            if let Some((begins, _)) = tokens.get_offsets().get(remaining) {
                 return (end + begins).min(text.len() - 1);
             }
-            left -= tokens.len();
+            remaining -= tokens.len();
             end += piece.len();
         }
         end

@@ -56,7 +56,8 @@ pub struct PromptSources {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MeetingTrace {
     /// When the last turn of the meeting was committed, and when its session began.
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub last_turn_at: DateTime<Utc>,
     pub since: DateTime<Utc>,
     /// The newest summary of their sessions, and when the session of the summary began.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,9 +12,9 @@ pub(super) struct VocabularyWord {
 }
 
 impl VocabularyWord {
-    /// True if `said` begins with a word of this entry.
-    pub(super) fn is_meant_by(&self, said: &[&str]) -> bool {
-        let Some(first) = said.first() else { return false };
+    /// True if `text_words` begins with a word of this entry.
+    pub(super) fn is_meant_by(&self, text_words: &[&str]) -> bool {
+        let Some(first) = text_words.first() else { return false };
         self.english.contains(first) || self.korean.iter().any(|word| first.starts_with(word))
     }
 }

@@ -112,8 +112,8 @@ impl MockChatRequest<'_> {
 
     /// Returns the task: by its header, else by the schema's name, else by the prompt's request.
     pub(super) fn detect_task(&self, header: Option<&str>) -> Task {
-        let named = header.and_then(|name| Task::ALL.into_iter().find(|task| task.as_str() == name));
-        if let Some(task) = named {
+        let header_task = header.and_then(|name| Task::ALL.into_iter().find(|task| task.as_str() == name));
+        if let Some(task) = header_task {
             return task;
         }
         match self.schema_name() {
@@ -164,16 +164,16 @@ impl MockChatRequest<'_> {
             #[serde(default)]
             text: String,
         }
-        let mut all = String::new();
+        let mut text = String::new();
         for message in &self.messages {
             match serde_json::from_str(message.raw_content()) {
-                Ok(RawContent::Text(text)) => all.push_str(&text),
-                Ok(RawContent::Parts(parts)) => all.extend(parts.into_iter().map(|part| part.text)),
+                Ok(RawContent::Text(content)) => text.push_str(&content),
+                Ok(RawContent::Parts(parts)) => text.extend(parts.into_iter().map(|part| part.text)),
                 Ok(RawContent::Other(_)) | Err(_) => {}
             }
-            all.push('\n');
+            text.push('\n');
         }
-        all
+        text
     }
 }
 
@@ -244,9 +244,9 @@ pub(super) fn modify_events(fault: FaultKind, script: &ReplyScript) -> Option<Ve
     Some(match fault {
         FaultKind::OnePiece => vec![delta_event(&script.reply), end],
         FaultKind::Think | FaultKind::ThinkUnclosed | FaultKind::ThinkClosing => {
-            let whole: Vec<char> = with_thought(fault, &script.reply).chars().collect();
+            let reply_chars: Vec<char> = with_thought(fault, &script.reply).chars().collect();
             // Pieces so short that the tags are split.
-            let pieces = whole.chunks(3).map(|piece| piece.iter().collect::<String>());
+            let pieces = reply_chars.chunks(3).map(|piece| piece.iter().collect::<String>());
             pieces.map(|piece| delta_event(&piece)).chain([end]).collect()
         }
         FaultKind::Reasoning => {
@@ -368,8 +368,9 @@ fn tagged_text<'a>(prompt: &'a str, tag: &str) -> Option<&'a str> {
 fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
     let line = tagged_text(prompt, "player_line").unwrap_or(prompt);
     let mut facts = Vec::new();
-    for found in LIKES.captures_iter(&format!("{line}\n")) {
-        let (verb, object) = (found[1].to_lowercase(), found[2].to_lowercase());
+    for captures in LIKES.captures_iter(&format!("{line}\n")) {
+        let verb = captures[1].to_lowercase();
+        let object = captures[2].to_lowercase();
         facts.push(fact_json(
             &verb,
             &object,
@@ -382,9 +383,9 @@ fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
     } else {
         Vec::new()
     };
-    for found in LIKES_KO.captures_iter(line) {
-        let object = &found[1];
-        let negative = &found[2] == "싫어";
+    for captures in LIKES_KO.captures_iter(line) {
+        let object = &captures[1];
+        let negative = &captures[2] == "싫어";
         let verb = if negative { "싫어한다" } else { "좋아한다" };
         facts.push(fact_json(
             verb,
@@ -394,24 +395,26 @@ fn facts_json(prompt: &str, number: u64, per_turn: f64) -> String {
         ));
     }
     let speaker = tagged_text(prompt, "npc_name").unwrap_or_default();
-    for found in LIKES_OF.captures_iter(tagged_text(prompt, "npc_reply").unwrap_or_default()) {
-        let (subject, verb, object) = (&found[1], &found[2], &found[3]);
-        let mut said = fact_json(verb, object, &format!("{subject} {verb}s {object}."), verb == "hate");
-        (said["subject"], said["speaker"]) = (subject.into(), speaker.into());
-        facts.push(said);
+    for captures in LIKES_OF.captures_iter(tagged_text(prompt, "npc_reply").unwrap_or_default()) {
+        let subject = &captures[1];
+        let verb = &captures[2];
+        let object = &captures[3];
+        let mut fact = fact_json(verb, object, &format!("{subject} {verb}s {object}."), verb == "hate");
+        (fact["subject"], fact["speaker"]) = (subject.into(), speaker.into());
+        facts.push(fact);
     }
     #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
     let due = |n: u64| (n as f64 * per_turn).floor();
-    let mut made = due(number - 1);
-    while made < due(number) {
-        made += 1.0;
-        let object = format!("matter {made}");
+    let mut matter_number = due(number - 1);
+    while matter_number < due(number) {
+        matter_number += 1.0;
+        let object = format!("matter {matter_number}");
         let content = format!("The player spoke of {object} at the crossroads.");
         facts.push(fact_json("speak of", &object, &content, false));
     }
     // The first fact is the episode. Without a fact, the server makes the line.
-    let told = facts.first().map(|fact| fact["content"].clone()).unwrap_or_default();
-    json!({ "facts": facts, "forget": forget, "episode": { "text": told, "importance": 5 } }).to_string()
+    let episode_text = facts.first().map(|fact| fact["content"].clone()).unwrap_or_default();
+    json!({ "facts": facts, "forget": forget, "episode": { "text": episode_text, "importance": 5 } }).to_string()
 }
 
 fn fact_json(predicate: &str, object: &str, content: &str, negative: bool) -> serde_json::Value {

@@ -16,7 +16,11 @@ pub(super) fn embed_words(text: &str, dimensions: usize) -> Vec<f32> {
     {
         let word = word.to_lowercase();
         add(&word, 1.0);
-        let ends: Vec<usize> = word.char_indices().map(|(at, _)| at).chain([word.len()]).collect();
+        let ends: Vec<usize> = word
+            .char_indices()
+            .map(|(start, _)| start)
+            .chain([word.len()])
+            .collect();
         for window in ends.windows(4) {
             add(&word[window[0]..window[3]], 0.3);
         }

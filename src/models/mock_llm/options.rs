@@ -97,12 +97,12 @@ impl MockOptions {
     /// # Errors
     /// Describes a field that is unknown or cannot change, or an invalid value.
     pub(super) fn with_patch(&self, patch: &serde_json::Value) -> Result<Self, String> {
-        let mut all = serde_json::to_value(self).map_err(|error| error.to_string())?;
+        let mut values = serde_json::to_value(self).map_err(|error| error.to_string())?;
         let fields = patch.as_object().ok_or("the body must be a JSON object")?;
         for (name, value) in fields {
-            all[name] = value.clone();
+            values[name] = value.clone();
         }
-        let patched: Self = serde_json::from_value(all).map_err(|error| error.to_string())?;
+        let patched: Self = serde_json::from_value(values).map_err(|error| error.to_string())?;
         if !(1..=16_384).contains(&patched.dimensions) {
             return Err("dimensions must be 1 to 16384".into());
         }
@@ -115,7 +115,8 @@ impl MockOptions {
         if !(0.0..=16.0).contains(&patched.facts_per_turn) {
             return Err("facts_per_turn must be 0 to 16".into());
         }
-        let (listen, workers) = (self.listen, self.workers);
+        let listen = self.listen;
+        let workers = self.workers;
         Ok(Self {
             listen,
             workers,
@@ -148,14 +149,11 @@ impl CallKind {
         }
     }
     pub(super) fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|asked| asked.as_str() == name)
+        Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }
     /// Returns the position in [`Self::ALL`].
     pub(super) fn slot_index(self) -> usize {
-        Self::ALL
-            .into_iter()
-            .position(|asked| asked == self)
-            .unwrap_or_default()
+        Self::ALL.into_iter().position(|kind| kind == self).unwrap_or_default()
     }
 }
 
@@ -240,22 +238,22 @@ impl FaultKind {
 /// A fault with its task and its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MockFault {
-    pub(super) asked: Option<CallKind>,
+    pub(super) call: Option<CallKind>,
     pub kind: FaultKind,
     /// The share of the task's calls, in (0, 1].
     pub rate: f64,
 }
 
 impl MockFault {
-    /// True if the fault delays calls of `asked` until its removal.
-    pub(super) fn holds_call(&self, asked: CallKind) -> bool {
-        self.kind == FaultKind::Hold && self.asked.is_none_or(|task| task == asked)
+    /// True if the fault delays calls of `call` until its removal.
+    pub(super) fn holds_call(&self, call: CallKind) -> bool {
+        self.kind == FaultKind::Hold && self.call.is_none_or(|task| task == call)
     }
-    /// True if the fault hits the `n`th call (from 1) of `asked`.
-    pub(super) fn hits_call(&self, asked: CallKind, n: u64) -> bool {
+    /// True if the fault hits the `n`th call (from 1) of `call`.
+    pub(super) fn hits_call(&self, call: CallKind, n: u64) -> bool {
         #[expect(clippy::cast_precision_loss, reason = "call counts stay far below 2^52")]
         let due = |n: u64| (n as f64 * self.rate).floor();
-        self.asked.is_none_or(|task| task == asked) && due(n) > due(n - 1)
+        self.call.is_none_or(|task| task == call) && due(n) > due(n - 1)
     }
 }
 
@@ -271,26 +269,26 @@ impl FromStr for MockFault {
             Some((kind, rate)) => (kind, rate),
             None => (fault, "1"),
         };
-        let asked = task
+        let call = task
             .map(|name| CallKind::parse(name).ok_or_else(|| format!("`{name}` is no task")))
             .transpose()?;
         let kind = FaultKind::NAMES
             .into_iter()
-            .find_map(|(name, known)| (name == kind).then_some(known))
+            .find_map(|(name, fault_kind)| (name == kind).then_some(fault_kind))
             .ok_or_else(|| format!("`{kind}` is no kind of fault"))?;
         let rate = rate
             .parse::<f64>()
             .ok()
             .filter(|rate| *rate > 0.0 && *rate <= 1.0)
             .ok_or_else(|| format!("`{rate}` is no rate above 0 and up to 1"))?;
-        Ok(Self { asked, kind, rate })
+        Ok(Self { call, kind, rate })
     }
 }
 
 impl std::fmt::Display for MockFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if let Some(asked) = self.asked {
-            write!(f, "{}=", asked.as_str())?;
+        if let Some(call) = self.call {
+            write!(f, "{}=", call.as_str())?;
         }
         let name = FaultKind::NAMES
             .into_iter()

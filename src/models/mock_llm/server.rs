@@ -103,13 +103,13 @@ impl MockHandle {
     }
     /// Returns the last requests of a task, newest last. At most 64 requests of all tasks are stored.
     pub fn requests_of(&self, task: &str) -> Vec<serde_json::Value> {
-        CallKind::parse(task).map_or_else(Vec::new, |asked| self.state.requests_of(asked))
+        CallKind::parse(task).map_or_else(Vec::new, |call| self.state.requests_of(call))
     }
     /// Waits until clients have abandoned at least `count` answers.
     pub async fn wait_for_aborted(&self, count: u64) {
         let mut aborted = self.state.subscribe_aborted();
         // The sender lives in `self.state`.
-        let _ = aborted.wait_for(|seen| *seen >= count).await;
+        let _ = aborted.wait_for(|aborted_count| *aborted_count >= count).await;
     }
     /// Stops at once and cuts running answers.
     pub fn stop(mut self) {
@@ -160,14 +160,14 @@ fn error_response(status: StatusCode, message: &str) -> HttpResponse {
     HttpResponse::build(status).json(json!({"error": {"message": message, "type": "mock", "code": null}}))
 }
 
-fn unreadable_response(wanted: &str, error: &serde_json::Error) -> HttpResponse {
-    error_response(StatusCode::BAD_REQUEST, &format!("the body is not {wanted}: {error}"))
+fn unreadable_response(expected: &str, error: &serde_json::Error) -> HttpResponse {
+    error_response(StatusCode::BAD_REQUEST, &format!("the body is not {expected}: {error}"))
 }
 
 /// Applies the faults that are equal for all kinds of calls; `None` means no such fault.
 async fn common_fault(
     fault: FaultKind,
-    asked: CallKind,
+    call: CallKind,
     settings: &MockOptions,
     body: &[u8],
     witness: &mut AnswerGuard,
@@ -183,7 +183,7 @@ async fn common_fault(
         sleep(Duration::from_millis(wait)).await;
     }
     if fault == FaultKind::Hold {
-        witness.wait_until_released(asked).await;
+        witness.wait_until_released(call).await;
     }
     let response = match fault {
         FaultKind::ServerError => error_response(StatusCode::INTERNAL_SERVER_ERROR, "the mock fails as it was told to"),
@@ -192,7 +192,7 @@ async fn common_fault(
         FaultKind::EchoBody => {
             let text = echo_texts(body);
             let answer = json!({"choices": text, "data": text}).to_string();
-            match asked {
+            match call {
                 // A client of a stream expects events.
                 CallKind::Chat(Task::Reply) => HttpResponse::Ok()
                     .content_type("text/event-stream")
@@ -227,8 +227,9 @@ fn echo_texts(body: &[u8]) -> String {
             _ => String::new(),
         }
     }
-    let asked: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-    let (messages, input) = (collect_texts(&asked["messages"]), collect_texts(&asked["input"]));
+    let request: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let messages = collect_texts(&request["messages"]);
+    let input = collect_texts(&request["input"]);
     format!("invalid \u{1b}[31mprompt\u{1b}[0m:\n{messages}{input}")
 }
 
@@ -267,9 +268,9 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
             return calls.whole(prompt_tokens);
         }
         let events = calls.events();
-        let whole = events.concat().into();
+        let full_stream = events.concat().into();
         let pieces = events.len() - 1;
-        return streamed_body(fault, events, &whole, usage(pieces), pace, witness);
+        return streamed_body(fault, events, &full_stream, usage(pieces), pace, witness);
     }
     let text = match fault {
         FaultKind::InvalidJson => r#"{"facts": [{"subject": "#.into(),
@@ -278,7 +279,7 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
     };
     if request.stream {
         let usage = usage(script.events.len() - 1);
-        let (events, whole) = if task == Task::Reply {
+        let (events, full_stream) = if task == Task::Reply {
             let events = answers::modify_events(fault, &script);
             match events {
                 Some(events) => (events.clone(), events.concat().into()),
@@ -287,10 +288,10 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
         } else {
             let end = script.events.last().cloned().unwrap_or_default();
             let events = vec![answers::delta_event(&text), end];
-            let whole = events.concat().into();
-            (events, whole)
+            let full_stream = events.concat().into();
+            (events, full_stream)
         };
-        return streamed_body(fault, events, &whole, usage, pace, witness);
+        return streamed_body(fault, events, &full_stream, usage, pace, witness);
     }
     let completion_tokens = text.len().div_ceil(4);
     let mut message = json!({"role": "assistant", "content": answers::with_thought(fault, &text)});
@@ -308,19 +309,19 @@ async fn post_chat(http: HttpRequest, body: Bytes, state: Data<MockState>) -> Ht
 
 /// Returns a JSON body, modified by the fault.
 fn whole_body(fault: FaultKind, mut body: String, mut witness: AnswerGuard) -> HttpResponse {
-    let cut = body.len() / 2;
-    let cut = (0..=cut)
+    let middle = body.len() / 2;
+    let middle = (0..=middle)
         .rev()
-        .find(|at| body.is_char_boundary(*at))
+        .find(|index| body.is_char_boundary(*index))
         .unwrap_or_default();
     let mut response = HttpResponse::Ok();
     response.insert_header(ContentType::json());
     if let Some(end) = StreamEnd::of_fault(fault) {
-        body.truncate(cut);
+        body.truncate(middle);
         return response.streaming(event_stream(vec![body.into()], None, end, witness));
     }
     if matches!(fault, FaultKind::NoEndMark | FaultKind::InvalidBody) {
-        body.truncate(cut);
+        body.truncate(middle);
     }
     witness.mark_done();
     response.body(body)
@@ -330,7 +331,7 @@ fn whole_body(fault: FaultKind, mut body: String, mut witness: AnswerGuard) -> H
 fn streamed_body(
     fault: FaultKind,
     mut events: Vec<Bytes>,
-    whole: &Bytes,
+    full_stream: &Bytes,
     usage: Option<(usize, usize)>,
     pace: Option<Duration>,
     mut witness: AnswerGuard,
@@ -355,7 +356,7 @@ fn streamed_body(
             let tail = answers::end_events(usage);
             if pace.is_none() {
                 witness.mark_done();
-                return response.body([whole.as_ref(), tail.as_ref()].concat());
+                return response.body([full_stream.as_ref(), tail.as_ref()].concat());
             }
             // The end mark and the tail are sent together.
             let end = [events.pop().unwrap_or_default(), tail].concat();
@@ -491,7 +492,7 @@ async fn get_stats(state: Data<MockState>) -> HttpResponse {
 
 async fn get_requests(task: web::Path<String>, state: Data<MockState>) -> HttpResponse {
     match CallKind::parse(&task) {
-        Some(asked) => HttpResponse::Ok().json(state.requests_of(asked)),
+        Some(call) => HttpResponse::Ok().json(state.requests_of(call)),
         None => error_response(StatusCode::NOT_FOUND, "there is no such task"),
     }
 }

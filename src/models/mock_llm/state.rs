@@ -64,28 +64,28 @@ impl MockState {
         self.patched.send_replace(());
         Ok(patched)
     }
-    /// Waits until no fault delays calls of `asked`.
-    pub(super) async fn wait_until_released(&self, asked: CallKind) {
+    /// Waits until no fault delays calls of `call`.
+    pub(super) async fn wait_until_released(&self, call: CallKind) {
         let mut patched = self.patched.subscribe();
-        while self.settings().0.faults.iter().any(|fault| fault.holds_call(asked)) {
+        while self.settings().0.faults.iter().any(|fault| fault.holds_call(call)) {
             // The sender lives as long as `self`.
             let _ = patched.changed().await;
         }
     }
     /// Counts and stores a call. Returns its number within its task, and its fault.
-    pub(super) fn record_call(&self, asked: CallKind, body: &Bytes, settings: &MockOptions) -> (u64, FaultKind) {
-        let number = self.calls[asked.slot_index()].fetch_add(1, Relaxed) + 1;
+    pub(super) fn record_call(&self, call: CallKind, body: &Bytes, settings: &MockOptions) -> (u64, FaultKind) {
+        let number = self.calls[call.slot_index()].fetch_add(1, Relaxed) + 1;
         {
             let mut requests = self.requests.lock();
             if requests.len() == MAX_REMEMBERED_REQUESTS {
                 requests.pop_front();
             }
-            requests.push_back((asked, body.clone()));
+            requests.push_back((call, body.clone()));
         }
         let fault = settings
             .faults
             .iter()
-            .find(|fault| fault.hits_call(asked, number))
+            .find(|fault| fault.hits_call(call, number))
             .map_or(FaultKind::None, |fault| fault.kind);
         if fault != FaultKind::None {
             self.faults.fetch_add(1, Relaxed);
@@ -96,18 +96,18 @@ impl MockState {
         MockStats {
             calls: CallKind::ALL
                 .into_iter()
-                .map(|asked| (asked.as_str().to_owned(), self.calls[asked.slot_index()].load(Relaxed)))
+                .map(|call| (call.as_str().to_owned(), self.calls[call.slot_index()].load(Relaxed)))
                 .collect(),
             faults: self.faults.load(Relaxed),
             aborted: *self.aborted.borrow(),
         }
     }
     /// Returns the last requests of a task in the order of arrival.
-    pub(super) fn requests_of(&self, asked: CallKind) -> Vec<serde_json::Value> {
+    pub(super) fn requests_of(&self, call: CallKind) -> Vec<serde_json::Value> {
         let requests = self.requests.lock();
         requests
             .iter()
-            .filter(|(of, _)| *of == asked)
+            .filter(|(recorded_call, _)| *recorded_call == call)
             .filter_map(|(_, body)| serde_json::from_slice(body).ok())
             .collect()
     }
@@ -119,25 +119,25 @@ impl MockState {
 /// Guards one answer. If dropped before `mark_done`, the answer counts as aborted.
 pub(super) struct AnswerGuard {
     state: Arc<MockState>,
-    done: bool,
+    is_done: bool,
 }
 
 impl AnswerGuard {
     pub(super) fn new(state: Arc<MockState>) -> Self {
-        Self { state, done: false }
+        Self { state, is_done: false }
     }
     pub(super) fn mark_done(&mut self) {
-        self.done = true;
+        self.is_done = true;
     }
-    /// Waits until no fault delays calls of `asked`.
-    pub(super) async fn wait_until_released(&self, asked: CallKind) {
-        self.state.wait_until_released(asked).await;
+    /// Waits until no fault delays calls of `call`.
+    pub(super) async fn wait_until_released(&self, call: CallKind) {
+        self.state.wait_until_released(call).await;
     }
 }
 
 impl Drop for AnswerGuard {
     fn drop(&mut self) {
-        if !self.done {
+        if !self.is_done {
             self.state.aborted.send_modify(|count| *count += 1);
         }
     }

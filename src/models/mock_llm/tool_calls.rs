@@ -50,11 +50,11 @@ impl MockToolCalls {
         for (index, call) in self.calls.iter().enumerate() {
             let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
             let (first, second) = arguments.split_at(arguments.len().min(1));
-            let mut begun = call.clone();
-            begun["index"] = json!(index);
-            begun["function"]["arguments"] = json!(first);
+            let mut first_piece = call.clone();
+            first_piece["index"] = json!(index);
+            first_piece["function"]["arguments"] = json!(first);
             let rest = json!({"index": index, "function": {"arguments": second}});
-            for piece in [begun, rest] {
+            for piece in [first_piece, rest] {
                 events.push(chunk(json!({ "tool_calls": [piece] }), Value::Null));
             }
         }

@@ -133,21 +133,25 @@ impl OpenAiEmbedder {
 
     /// Returns the length of one vector, from an endpoint that may not be up yet.
     async fn learn_dimensions(&self) -> Result<usize, LlmError> {
-        let (began, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let started = Instant::now();
+        let mut pause = FIRST_PAUSE;
         loop {
             let CallFailure { error, permanent } = match self.try_request(EmbedAs::Query, &["hello".to_owned()]).await {
                 Ok(vectors) => return Ok(vectors.first().map_or(0, Vec::len)),
                 Err(failure) => failure,
             };
-            let left = self.options.patience.saturating_sub(began.elapsed());
-            if permanent || left.is_zero() {
+            let remaining = self.options.patience.saturating_sub(started.elapsed());
+            if permanent || remaining.is_zero() {
                 return Err(error);
             }
-            let asked_for = match error {
+            let requested_pause = match error {
                 LlmError::RateLimited { retry_after } => retry_after,
                 _ => None,
             };
-            let wait = asked_for.unwrap_or(pause).clamp(FIRST_PAUSE, LONGEST_PAUSE).min(left);
+            let wait = requested_pause
+                .unwrap_or(pause)
+                .clamp(FIRST_PAUSE, LONGEST_PAUSE)
+                .min(remaining);
             tracing::warn!(
                 %error,
                 url = redact_url(&self.options.endpoint.base_url),

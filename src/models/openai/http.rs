@@ -190,15 +190,17 @@ impl Answers {
     }
 }
 
-/// The same response, whose body fails after `most` bytes.
-fn with_bounded_body(response: Response, most: usize) -> Response {
-    let (status, headers) = (response.status(), response.headers().clone());
-    let mut left = Some(most);
+/// The same response, whose body fails after `max_bytes` bytes.
+fn with_bounded_body(response: Response, max_bytes: usize) -> Response {
+    let status = response.status();
+    let headers = response.headers().clone();
+    let mut remaining_bytes = Some(max_bytes);
     let body = response.bytes_stream().map(move |piece| -> Result<Bytes, BoxError> {
         let piece = piece?;
-        left = left.and_then(|left| left.checked_sub(piece.len()));
-        left.map(|_| piece)
-            .ok_or_else(|| format!("the answer has more than {most} bytes").into())
+        remaining_bytes = remaining_bytes.and_then(|remaining_bytes| remaining_bytes.checked_sub(piece.len()));
+        remaining_bytes
+            .map(|_| piece)
+            .ok_or_else(|| format!("the answer has more than {max_bytes} bytes").into())
     });
     let mut bounded = http::Response::new(reqwest::Body::wrap_stream(body));
     *bounded.status_mut() = status;
@@ -217,7 +219,7 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
     fn call(&mut self, request: HttpRequestFactory) -> Self::Future {
         let http = self.http.client.clone();
         let trace = (self.http.traced)();
-        let most = self.answers.most_bytes();
+        let max_bytes = self.answers.most_bytes();
         Box::pin(async move {
             let mut request = request.build().await?;
             for (name, value) in trace {
@@ -225,16 +227,16 @@ impl tower_service::Service<HttpRequestFactory> for OneAttempt {
                     request.headers_mut().insert(name, value);
                 }
             }
-            let asked = request.body().and_then(reqwest::Body::as_bytes).map(<[u8]>::to_vec);
+            let request_body = request.body().and_then(reqwest::Body::as_bytes).map(<[u8]>::to_vec);
             let response = http.execute(request).await?;
             if response.status().is_success() {
-                Ok(match most {
-                    Some(most) => with_bounded_body(response, most),
+                Ok(match max_bytes {
+                    Some(max_bytes) => with_bounded_body(response, max_bytes),
                     None => response,
                 })
             } else {
                 let permanent = is_permanent(response.status());
-                let error = read_failure(response, &asked.unwrap_or_default()).await;
+                let error = read_failure(response, &request_body.unwrap_or_default()).await;
                 Err(OpenAIError::Boxed(Box::new(CallFailure { error, permanent })))
             }
         })
@@ -254,7 +256,7 @@ fn is_permanent(status: StatusCode) -> bool {
     !status.is_server_error() && !matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT)
 }
 
-async fn read_failure(mut response: Response, asked: &[u8]) -> LlmError {
+async fn read_failure(mut response: Response, request_body: &[u8]) -> LlmError {
     let status = response.status();
     if status == StatusCode::TOO_MANY_REQUESTS {
         return LlmError::RateLimited {
@@ -273,8 +275,9 @@ async fn read_failure(mut response: Response, asked: &[u8]) -> LlmError {
         .and_then(|body: Value| code_of(&body["error"]));
     // Traces and jobs show their error to the tenant. The endpoint's words may name the operator's account, so only the
     // log gets them.
-    let said = redaction::redact_request_words(&message_of(&body), texts_of(asked).iter().map(String::as_str));
-    tracing::warn!(%status, code, said, "a model endpoint refused a call");
+    let redacted_message =
+        redaction::redact_request_words(&message_of(&body), texts_of(request_body).iter().map(String::as_str));
+    tracing::warn!(%status, code, said = redacted_message, "a model endpoint refused a call");
     let message = match code {
         Some(code) => format!("{status} ({code})"),
         None => status.to_string(),
@@ -305,12 +308,12 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// Returns the `code` or `type` of an error, if it is a plain name.
 pub(super) fn code_of(error: &Value) -> Option<String> {
-    let plain = |name: &&str| {
+    let is_plain = |name: &&str| {
         (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_' || b == b'.')
     };
     ["code", "type"]
         .into_iter()
-        .find_map(|key| error[key].as_str().filter(plain))
+        .find_map(|key| error[key].as_str().filter(is_plain))
         .map(str::to_owned)
 }
 
@@ -334,7 +337,7 @@ fn message_of(body: &[u8]) -> String {
 }
 
 /// Returns the words of players and prompts in a request: all texts of its messages, or of its input.
-fn texts_of(asked: &[u8]) -> Vec<String> {
+fn texts_of(request_body: &[u8]) -> Vec<String> {
     fn gather_texts(value: &Value, texts: &mut Vec<String>) {
         match value {
             Value::String(text) => texts.push(text.clone()),
@@ -344,9 +347,9 @@ fn texts_of(asked: &[u8]) -> Vec<String> {
         }
     }
     let mut texts = Vec::new();
-    let asked: Value = serde_json::from_slice(asked).unwrap_or_default();
-    gather_texts(&asked["messages"], &mut texts);
-    gather_texts(&asked["input"], &mut texts);
+    let request: Value = serde_json::from_slice(request_body).unwrap_or_default();
+    gather_texts(&request["messages"], &mut texts);
+    gather_texts(&request["input"], &mut texts);
     texts
 }
 

@@ -191,8 +191,8 @@ impl OpenAiLlm {
         } else {
             self.options.reasoning_fields.clone()
         };
-        let sent = client.iter().filter(|(name, value)| !value.is_null() && !refuses(name));
-        fields.extend(sent.map(|(name, value)| (name.clone(), value.clone())));
+        let sent_fields = client.iter().filter(|(name, value)| !value.is_null() && !refuses(name));
+        fields.extend(sent_fields.map(|(name, value)| (name.clone(), value.clone())));
         fields.extend(self.options.extra_body.clone());
         Cow::Owned(fields)
     }
@@ -279,13 +279,13 @@ impl Llm for OpenAiLlm {
                 });
             }
         };
-        let spoken = cut_thoughts(&content);
-        let has_thought = has_thought_beside || spoken.has_thought;
+        let spoken_answer = cut_thoughts(&content);
+        let has_thought = has_thought_beside || spoken_answer.has_thought;
         if has_thought {
             self.thoughts.on_thought();
         }
         let model = self.model_of(request);
-        if spoken.has_lone_closing_tag {
+        if spoken_answer.has_lone_closing_tag {
             self.thoughts.on_lone_closing_tag(model);
         }
         // An answer that ended at its cap may lack the closing tag. JSON is no thought.
@@ -293,14 +293,14 @@ impl Llm for OpenAiLlm {
             && !calls_tools
             && !has_thought
             && self.thoughts.prefilled.contains(model)
-            && !spoken.text.trim_start().starts_with(['{', '[', '`']);
-        if is_unclosed || (has_thought && !calls_tools && spoken.text.trim().is_empty()) {
+            && !spoken_answer.text.trim_start().starts_with(['{', '[', '`']);
+        if is_unclosed || (has_thought && !calls_tools && spoken_answer.text.trim().is_empty()) {
             return Err(only_thought_error());
         }
         Ok(Completion {
             at_cap,
             tool_calls,
-            text: spoken.text,
+            text: spoken_answer.text,
             usage: response.usage.map(Usage::from).unwrap_or_default(),
             model: response.model.unwrap_or_else(|| model.to_owned()),
         })
@@ -346,8 +346,8 @@ impl Llm for OpenAiLlm {
 /// True if a client says how much the model thinks. An effort of `none` agrees with endpoints that turn thoughts off in
 /// a field of their own, so that field stays.
 fn asks_to_think(client: &Map<String, Value>) -> bool {
-    let mut sent = REASONING_FIELDS.iter().filter_map(|name| client.get(*name));
-    sent.any(|value| !value.is_null() && *value != "none")
+    let mut values = REASONING_FIELDS.iter().filter_map(|name| client.get(*name));
+    values.any(|value| !value.is_null() && *value != "none")
 }
 
 /// True if the model may call tools. Calls that nobody asked for are left out.
@@ -450,8 +450,8 @@ impl ChunkReader {
     fn read_text(&mut self, text: &str) {
         let Some(cutter) = &mut self.cutter else { return };
         match cutter.push(text) {
-            Ok(shown) if shown.is_empty() => {}
-            Ok(shown) => self.pending.push_back(Ok(Chunk::Text(shown))),
+            Ok(visible) if visible.is_empty() => {}
+            Ok(visible) => self.pending.push_back(Ok(Chunk::Text(visible))),
             Err(_) => {
                 self.thoughts.on_lone_closing_tag(&self.model);
                 self.pending.push_back(Err(LlmError::Broken(
@@ -464,17 +464,17 @@ impl ChunkReader {
     /// Ends the text at the end mark.
     fn finish_text(&mut self, at_cap: bool) {
         let Some(cutter) = self.cutter.take() else { return };
-        let ended = cutter.finish(at_cap);
-        self.has_thought |= ended.has_thought;
-        if ended.without_closing_tag {
+        let finished = cutter.finish(at_cap);
+        self.has_thought |= finished.has_thought;
+        if finished.without_closing_tag {
             self.thoughts.prefilled.forget(&self.model);
         }
         if self.has_thought {
             self.thoughts.on_thought();
         }
         let is_pending = !self.pending.is_empty();
-        if !ended.tail.is_empty() {
-            self.pending.push_back(Ok(Chunk::Text(ended.tail)));
+        if !finished.tail.is_empty() {
+            self.pending.push_back(Ok(Chunk::Text(finished.tail)));
         } else if self.has_thought && !self.has_answer && !is_pending {
             self.pending.push_back(Err(only_thought_error()));
         }

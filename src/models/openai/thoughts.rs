@@ -18,7 +18,7 @@ const MAX_MODELS: usize = 256;
 pub(super) struct ThoughtCutter {
     state: CutterState,
     /// A possible tag.
-    held: String,
+    held_text: String,
     /// The text of an answer that may be a thought as a whole.
     withheld: String,
     /// White space at the beginning, shown only before further text.
@@ -53,7 +53,7 @@ impl ThoughtCutter {
             } else {
                 CutterState::Text
             },
-            held: String::new(),
+            held_text: String::new(),
             withheld: String::new(),
             lead: String::new(),
             has_thought: false,
@@ -65,28 +65,28 @@ impl ThoughtCutter {
     /// Takes the next piece of an answer, and returns the text to show. `Err`: the text shown so far was a thought,
     /// because a closing tag without an opening tag ends it here.
     pub(super) fn push(&mut self, piece: &str) -> Result<String, LoneClosingTag> {
-        let mut shown = String::with_capacity(piece.len());
+        let mut visible = String::with_capacity(piece.len());
         for c in piece.chars() {
-            if self.take_char(c, &mut shown) && self.last_shown.is_some() {
+            if self.take_char(c, &mut visible) && self.last_shown.is_some() {
                 return Err(LoneClosingTag);
             }
         }
-        Ok(shown)
+        Ok(visible)
     }
 
     /// Ends the answer, and returns its last text. `at_cap`: the answer ended at its cap, so text before a missing
     /// closing tag is a thought.
     pub(super) fn finish(mut self, at_cap: bool) -> FinishedAnswer {
         let mut tail = String::new();
-        let held = std::mem::take(&mut self.held);
+        let held_text = std::mem::take(&mut self.held_text);
         match self.state {
             CutterState::Text => {
-                self.show_text(&held, &mut tail);
+                self.show_text(&held_text, &mut tail);
                 tail.push_str(&self.lead);
             }
             CutterState::Prefilled if at_cap => self.has_thought = true,
             CutterState::Prefilled => {
-                let text = std::mem::take(&mut self.withheld) + &held;
+                let text = std::mem::take(&mut self.withheld) + &held_text;
                 self.show_text(&text, &mut tail);
                 return FinishedAnswer {
                     tail,
@@ -109,59 +109,59 @@ impl ThoughtCutter {
     }
 
     /// Returns true for the end of a closing tag without an opening tag.
-    fn take_char(&mut self, c: char, shown: &mut String) -> bool {
-        self.held.push(c);
-        let held = self.held.to_ascii_lowercase();
-        match self.find_tag(&held) {
-            Some(found) => {
-                self.held.clear();
-                self.on_tag(&found, shown)
+    fn take_char(&mut self, c: char, visible: &mut String) -> bool {
+        self.held_text.push(c);
+        let possible_tag = self.held_text.to_ascii_lowercase();
+        match self.find_tag(&possible_tag) {
+            Some(tag) => {
+                self.held_text.clear();
+                self.on_tag(&tag, visible)
             }
-            None if self.begins_tag(&held) => false,
+            None if self.begins_tag(&possible_tag) => false,
             None => {
-                self.held.pop();
-                let before = std::mem::take(&mut self.held);
-                self.take_text(&before, shown);
+                self.held_text.pop();
+                let before = std::mem::take(&mut self.held_text);
+                self.take_text(&before, visible);
                 // The character may begin a tag of its own.
                 let mut utf8 = [0; 4];
                 let text: &str = c.encode_utf8(&mut utf8);
                 if self.begins_tag(text) {
-                    self.held.push(c);
+                    self.held_text.push(c);
                 } else {
-                    self.take_text(text, shown);
+                    self.take_text(text, visible);
                 }
                 false
             }
         }
     }
 
-    fn find_tag(&self, held: &str) -> Option<TagFound> {
+    fn find_tag(&self, text: &str) -> Option<TagFound> {
         match self.state {
-            CutterState::Thought(closing) => (held == closing).then_some(TagFound::Closing),
-            CutterState::Text | CutterState::Prefilled => TAGS.into_iter().find_map(|(opening, closing)| match held {
-                _ if held == opening => Some(TagFound::Opening(closing)),
-                _ if held == closing => Some(TagFound::Closing),
+            CutterState::Thought(closing) => (text == closing).then_some(TagFound::Closing),
+            CutterState::Text | CutterState::Prefilled => TAGS.into_iter().find_map(|(opening, closing)| match text {
+                _ if text == opening => Some(TagFound::Opening(closing)),
+                _ if text == closing => Some(TagFound::Closing),
                 _ => None,
             }),
         }
     }
 
-    fn begins_tag(&self, held: &str) -> bool {
+    fn begins_tag(&self, text: &str) -> bool {
         match self.state {
-            CutterState::Thought(closing) => closing.starts_with(held),
+            CutterState::Thought(closing) => closing.starts_with(text),
             CutterState::Text | CutterState::Prefilled => TAGS
                 .into_iter()
-                .any(|(opening, closing)| opening.starts_with(held) || closing.starts_with(held)),
+                .any(|(opening, closing)| opening.starts_with(text) || closing.starts_with(text)),
         }
     }
 
-    fn on_tag(&mut self, found: &TagFound, shown: &mut String) -> bool {
+    fn on_tag(&mut self, tag: &TagFound, visible: &mut String) -> bool {
         let before = self.state;
         self.has_thought = true;
-        match found {
+        match tag {
             TagFound::Opening(closing) => {
                 let withheld = std::mem::take(&mut self.withheld);
-                self.show_text(&withheld, shown);
+                self.show_text(&withheld, visible);
                 self.state = CutterState::Thought(closing);
             }
             TagFound::Closing => {
@@ -174,9 +174,9 @@ impl ThoughtCutter {
         before == CutterState::Text && self.state == CutterState::Text
     }
 
-    fn take_text(&mut self, text: &str, shown: &mut String) {
+    fn take_text(&mut self, text: &str, visible: &mut String) {
         match self.state {
-            CutterState::Text => self.show_text(text, shown),
+            CutterState::Text => self.show_text(text, visible),
             CutterState::Prefilled => self.withheld.push_str(text),
             CutterState::Thought(_) => {}
         }
@@ -184,14 +184,14 @@ impl ThoughtCutter {
 
     /// Shows text. After a thought, white space is dropped that would begin the text or follow other white space. Where a
     /// thought would join two words, a blank separates them.
-    fn show_text(&mut self, text: &str, shown: &mut String) {
+    fn show_text(&mut self, text: &str, visible: &mut String) {
         for c in text.chars() {
             if self.after_cut {
                 if c.is_whitespace() && self.last_shown.is_none_or(char::is_whitespace) {
                     continue;
                 }
                 if !c.is_whitespace() && self.last_shown.is_some_and(|last| !last.is_whitespace()) {
-                    shown.push(' ');
+                    visible.push(' ');
                 }
                 self.after_cut = false;
             }
@@ -199,8 +199,8 @@ impl ThoughtCutter {
                 self.lead.push(c);
                 continue;
             }
-            shown.push_str(&std::mem::take(&mut self.lead));
-            shown.push(c);
+            visible.push_str(&std::mem::take(&mut self.lead));
+            visible.push(c);
             self.last_shown = Some(c);
         }
     }
@@ -231,19 +231,19 @@ pub(super) struct SpokenAnswer {
 /// Cuts the thoughts out of a whole answer. Text before a closing tag without an opening tag is a thought too.
 pub(super) fn cut_thoughts(text: &str) -> SpokenAnswer {
     let mut cutter = ThoughtCutter::new(false);
-    let mut spoken = String::with_capacity(text.len());
+    let mut spoken_text = String::with_capacity(text.len());
     let mut has_lone_closing_tag = false;
     for c in text.chars() {
-        if cutter.take_char(c, &mut spoken) {
+        if cutter.take_char(c, &mut spoken_text) {
             has_lone_closing_tag = true;
-            spoken.clear();
+            spoken_text.clear();
             cutter.last_shown = None;
         }
     }
     let has_thought = cutter.has_thought();
-    spoken.push_str(&cutter.finish(false).tail);
+    spoken_text.push_str(&cutter.finish(false).tail);
     SpokenAnswer {
-        text: spoken,
+        text: spoken_text,
         has_thought,
         has_lone_closing_tag,
     }

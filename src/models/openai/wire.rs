@@ -126,8 +126,8 @@ impl<'a> MessageContent<'a> {
 impl Serialize for Messages<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        let joins = |one: &ChatMessage, next: &ChatMessage| {
-            one.role == next.role && one.as_sent.is_none() && next.as_sent.is_none()
+        let joins = |first: &ChatMessage, next: &ChatMessage| {
+            first.role == next.role && first.as_sent.is_none() && next.as_sent.is_none()
         };
         for messages in self.messages.chunk_by(joins) {
             if let Some(as_sent) = &messages[0].as_sent {

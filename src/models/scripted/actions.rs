@@ -45,34 +45,34 @@ pub(super) struct KnownOutcome {
 
 /// Returns what became of the action for which the line asks: the action that the line names, or the latest.
 pub(super) fn find_outcome(view: &ReplyView) -> Option<KnownOutcome> {
-    let asks = match view.language {
+    let asks_outcome = match view.language {
         Language::En => ASKS_OUTCOME.is_match(view.line.trim()),
         Language::Ko => ASKS_OUTCOME_KO.is_match(view.line.trim()),
     };
-    if !asks {
+    if !asks_outcome {
         return None;
     }
     let line = view.line.to_lowercase();
     let outcomes = || {
-        let read = |item: &String| {
+        let read_outcome = |item: &String| {
             OUTCOME
                 .captures(item)
                 .or_else(|| OUTCOME_KO.captures(item))
-                .map(|found| {
-                    let occasion = match &found["status"] {
+                .map(|captures| {
+                    let occasion = match &captures["status"] {
                         "was done" | "이루어졌다" => "outcome_done",
                         "was refused" | "거절되었다" => "outcome_refused",
                         "still waits" | "아직 답을" => "outcome_waiting",
                         _ => "outcome_expired",
                     };
-                    let text = found.name("text").map(|text| text.as_str().trim().to_owned());
-                    (found["name"].replace('_', " "), KnownOutcome { occasion, text })
+                    let text = captures.name("text").map(|text| text.as_str().trim().to_owned());
+                    (captures["name"].replace('_', " "), KnownOutcome { occasion, text })
                 })
         };
-        view.outcomes.iter().filter_map(read)
+        view.outcomes.iter().filter_map(read_outcome)
     };
-    let named = outcomes().find(|(name, _)| line.contains(name.as_str()));
-    named.or_else(|| outcomes().next()).map(|(_, outcome)| outcome)
+    let named_outcome = outcomes().find(|(name, _)| line.contains(name.as_str()));
+    named_outcome.or_else(|| outcomes().next()).map(|(_, outcome)| outcome)
 }
 
 /// Returns the first action of the prompt that the line names, with arguments from the line.
@@ -108,8 +108,8 @@ fn choose_arguments(listed: &str, words: &[&str]) -> Option<Map<String, Value>> 
         if values.len() < 2 {
             return None;
         }
-        let said = |value: &&&str| words.contains(&value.to_lowercase().as_str());
-        let chosen = values.iter().find(said).or_else(|| values.first())?;
+        let is_in_line = |value: &&&str| words.contains(&value.to_lowercase().as_str());
+        let chosen = values.iter().find(is_in_line).or_else(|| values.first())?;
         let name = name.split_once(['(', ' ']).map_or(name, |(name, _)| name);
         arguments.insert(name.to_owned(), Value::from(*chosen));
     }

@@ -87,12 +87,13 @@ impl ParsedClaim {
 }
 
 fn base_words(lexicon: &Lexicon, text: &str) -> Vec<String> {
-    let all = lower_case_words(text);
+    let words = lower_case_words(text);
     // An emoji counts as a word.
-    if all.is_empty() {
+    if words.is_empty() {
         return vec![text.to_owned()];
     }
-    all.into_iter()
+    words
+        .into_iter()
         .filter(|word| !["a", "an", "the"].contains(&word.as_str()))
         .map(|word| lexicon.listed_form(&word).to_owned())
         .collect()
@@ -128,7 +129,7 @@ pub(super) fn read_record(content: &str, npc: &str) -> Option<ParsedClaim> {
 pub(super) fn read_persona(text: &str, npc: &str) -> Vec<ParsedClaim> {
     let mut claims = read_claims(text, ClaimVoice::Record, npc);
     for claim in read_claims(text, ClaimVoice::Player, npc) {
-        if !claims.iter().any(|known| known.says_same(&claim)) {
+        if !claims.iter().any(|other| other.says_same(&claim)) {
             claims.push(claim);
         }
     }
@@ -157,59 +158,65 @@ impl ClaimReader<'_> {
         self.lexicon.language == Language::Ko
     }
 
-    fn read_clause(&self, clause: &Clause, before: &mut ClauseContext, out: &mut Vec<ParsedClaim>) {
+    fn read_clause(&self, clause: &Clause, before: &mut ClauseContext, claims: &mut Vec<ParsedClaim>) {
         let mut matched_subject = None;
         let mut matched = false;
         let clause = &self.without_pronoun(clause, before);
         for pattern in &self.lexicon.patterns {
-            let Some(found) = pattern.regex.captures(&clause.text) else {
+            let Some(captures) = pattern.regex.captures(&clause.text) else {
                 continue;
             };
-            let group = |name: &str| found.name(name).map_or("", |m| m.as_str().trim());
-            let (mut said, mut raw) = (group("s"), group("o"));
-            let mut particle = found.name("j").or_else(|| found.name("cop")).map_or("", |m| m.as_str());
+            let group = |name: &str| captures.name(name).map_or("", |m| m.as_str().trim());
+            let mut subject_text = group("s");
+            let mut raw = group("o");
+            let mut particle = captures
+                .name("j")
+                .or_else(|| captures.name("cop"))
+                .map_or("", |m| m.as_str());
             if self.is_korean() {
                 // "포도 좋아해": a syllable like a particle may belong to the noun.
-                let joined = found
+                let joined = captures
                     .name("o")
-                    .zip(found.name("j"))
+                    .zip(captures.name("j"))
                     .map(|(o, j)| &clause.text[o.start()..j.end()]);
-                if let Some(whole) = joined.filter(|whole| self.knows_head(whole) && !self.knows_head(raw)) {
-                    (raw, particle) = (whole, "");
+                if let Some(joined_word) =
+                    joined.filter(|joined_word| self.knows_head(joined_word) && !self.knows_head(raw))
+                {
+                    (raw, particle) = (joined_word, "");
                 }
-                if self.begins_list(said, particle) {
+                if self.begins_list(subject_text, particle) {
                     // With a subject, both groups take part, and the subject comes before the object.
-                    let end = found.name("o").map_or(0, |m| m.end());
-                    (said, raw) = ("", clause.text[..end].trim());
+                    let end = captures.name("o").map_or(0, |m| m.end());
+                    (subject_text, raw) = ("", clause.text[..end].trim());
                 }
                 // "대장장이 딸을 좋아해": the noun's own ending, not a particle, so the clause has no marked subject.
-                let unmarked = self.is_whole_noun(&pattern.class, said);
+                let unmarked = self.is_whole_noun(&pattern.class, subject_text);
                 if unmarked {
-                    let end = found.name("o").map_or(0, |m| m.end());
-                    (said, raw) = ("", clause.text[..end].trim());
+                    let end = captures.name("o").map_or(0, |m| m.end());
+                    (subject_text, raw) = ("", clause.text[..end].trim());
                 }
-                match self.classify_lead(&pattern.class, said, raw, particle) {
+                match self.classify_lead(&pattern.class, subject_text, raw, particle) {
                     LeadRole::Object if unmarked && !self.may_begin_object(&pattern.class, raw) => {
                         matched_subject = Some(Err(()));
                         break;
                     }
                     LeadRole::Object => {}
-                    LeadRole::Subject(person, thing) => (said, raw) = (person, thing),
+                    LeadRole::Subject(person, thing) => (subject_text, raw) = (person, thing),
                     LeadRole::Unclear => {
                         matched_subject = Some(Err(()));
                         break;
                     }
                 }
             }
-            let subject = if said.is_empty() {
+            let subject = if subject_text.is_empty() {
                 self.unsaid_subject(before, clause.sentence)
             } else {
-                self.read_subject(said)
+                self.read_subject(subject_text)
             };
             let subject = match subject {
                 Some(subject) => subject,
                 // "my name": not a relative. Another pattern may match better.
-                None if !self.is_korean() && said.contains(' ') => continue,
+                None if !self.is_korean() && subject_text.contains(' ') => continue,
                 None => {
                     matched_subject = Some(Err(()));
                     break;
@@ -218,7 +225,7 @@ impl ClaimReader<'_> {
             let Some(object) = self.read_object(raw, particle) else {
                 continue;
             };
-            if !self.is_allowed(pattern, clause, &object, !said.is_empty()) {
+            if !self.is_allowed(pattern, clause, &object, !subject_text.is_empty()) {
                 continue;
             }
             let object = if pattern.class == "name" {
@@ -228,17 +235,17 @@ impl ClaimReader<'_> {
             };
             before.taste = (pattern.class == "like" && self.is_korean()).then(|| object.clone());
             for object in self.split_list(pattern, &object, particle) {
-                out.push(self.build_claim(pattern, clause, &subject, &object, &group));
+                claims.push(self.build_claim(pattern, clause, &subject, &object, &group));
             }
-            if !said.is_empty() {
+            if !subject_text.is_empty() {
                 matched_subject = Some(Ok(subject));
             }
             matched = true;
             break;
         }
         if matched_subject.is_none() && !matched && self.is_korean() {
-            if let Some(whole) = self.with_taste(clause, before) {
-                return self.read_clause(&whole, before, out);
+            if let Some(completed) = self.with_taste(clause, before) {
+                return self.read_clause(&completed, before, claims);
             }
             matched_subject = self.leading_subject(&clause.text);
         }
@@ -264,19 +271,20 @@ impl ClaimReader<'_> {
     /// "… 이제는 안 좋아해": inserts the previous object of taste as the object.
     fn with_taste(&self, clause: &Clause, before: &mut ClauseContext) -> Option<Clause> {
         let tokens: Vec<&str> = clause.text.split(' ').collect();
-        let at = usize::from(self.korean_pronoun(tokens[0]).is_some());
-        let verb = *tokens.get(at)?;
+        let index = usize::from(self.korean_pronoun(tokens[0]).is_some());
+        let verb = *tokens.get(index)?;
         let takes_up = self
             .lexicon
             .word_list("takes_up")
             .iter()
             .any(|start| verb.starts_with(start.as_str()));
-        if !takes_up || tokens.len() > at + 3 || before.sentence != clause.sentence && !clause.now {
+        if !takes_up || tokens.len() > index + 3 || before.sentence != clause.sentence && !clause.now {
             return None;
         }
         let taste = before.taste.take()?;
-        let (whom, rest) = (tokens[..at].join(" "), tokens[at..].join(" "));
-        let text = format!("{whom} {taste}{} {rest}", korean::fitting_particle(&taste, "을"));
+        let prefix = tokens[..index].join(" ");
+        let rest = tokens[index..].join(" ");
+        let text = format!("{prefix} {taste}{} {rest}", korean::fitting_particle(&taste, "을"));
         Some(Clause {
             text: text.trim().to_owned(),
             ..clause.clone()
@@ -302,7 +310,8 @@ impl ClaimReader<'_> {
         let lower = object.to_lowercase();
         let bare = without_article(&lower);
         let tokens: Vec<&str> = bare.split(' ').collect();
-        let (first, last) = (tokens[0], tokens[tokens.len() - 1]);
+        let first = tokens[0];
+        let last = tokens[tokens.len() - 1];
         pattern.needs.iter().all(|need| match need.as_str() {
             // A name has a capital letter, and is not a common first word of a sentence.
             "N" => {
@@ -419,10 +428,10 @@ impl ClaimReader<'_> {
 
     /// Returns keywords: specific words first, then their categories, then the pattern's own keywords.
     fn claim_keywords(&self, pattern: &Pattern, subject: &Party, object: &str, category: Option<&str>) -> Vec<String> {
-        let mut found: Vec<String> = Vec::new();
+        let mut keywords: Vec<String> = Vec::new();
         let mut add = |word: &str| {
-            if !word.is_empty() && !found.iter().any(|known| known == word) && found.len() < 14 {
-                found.push(word.to_owned());
+            if !word.is_empty() && !keywords.iter().any(|other| other == word) && keywords.len() < 14 {
+                keywords.push(word.to_owned());
             }
         };
         let tokens: Vec<String> = lower_case_words(object)
@@ -464,7 +473,7 @@ impl ClaimReader<'_> {
                 add(broader);
             }
         }
-        found
+        keywords
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> Str
             .map(String::as_str)
             .filter(|filler| starts_with_words(&lower, filler))
             .max_by_key(|filler| filler.len());
-        let cut = match longest {
+        let length = match longest {
             Some(filler) if !filler.is_empty() => filler.len(),
             _ if !vocative.is_empty() && (rest == vocative || rest.starts_with(&format!("{vocative},"))) => {
                 vocative.len()
@@ -21,7 +21,10 @@ pub(super) fn strip_start(lexicon: &Lexicon, piece: &str, vocative: &str) -> Str
             _ => return rest.to_owned(),
         };
         // Lower-casing can change lengths outside ASCII. Fillers are ASCII, so their matches are ASCII too.
-        rest = rest.get(cut..).unwrap_or_default().trim_start_matches([',', ' ', ':']);
+        rest = rest
+            .get(length..)
+            .unwrap_or_default()
+            .trim_start_matches([',', ' ', ':']);
     }
 }
 

@@ -75,7 +75,7 @@ regex!(
 pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> Vec<Clause> {
     let lexicon = lexicon::lexicon_of(language);
     let text = strip_quotations(text);
-    let mut found = Vec::new();
+    let mut clauses = Vec::new();
     for (sentence, raw) in SENTENCE.find_iter(&text).enumerate() {
         let raw = raw.as_str().trim();
         if raw.contains('?') {
@@ -88,11 +88,11 @@ pub(super) fn split_clauses(language: Language, text: &str, vocative: &str) -> V
             continue;
         }
         match language {
-            Language::En => split_english(lexicon, normal, vocative, sentence, &mut found),
-            Language::Ko => split_korean(lexicon, normal, vocative, sentence, &mut found),
+            Language::En => split_english(lexicon, normal, vocative, sentence, &mut clauses),
+            Language::Ko => split_korean(lexicon, normal, vocative, sentence, &mut clauses),
         }
     }
-    found
+    clauses
 }
 
 /// True if the character is an emoji or a part of an emoji.
@@ -155,16 +155,16 @@ fn is_korean_question(text: &str) -> bool {
         || (KO_QUESTION_END.is_match(text) && !text.ends_with("니까") && !text.ends_with("아니"))
 }
 
-fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, clauses: &mut Vec<Clause>) {
     let body = strip_start(lexicon, sentence, vocative);
     if is_english_question(&body) || EN_SUPPOSED.is_match(&body) {
         return;
     }
     let marked = EN_AND.replace_all(&body, ", $1");
     let mut pieces: Vec<String> = Vec::new();
-    for (at, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
+    for (index, part) in marked.split(['—', '–']).flat_map(|part| part.split(" - ")).enumerate() {
         // "I like grapes - always have": no list follows a dash.
-        if at > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
+        if index > 0 && !begins_clause(&strip_start(lexicon, part, vocative)) {
             continue;
         }
         for piece in part.split([',', ':']) {
@@ -185,7 +185,7 @@ fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usiz
             }
         }
     }
-    let before = out.len();
+    let before = clauses.len();
     for piece in pieces {
         // "I lied, I am not": retracts earlier words, and the speaker's own words follow.
         if EN_TAKEN_BACK.is_match(&piece) {
@@ -193,19 +193,19 @@ fn split_english(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usiz
         }
         // "I like grapes, said the fox": the previous words are the fox's.
         if EN_SAID_BY.is_match(&piece) {
-            out.truncate(before);
+            clauses.truncate(before);
             return;
         }
         if EN_REPORTED.is_match(&piece) {
             if !piece.starts_with("I ") {
-                out.truncate(before);
+                clauses.truncate(before);
             }
             return;
         }
         if is_english_question(&piece) || EN_SUPPOSED.is_match(&piece) || EN_CONDITION.is_match(&piece) {
             continue;
         }
-        out.push(Clause {
+        clauses.push(Clause {
             text: piece,
             past: false,
             now: false,
@@ -222,7 +222,7 @@ fn begins_clause(piece: &str) -> bool {
     START.is_match(piece)
 }
 
-fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, out: &mut Vec<Clause>) {
+fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize, clauses: &mut Vec<Clause>) {
     if is_korean_question(sentence) || KO_SUPPOSED.is_match(sentence) {
         return;
     }
@@ -253,7 +253,7 @@ fn split_korean(lexicon: &Lexicon, sentence: &str, vocative: &str, number: usize
         for part in split_links(lexicon, &piece) {
             let (text, past, now) = strip_marks(lexicon, &part, vocative);
             if !text.is_empty() {
-                out.push(Clause {
+                clauses.push(Clause {
                     text,
                     past,
                     now,
@@ -268,8 +268,10 @@ fn is_said_by_another(lexicon: &Lexicon, piece: &str) -> bool {
     // Both groups take part in every match.
     KO_SAID_BY
         .captures(piece)
-        .and_then(|found| found.name("who"))
-        .is_some_and(|who| !lexicon.is_me(who.as_str()) && !["내", "제", "나", "저"].contains(&who.as_str()))
+        .and_then(|captures| captures.name("who"))
+        .is_some_and(|speaker| {
+            !lexicon.is_me(speaker.as_str()) && !["내", "제", "나", "저"].contains(&speaker.as_str())
+        })
 }
 
 fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
@@ -281,11 +283,11 @@ fn starts_with_person(lexicon: &Lexicon, piece: &str) -> bool {
 fn split_links(lexicon: &Lexicon, piece: &str) -> Vec<String> {
     let tokens: Vec<&str> = piece.split_whitespace().collect();
     let mut parts = vec![Vec::new()];
-    for (at, token) in tokens.iter().enumerate() {
+    for (index, token) in tokens.iter().enumerate() {
         if let Some(part) = parts.last_mut() {
             part.push(*token);
         }
-        let Some(next) = tokens.get(at + 1) else { continue };
+        let Some(next) = tokens.get(index + 1) else { continue };
         let noun_and = token.strip_suffix("하고").is_some_and(|noun| lexicon.knows_word(noun));
         if KO_LINK.is_match(token) && !KO_AFTER_LINK.is_match(next) && !noun_and {
             parts.push(Vec::new());
@@ -325,8 +327,8 @@ fn remove_phrases(tokens: &mut Vec<&str>, phrases: &[String]) -> bool {
     let mut removed = false;
     for phrase in phrases {
         let words: Vec<&str> = phrase.split(' ').collect();
-        while let Some(at) = tokens.windows(words.len()).position(|window| window == words) {
-            tokens.drain(at..at + words.len());
+        while let Some(start) = tokens.windows(words.len()).position(|window| window == words) {
+            tokens.drain(start..start + words.len());
             removed = true;
         }
     }

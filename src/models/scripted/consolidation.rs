@@ -24,8 +24,9 @@ pub(super) fn consolidate(prompt: &str) -> Value {
     type Topic<'p> = (&'p str, &'p str, String);
     let mut topics: BTreeMap<Topic<'_>, Vec<(u32, &str)>> = BTreeMap::new();
     for memory in MEMORY.captures_iter(prompt) {
-        let part = |name| memory.name(name).map_or("", |found: regex::Match<'_>| found.as_str());
-        let (number, text) = (part("number").parse().unwrap_or_default(), part("text"));
+        let part = |name| memory.name(name).map_or("", |group: regex::Match<'_>| group.as_str());
+        let number = part("number").parse().unwrap_or_default();
+        let text = part("text");
         let mut words: Vec<&str> = text.split_whitespace().take(3).collect();
         // In a Korean sentence the verb comes last.
         if language_of_instructions(prompt.split("\n\n").next().unwrap_or_default()) == Language::Ko {
@@ -34,11 +35,15 @@ pub(super) fn consolidate(prompt: &str) -> Value {
         let topic = (part("about"), part("from"), words.join(" "));
         topics.entry(topic).or_default().push((number, text));
     }
-    let conclusions = topics.into_values().filter(|memories| memories.len() > 1).map(|memories| {
-        let (of, texts): (Vec<u32>, Vec<&str>) = memories.into_iter().unzip();
-        let texts: Vec<&str> = texts.iter().map(|text| text.trim_end_matches('.')).collect();
-        json!({ "of": of, "predicate": "", "object": "", "content": format!("{}.", texts.join("; ")), "keywords": [] })
-    });
+    let conclusions = topics
+        .into_values()
+        .filter(|memories| memories.len() > 1)
+        .map(|memories| {
+            let (numbers, texts): (Vec<u32>, Vec<&str>) = memories.into_iter().unzip();
+            let texts: Vec<&str> = texts.iter().map(|text| text.trim_end_matches('.')).collect();
+            let content = format!("{}.", texts.join("; "));
+            json!({ "of": numbers, "predicate": "", "object": "", "content": content, "keywords": [] })
+        });
     json!({ "conclusions": conclusions.collect::<Vec<_>>() })
 }
 

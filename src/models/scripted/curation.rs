@@ -31,7 +31,7 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
     let language = language_of_instructions(instructions);
     let dead: Vec<(&str, u32)> = DEAD
         .captures_iter(prompt)
-        .filter_map(|found| Some((found.name("name")?.as_str(), parse_number(&found, "since"))))
+        .filter_map(|captures| Some((captures.name("name")?.as_str(), parse_number(&captures, "since"))))
         .collect();
     let mut findings = Vec::new();
     if let Some(open) = OPEN_FINDING.captures(prompt) {
@@ -43,12 +43,16 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
             },
         }));
     }
-    let mut told: Vec<(u32, ParsedClaim)> = Vec::new();
+    let mut earlier_claims: Vec<(u32, ParsedClaim)> = Vec::new();
     let mut note = None;
     for turn in TURN.captures_iter(prompt) {
-        let (number, lines) = (parse_number(&turn, "number"), &turn["lines"]);
-        for said in read_stretch(lines, "") {
-            if let Some((name, _)) = dead.iter().find(|(name, since)| *name == said.name && *since < number) {
+        let number = parse_number(&turn, "number");
+        let lines = &turn["lines"];
+        for spoken_line in read_stretch(lines, "") {
+            if let Some((name, _)) = dead
+                .iter()
+                .find(|(name, since)| *name == spoken_line.name && *since < number)
+            {
                 findings.push(new_finding(
                     &[number],
                     &match language {
@@ -57,26 +61,29 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
                     },
                 ));
             }
-            let (voice, about) = match said.name {
+            let (voice, about) = match spoken_line.name {
                 "" => (ClaimVoice::Player, ""),
                 name => (ClaimVoice::Npc, name),
             };
-            for claim in claim::read_claims(said.text, voice, about) {
-                let older = told.iter().find(|(_, older)| judge::is_contradiction(older, &claim));
-                if let Some((then, older)) = older {
-                    let (older, newer) = (&older.content, &claim.content);
+            for claim in claim::read_claims(spoken_line.text, voice, about) {
+                let older = earlier_claims
+                    .iter()
+                    .find(|(_, older)| judge::is_contradiction(older, &claim));
+                if let Some((older_number, older)) = older {
+                    let older = &older.content;
+                    let newer = &claim.content;
                     findings.push(new_finding(
-                        &[*then, number],
+                        &[*older_number, number],
                         &match language {
                             Language::En => format!("“{older}” and “{newer}” cannot both be true."),
                             Language::Ko => format!("“{older}”와 “{newer}”는 함께 참일 수 없다."),
                         },
                     ));
                 }
-                told.push((number, claim));
+                earlier_claims.push((number, claim));
             }
-            if said.name.is_empty() && note.is_none() {
-                note = Some((number, shorten_text(said.text, MAX_NOTED_CHARS)));
+            if spoken_line.name.is_empty() && note.is_none() {
+                note = Some((number, shorten_text(spoken_line.text, MAX_NOTED_CHARS)));
             }
         }
     }
@@ -90,7 +97,7 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
         })
         .into_iter()
         .collect();
-    let claim = told.last().map(|(_, claim)| claim);
+    let claim = earlier_claims.last().map(|(_, claim)| claim);
     let insights: Vec<Value> = claim
         .map(|claim| json!({ "entity": claim.subject_name, "text": claim.content }))
         .into_iter()
@@ -98,8 +105,8 @@ pub(super) fn curate_turns(prompt: &str) -> Value {
     json!({ "findings": findings, "edits": edits, "insights": insights, "done": true })
 }
 
-fn parse_number(found: &regex::Captures<'_>, name: &str) -> u32 {
-    let number = found.name(name).and_then(|number| number.as_str().parse().ok());
+fn parse_number(captures: &regex::Captures<'_>, name: &str) -> u32 {
+    let number = captures.name(name).and_then(|number| number.as_str().parse().ok());
     number.unwrap_or_default()
 }
 

@@ -51,13 +51,13 @@ impl ForgetCommand {
                 (topic.to_owned(), topic.to_owned())
             }
             Language::Ko => {
-                if let Some(found) = KO_STATED.captures(rest) {
-                    let stated = format!("{}다", &found["o"]).replace("이름이 ", "이름은 ");
-                    (found["o"].to_owned(), stated)
+                if let Some(captures) = KO_STATED.captures(rest) {
+                    let stated = format!("{}다", &captures["o"]).replace("이름이 ", "이름은 ");
+                    (captures["o"].to_owned(), stated)
                 } else {
-                    let topic = KO_ABOUT.captures(rest).map_or(rest, |found| {
+                    let topic = KO_ABOUT.captures(rest).map_or(rest, |captures| {
                         // The group takes part in every match.
-                        found.name("o").map_or(rest, |topic| topic.as_str())
+                        captures.name("o").map_or(rest, |topic| topic.as_str())
                     });
                     (topic.trim().to_owned(), String::new())
                 }
@@ -93,24 +93,25 @@ impl ForgetCommand {
             return false;
         }
         match &memory.claim {
-            Some(known) if !self.claims.is_empty() => self
-                .claims
-                .iter()
-                .any(|claim| claim.class == known.class && claim.subject == known.subject && claim.same_object(known)),
+            Some(memory_claim) if !self.claims.is_empty() => self.claims.iter().any(|claim| {
+                claim.class == memory_claim.class
+                    && claim.subject == memory_claim.subject
+                    && claim.same_object(memory_claim)
+            }),
             _ => !self.terms.is_empty() && self.terms.iter().all(|term| memory.terms.contains(term)),
         }
     }
 
     /// Returns the known statements that the request means, or else the request's own words.
-    pub fn forget_texts(&self, known: &[&str], npc: &str) -> Vec<String> {
-        let meant: Vec<String> = known
+    pub fn forget_texts(&self, memories: &[&str], npc: &str) -> Vec<String> {
+        let meant_texts: Vec<String> = memories
             .iter()
             .filter(|text| self.means_memory(&PromptMemory::new(text, claim::read_record(text, npc))))
             .map(|text| (*text).to_owned())
             .collect();
         match () {
             () if self.is_vague() => Vec::new(),
-            () if !meant.is_empty() => meant,
+            () if !meant_texts.is_empty() => meant_texts,
             () if !self.claims.is_empty() => self.claims.iter().map(|claim| claim.content.clone()).collect(),
             () => vec![self.topic.clone()],
         }

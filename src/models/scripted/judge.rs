@@ -13,10 +13,8 @@ use colloquy_memory::{
 
 /// Answers a judge prompt: a verdict for each pair, by number.
 pub(super) fn judge_pairs(prompt: &str) -> Value {
-    let (older, newer) = (
-        prompt_view::all_tagged(prompt, "older"),
-        prompt_view::all_tagged(prompt, "newer"),
-    );
+    let older = prompt_view::all_tagged(prompt, "older");
+    let newer = prompt_view::all_tagged(prompt, "newer");
     let pairs = older.into_iter().zip(newer).zip(1..);
     let verdicts: Vec<Value> = pairs
         .map(|((older, newer), number)| json!({ "pair": number, "verdict": judge_pair(older, newer).as_str() }))

@@ -24,9 +24,9 @@ fn final_of(c: char) -> u32 {
 /// Returns the final consonant of a Latin word in Korean reading. Capitals are read letter by letter (BTS is 비티에스),
 /// other words by sound (Rust is 러스트, Slack is 슬랙).
 fn final_of_latin(word: &str) -> u32 {
-    let start = word.rfind(|c: char| !c.is_ascii_alphabetic()).map_or(0, |at| {
+    let start = word.rfind(|c: char| !c.is_ascii_alphabetic()).map_or(0, |index| {
         // The previous character is not an ASCII letter. The last part of the word begins after it.
-        at + word[at..].chars().next().map_or(1, char::len_utf8)
+        index + word[index..].chars().next().map_or(1, char::len_utf8)
     });
     let latin = &word[start..];
     let letters: Vec<char> = latin.chars().rev().map(|c| c.to_ascii_lowercase()).collect();

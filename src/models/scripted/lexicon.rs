@@ -187,10 +187,10 @@ impl Lexicon {
                 if let Some(plural) = plural.filter(|plural| *plural != singular) {
                     self.singular.entry(plural).or_insert_with(|| singular.clone());
                 }
-                let known = self.terms.entry(singular).or_default();
+                let known_categories = self.terms.entry(singular).or_default();
                 for category in &categories {
-                    if !known.contains(category) {
-                        known.push(category.clone());
+                    if !known_categories.contains(category) {
+                        known_categories.push(category.clone());
                     }
                 }
             }
@@ -213,10 +213,10 @@ impl Lexicon {
         let mut text = source.to_owned();
         while NAME.is_match(&text) {
             text = NAME
-                .replace_all(&text, |found: &regex::Captures| {
+                .replace_all(&text, |captures: &regex::Captures| {
                     self.macros
-                        .get(&found[1])
-                        .unwrap_or_else(|| panic!("lexicon pattern `{source}`: no macro @{}", &found[1]))
+                        .get(&captures[1])
+                        .unwrap_or_else(|| panic!("lexicon pattern `{source}`: no macro @{}", &captures[1]))
                         .clone()
                 })
                 .into_owned();
@@ -337,18 +337,18 @@ impl Lexicon {
 
     /// Returns every listed word or group of up to three words in `words`, in listed form.
     pub fn terms_in<'a>(&'a self, words: &[String]) -> Vec<&'a str> {
-        let mut found = Vec::new();
+        let mut terms = Vec::new();
         for start in 0..words.len() {
             for length in (1..=3.min(words.len() - start)).rev() {
                 let candidate = words[start..start + length].join(" ");
                 let base = self.aliases.get(&candidate).unwrap_or(&candidate);
                 let base = self.singular.get(base).unwrap_or(base);
                 if let Some((term, _)) = self.terms.get_key_value(base) {
-                    found.push(term.as_str());
+                    terms.push(term.as_str());
                 }
             }
         }
-        found
+        terms
     }
 }
 

@@ -36,18 +36,18 @@ pub(super) enum RecallAnswer {
 
 /// Returns all memories of the prompt, newest first, without memories that a newer memory contradicts.
 fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
-    let mut found: Vec<PromptMemory> = Vec::new();
+    let mut memories: Vec<PromptMemory> = Vec::new();
     // Statements before a request to forget are skipped; statements after the request are new.
     let mut wishes = Vec::new();
-    let told = std::iter::once(&view.line).chain(view.said.iter().rev());
-    for line in told {
+    let lines = std::iter::once(&view.line).chain(view.player_lines.iter().rev());
+    for line in lines {
         for claim in claim::read_claims(line, ClaimVoice::Player, &view.npc)
             .into_iter()
             .rev()
         {
             let memory = mark_player_source(PromptMemory::from_claim(&claim));
             if !is_forgotten(&wishes, &memory) {
-                add_memory(&mut found, memory);
+                add_memory(&mut memories, memory);
             }
         }
         wishes.extend(forget::read_forget_commands(line, &view.npc));
@@ -56,7 +56,7 @@ fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
         for claim in claim::read_claims(line, ClaimVoice::Npc, &view.npc) {
             let memory = PromptMemory::from_claim(&claim);
             if !is_forgotten(&wishes, &memory) {
-                add_memory(&mut found, memory);
+                add_memory(&mut memories, memory);
             }
         }
     }
@@ -67,13 +67,13 @@ fn collect_memories(view: &ReplyView) -> Vec<PromptMemory> {
     for (content, by_player) in &view.facts {
         let memory = recorded(content, *by_player);
         if !is_forgotten(&wishes, &memory) {
-            add_memory(&mut found, memory);
+            add_memory(&mut memories, memory);
         }
     }
     for (content, by_player) in &view.pinned {
-        add_memory(&mut found, recorded(content, *by_player));
+        add_memory(&mut memories, recorded(content, *by_player));
     }
-    found
+    memories
 }
 
 /// Marks a player's statement about the NPC as a mere claim.
@@ -93,50 +93,56 @@ fn is_forgotten(wishes: &[ForgetCommand], memory: &PromptMemory) -> bool {
     !of_safety && wishes.iter().any(|wish| wish.means_memory(memory))
 }
 
-fn add_memory(found: &mut Vec<PromptMemory>, new: PromptMemory) {
-    let stale = found.iter().position(|known| match (&known.claim, &new.claim) {
-        (Some(known), Some(new)) => known.says_same(new) || super::judge::is_contradiction(new, known),
-        _ => known.content == new.content,
+fn add_memory(memories: &mut Vec<PromptMemory>, new: PromptMemory) {
+    let stale = memories.iter().position(|other| match (&other.claim, &new.claim) {
+        (Some(other), Some(new)) => other.says_same(new) || super::judge::is_contradiction(new, other),
+        _ => other.content == new.content,
     });
-    let Some(at) = stale else {
-        found.push(new);
+    let Some(index) = stale else {
+        memories.push(new);
         return;
     };
-    if found[at].source == MemorySource::Claimed && new.source != MemorySource::Claimed {
-        found[at] = new;
+    if memories[index].source == MemorySource::Claimed && new.source != MemorySource::Claimed {
+        memories[index] = new;
         return;
     }
-    let denied = match (&found[at].claim, &new.claim) {
-        (Some(known), Some(new)) => known.class == "allergy" && known.polarity != new.polarity,
+    let denied = match (&memories[index].claim, &new.claim) {
+        (Some(other), Some(new)) => other.class == "allergy" && other.polarity != new.polarity,
         _ => false,
     };
-    if denied && found[at].overruled.is_none() {
-        found[at].overruled = Some(Box::new(new));
+    if denied && memories[index].overruled.is_none() {
+        memories[index].overruled = Some(Box::new(new));
     }
 }
 
 /// Returns the older statement that a new claim overrules.
 pub(super) fn find_overruled(claim: &ParsedClaim, view: &ReplyView) -> Option<PromptMemory> {
-    let known = collect_memories(view)
-        .into_iter()
-        .find(|memory| memory.claim.as_ref().is_some_and(|known| known.says_same(claim)))?;
-    known.overruled.map(|memory| *memory)
+    let memory = collect_memories(view).into_iter().find(|memory| {
+        memory
+            .claim
+            .as_ref()
+            .is_some_and(|other_claim| other_claim.says_same(claim))
+    })?;
+    memory.overruled.map(|memory| *memory)
 }
 
 /// Searches the memories for the answer.
 pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> RecallAnswer {
-    let mut all = collect_memories(view);
+    let mut memories = collect_memories(view);
     let subject = question.subject.as_ref();
     // Only questions about the NPC itself read the persona.
     if subject == Some(&Party::Npc) {
         for claim in claim::read_persona(&view.persona, &view.npc) {
             add_memory(
-                &mut all,
+                &mut memories,
                 PromptMemory::from_claim(&claim).with_source(MemorySource::Persona),
             );
         }
     }
-    let about: Vec<&PromptMemory> = all.iter().filter(|m| subject.is_none_or(|s| m.is_about(s))).collect();
+    let about: Vec<&PromptMemory> = memories
+        .iter()
+        .filter(|m| subject.is_none_or(|s| m.is_about(s)))
+        .collect();
     let lexicons = [Language::En, Language::Ko].map(lexicon::lexicon_of);
     let listed = |noun: &String| lexicons.iter().any(|l| l.knows_word(noun) || l.is_category(noun));
     let (firm, loose): (Vec<&String>, Vec<&String>) = question.nouns.iter().partition(|noun| listed(noun));
@@ -183,7 +189,7 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
     if question.past && !former.is_empty() {
         return known_answer(&former, None);
     }
-    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, find_loss(had, &all)?))) {
+    if let Some((had, lost)) = now.iter().find_map(|had| Some((*had, find_loss(had, &memories)?))) {
         return known_answer(&[lost], Some(had));
     }
     if !now.is_empty() {
@@ -196,11 +202,11 @@ pub(super) fn answer_question(question: &ParsedQuestion, view: &ReplyView) -> Re
 }
 
 /// Returns the loss of a person or a pet ("a dog") in `had`, told about "my dog" or about a name.
-fn find_loss<'m>(had: &PromptMemory, all: &'m [PromptMemory]) -> Option<&'m PromptMemory> {
+fn find_loss<'m>(had: &PromptMemory, memories: &'m [PromptMemory]) -> Option<&'m PromptMemory> {
     let had = had.claim.as_ref().filter(|claim| claim.class == "have")?;
     let kind = had.object.rsplit(' ').next()?.to_lowercase();
     let is_kind = |party: &Party| matches!(party, Party::Other(name) if same_name(name, &kind));
-    let claims = || all.iter().filter_map(|m| m.claim.as_ref().map(|claim| (m, claim)));
+    let claims = || memories.iter().filter_map(|m| m.claim.as_ref().map(|claim| (m, claim)));
     claims()
         .filter(|(_, claim)| claim.class == "status")
         .find(|(_, status)| {
@@ -239,7 +245,7 @@ fn class_fits(question: &ParsedQuestion, claim: &ParsedClaim) -> bool {
 /// Returns a sentence of the lore, of the world state or of a summary that shares nouns with the question.
 fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAnswer> {
     let wishes: Vec<ForgetCommand> = std::iter::once(&view.line)
-        .chain(&view.said)
+        .chain(&view.player_lines)
         .flat_map(|line| forget::read_forget_commands(line, &view.npc))
         .collect();
     let best = |texts: &[String]| {
@@ -265,21 +271,21 @@ fn find_passage(question: &ParsedQuestion, view: &ReplyView) -> Option<RecallAns
 
 /// Returns the sentences of a text. A full stop inside a quotation ends no sentence.
 fn split_sentences(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+    let mut sentences = Vec::new();
     let mut start = 0;
     let mut quoted = false;
-    for (at, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         match c {
             '“' => quoted = true,
             '”' => quoted = false,
             '.' | '!' | '?' if !quoted => {
-                found.push(&text[start..=at]);
-                start = at + 1;
+                sentences.push(&text[start..=index]);
+                start = index + 1;
             }
             _ => {}
         }
     }
-    found.push(&text[start..]);
-    found.retain(|sentence| !sentence.trim().is_empty());
-    found
+    sentences.push(&text[start..]);
+    sentences.retain(|sentence| !sentence.trim().is_empty());
+    sentences
 }

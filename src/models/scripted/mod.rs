@@ -120,13 +120,14 @@ impl ScriptedLlm {
         match request.task {
             Task::Reply => {
                 let last = request.messages.last().map_or("", |message| message.content.as_str());
-                if let Some((_, more)) = MORE_HEADINGS.iter().find(|(heading, _)| last.starts_with(heading)) {
-                    return (*more).to_owned();
+                if let Some((_, continuation)) = MORE_HEADINGS.iter().find(|(heading, _)| last.starts_with(heading)) {
+                    return (*continuation).to_owned();
                 }
-                let (asked, said) = split_continuation(&request.messages);
-                let text = npc_talk::next_line(asked).unwrap_or_else(|| reply::write_reply(asked));
+                let (request_messages, reply_start) = split_continuation(&request.messages);
+                let text =
+                    npc_talk::next_line(request_messages).unwrap_or_else(|| reply::write_reply(request_messages));
                 // The scripted model would begin the reply with the same words.
-                let text = text.strip_prefix(said).map_or("", str::trim_start);
+                let text = text.strip_prefix(reply_start).map_or("", str::trim_start);
                 clip_to_tokens(text, request.max_output_tokens)
             }
             Task::Intent => {
@@ -179,11 +180,11 @@ fn split_continuation(messages: &[ChatMessage]) -> (&[ChatMessage], &str) {
 
 /// Cuts a reply to a number of tokens (four characters each), at a word boundary.
 fn clip_to_tokens(text: &str, tokens: u32) -> String {
-    let most = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(4);
-    if text.chars().count() <= most {
+    let max_chars = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(4);
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let head: String = text.chars().take(most).collect();
+    let head: String = text.chars().take(max_chars).collect();
     head.rsplit_once(' ')
         .map_or(head.as_str(), |(words, _)| words)
         .to_owned()

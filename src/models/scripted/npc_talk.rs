@@ -22,24 +22,24 @@ struct TalkPrompt {
     opening: bool,
     last: bool,
     /// The other NPCs' lines, oldest first.
-    heard: Vec<String>,
+    heard_lines: Vec<String>,
 }
 
 impl TalkPrompt {
     fn from_messages(messages: &[ChatMessage]) -> Option<Self> {
         let cue = &messages.last()?.content;
-        let at = ["[Your line]", "[당신의 대사]"]
+        let start = ["[Your line]", "[당신의 대사]"]
             .iter()
             .find_map(|mark| cue.find(mark))?;
-        let cue = &cue[at..];
-        let says = |en: &str, ko: &str| cue.contains(en) || cue.contains(ko);
+        let cue = &cue[start..];
+        let has_words = |en: &str, ko: &str| cue.contains(en) || cue.contains(ko);
         let system = messages.first().map_or("", |message| message.content.as_str());
         let topic = ["[What you talk about]\n", "[이야깃거리]\n"]
             .iter()
             .find_map(|heading| system.split_once(heading))
             .and_then(|(_, rest)| rest.lines().next())
             .map(|line| line.trim().trim_end_matches(['.', '?', '!']).to_owned());
-        let heard = messages
+        let heard_lines = messages
             .iter()
             .filter(|message| message.role == ChatRole::User)
             .filter_map(|message| {
@@ -53,9 +53,9 @@ impl TalkPrompt {
             .collect();
         Some(Self {
             topic,
-            opening: says("You speak first", "먼저 말을 꺼낸다"),
-            last: says("the last line of the conversation", "마지막 대사다"),
-            heard,
+            opening: has_words("You speak first", "먼저 말을 꺼낸다"),
+            last: has_words("the last line of the conversation", "마지막 대사다"),
+            heard_lines,
         })
     }
 }
@@ -64,13 +64,21 @@ impl TalkPrompt {
 pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
     let talk = TalkPrompt::from_messages(messages)?;
     let mut view = ReplyView::from_messages(messages);
-    view.line = talk.heard.last().or(talk.topic.as_ref()).cloned().unwrap_or_default();
+    view.line = talk
+        .heard_lines
+        .last()
+        .or(talk.topic.as_ref())
+        .cloned()
+        .unwrap_or_default();
     let speaker = ReplySpeaker::new(&view);
-    let said = |text: &String| {
+    let is_said = |text: &String| {
         let bare = text.trim_end_matches('.');
-        talk.heard.iter().chain(&view.replied).any(|line| line.contains(bare))
+        talk.heard_lines
+            .iter()
+            .chain(&view.replied)
+            .any(|line| line.contains(bare))
     };
-    let told = |content: &String| speech::spoken_sentence(view.language, content, &view.npc);
+    let spoken_form = |content: &String| speech::spoken_sentence(view.language, content, &view.npc);
     // The other NPCs' last lines are in memory too by now. Only news is shared.
     let news = view
         .facts
@@ -78,16 +86,16 @@ pub(super) fn next_line(messages: &[ChatMessage]) -> Option<String> {
         .map(|(content, _)| content)
         .filter(|content| {
             !talk
-                .heard
+                .heard_lines
                 .iter()
                 .any(|line| line.contains(content.trim_end_matches('.')))
         })
-        .map(told)
-        .find(|text| !said(text));
+        .map(spoken_form)
+        .find(|text| !is_said(text));
     let values = PhraseValues {
-        told: news.clone().unwrap_or_default().trim_end_matches('.').to_owned(),
-        whole: news.clone().unwrap_or_default(),
-        named: talk.topic.clone().unwrap_or_default(),
+        reported: news.clone().unwrap_or_default().trim_end_matches('.').to_owned(),
+        sentence: news.clone().unwrap_or_default(),
+        topic: talk.topic.clone().unwrap_or_default(),
     };
     let mut parts = Vec::new();
     if talk.opening {
@@ -119,8 +127,8 @@ pub(super) fn retell_overheard(speaker: &ReplySpeaker<'_>, view: &ReplyView) -> 
     let lines = view.overheard.get(from..).filter(|lines| !lines.is_empty())?;
     let mut parts = vec![speaker.pick_phrase("retell", &PhraseValues::default())];
     for (name, text) in lines {
-        let own = *name == view.npc;
-        parts.push(match (view.language, own) {
+        let is_own = *name == view.npc;
+        parts.push(match (view.language, is_own) {
             (Language::En, true) => format!("I said: “{text}”"),
             (Language::En, false) => format!("{name} said: “{text}”"),
             (Language::Ko, true) => format!("나: “{text}”"),

@@ -52,8 +52,8 @@ impl ClaimReader<'_> {
         if self.lexicon.is_in_list("pronoun_heads", first) || self.lexicon.is_in_list("pronoun_heads", &lower) {
             return None;
         }
-        let mut out: Vec<String> = Vec::new();
-        let mut named = false;
+        let mut words: Vec<String> = Vec::new();
+        let mut follows_you = false;
         for word in text.split(' ') {
             let lower = word.to_lowercase();
             // After the replacement of "you" by a name, the verb needs the third person.
@@ -64,12 +64,12 @@ impl ClaimReader<'_> {
                 "do" => Some("does"),
                 _ => None,
             };
-            if let Some(third) = third.filter(|_| named) {
-                out.push(third.to_owned());
-                named = false;
+            if let Some(third) = third.filter(|_| follows_you) {
+                words.push(third.to_owned());
+                follows_you = false;
                 continue;
             }
-            named = lower == "you";
+            follows_you = lower == "you";
             let resolved = match lower.as_str() {
                 "i" => return None,
                 "me" | "myself" => self.display_name(&self.voice.first_person()?),
@@ -78,9 +78,9 @@ impl ClaimReader<'_> {
                 "your" => format!("{}'s", self.named_you()?),
                 _ => word.to_owned(),
             };
-            out.push(resolved);
+            words.push(resolved);
         }
-        Some(out.join(" "))
+        Some(words.join(" "))
     }
 
     /// Returns the meaning of "you" as an object: the listener, also in an NPC's words.
@@ -100,8 +100,8 @@ impl ClaimReader<'_> {
         }
         let joined = format!("{text}{}", particle.chars().next().unwrap_or_default());
         // A syllable like a particle may be the end of the noun: 고양이, 어린이.
-        let whole = self.knows_head(&joined) && !self.knows_head(&text);
-        if !particle.is_empty() && (whole || particle.starts_with('이') && needs_i(&text)) {
+        let is_whole_noun = self.knows_head(&joined) && !self.knows_head(&text);
+        if !particle.is_empty() && (is_whole_noun || particle.starts_with('이') && needs_i(&text)) {
             text = joined;
         } else if !particle.is_empty() && !korean::can_follow(&text, particle) {
             text.push_str(particle);
@@ -179,12 +179,12 @@ impl ClaimReader<'_> {
                 .filter(|part| !part.is_empty())
                 .collect()
         };
-        let known = |part: &String| {
+        let is_known_word = |part: &String| {
             let lower = part.to_lowercase();
             let bare = without_article(&lower);
             self.lexicon.knows_word(bare) || self.lexicon.is_category(bare) || self.knows_head(bare)
         };
-        if parts.len() > 1 && parts.iter().all(known) {
+        if parts.len() > 1 && parts.iter().all(is_known_word) {
             parts
         } else {
             vec![object.to_owned()]
@@ -198,14 +198,14 @@ fn without_marks(text: &str) -> String {
     let is_mark = |c: char| !c.is_alphanumeric() && !matches!(c, '+' | '#');
     let text = text.trim_matches(|c: char| is_mark(c) && !clauses::is_picture(c));
     let joins = |token: &&str| ["and", "or", "&"].contains(token) || token.contains(clauses::is_picture);
-    let said: Vec<&str> = text
+    let tokens: Vec<&str> = text
         .split(' ')
         .filter(|token| !token.chars().all(clauses::is_picture))
         .collect();
-    if said.iter().any(joins) && text.contains(clauses::is_picture) || said.is_empty() {
+    if tokens.iter().any(joins) && text.contains(clauses::is_picture) || tokens.is_empty() {
         return text.to_owned();
     }
-    said.join(" ").trim_matches(is_mark).to_owned()
+    tokens.join(" ").trim_matches(is_mark).to_owned()
 }
 
 /// True if a following 이 belongs to the word, because a particle 이 cannot follow an open syllable.
@@ -264,18 +264,18 @@ fn split_korean_list(object: &str) -> Vec<String> {
 
 /// "자네를 지키겠다고" → "플레이어를 지키겠다고"; `None` if a pronoun has no meaning.
 fn name_pronouns(text: &str, forms: &[&str], name: Option<&str>) -> Option<String> {
-    let mut out = Vec::new();
+    let mut tokens = Vec::new();
     for token in text.split(' ') {
         let particle = forms
             .iter()
             .filter_map(|form| token.strip_prefix(form))
             .find(|rest| ["를", "을", "에게", "한테", "와", "과"].contains(rest));
-        out.push(match particle {
+        tokens.push(match particle {
             Some("를" | "을") => format!("{}{}", name?, korean::fitting_particle(name?, "을")),
             Some("와" | "과") => format!("{}{}", name?, korean::fitting_particle(name?, "과")),
             Some(particle) => format!("{}{particle}", name?),
             None => token.to_owned(),
         });
     }
-    Some(out.join(" "))
+    Some(tokens.join(" "))
 }

@@ -9,14 +9,14 @@ impl ClaimReader<'_> {
     /// Returns the subject at the start of a clause without a matching pattern ("내 동생은 어제 왔는데 …").
     pub(super) fn leading_subject(&self, text: &str) -> Option<Result<Party, ()>> {
         let first = text.split(' ').next()?;
-        let two = text.match_indices(' ').nth(1).map_or(text, |(at, _)| &text[..at]);
+        let first_two = text.match_indices(' ').nth(1).map_or(text, |(index, _)| &text[..index]);
         let topic = |t: &str| ["은", "는", "이", "가"].iter().any(|end| t.ends_with(end)) && t.chars().count() > 2;
         if ["내 ", "제 ", "우리 ", "네 ", "너의 ", "당신의 "]
             .iter()
             .any(|p| text.starts_with(p))
-            && topic(two)
+            && topic(first_two)
         {
-            return Some(self.read_subject(two).ok_or(()));
+            return Some(self.read_subject(first_two).ok_or(()));
         }
         let is_topic = topic(first) && text.contains(' ');
         let by_name = || is_topic.then(|| self.read_subject(first).ok_or(()));
@@ -36,20 +36,20 @@ impl ClaimReader<'_> {
     }
 
     /// `None`: an unspecific subject, or a person whom the words do not identify.
-    pub(super) fn read_subject(&self, said: &str) -> Option<Party> {
+    pub(super) fn read_subject(&self, text: &str) -> Option<Party> {
         if self.is_korean() {
-            self.korean_subject(said)
+            self.korean_subject(text)
         } else {
-            self.english_subject(said)
+            self.english_subject(text)
         }
     }
 
-    pub(super) fn english_subject(&self, said: &str) -> Option<Party> {
-        let said = said
+    pub(super) fn english_subject(&self, text: &str) -> Option<Party> {
+        let text = text
             .strip_suffix("'s")
-            .or_else(|| said.strip_suffix('\''))
-            .unwrap_or(said);
-        let lower = said.to_lowercase();
+            .or_else(|| text.strip_suffix('\''))
+            .unwrap_or(text);
+        let lower = text.to_lowercase();
         match lower.as_str() {
             "i" | "my" | "me" => return self.voice.first_person(),
             "you" | "your" => return self.voice.second_person(),
@@ -59,33 +59,33 @@ impl ClaimReader<'_> {
         let relative = |rest: &str| {
             let (before, last) = rest.rsplit_once(' ').unwrap_or(("", rest));
             // "my wife Clara" is a relative too.
-            let named = last.starts_with(char::is_uppercase)
+            let is_named_relative = last.starts_with(char::is_uppercase)
                 && self
                     .lexicon
                     .is_in_list("relations", before.rsplit(' ').next().unwrap_or_default());
-            self.lexicon.is_in_list("relations", last) || named
+            self.lexicon.is_in_list("relations", last) || is_named_relative
         };
         // "My" and "my" have the same length in bytes.
-        if let Some(rest) = lower.strip_prefix("my ").and_then(|_| said.get(3..)) {
+        if let Some(rest) = lower.strip_prefix("my ").and_then(|_| text.get(3..)) {
             return relative(rest).then_some(Party::Other(format!(
                 "{} {rest}",
                 self.possessive_form(&self.voice.first_person()?)
             )));
         }
-        if let Some(rest) = lower.strip_prefix("your ").and_then(|_| said.get(5..)) {
+        if let Some(rest) = lower.strip_prefix("your ").and_then(|_| text.get(5..)) {
             return relative(rest).then_some(Party::Other(format!(
                 "{} {rest}",
                 self.possessive_form(&self.voice.second_person()?)
             )));
         }
-        if let Some((owner, rest)) = said.split_once("'s ") {
-            let known = owner == "The player"
+        if let Some((owner, rest)) = text.split_once("'s ") {
+            let is_known_owner = owner == "The player"
                 || owner == "the player"
                 || !self.lexicon.is_in_list("not_names", &owner.to_lowercase());
             let owner = if owner == "The player" { "the player" } else { owner };
-            return (known && relative(rest)).then(|| Party::Other(format!("{owner}'s {rest}")));
+            return (is_known_owner && relative(rest)).then(|| Party::Other(format!("{owner}'s {rest}")));
         }
-        if !self.npc.is_empty() && (said == self.npc || self.npc.split(' ').next() == Some(said)) {
+        if !self.npc.is_empty() && (text == self.npc || self.npc.split(' ').next() == Some(text)) {
             return Some(Party::Npc);
         }
         let first = lower.split([' ', '\'']).next().unwrap_or_default();
@@ -93,14 +93,14 @@ impl ClaimReader<'_> {
             || (self.lexicon.knows_word(&lower) && self.lexicon.listed_form(&lower) != "rose")
             || self.lexicon.is_category(&lower)
             || self.lexicon.is_in_list("demonyms", &lower);
-        (!common).then(|| Party::Other(said.to_owned()))
+        (!common).then(|| Party::Other(text.to_owned()))
     }
 
-    pub(super) fn korean_subject(&self, said: &str) -> Option<Party> {
-        if let Some(pronoun) = self.korean_pronoun(said) {
+    pub(super) fn korean_subject(&self, text: &str) -> Option<Party> {
+        if let Some(pronoun) = self.korean_pronoun(text) {
             return pronoun.ok();
         }
-        let after_npc = said.strip_prefix(self.npc).filter(|_| !self.npc.is_empty());
+        let after_npc = text.strip_prefix(self.npc).filter(|_| !self.npc.is_empty());
         let particles = [
             "",
             "은",
@@ -120,9 +120,9 @@ impl ClaimReader<'_> {
             return Some(Party::Npc);
         }
         // "친구 철수는": by name.
-        let tokens: Vec<&str> = said.split(' ').collect();
-        if let [.., relation, named] = tokens.as_slice() {
-            let name = self.without_particle(named).unwrap_or(named);
+        let tokens: Vec<&str> = text.split(' ').collect();
+        if let [.., relation, name_token] = tokens.as_slice() {
+            let name = self.without_particle(name_token).unwrap_or(name_token);
             let common = self.lexicon.knows_word(name)
                 || self.lexicon.is_category(name)
                 || self.lexicon.is_in_list("not_names", name)
@@ -131,14 +131,14 @@ impl ClaimReader<'_> {
                 return Some(Party::Other(name.to_owned()));
             }
         }
-        let bare = said.trim_end_matches('의');
+        let bare = text.trim_end_matches('의');
         if self.voice != ClaimVoice::Record && self.is_near(bare) {
             return Some(Party::Other(format!(
                 "{} {bare}",
                 self.possessive_form(&self.voice.first_person()?)
             )));
         }
-        let (owner, rest) = said.split_once(' ').unwrap_or(("", said));
+        let (owner, rest) = text.split_once(' ').unwrap_or(("", text));
         let name = if self.lexicon.knows_word(rest) {
             rest
         } else {
@@ -150,9 +150,9 @@ impl ClaimReader<'_> {
                 "네" | "니" | "너의" | "당신의" | "당신" | "자네" => {
                     self.possessive_form(&self.voice.second_person()?)
                 }
-                named if named.ends_with('의') => named.to_owned(),
+                owner_name if owner_name.ends_with('의') => owner_name.to_owned(),
                 // "미라 씨는"
-                named if name == "씨" => return Some(Party::Other(named.to_owned())),
+                owner_name if name == "씨" => return Some(Party::Other(owner_name.to_owned())),
                 _ => return None,
             };
             return Some(Party::Other(format!("{owner} {}", name.trim_end_matches('의'))));

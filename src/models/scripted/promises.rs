@@ -19,14 +19,14 @@ regex!(
     r"(?i)\b(?:i|we) (?:can't|can’t|cannot|can not|won't|won’t|will not|could not|couldn't) (?:bring|get|find|fetch|deliver|finish|keep)\b|\b(?:i|we)(?:'ve| have)? (?:given|gave) up\b|못 (?:가져|구해|구하|지키)|안 (?:가져|구해)|포기"
 );
 
-/// Returns the promises of a prompt that end by the words in `said`.
-pub(super) fn find_ended_promises(prompt: &str, said: &[&str]) -> Vec<Value> {
+/// Returns the promises of a prompt that end by the words in `texts`.
+pub(super) fn find_ended_promises(prompt: &str, texts: &[&str]) -> Vec<Value> {
     let open: Vec<(u64, &str)> = OPEN
         .captures_iter(prompt)
-        .filter_map(|found| Some((found["number"].parse().ok()?, found.name("text")?.as_str())))
+        .filter_map(|captures| Some((captures["number"].parse().ok()?, captures.name("text")?.as_str())))
         .collect();
     let mut ends: Vec<(u64, &str)> = Vec::new();
-    for text in said.iter().filter(|_| !open.is_empty()) {
+    for text in texts.iter().filter(|_| !open.is_empty()) {
         let lexicon = lexicon::lexicon_of(lexicon::language_of(text));
         for sentence in clauses::strip_quotations(text).split_inclusive(['.', '!', '?', '？', '。', '\n', ';']) {
             let how = match () {
@@ -59,7 +59,7 @@ pub(super) fn find_ended_promises(prompt: &str, said: &[&str]) -> Vec<Value> {
 /// Returns the texts of the promises in a prompt.
 pub(super) fn shown_promises(prompt: &str) -> impl Iterator<Item = &str> {
     OPEN.captures_iter(prompt)
-        .filter_map(|found| found.name("text").map(|text| text.as_str()))
+        .filter_map(|captures| captures.name("text").map(|text| text.as_str()))
 }
 
 /// Returns the things that a sentence names, in listed forms.

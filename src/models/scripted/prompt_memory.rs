@@ -39,8 +39,8 @@ impl PromptMemory {
         if let Some(claim) = &claim {
             terms.extend(claim.keywords.iter().map(|word| lexicon.listed_form(word).to_owned()));
         } else {
-            for found in lexicon.terms_in(&terms.clone()) {
-                terms.extend(lexicon.categories_of(found).iter().cloned());
+            for term in lexicon.terms_in(&terms.clone()) {
+                terms.extend(lexicon.categories_of(term).iter().cloned());
             }
         }
         Self {
@@ -76,8 +76,8 @@ impl PromptMemory {
 }
 
 /// True if "my wife" means "the player's wife Clara".
-fn is_relation_of(named: &str, relation: &str) -> bool {
-    let mut parts = named.rsplit(' ');
+fn is_relation_of(name: &str, relation: &str) -> bool {
+    let mut parts = name.rsplit(' ');
     parts.next().is_some_and(|last| last.starts_with(char::is_uppercase)) && parts.next() == Some(relation)
 }
 
@@ -93,7 +93,7 @@ pub(super) fn listed_form(lexicon: &Lexicon, word: &str) -> String {
     } else {
         let base = lexicon.listed_form(word.trim_end_matches("'s"));
         // "owes" answers "owe".
-        let plain = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows_word(base);
-        base.strip_suffix('s').filter(|_| plain).unwrap_or(base).to_owned()
+        let is_plural = base.len() > 3 && base.ends_with('s') && !base.ends_with("ss") && !lexicon.knows_word(base);
+        base.strip_suffix('s').filter(|_| is_plural).unwrap_or(base).to_owned()
     }
 }

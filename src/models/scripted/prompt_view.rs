@@ -37,7 +37,7 @@ pub(super) struct ReplyView {
     /// Speakers and lines of an NPC conversation, oldest first.
     pub overheard: Vec<(String, String)>,
     /// Earlier lines of the player and of the NPC, oldest first.
-    pub said: Vec<String>,
+    pub player_lines: Vec<String>,
     pub replied: Vec<String>,
 }
 
@@ -99,24 +99,27 @@ impl ReplyView {
             view.read_blocks(rest, &mut facts);
         }
         view.line = lines.pop().unwrap_or_default();
-        view.said = lines;
+        view.player_lines = lines;
         // Each block has the newest at its end.
         view.facts = facts.into_iter().flat_map(|block| block.into_iter().rev()).collect();
         view
     }
 
     fn read_blocks(&mut self, text: &str, facts: &mut [Vec<(String, bool)>; 3]) {
-        if let Some(found) = EN_SELF.captures(text) {
+        if let Some(captures) = EN_SELF.captures(text) {
             self.language = Language::En;
-            found["npc"].clone_into(&mut self.npc);
-            found["world"].clone_into(&mut self.world);
-        } else if let Some(found) = KO_SELF.captures(text) {
+            captures["npc"].clone_into(&mut self.npc);
+            captures["world"].clone_into(&mut self.world);
+        } else if let Some(captures) = KO_SELF.captures(text) {
             self.language = Language::Ko;
-            found["npc"].clone_into(&mut self.npc);
-            found["world"].clone_into(&mut self.world);
+            captures["npc"].clone_into(&mut self.npc);
+            captures["world"].clone_into(&mut self.world);
         }
-        if let Some(found) = CUE_LINE.captures(text) {
-            self.cues = TAG.captures_iter(&found["tags"]).map(|tag| tag[1].to_owned()).collect();
+        if let Some(captures) = CUE_LINE.captures(text) {
+            self.cues = TAG
+                .captures_iter(&captures["tags"])
+                .map(|tag| tag[1].to_owned())
+                .collect();
         }
         self.wants_state |= text.contains("\n```state\n");
         let mut heading = "";
@@ -140,8 +143,8 @@ impl ReplyView {
                 Block::Persons => match split_attribution(item) {
                     (name, true) => facts[2].push((name, true)),
                     (text, false) => {
-                        let is_summary = |what: &str| what.ends_with(", in short") || what.contains("이야기 요약");
-                        let summary = text.split_once(": ").filter(|(what, _)| is_summary(what));
+                        let is_summary = |label: &str| label.ends_with(", in short") || label.contains("이야기 요약");
+                        let summary = text.split_once(": ").filter(|(label, _)| is_summary(label));
                         self.summaries.extend(summary.map(|(_, summary)| summary.to_owned()));
                     }
                 },
@@ -252,16 +255,16 @@ fn split_name(item: &str) -> (String, String) {
 fn strip_date(item: &str) -> &str {
     DATED
         .captures(item)
-        .and_then(|found| found.name("text"))
+        .and_then(|captures| captures.name("text"))
         .map_or(item, |text| text.as_str())
 }
 
 /// Returns a statement without its speaker, and true if the speaker was a player.
 pub(super) fn split_attribution(item: &str) -> (String, bool) {
-    if let Some(found) = CLAIMED.captures(item) {
-        return (found["text"].to_owned(), true);
+    if let Some(captures) = CLAIMED.captures(item) {
+        return (captures["text"].to_owned(), true);
     }
-    let text = TOLD_BY_NPCS.captures(item).and_then(|found| found.name("text"));
+    let text = TOLD_BY_NPCS.captures(item).and_then(|captures| captures.name("text"));
     (text.map_or(item, |text| text.as_str()).to_owned(), false)
 }
 
@@ -278,16 +281,16 @@ pub(super) fn tagged_text(text: &str, name: &str) -> Option<String> {
 pub(super) fn all_tagged<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     let open = format!("<{name}>");
     let close = format!("</{name}>");
-    let mut found = Vec::new();
+    let mut fragments = Vec::new();
     let mut rest = text;
     while let Some((_, after)) = rest.split_once(open.as_str()) {
         let Some((inside, after)) = after.split_once(close.as_str()) else {
             break;
         };
-        found.push(inside.trim());
+        fragments.push(inside.trim());
         rest = after;
     }
-    found
+    fragments
 }
 
 /// Returns the language of a task's instructions.

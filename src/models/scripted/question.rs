@@ -44,9 +44,9 @@ pub(super) fn read_question(line: &str, npc: &str) -> Option<ParsedQuestion> {
     let mut lower = normal.to_lowercase();
     let mut question = ParsedQuestion::default();
     for noise in lexicon.word_list("question_noise") {
-        if let Some(at) = find_words(&lower, noise) {
+        if let Some(start) = find_words(&lower, noise) {
             question.recall = true;
-            lower.replace_range(at..at + noise.len(), " ");
+            lower.replace_range(start..start + noise.len(), " ");
         }
     }
     let first = lower_case_words(&lower).into_iter().next().unwrap_or_default();
@@ -74,8 +74,9 @@ pub(super) fn read_question(line: &str, npc: &str) -> Option<ParsedQuestion> {
     };
     for word in lower_case_words(&lower) {
         let word = listed_form(lexicon, &word);
-        let plain = lexicon.is_in_list("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows_word(&word);
-        if plain || subject_words.contains(&word) {
+        let is_stopword =
+            lexicon.is_in_list("stopwords", &word) || word.chars().count() < 2 && !lexicon.knows_word(&word);
+        if is_stopword || subject_words.contains(&word) {
             continue;
         }
         if let Some(other) = lexicon
@@ -106,9 +107,9 @@ fn asks_to_tell(lexicon: &Lexicon, sentence: &str) -> bool {
 }
 
 fn find_words(text: &str, phrase: &str) -> Option<usize> {
-    text.match_indices(phrase).map(|(at, _)| at).find(|at| {
-        let before = text[..*at].chars().next_back();
-        let after = text[*at + phrase.len()..].chars().next();
+    text.match_indices(phrase).map(|(start, _)| start).find(|start| {
+        let before = text[..*start].chars().next_back();
+        let after = text[*start + phrase.len()..].chars().next();
         !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
     })
 }
@@ -116,15 +117,15 @@ fn find_words(text: &str, phrase: &str) -> Option<usize> {
 fn english_subject(lexicon: &Lexicon, text: &str, lower: &str, npc: &str) -> Option<Party> {
     let tokens = lower_case_words(lower);
     let family = |word: &str| lexicon.is_of(word, &["family", "friend", "relative", "pet"]);
-    for (at, word) in tokens.iter().enumerate() {
+    for (index, word) in tokens.iter().enumerate() {
         if word == "my" {
-            let next: Vec<&str> = tokens[at + 1..]
+            let next: Vec<&str> = tokens[index + 1..]
                 .iter()
                 .take(3)
                 .map(|word| word.trim_end_matches("'s"))
                 .collect();
-            let near = |word: &&&str| family(word) || lexicon.is_in_list("relations", word);
-            if let Some(relative) = next.iter().find(near) {
+            let is_relative = |word: &&&str| family(word) || lexicon.is_in_list("relations", word);
+            if let Some(relative) = next.iter().find(is_relative) {
                 return Some(Party::Other((*relative).to_owned()));
             }
         }
@@ -172,13 +173,13 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
         }
     }
     // "누나 이름이 뭐더라", "동생은 뭘 좋아하지": the speaker's own relative.
-    for (at, token) in tokens.iter().enumerate() {
-        let told_of = tokens.get(at + 1).is_some_and(|next| {
+    for (index, token) in tokens.iter().enumerate() {
+        let told_of = tokens.get(index + 1).is_some_and(|next| {
             ["이름", "나이", "생일", "고향", "직업", "취미"]
                 .iter()
                 .any(|noun| next.starts_with(noun))
         });
-        let topic = at == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
+        let topic = index == 0 && ["은", "는", "이", "가"].iter().any(|end| token.ends_with(end)) && tokens.len() > 1;
         if let Some(name) = relative(token).filter(|_| told_of || topic) {
             return Some(Party::Other(name));
         }
@@ -192,11 +193,11 @@ fn korean_subject(lexicon: &Lexicon, text: &str, npc: &str) -> Option<Party> {
         if lexicon.is_you(bare) || ["네", "너의", "당신의", "자네의"].contains(&bare) {
             return Some(Party::Npc);
         }
-        let named = ["은", "는", "이", "가"]
+        let topic_name = ["은", "는", "이", "가"]
             .iter()
             .find_map(|end| bare.strip_suffix(end))
             .filter(|stem| stem.chars().count() >= 2);
-        if let Some(name) = named {
+        if let Some(name) = topic_name {
             if name == npc {
                 return Some(Party::Npc);
             }

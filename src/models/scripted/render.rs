@@ -34,8 +34,8 @@ pub(super) fn render_english(template: &str, slots: &Slots) -> String {
         "V:s" => third_person(&slots.verb.to_lowercase()),
         "Q" => String::new(),
         token => {
-            let (one, many) = token.split_once('|').unwrap_or((token, token));
-            if slots.plural { many } else { one }.to_owned()
+            let (singular, plural) = token.split_once('|').unwrap_or((token, token));
+            if slots.plural { plural } else { singular }.to_owned()
         }
     })
 }
@@ -72,16 +72,16 @@ pub(super) fn render_korean(template: &str, slots: &Slots) -> String {
 }
 
 fn fill_template(template: &str, value: impl Fn(&str) -> String) -> String {
-    let mut out = String::new();
+    let mut filled = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('{') {
-        out.push_str(before);
+        filled.push_str(before);
         let (token, after) = after.split_once('}').unwrap_or((after, ""));
-        out.push_str(&value(token));
+        filled.push_str(&value(token));
         rest = after;
     }
-    out.push_str(rest);
-    out
+    filled.push_str(rest);
+    filled
 }
 
 pub(super) fn capitalise(text: &str) -> String {

@@ -26,9 +26,9 @@ use colloquy_ports::llm::ChatMessage;
 pub(super) fn write_reply(messages: &[ChatMessage]) -> String {
     let view = ReplyView::from_messages(messages);
     let speaker = ReplySpeaker::new(&view);
-    let spoken = speaker.choose_reply();
-    let mut text = speaker.with_cue(spoken.occasion, spoken.text);
-    let mut state = spoken.state;
+    let reply = speaker.choose_reply();
+    let mut text = speaker.with_cue(reply.occasion, reply.text);
+    let mut state = reply.state;
     if let Some(action) = actions::find_named_action(&view) {
         state.get_or_insert_with(|| json!({}))["actions"] = json!([action]);
     }
@@ -54,9 +54,9 @@ pub(super) struct ReplySpeaker<'a> {
 /// Values for a phrase's placeholders.
 #[derive(Default)]
 pub(super) struct PhraseValues {
-    pub told: String,
-    pub whole: String,
-    pub named: String,
+    pub reported: String,
+    pub sentence: String,
+    pub topic: String,
 }
 
 impl SpokenReply {
@@ -71,11 +71,11 @@ impl SpokenReply {
 }
 
 impl PhraseValues {
-    fn of_text(told: &str, whole: &str) -> Self {
+    fn of_text(reported: &str, sentence: &str) -> Self {
         Self {
-            told: told.to_owned(),
-            whole: whole.to_owned(),
-            named: String::new(),
+            reported: reported.to_owned(),
+            sentence: sentence.to_owned(),
+            topic: String::new(),
         }
     }
 }
@@ -114,16 +114,16 @@ impl<'a> ReplySpeaker<'a> {
             });
         }
         // The prompt has a scenario only if the line asks for it.
-        if let Some((_, told)) = self.view.past.first() {
-            return self.tell_past(told);
+        if let Some((_, passage)) = self.view.past.first() {
+            return self.tell_past(passage);
         }
         let claims = claim::read_claims(line, ClaimVoice::Player, &self.view.npc);
         if let Some(question) = question::read_question(line, &self.view.npc) {
             if let Some(("where", _)) = &occasion {
                 return self.reply_to_occasion("where", None);
             }
-            if let Some(spoken) = self.answer_from_memory(&question) {
-                return spoken;
+            if let Some(reply) = self.answer_from_memory(&question) {
+                return reply;
             }
             if let Some((name, place)) = occasion {
                 return self.reply_to_occasion(name, place);
@@ -135,8 +135,8 @@ impl<'a> ReplySpeaker<'a> {
                 _ => "question",
             });
         }
-        if let Some(spoken) = self.acknowledge_claims(&claims) {
-            return spoken;
+        if let Some(reply) = self.acknowledge_claims(&claims) {
+            return reply;
         }
         match occasion {
             Some((name, place)) => self.reply_to_occasion(name, place),
@@ -147,10 +147,10 @@ impl<'a> ReplySpeaker<'a> {
     /// Says what became of an action, with the words of the game.
     fn tell_outcome(&self, outcome: &KnownOutcome) -> SpokenReply {
         let mut text = self.pick_phrase(outcome.occasion, &PhraseValues::default());
-        if let Some(told) = &outcome.text {
+        if let Some(answer_text) = &outcome.text {
             text.push(' ');
-            text.push_str(told);
-            if !told.ends_with(['.', '!', '?', '\u{2026}']) {
+            text.push_str(answer_text);
+            if !answer_text.ends_with(['.', '!', '?', '\u{2026}']) {
                 text.push('.');
             }
         }
@@ -161,13 +161,13 @@ impl<'a> ReplySpeaker<'a> {
     fn answer_from_memory(&self, question: &ParsedQuestion) -> Option<SpokenReply> {
         match memory::answer_question(question, self.view) {
             RecallAnswer::Known { now, former } => {
-                let every = |holds: fn(&ParsedClaim) -> bool| now.iter().all(|m| m.claim.as_ref().is_some_and(holds));
-                let about_self = every(|claim| claim.subject == Party::Npc);
+                let all_are = |holds: fn(&ParsedClaim) -> bool| now.iter().all(|m| m.claim.as_ref().is_some_and(holds));
+                let about_self = all_are(|claim| claim.subject == Party::Npc);
                 let about_other = now
                     .iter()
                     .any(|m| m.claim.as_ref().is_some_and(|c| matches!(c.subject, Party::Other(_))));
-                let negative = every(|claim| claim.polarity == Polarity::Negative);
-                let past = every(|claim| claim.tense == Tense::Past);
+                let negative = all_are(|claim| claim.polarity == Polarity::Negative);
+                let past = all_are(|claim| claim.tense == Tense::Past);
                 if about_self && now.iter().all(|m| m.source == MemorySource::Claimed) {
                     return self.contest_claim(question, &now);
                 }
@@ -191,12 +191,12 @@ impl<'a> ReplySpeaker<'a> {
                 Some(SpokenReply::answer(self.pick_phrase("about", &values)))
             }
             RecallAnswer::Passage { text, world } => {
-                let whole = if lexicon::language_of(&text) == Language::Ko {
+                let sentence = if lexicon::language_of(&text) == Language::Ko {
                     text
                 } else {
                     speech::spoken_sentence(Language::En, &text, &self.view.npc)
                 };
-                let values = PhraseValues::of_text(whole.trim_end_matches('.'), &whole);
+                let values = PhraseValues::of_text(sentence.trim_end_matches('.'), &sentence);
                 let occasion = if world { "world" } else { "summary" };
                 Some(SpokenReply::answer(self.pick_phrase(occasion, &values)))
             }
@@ -205,41 +205,41 @@ impl<'a> ReplySpeaker<'a> {
     }
 
     /// Answers with facts about the NPC known only from the player. For the NPC's name, the persona decides.
-    fn contest_claim(&self, question: &ParsedQuestion, said: &[PromptMemory]) -> Option<SpokenReply> {
+    fn contest_claim(&self, question: &ParsedQuestion, memories: &[PromptMemory]) -> Option<SpokenReply> {
         if question.classes.iter().any(|class| class == "name") {
             return Some(self.plain_reply("who"));
         }
-        let mut values = self.phrase_values(said)?;
+        let mut values = self.phrase_values(memories)?;
         if self.view.language == Language::En {
             // "that" marks each statement as the player's word, also in the middle of the sentence.
-            let told = said.iter().map(|memory| {
-                let told = speech::reported_clause(Language::En, &memory.content, &self.view.npc);
-                format!("that {}", told.unwrap_or_else(|| format!("“{}”", memory.content)))
+            let clauses = memories.iter().map(|memory| {
+                let clause = speech::reported_clause(Language::En, &memory.content, &self.view.npc);
+                format!("that {}", clause.unwrap_or_else(|| format!("“{}”", memory.content)))
             });
-            values.told = told.collect::<Vec<_>>().join(" and ");
+            values.reported = clauses.collect::<Vec<_>>().join(" and ");
         }
         Some(SpokenReply::answer(self.pick_phrase("answer_claimed", &values)))
     }
 
     /// Combines several memories into one phrase.
     fn phrase_values(&self, memories: &[PromptMemory]) -> Option<PhraseValues> {
-        let told: Option<Vec<String>> = memories
+        let reported: Option<Vec<String>> = memories
             .iter()
             .map(|memory| speech::reported_clause(self.view.language, &memory.content, &self.view.npc))
             .collect();
-        let told = match (told, self.view.language) {
-            (Some(told), Language::En) => told.join(", and "),
-            (Some(told), Language::Ko) => told.join("고, "),
+        let reported = match (reported, self.view.language) {
+            (Some(reported), Language::En) => reported.join(", and "),
+            (Some(reported), Language::Ko) => reported.join("고, "),
             // A statement in the other language is quoted unchanged.
             (None, Language::En) => format!("“{}”", memories.first()?.content),
             (None, Language::Ko) => format!("“{}”라", memories.first()?.content),
         };
-        let whole = memories
+        let sentences = memories
             .iter()
             .map(|memory| speech::spoken_sentence(self.view.language, &memory.content, &self.view.npc))
             .collect::<Vec<_>>()
             .join(" ");
-        Some(PhraseValues::of_text(&told, &whole))
+        Some(PhraseValues::of_text(&reported, &sentences))
     }
 
     /// Adds a phrase about another memory, if there is one.
@@ -251,8 +251,8 @@ impl<'a> ReplySpeaker<'a> {
     }
 
     /// Tells the NPC's own past, in the author's words.
-    fn tell_past(&self, told: &str) -> SpokenReply {
-        SpokenReply::answer(self.pick_phrase("past", &PhraseValues::of_text(told, told)))
+    fn tell_past(&self, passage: &str) -> SpokenReply {
+        SpokenReply::answer(self.pick_phrase("past", &PhraseValues::of_text(passage, passage)))
     }
 
     fn acknowledge_claims(&self, claims: &[ParsedClaim]) -> Option<SpokenReply> {
@@ -261,7 +261,7 @@ impl<'a> ReplySpeaker<'a> {
         let chief = claims.iter().rev().find(|claim| claim.importance == top)?;
         let memory = PromptMemory::from_claim(chief);
         let mut values = self.phrase_values(std::slice::from_ref(&memory))?;
-        values.named.clone_from(&chief.object);
+        values.topic.clone_from(&chief.object);
         let occasion = match (chief.class.as_str(), chief.kind) {
             _ if chief.subject == Party::Npc => "ack_you",
             ("name", _) if chief.subject == Party::Player => "ack_name",
@@ -295,10 +295,10 @@ impl<'a> ReplySpeaker<'a> {
         let mut state = None;
         if let Some(player) = known_name.filter(|_| with_name != name) {
             occasion = with_name;
-            values.named = player;
+            values.topic = player;
         } else if let Some(place) = place {
             state = Some(json!({ "location": place, "location_moved": true }));
-            values.named = place;
+            values.topic = place;
         } else if let Some(mood) = occasion_mood(self.view.language, name) {
             state = Some(json!({ "mood": mood }));
         }
@@ -347,19 +347,19 @@ impl<'a> ReplySpeaker<'a> {
     fn fill_phrase(&self, phrase: &str, values: &PhraseValues) -> String {
         let npc = &self.view.npc;
         phrase
-            .replace("{a}", &values.told)
+            .replace("{a}", &values.reported)
             .replace(
                 "{A}",
                 &if self.view.language == Language::En {
-                    render::capitalise(&values.told)
+                    render::capitalise(&values.reported)
                 } else {
-                    values.whole.clone()
+                    values.sentence.clone()
                 },
             )
-            .replace("{X}", &render::capitalise(&values.named))
-            .replace("{x}", &values.named)
-            .replace("{x:으로}", &with_particle(&values.named, "으로"))
-            .replace("{x:이라}", &with_particle(&values.named, "이라"))
+            .replace("{X}", &render::capitalise(&values.topic))
+            .replace("{x}", &values.topic)
+            .replace("{x:으로}", &with_particle(&values.topic, "으로"))
+            .replace("{x:이라}", &with_particle(&values.topic, "이라"))
             .replace("{npc:이라}", &with_particle(npc, "이라"))
             .replace("{npc}", npc)
             .replace("{world:예요}", &with_particle(&self.view.world, "이에요"))
@@ -420,7 +420,7 @@ pub(super) fn classify_occasion(line: &str) -> Option<(&'static str, Option<Stri
     let (name, pattern) = lexicon.occasions.iter().find(|(_, pattern)| pattern.is_match(&lower))?;
     let place = pattern
         .captures(&lower)
-        .and_then(|found| found.name("x").map(|place| place.as_str().to_owned()))
+        .and_then(|captures| captures.name("x").map(|place| place.as_str().to_owned()))
         .map(|place| PLACE.replace_all(PLACE.replace_all(&place, "").trim(), "").into_owned())
         .filter(|place| !place.is_empty() && place.chars().count() <= 40);
     Some((name, place))

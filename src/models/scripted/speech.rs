@@ -64,7 +64,7 @@ fn english_speech(content: &str, npc: &str) -> String {
 /// Conjugates the verb of a third-person sentence for "I" or "you".
 fn conjugate_verb(subject: &str, rest: &str) -> String {
     let mut words: Vec<String> = rest.split(' ').map(str::to_owned).collect();
-    let at = words
+    let verb_index = words
         .iter()
         .position(|word| {
             ![
@@ -73,7 +73,7 @@ fn conjugate_verb(subject: &str, rest: &str) -> String {
             .contains(&word.as_str())
         })
         .unwrap_or(0);
-    if let Some(verb) = words.get_mut(at) {
+    if let Some(verb) = words.get_mut(verb_index) {
         *verb = match (verb.as_str(), subject) {
             ("is", "I") => "am".to_owned(),
             ("is", _) => "are".to_owned(),
@@ -104,10 +104,10 @@ fn base_form(verb: &str) -> String {
 
 fn drop_subject(content: &str, npc: &str) -> String {
     let player = ["플레이어에게는 ", "플레이어는 ", "플레이어가 ", "플레이어의 "].map(str::to_owned);
-    let own = ["에게는 ", "은 ", "는 ", "이 ", "가 ", "의 "].map(|particle| format!("{npc}{particle}"));
+    let npc_subjects = ["에게는 ", "은 ", "는 ", "이 ", "가 ", "의 "].map(|particle| format!("{npc}{particle}"));
     player
         .iter()
-        .chain(own.iter().filter(|_| !npc.is_empty()))
+        .chain(npc_subjects.iter().filter(|_| !npc.is_empty()))
         .find_map(|start| content.strip_prefix(start.as_str()))
         .map_or_else(|| spoken_to(content), spoken_to)
 }

@@ -60,18 +60,18 @@ pub(super) fn wants_speaker(prompt: &str, schema: Option<&str>) -> bool {
 
 /// Returns the candidate whom the last line addresses, by name or id; empty if the line names no candidate.
 pub(super) fn next_speaker(prompt: &str) -> Value {
-    let said = all_tagged(prompt, "said");
+    let spoken_lines = all_tagged(prompt, "said");
     // The speaker's name is in front of the words.
-    let line = said
+    let line = spoken_lines
         .last()
-        .and_then(|said| said.split_once(": "))
+        .and_then(|spoken_line| spoken_line.split_once(": "))
         .map_or("", |(_, line)| line);
     let line = lower_case_words(line);
     let place = |name: &str| {
         let name = lower_case_words(name);
         // Korean endings follow a name directly.
         let is = |word: &String, part: &String| word == part || !part.is_ascii() && word.starts_with(part.as_str());
-        let calls = |at: &[String]| at.iter().zip(&name).all(|(word, part)| is(word, part));
+        let calls = |window: &[String]| window.iter().zip(&name).all(|(word, part)| is(word, part));
         (!name.is_empty())
             .then(|| line.windows(name.len()).position(calls))
             .flatten()
@@ -109,49 +109,49 @@ pub(super) fn extract_facts(prompt: &str) -> Value {
     let line = tagged_text(prompt, "player_line").unwrap_or_default();
     let reply = tagged_text(prompt, "npc_reply").unwrap_or_default();
     // Without the speakers.
-    let told: Vec<String> = all_tagged(prompt, "known")
+    let known_texts: Vec<String> = all_tagged(prompt, "known")
         .into_iter()
         .chain(promises::shown_promises(prompt))
         .map(|text| split_attribution(text).0)
         .collect();
-    let known: Vec<(Vec<String>, Option<ParsedClaim>)> = told
+    let known_records: Vec<(Vec<String>, Option<ParsedClaim>)> = known_texts
         .iter()
         .map(|text| (lower_case_words(text), claim::read_record(text, &npc)))
         .collect();
-    let mut kept: Vec<(ParsedClaim, ClaimVoice)> = Vec::new();
+    let mut new_claims: Vec<(ParsedClaim, ClaimVoice)> = Vec::new();
     // The words of others in a line are theirs.
     let said_by_player = player_words(&line).map(|words| (words, ClaimVoice::Player));
     for (text, voice) in said_by_player.chain([(reply.as_str(), ClaimVoice::Npc)]) {
         for claim in claim::read_claims(text, voice, &npc) {
-            let is_known = known.iter().any(|(words_known, known)| {
+            let is_known = known_records.iter().any(|(words_known, record)| {
                 *words_known == lower_case_words(&claim.content)
-                    || known.as_ref().is_some_and(|known| known.says_same(&claim))
+                    || record.as_ref().is_some_and(|record| record.says_same(&claim))
             });
             // An NPC's introduction by its own name repeats the persona.
             let own_name = claim.class == "name" && claim.subject == Party::Npc && claim.object == npc;
-            if !is_known && !own_name && !kept.iter().any(|(other, _)| other.says_same(&claim)) {
-                kept.push((claim, voice));
+            if !is_known && !own_name && !new_claims.iter().any(|(other, _)| other.says_same(&claim)) {
+                new_claims.push((claim, voice));
             }
         }
     }
-    let facts: Vec<Value> = kept
+    let facts: Vec<Value> = new_claims
         .iter()
         .map(|(claim, voice)| fact_json(claim, *voice, &npc))
         .collect();
-    let known: Vec<&str> = told.iter().map(String::as_str).collect();
+    let known_lines: Vec<&str> = known_texts.iter().map(String::as_str).collect();
     let mut requests: Vec<String> = Vec::new();
     for wish in player_words(&line).flat_map(|words| forget::read_forget_commands(words, &npc)) {
-        requests.extend(wish.forget_texts(&known, &npc));
+        requests.extend(wish.forget_texts(&known_lines, &npc));
     }
     let ends = promises::find_ended_promises(prompt, &[&line, &reply]);
-    json!({ "facts": facts, "forget": requests, "ends": ends, "episode": episode_json(&kept) })
+    json!({ "facts": facts, "forget": requests, "ends": ends, "episode": episode_json(&new_claims) })
 }
 
 /// Returns the most important claim as the episode of the turn. Without a claim, the text is empty.
 fn episode_json(claims: &[(ParsedClaim, ClaimVoice)]) -> Value {
     // Of equal claims, the first.
-    let told = claims.iter().rev().max_by_key(|(claim, _)| claim.importance);
-    match told {
+    let strongest = claims.iter().rev().max_by_key(|(claim, _)| claim.importance);
+    match strongest {
         Some((claim, _)) => json!({ "text": claim.content, "importance": claim.importance }),
         None => json!({ "text": "", "importance": 1 }),
     }
@@ -193,17 +193,17 @@ fn agreed_place(reply: &str) -> Option<String> {
     sentences.iter().find_map(|sentence| {
         let (before, rest) = sentence.split_once('{')?;
         let (slot, after) = rest.split_once('}')?;
-        let (_, found) = reply
+        let (_, tail) = reply
             .split_once(before)
             .filter(|_| !before.is_empty())
             .unwrap_or(("", reply));
-        let (found, _) = found.split_once(after)?;
+        let (tail, _) = tail.split_once(after)?;
         let place = match slot.split_once(':') {
-            Some((_, particle)) => found
+            Some((_, particle)) => tail
                 .char_indices()
-                .map(|(at, c)| &found[..at + c.len_utf8()])
-                .find(|word| format!("{word}{}", korean::fitting_particle(word, particle)) == found)?,
-            None => found,
+                .map(|(index, c)| &tail[..index + c.len_utf8()])
+                .find(|word| format!("{word}{}", korean::fitting_particle(word, particle)) == tail)?,
+            None => tail,
         };
         let fits = !place.is_empty() && !place.contains(['.', '!', '?', ',']);
         fits.then(|| place.to_lowercase())
@@ -247,65 +247,70 @@ pub(super) fn summarise_turns(prompt: &str) -> Value {
     let npc = tagged_text(prompt, "npc_name").unwrap_or_default();
     let earlier = all_tagged(prompt, "earlier").join(" ");
     let stretch = read_stretch(prompt, &npc);
-    let mut told: Vec<ParsedClaim> = Vec::new();
-    let mut asked = None;
+    let mut claims: Vec<ParsedClaim> = Vec::new();
+    let mut question_line = None;
     let mut importance = 2_u8;
-    for said in &stretch {
-        let (voice, about) = match said.name {
+    for stretch_line in &stretch {
+        let (voice, about) = match stretch_line.name {
             "" => (ClaimVoice::Player, npc.as_str()),
             name => (ClaimVoice::Npc, name),
         };
-        for claim in claim::read_claims(said.text, voice, about) {
+        for claim in claim::read_claims(stretch_line.text, voice, about) {
             importance = importance.max(claim.importance.saturating_sub(1));
-            told.retain(|older| !judge::is_contradiction(older, &claim));
-            if !told.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
-                told.push(claim);
+            claims.retain(|older| !judge::is_contradiction(older, &claim));
+            if !claims.iter().any(|older| older.content == claim.content) && !earlier.contains(&claim.content) {
+                claims.push(claim);
             }
         }
-        importance = importance.max(line_importance(said.text));
-        if reply::asks_anything(said.text) && (said.name.is_empty() || npc.is_empty()) {
-            asked = Some(said);
+        importance = importance.max(line_importance(stretch_line.text));
+        if reply::asks_anything(stretch_line.text) && (stretch_line.name.is_empty() || npc.is_empty()) {
+            question_line = Some(stretch_line);
         }
     }
-    let who = |said: &SpokenLine<'_>| match (said.name, language) {
+    let speaker_name = |spoken_line: &SpokenLine<'_>| match (spoken_line.name, language) {
         ("", Language::En) => "The player".to_owned(),
         ("", Language::Ko) => "플레이어".to_owned(),
         (name, _) => name.to_owned(),
     };
-    let mut sentences: Vec<String> = told.into_iter().map(|claim| claim.content).collect();
-    if let Some(said) = asked {
-        let (who, question) = (who(said), shorten_text(said.text, 80));
+    let mut sentences: Vec<String> = claims.into_iter().map(|claim| claim.content).collect();
+    if let Some(spoken_line) = question_line {
+        let asker = speaker_name(spoken_line);
+        let question = shorten_text(spoken_line.text, 80);
         sentences.push(match language {
-            Language::En => format!("{who} asked: “{question}”."),
-            Language::Ko => format!("{} 물었다: “{question}”.", with_particle(&who, "이")),
+            Language::En => format!("{asker} asked: “{question}”."),
+            Language::Ko => format!("{} 물었다: “{question}”.", with_particle(&asker, "이")),
         });
     }
     let last = &stretch[stretch.len().saturating_sub(2)..];
     // The sentence has its own full stop.
-    let quoted = |said: &SpokenLine<'_>| shorten_text(said.text.trim_end_matches('.'), 80);
+    let quoted = |spoken_line: &SpokenLine<'_>| shorten_text(spoken_line.text.trim_end_matches('.'), 80);
     match (last, language) {
         ([line, reply], Language::En) => {
-            let (first, second) = (who(line), who(reply));
+            let first = speaker_name(line);
+            let second = speaker_name(reply);
             let first = if line.name.is_empty() {
                 "the player".to_owned()
             } else {
                 first
             };
-            let (line, reply) = (quoted(line), quoted(reply));
+            let line = quoted(line);
+            let reply = quoted(reply);
             sentences.push(format!(
                 "At the end {first} said “{line}”, and {second} answered “{reply}”."
             ));
         }
         ([line, reply], Language::Ko) => {
-            let (first, second) = (with_particle(&who(line), "은"), who(reply));
-            let (line, reply) = (quoted(line), quoted(reply));
+            let first = with_particle(&speaker_name(line), "은");
+            let second = speaker_name(reply);
+            let line = quoted(line);
+            let reply = quoted(reply);
             sentences.push(format!(
                 "마지막에 {first} “{line}”라고 말했고, {second}의 대답은 “{reply}”였다."
             ));
         }
-        ([only], Language::En) => sentences.push(format!("{} said “{}”.", who(only), quoted(only))),
+        ([only], Language::En) => sentences.push(format!("{} said “{}”.", speaker_name(only), quoted(only))),
         ([only], Language::Ko) => {
-            let name = with_particle(&who(only), "은");
+            let name = with_particle(&speaker_name(only), "은");
             sentences.push(format!("{name} “{}”라고 말했다.", quoted(only)));
         }
         _ => {}
@@ -338,10 +343,10 @@ fn line_importance(text: &str) -> u8 {
     fitting.filter_map(|(_, weight)| weight.parse().ok()).max().unwrap_or(0)
 }
 
-pub(super) fn shorten_text(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+pub(super) fn shorten_text(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         text.to_owned()
     } else {
-        text.chars().take(most - 1).chain(['…']).collect()
+        text.chars().take(max_chars - 1).chain(['…']).collect()
     }
 }

@@ -29,14 +29,20 @@ const OWNER_CLASSES: [&str; 13] = [
 ];
 
 impl ClaimReader<'_> {
-    /// Returns the role of the words in front of an object. `said` is the pattern's subject, empty without a subject;
-    /// `particle` is the particle after the object.
-    pub(super) fn classify_lead<'t>(&self, class: &str, said: &str, object: &'t str, particle: &str) -> LeadRole<'t> {
+    /// Returns the role of the words in front of an object. `subject_text` is the pattern's subject, empty without a
+    /// subject; `particle` is the particle after the object.
+    pub(super) fn classify_lead<'t>(
+        &self,
+        class: &str,
+        subject_text: &str,
+        object: &'t str,
+        particle: &str,
+    ) -> LeadRole<'t> {
         let tokens: Vec<&str> = object.split(' ').collect();
         let first = tokens[0];
         let bare = without_topic(first).unwrap_or(first);
         // "저 사람 좋아해": 저 means "over there".
-        if said == "저" && self.is_anyone(bare) {
+        if subject_text == "저" && self.is_anyone(bare) {
             return LeadRole::Unclear;
         }
         if tokens.len() == 1 || tokens[1] == "같은" {
@@ -44,7 +50,7 @@ impl ClaimReader<'_> {
         }
         let listed = particle == "도" && tokens[..tokens.len() - 1].iter().all(|token| token.ends_with('도'));
         // "엄마가 만든 김치를 좋아해": the maker is not the person with the liking.
-        if said.ends_with(['이', '가']) && self.lexicon.is_in_list("made_by", first) {
+        if subject_text.ends_with(['이', '가']) && self.lexicon.is_in_list("made_by", first) {
             return LeadRole::Unclear;
         }
         // "우리 둘 다 포도를 좋아해"
@@ -52,7 +58,7 @@ impl ClaimReader<'_> {
             return LeadRole::Unclear;
         }
         // "여자들 포도를 좋아해", "다른 사람은 포도를 좋아해".
-        if said.is_empty() && self.is_anyone(bare) {
+        if subject_text.is_empty() && self.is_anyone(bare) {
             return LeadRole::Unclear;
         }
         if tokens[1..tokens.len() - 1].iter().any(|token| self.is_topic(token)) && !listed {
@@ -60,26 +66,29 @@ impl ClaimReader<'_> {
         }
         // "나도 동생도 포도 좋아해"
         let too = first.ends_with('도') && !self.lexicon.knows_word(first);
-        if too && !listed && (said.ends_with('도') || !said.is_empty() && (self.is_near(bare) || self.is_anyone(bare)))
+        if too
+            && !listed
+            && (subject_text.ends_with('도')
+                || !subject_text.is_empty() && (self.is_near(bare) || self.is_anyone(bare)))
         {
             return LeadRole::Unclear;
         }
-        let owned = said.is_empty() && tokens.len() > 2 && is_owner(first) && self.is_near(tokens[1]);
-        let near = self.is_near(bare) || bare != first && self.is_near(first);
-        if owned || near {
-            let cut = if owned {
+        let owned = subject_text.is_empty() && tokens.len() > 2 && is_owner(first) && self.is_near(tokens[1]);
+        let is_near_person = self.is_near(bare) || bare != first && self.is_near(first);
+        if owned || is_near_person {
+            let person_end = if owned {
                 first.len() + 1 + tokens[1].len()
             } else {
                 first.len()
             };
-            let thing = &object[cut + 1..];
+            let thing = &object[person_end + 1..];
             // "고양이 털 알레르기", "토끼 고기": a compound, and not a pet.
             if !owned && self.is_pet(bare, first) && !self.is_fed(thing) && !TASTE_CLASSES.contains(&class) {
                 return LeadRole::Object;
             }
-            return self.classify_near_person(class, said, (&object[..cut], thing), particle, listed);
+            return self.classify_near_person(class, subject_text, &object[..person_end], thing, particle, listed);
         }
-        if !said.is_empty() || listed || is_owner(first) {
+        if !subject_text.is_empty() || listed || is_owner(first) {
             return LeadRole::Object;
         }
         let of_one = PERSONAL_CLASSES.contains(&class) || TASTE_CLASSES.contains(&class);
@@ -93,22 +102,23 @@ impl ClaimReader<'_> {
     fn classify_near_person<'t>(
         &self,
         class: &str,
-        said: &str,
-        (person, thing): (&'t str, &'t str),
+        subject_text: &str,
+        person: &'t str,
+        thing: &'t str,
         particle: &str,
         listed: bool,
     ) -> LeadRole<'t> {
         // A person with an allergy never owns its cause.
-        let may_be_of_one = said.is_empty() || matches!(class, "allergy" | "condition");
-        if !may_be_of_one || listed && !said.is_empty() {
+        let may_be_of_one = subject_text.is_empty() || matches!(class, "allergy" | "condition");
+        if !may_be_of_one || listed && !subject_text.is_empty() {
             return LeadRole::Object;
         }
-        let one = !thing.contains(' ') || self.is_listed(thing);
+        let is_single = !thing.contains(' ') || self.is_listed(thing);
         let accusative = matches!(particle, "을" | "를");
         match class {
             _ if listed => LeadRole::Unclear,
-            class if PERSONAL_CLASSES.contains(&class) && one => LeadRole::Subject(person, thing),
-            class if TASTE_CLASSES.contains(&class) && one && self.is_listed(thing) && !accusative => {
+            class if PERSONAL_CLASSES.contains(&class) && is_single => LeadRole::Subject(person, thing),
+            class if TASTE_CLASSES.contains(&class) && is_single && self.is_listed(thing) && !accusative => {
                 LeadRole::Subject(person, thing)
             }
             class if OWNER_CLASSES.contains(&class) && (accusative || !matches!(class, "event" | "seek" | "have")) => {
@@ -120,9 +130,12 @@ impl ClaimReader<'_> {
 
     /// True if a marked subject of the pattern is really a noun with the same ending: "고양이", "제주도". An owner
     /// needs no mark: "고양이 이름은 …".
-    pub(super) fn is_whole_noun(&self, class: &str, said: &str) -> bool {
+    pub(super) fn is_whole_noun(&self, class: &str, subject_text: &str) -> bool {
         let of_owner = matches!(class, "name" | "birthday" | "hometown" | "hobby" | "goal");
-        !of_owner && !said.contains(' ') && self.lexicon.knows_word(said) && self.korean_pronoun(said).is_none()
+        !of_owner
+            && !subject_text.contains(' ')
+            && self.lexicon.knows_word(subject_text)
+            && self.korean_pronoun(subject_text).is_none()
     }
 
     /// True if such a noun is part of the object ("제주도 귤") and not a person ("대장장이 딸").
@@ -133,8 +146,8 @@ impl ClaimReader<'_> {
     }
 
     fn is_pet(&self, bare: &str, whole: &str) -> bool {
-        let of = |word| self.lexicon.categories_of(word).iter().any(|c| c == "반려동물");
-        of(bare) || of(whole)
+        let is_pet_word = |word| self.lexicon.categories_of(word).iter().any(|c| c == "반려동물");
+        is_pet_word(bare) || is_pet_word(whole)
     }
 
     /// True if the thing is food for an animal, and not food made of the animal.
@@ -145,9 +158,9 @@ impl ClaimReader<'_> {
 
     /// True if the word means people in general, or a person only pointed at.
     fn is_anyone(&self, word: &str) -> bool {
-        let many = word.chars().count() > 2 && word.ends_with('들') && !self.lexicon.knows_word(word);
+        let is_plural = word.chars().count() > 2 && word.ends_with('들') && !self.lexicon.knows_word(word);
         let bare = word.trim_end_matches('의');
-        many || self.lexicon.is_in_list("persons", bare)
+        is_plural || self.lexicon.is_in_list("persons", bare)
     }
 
     /// True for "사람은" in the middle of an object, where another clause begins. False for "맛있는".
@@ -179,13 +192,16 @@ impl ClaimReader<'_> {
 
     /// True if a thing is known, as a whole or word by word.
     fn is_listed(&self, thing: &str) -> bool {
-        let known = |word: &str| self.lexicon.knows_word(word) || self.lexicon.is_category(word);
-        known(thing) || thing.split(' ').all(known)
+        let is_known_word = |word: &str| self.lexicon.knows_word(word) || self.lexicon.is_category(word);
+        is_known_word(thing) || thing.split(' ').all(is_known_word)
     }
 
     /// "포도도 사과도 좋아해": true for the first item of a list, which is not a second person with the same liking.
-    pub(super) fn begins_list(&self, said: &str, particle: &str) -> bool {
-        said.ends_with('도') && particle == "도" && !said.contains(' ') && self.korean_pronoun(said).is_none()
+    pub(super) fn begins_list(&self, subject_text: &str, particle: &str) -> bool {
+        subject_text.ends_with('도')
+            && particle == "도"
+            && !subject_text.contains(' ')
+            && self.korean_pronoun(subject_text).is_none()
     }
 }
 

@@ -62,7 +62,7 @@ pub struct ActionAnswer {
     pub kind: AnswerKind,
     /// The result or the reason; empty: none.
     pub text: String,
-    pub at: DateTime<Utc>,
+    pub answered_at: DateTime<Utc>,
 }
 
 /// A stored action.
@@ -71,7 +71,7 @@ pub struct Action {
     /// The action's place in the order of writes; from 1, rising.
     pub seq: i64,
     /// As it was asked for.
-    pub asked: NewAction,
+    pub request: NewAction,
     pub answer: Option<ActionAnswer>,
     /// False: the turn is unsaid.
     pub stands: bool,
@@ -112,7 +112,7 @@ impl Action {
             _ if !self.stands => ActionStatus::Undone,
             Some(answer) if answer.kind == AnswerKind::Done => ActionStatus::Done,
             Some(_) => ActionStatus::Refused,
-            None if self.asked.expires_at < now => ActionStatus::Expired,
+            None if self.request.expires_at < now => ActionStatus::Expired,
             None => ActionStatus::Requested,
         }
     }

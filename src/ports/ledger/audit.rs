@@ -22,7 +22,7 @@ pub struct Edit {
     pub role: Role,
     /// The player of the token, or the player for whom a backend asked.
     pub player: Option<PlayerId>,
-    pub at: DateTime<Utc>,
+    pub made_at: DateTime<Utc>,
     /// Dotted verb: `fact.create`, `world.put`, …
     pub action: &'static str,
     /// The id of the changed object.
@@ -32,23 +32,23 @@ pub struct Edit {
 }
 
 impl Edit {
-    /// Returns an edit by `who`.
+    /// Returns an edit by `principal`.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
     pub fn made_by(
-        who: &Principal,
+        principal: &Principal,
         ids: &crate::clock::IdSource,
-        at: DateTime<Utc>,
+        now: DateTime<Utc>,
         action: &'static str,
         object: impl ToString,
     ) -> Self {
         Self {
             id: ids.next_id(),
             audit_id: ids.next_id(),
-            subject: who.subject.clone(),
-            role: who.role,
-            player: who.player.clone(),
-            at,
+            subject: principal.subject.clone(),
+            role: principal.role,
+            player: principal.player.clone(),
+            made_at: now,
             action,
             object: object.to_string(),
             limits: AuthoredLimits::default(),
@@ -69,7 +69,8 @@ impl Edit {
 pub struct AuditRow {
     #[schema(value_type = String)]
     pub id: AuditId,
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub made_at: DateTime<Utc>,
     pub subject: String,
     pub role: Role,
     /// The player of the token, or the player named by a backend.

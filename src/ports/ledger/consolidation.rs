@@ -88,7 +88,7 @@ pub trait ConsolidationStore: Send + Sync {
         before: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<WorldId>>;
-    async fn mark_scanned(&self, scope: &TenantScope, world: &WorldId, at: DateTime<Utc>) -> StoreResult<()>;
+    async fn mark_scanned(&self, scope: &TenantScope, world: &WorldId, now: DateTime<Utc>) -> StoreResult<()>;
     /// Ends the conclusions of a world that have expired by `now`, so that their premises have their importance again. `ends` is
     /// a fresh id, from which the ids of the ends are made.
     async fn end_expired_conclusions(

@@ -113,7 +113,8 @@ pub struct FailedJob {
     /// The error of the last failed attempt.
     pub error: String,
     /// When the last failed attempt ended.
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub failed_at: DateTime<Utc>,
     /// When a pending job is tried again; otherwise null.
     pub retry_at: Option<DateTime<Utc>>,
 }

@@ -319,7 +319,7 @@ pub trait OwnershipStore: Send + Sync {
         scope: &TenantScope,
         id: DialogueId,
         epoch: u64,
-        at: DateTime<Utc>,
+        now: DateTime<Utc>,
     ) -> StoreResult<OwnerWriteOutcome>;
     /// Pauses or continues an open NPC conversation, for the owner of this epoch.
     async fn set_paused(
@@ -400,13 +400,13 @@ pub trait DialogueStore: OwnershipStore {
 
     /// Returns the standing turns `from..=to`, in order.
     async fn load_turns(&self, scope: &TenantScope, id: DialogueId, from: u32, to: u32) -> StoreResult<Vec<Turn>>;
-    /// Returns the turns of a dialogue that were replaced or taken back, the latest of them first; at most `most`.
+    /// Returns the turns of a dialogue that were replaced or taken back, the latest of them first; at most `limit`.
     /// Turns whose texts were deleted since are not among them.
-    async fn list_unsaid_turns(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<Turn>>;
+    async fn list_unsaid_turns(&self, scope: &TenantScope, id: DialogueId, limit: usize) -> StoreResult<Vec<Turn>>;
     async fn load_turn(&self, scope: &TenantScope, id: TurnId) -> StoreResult<Option<KeyedTurn>>;
     async fn load_turn_by_key(&self, scope: &TenantScope, id: DialogueId, key: &str) -> StoreResult<Option<KeyedTurn>>;
-    /// Returns the keys of the dialogue's turns, unsaid turns included; at most `most`, in no order.
-    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>>;
+    /// Returns the keys of the dialogue's turns, unsaid turns included; at most `limit`, in no order.
+    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, limit: usize) -> StoreResult<Vec<String>>;
     async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>>;
     /// Returns the player's private terms from the prompts of the standing turns up to `last`. `None`: for some of
     /// these turns, the terms are unknown.

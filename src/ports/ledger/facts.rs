@@ -314,7 +314,7 @@ impl Reconciliation {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TimelineRows {
     /// Facts said or ended since the start of the timeline, and the requested facts.
-    pub known: Vec<KnownFact>,
+    pub known_facts: Vec<KnownFact>,
     /// The later turns' extractions beside facts, in order.
     pub extractions: Vec<Extraction>,
     /// Requested facts of another memory.
@@ -350,7 +350,7 @@ pub struct FactFilter {
     pub from: Option<DateTime<Utc>>,
     pub to: Option<DateTime<Utc>>,
     /// Only facts valid at this moment.
-    pub at: DateTime<Utc>,
+    pub as_of: DateTime<Utc>,
     pub include_invalid: bool,
     /// Only protected facts with a valid contradiction.
     pub flagged: bool,
@@ -361,10 +361,10 @@ pub struct FactFilter {
 pub struct Contradiction {
     /// The protected fact.
     pub fact: FactId,
-    pub by: FactId,
+    pub statement: FactId,
     /// The content of `by`.
     pub content: String,
-    pub at: DateTime<Utc>,
+    pub flagged_at: DateTime<Utc>,
 }
 
 /// One entry of a fact's history. Histories are sorted oldest first.
@@ -414,14 +414,14 @@ pub trait FactStore:
 /// Reads for a turn.
 #[async_trait]
 pub trait RecallStore: Send + Sync {
-    /// Returns the facts among `ids` that are valid at `at`, usable by the viewpoint, and without a usable replacement.
-    /// Facts with locks are listed separately. One query by primary keys.
+    /// Returns the facts among `ids` that are valid at `as_of`, usable by the viewpoint, and without a usable
+    /// replacement. Facts with locks are listed separately. One query by primary keys.
     async fn confirm_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         ids: &[FactId],
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
     ) -> StoreResult<FactConfirmation>;
     /// Returns bodies of confirmed facts.
     async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>>;
@@ -429,7 +429,8 @@ pub trait RecallStore: Send + Sync {
     ///
     /// - Pinned facts and facts that may stand ([`Fact::may_stand`]): up to `limit` each of pinned, locked and unlocked
     ///   facts.
-    /// - Facts removed or corrected by `at` but usable before: the latest `limit` of each privacy, none for a designer.
+    /// - Facts removed or corrected by `as_of` but usable before: the latest `limit` of each privacy, none for a
+    ///   designer.
     ///
     /// The caller checks locks. But without `gossip`, facts from talks closed to the viewpoint's player are left out.
     async fn load_standing(
@@ -437,7 +438,7 @@ pub trait RecallStore: Send + Sync {
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         gossip: bool,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<StandingMemory>;
     /// Returns the requests to forget that stand and ended these facts, in the extraction's words.
@@ -446,16 +447,16 @@ pub trait RecallStore: Send + Sync {
         scope: &TenantScope,
         facts: &[FactId],
     ) -> StoreResult<HashMap<FactId, Vec<String>>>;
-    /// Returns the facts usable by the viewpoint at `at`, in no particular order. Per knower of the viewpoint, at most
-    /// the newest `limit` non-private facts and the newest `limit` facts private to its player.
+    /// Returns the facts usable by the viewpoint at `as_of`, in no particular order. Per knower of the viewpoint, at
+    /// most the newest `limit` non-private facts and the newest `limit` facts private to its player.
     async fn list_keyword_facts(
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<KeywordFact>>;
-    /// Returns the facts that tell the viewpoint who is who at `at`
+    /// Returns the facts that tell the viewpoint who is who at `as_of`
     /// ([`states_name`](colloquy_memory::aliases::states_name)), by id, except facts with a usable replacement. Per
     /// knower, at most the newest `limit` non-private facts and the newest `limit` facts private to the viewpoint's
     /// player. The caller checks locks.
@@ -463,7 +464,7 @@ pub trait RecallStore: Send + Sync {
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<NamingFact>>;
 }
@@ -491,8 +492,11 @@ pub trait ReconciliationStore: Send + Sync {
     /// Returns what a complete index would return for this search
     /// ([`FactIndex::find_similar`](crate::vectors::FactIndex::find_similar)), with exact cosines. Reads every vector of
     /// the searched memories, so it is for the time in which the index does not answer.
-    async fn find_similar_facts(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>)
-    -> StoreResult<Vec<Candidate>>;
+    async fn find_similar_facts(
+        &self,
+        scope: &TenantScope,
+        query: SimilarFactsQuery<'_>,
+    ) -> StoreResult<Vec<Candidate>>;
     /// Returns the player's requests to forget, in the extraction's words, from the dialogue's standing turns
     /// `from..=to`.
     async fn list_forget_requests(
@@ -524,12 +528,12 @@ pub trait ReconciliationStore: Send + Sync {
 #[async_trait]
 pub trait FactListStore: Send + Sync {
     async fn load_fact(&self, scope: &TenantScope, id: FactId) -> StoreResult<Option<Fact>>;
-    /// Returns the valid contradictions at `at` of the flagged facts among `ids`; oldest first.
+    /// Returns the valid contradictions at `as_of` of the flagged facts among `ids`; oldest first.
     async fn list_contradictions(
         &self,
         scope: &TenantScope,
         ids: &[FactId],
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
     ) -> StoreResult<Vec<Contradiction>>;
     /// Returns facts, newest first.
     async fn list_facts(&self, scope: &TenantScope, filter: &FactFilter, page: &PageRequest)
@@ -571,10 +575,10 @@ pub trait EmbeddingStore: Send + Sync {
     /// Stores unit vectors of the current embedder for unembedded facts, each with an outbox row. A vector stored
     /// meanwhile stays. Unknown facts are skipped.
     async fn store_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()>;
-    /// Counts the facts valid at `at` by the model of their vector.
+    /// Counts the facts valid at `as_of` by the model of their vector.
     async fn count_by_embedding_model(
         &self,
         scope: &TenantScope,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
     ) -> StoreResult<Vec<EmbeddingModelCount>>;
 }

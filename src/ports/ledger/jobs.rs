@@ -55,19 +55,19 @@ pub struct Job {
 }
 
 impl From<&NewJob> for Job {
-    fn from(new: &NewJob) -> Self {
+    fn from(job: &NewJob) -> Self {
         Self {
-            id: new.id,
-            kind: new.kind,
-            dialogue: new.dialogue,
-            turn: new.turn,
-            text_version: new.text_version,
+            id: job.id,
+            kind: job.kind,
+            dialogue: job.dialogue,
+            turn: job.turn,
+            text_version: job.text_version,
             attempts: 0,
             useless: 0,
-            created_at: new.created_at,
-            since: new.created_at,
+            created_at: job.created_at,
+            since: job.created_at,
             answer: None,
-            leased_until: new.leased_until,
+            leased_until: job.leased_until,
         }
     }
 }
@@ -261,7 +261,7 @@ pub trait JobStore: LeaseStore {
         job: JobId,
         node: NodeId,
         error: &str,
-        then: JobFailure,
+        failure: JobFailure,
         calls: &[TaskUsage],
     ) -> StoreResult<()>;
     /// Retries a dead job, and writes the audit row in the same transaction.

@@ -52,8 +52,8 @@ pub trait NodeStore: Send + Sync {
     async fn list_live_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<LiveNode>>;
     /// Returns every dialogue of the node.
     async fn list_owned_dialogues(&self, node: NodeId) -> StoreResult<Vec<(TenantId, DialogueId)>>;
-    /// Returns the nodes that left or were dead by `by` and are not released yet.
-    async fn list_dead_nodes(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>>;
-    /// Frees the jobs of a node that left or was dead by `by`, once. Returns `false` if it lives or has been released.
-    async fn release_dead_node(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool>;
+    /// Returns the nodes that left or were dead by `now` and are not released yet.
+    async fn list_dead_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<DeadNode>>;
+    /// Frees the jobs of a node that left or was dead by `now`, once. Returns `false` if it lives or has been released.
+    async fn release_dead_node(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<bool>;
 }

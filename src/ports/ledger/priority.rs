@@ -112,8 +112,8 @@ impl UrgentWork {
             return;
         }
         let mut running = self.running.subscribe();
-        let none = running.wait_for(|running| *running == 0);
-        if timeout(self.patience, none).await.is_err() {
+        let idle = running.wait_for(|running| *running == 0);
+        if timeout(self.patience, idle).await.is_err() {
             self.waited_enough.lock().replace(Instant::now() + self.patience);
         }
     }

@@ -31,7 +31,8 @@ pub struct Revocation {
     /// After this time, every such token has expired anyway.
     pub matters_until: DateTime<Utc>,
     /// The time of the last write, by the ledger's clock. Ignored in a revocation passed to the store.
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub revoked_at: DateTime<Utc>,
 }
 
 /// Stores revocations. Of several revocations of a subject or a player, the latest times count.
@@ -39,6 +40,6 @@ pub struct Revocation {
 pub trait RevocationStore: Send + Sync {
     /// Adds a revocation, with its audit row. The tenant is the tenant of the scope.
     async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()>;
-    /// Returns the revocations of all tenants written at `at` or later.
-    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
+    /// Returns the revocations of all tenants written at `since` or later.
+    async fn list_revocations_since(&self, since: DateTime<Utc>) -> StoreResult<Vec<Revocation>>;
 }

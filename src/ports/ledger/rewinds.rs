@@ -23,7 +23,7 @@ use colloquy_memory::{fact::Audience, turn::Turn};
 #[derive(Debug, Clone, PartialEq)]
 pub struct RewindCommit {
     pub id: RewindId,
-    pub at: DateTime<Utc>,
+    pub rewound_at: DateTime<Utc>,
     pub dialogue: DialogueId,
     /// The dialogue's world.
     pub world: WorldId,
@@ -70,7 +70,7 @@ pub enum RewindOrigin {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Replacement {
     /// The replaced turn. The replacement takes over its checkpoint and its trace.
-    pub of: TurnId,
+    pub replaced_turn: TurnId,
     pub turn: Turn,
     pub jobs: Vec<NewJob>,
     /// The whole reply, and the end of the time for a resume.
@@ -122,7 +122,8 @@ pub struct RewindRecord {
     pub replacing: Option<TurnId>,
     /// The `seq` of the rewind's event.
     pub seq: u64,
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub rewound_at: DateTime<Utc>,
 }
 
 /// What an interrupt did. The ledger stores the outcome with the key of each caller, and a repeated request gets the
@@ -222,7 +223,7 @@ pub struct DirtyMemory {
 /// Callers who get an outcome that is not, or not only, their own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RewindAcks {
-    pub at: DateTime<Utc>,
+    pub recorded_at: DateTime<Utc>,
     /// Their keys, which have the outcome from now on, each with the id of its row.
     pub keys: Vec<(RewindId, String)>,
     /// The audit rows of their requests.
@@ -250,7 +251,7 @@ pub trait RewindStore: Send + Sync {
         dialogue: DialogueId,
         acks: &RewindAcks,
         outcome: &InterruptOutcome,
-        known: OnKeyConflict,
+        on_conflict: OnKeyConflict,
     ) -> StoreResult<()>;
     /// Returns the outcome of a key, whether the key's own or an outcome shared with other callers.
     async fn load_outcome_by_key(

@@ -76,11 +76,13 @@ pub struct RestoreCommit {
 pub struct RestoreReport {
     pub save: SaveId,
     pub world: WorldId,
-    pub at: DateTime<Utc>,
+    #[serde(rename = "at")]
+    pub restored_at: DateTime<Utc>,
     /// Dialogues changed by the restore.
     pub changed: u32,
     /// Of the changed dialogues: open before, closed now.
-    pub ended: u32,
+    #[serde(rename = "ended")]
+    pub ended_dialogues: u32,
     /// Of the changed dialogues: closed before, open now.
     pub reopened: u32,
     pub removed_turns: u32,

@@ -134,13 +134,13 @@ pub trait ScenarioStore: Send + Sync {
         npc: &NpcId,
         limit: u32,
     ) -> StoreResult<Vec<ScenarioTell>>;
-    /// Returns the required progress and the conditions of the scenarios in `asked`, of all NPCs, except scenarios deleted alone or with
-    /// their NPC.
+    /// Returns the required progress and the conditions of the scenarios in `scenarios`, of all NPCs, except scenarios
+    /// deleted alone or with their NPC.
     async fn load_required_progress(
         &self,
         scope: &TenantScope,
         world: &WorldId,
-        asked: &[(NpcId, ScenarioId)],
+        scenarios: &[(NpcId, ScenarioId)],
     ) -> StoreResult<Vec<RequiredProgress>>;
     /// Returns at most `limit` scenarios whose vector is from another model than `model`.
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>>;

@@ -20,7 +20,7 @@ pub struct NewStateChange {
     pub dialogue: Option<DialogueId>,
     pub change: StateChange,
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    pub changed_at: DateTime<Utc>,
 }
 
 /// A stored, standing change.
@@ -33,7 +33,7 @@ pub struct StoredStateChange {
     pub dialogue: Option<DialogueId>,
     pub change: StateChange,
     pub cause: Cause,
-    pub at: DateTime<Utc>,
+    pub changed_at: DateTime<Utc>,
 }
 
 /// The standing changes of a world, from a given place on.

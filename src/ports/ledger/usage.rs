@@ -119,11 +119,11 @@ impl Budgeted {
 
 /// A tenant or a player has used up a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this {whose} has used up its budget: {}", .of.as_str())]
+#[error("this {owner} has used up its budget: {}", .budget.as_str())]
 pub struct OverBudget {
     /// `tenant`, or `player` for a player's share of the tenant's budget.
-    pub whose: &'static str,
-    pub of: Budgeted,
+    pub owner: &'static str,
+    pub budget: Budgeted,
     /// The time until the next day; for stored amounts an hour, since only the operator can raise the budget.
     pub retry_after: Duration,
 }
@@ -132,7 +132,7 @@ impl OverBudget {
     /// True if the player's share is used up, and the tenant's budget may not be.
     #[must_use]
     pub fn of_player(&self) -> bool {
-        self.whose == "player"
+        self.owner == "player"
     }
 }
 

@@ -186,9 +186,9 @@ impl SigningKeys {
 
     /// Replaces the current key, which signs until `until`. Drops expired keys, and the oldest beyond the most.
     pub fn rotate(&mut self, key: SigningKey, now: DateTime<Utc>, until: DateTime<Utc>) {
-        let old = std::mem::replace(&mut self.current, key);
+        let previous = std::mem::replace(&mut self.current, key);
         self.previous.retain(|(_, until)| *until > now);
-        self.previous.insert(0, (old, until));
+        self.previous.insert(0, (previous, until));
         self.previous.truncate(Self::MAX_PREVIOUS);
     }
 }
@@ -278,7 +278,7 @@ pub struct DueMessage {
     pub webhook: WebhookId,
     pub event: WebhookEventType,
     /// The time of the event.
-    pub at: DateTime<Utc>,
+    pub occurred_at: DateTime<Utc>,
     pub world: Option<WorldId>,
     pub dialogue: Option<DialogueId>,
     /// The id of the turn, the action or another object of the event.
@@ -320,7 +320,7 @@ pub struct Attempt {
     pub event: WebhookEventType,
     /// From 1.
     pub number: u32,
-    pub at: DateTime<Utc>,
+    pub sent_at: DateTime<Utc>,
     pub duration_ms: u64,
     pub delivered: bool,
     /// The HTTP status, if there was an answer.
@@ -372,7 +372,7 @@ pub struct BudgetWarning {
     pub spent: bool,
     pub used: f64,
     pub limit: f64,
-    pub at: DateTime<Utc>,
+    pub reached_at: DateTime<Utc>,
 }
 
 /// Messages of all tenants that wait.
@@ -395,9 +395,14 @@ pub struct BusyOwners {
 /// Webhooks, with their messages and attempts.
 #[async_trait]
 pub trait WebhookStore: Send + Sync {
-    /// Adds a webhook, unless the tenant has `most` of them: then returns `false`.
-    async fn create_webhook(&self, scope: &TenantScope, webhook: &Webhook, most: u32, edit: &Edit)
-    -> StoreResult<bool>;
+    /// Adds a webhook, unless the tenant has `max_webhooks` of them: then returns `false`.
+    async fn create_webhook(
+        &self,
+        scope: &TenantScope,
+        webhook: &Webhook,
+        max_webhooks: u32,
+        edit: &Edit,
+    ) -> StoreResult<bool>;
     async fn load_webhook(&self, scope: &TenantScope, id: WebhookId) -> StoreResult<Option<Webhook>>;
     /// Returns webhooks, by id.
     async fn list_webhooks(&self, scope: &TenantScope, page: &PageRequest) -> StoreResult<Page<Webhook>>;

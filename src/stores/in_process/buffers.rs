@@ -61,8 +61,8 @@ impl InProcessBuffers {
         self.cache
             .entry((scope.tenant().clone(), dialogue))
             .and_compute_with(|entry| {
-                let found = entry.map(moka::Entry::into_value);
-                let Some(mut snapshot) = found.filter(|snapshot| snapshot.head == expected) else {
+                let stored = entry.map(moka::Entry::into_value);
+                let Some(mut snapshot) = stored.filter(|snapshot| snapshot.head == expected) else {
                     return Op::Nop;
                 };
                 change(Arc::make_mut(&mut snapshot));
@@ -86,8 +86,8 @@ fn estimate_bytes(snapshot: &BufferSnapshot) -> u32 {
 #[async_trait]
 impl BufferStore for InProcessBuffers {
     async fn load_buffer(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<BufferSnapshot>> {
-        let found = self.cache.get(&(scope.tenant().clone(), dialogue));
-        Ok(found.map(|snapshot| BufferSnapshot::clone(&snapshot)))
+        let snapshot = self.cache.get(&(scope.tenant().clone(), dialogue));
+        Ok(snapshot.map(|snapshot| BufferSnapshot::clone(&snapshot)))
     }
 
     async fn replace_buffer(
@@ -110,7 +110,7 @@ impl BufferStore for InProcessBuffers {
         keep_from: u32,
     ) -> StoreResult<bool> {
         Ok(self.change_buffer(scope, dialogue, expected, |buffer| {
-            buffer.turns.retain(|kept| kept.number >= keep_from);
+            buffer.turns.retain(|stored| stored.number >= keep_from);
             buffer.turns.push(turn.clone());
             buffer.head.turn = Some(turn.id);
         }))
@@ -125,7 +125,7 @@ impl BufferStore for InProcessBuffers {
         head: BufferHead,
     ) -> StoreResult<bool> {
         Ok(self.change_buffer(scope, dialogue, expected, |buffer| {
-            buffer.turns.retain(|kept| kept.number <= last);
+            buffer.turns.retain(|stored| stored.number <= last);
             buffer.head = head;
         }))
     }

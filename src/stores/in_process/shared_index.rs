@@ -26,18 +26,18 @@ use colloquy_ports::{
 
 /// This node's index. Its contents always match a read of the ledger with no other write in between.
 pub struct LocalFactIndex {
-    held: Arc<dyn FactIndex>,
+    index: Arc<dyn FactIndex>,
     facts: Arc<dyn FactStore>,
     /// Locked from the read of the ledger to the end of the write.
     refreshing: Mutex<()>,
 }
 
 impl LocalFactIndex {
-    /// Returns an index over `held`. `facts` must be the store of the ledger from which `held` is read.
+    /// Returns an index over `index`. `facts` must be the store of the ledger from which `index` is read.
     #[must_use]
-    pub fn new(held: Arc<dyn FactIndex>, facts: Arc<dyn FactStore>) -> Self {
+    pub fn new(index: Arc<dyn FactIndex>, facts: Arc<dyn FactStore>) -> Self {
         Self {
-            held,
+            index,
             facts,
             refreshing: Mutex::new(()),
         }
@@ -51,36 +51,36 @@ impl LocalIndex for LocalFactIndex {
         // Other nodes wait for their turn, so this read must not be background work.
         let points = with_interactive_priority(self.facts.load_points(scope, facts)).await?;
         let valid: HashSet<FactId> = points.iter().map(|point| point.fact).collect();
-        let gone: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
+        let invalid: Vec<FactId> = facts.iter().copied().filter(|fact| !valid.contains(fact)).collect();
         if !points.is_empty() {
-            self.held.upsert_points(scope, &points).await?;
+            self.index.upsert_points(scope, &points).await?;
         }
-        if !gone.is_empty() {
-            self.held.remove_points(scope, &gone).await?;
+        if !invalid.is_empty() {
+            self.index.remove_points(scope, &invalid).await?;
         }
         Ok(())
     }
     async fn forget_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.held.clear_tenant(scope).await
+        self.index.clear_tenant(scope).await
     }
 }
 
 /// This node's index, with notices to the other nodes' indexes.
 pub struct SharedFactIndex {
-    own: Arc<LocalFactIndex>,
+    local: Arc<LocalFactIndex>,
     peers: Arc<dyn Peers>,
 }
 
 impl SharedFactIndex {
-    /// Returns an index over `own`, which also receives the notices of other nodes.
+    /// Returns an index over `local`, which also receives the notices of other nodes.
     #[must_use]
-    pub fn new(own: Arc<LocalFactIndex>, peers: Arc<dyn Peers>) -> Self {
-        Self { own, peers }
+    pub fn new(local: Arc<LocalFactIndex>, peers: Arc<dyn Peers>) -> Self {
+        Self { local, peers }
     }
 
     /// Refreshes facts here and on all live nodes.
     async fn refresh_everywhere(&self, scope: &TenantScope, facts: Vec<FactId>) -> StoreResult<()> {
-        self.own.refresh_facts(scope, &facts).await?;
+        self.local.refresh_facts(scope, &facts).await?;
         let tenant = scope.tenant().clone();
         self.peers.notify_peers(&Notice::Indexed { tenant, facts }).await
     }
@@ -93,7 +93,7 @@ impl FactIndex for SharedFactIndex {
         scope: &TenantScope,
         proposal: CandidateQuery<'_>,
     ) -> StoreResult<Vec<Candidate>> {
-        self.own.held.propose_candidates(scope, proposal).await
+        self.local.index.propose_candidates(scope, proposal).await
     }
     async fn term_statistics(
         &self,
@@ -101,10 +101,10 @@ impl FactIndex for SharedFactIndex {
         viewpoint: &Viewpoint,
         terms: &TermWeights,
     ) -> StoreResult<TermStatistics> {
-        self.own.held.term_statistics(scope, viewpoint, terms).await
+        self.local.index.term_statistics(scope, viewpoint, terms).await
     }
     async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
-        self.own.held.find_similar(scope, with).await
+        self.local.index.find_similar(scope, with).await
     }
     async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
         self.refresh_everywhere(scope, points.iter().map(|point| point.fact).collect())
@@ -114,10 +114,10 @@ impl FactIndex for SharedFactIndex {
         self.refresh_everywhere(scope, facts.to_vec()).await
     }
     async fn count_points(&self, scope: &TenantScope) -> StoreResult<u64> {
-        self.own.held.count_points(scope).await
+        self.local.index.count_points(scope).await
     }
     async fn clear_tenant(&self, scope: &TenantScope) -> StoreResult<()> {
-        self.own.forget_tenant(scope).await?;
+        self.local.forget_tenant(scope).await?;
         let tenant = scope.tenant().clone();
         self.peers.notify_peers(&Notice::Cleared { tenant }).await
     }

@@ -80,14 +80,14 @@ struct DeadlineStream<'e, T> {
     stream: BoxStream<'e, Result<T, Error>>,
     deadline: Pin<Box<Sleep>>,
     outstanding: &'e mut bool,
-    ended: bool,
+    has_ended: bool,
 }
 
 impl<T> Stream for DeadlineStream<'_, T> {
     type Item = Result<T, Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.ended {
+        if self.has_ended {
             return Poll::Ready(None);
         }
         if let Poll::Ready(item) = self.stream.poll_next_unpin(context) {
@@ -97,7 +97,7 @@ impl<T> Stream for DeadlineStream<'_, T> {
         }
         *self.outstanding = true;
         ready!(self.deadline.as_mut().poll(context));
-        self.ended = true;
+        self.has_ended = true;
         Poll::Ready(Some(Err(timeout_error())))
     }
 }
@@ -114,7 +114,7 @@ impl<'c> Executor<'c> for &'c mut Connection {
             stream: (&mut self.inner).fetch_many(query),
             deadline: Box::pin(sleep(self.limit)),
             outstanding: &mut self.outstanding,
-            ended: false,
+            has_ended: false,
         })
     }
 

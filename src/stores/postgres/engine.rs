@@ -141,24 +141,24 @@ impl Engine {
                 Some(queue) => pool.wait_for_writer(queue.acquire_slot()).await?,
                 None => None,
             };
-            let begin = begin_statement(&marker);
+            let begin_sql = begin_statement(&marker);
             let mut pause = RETRY_WRITE_DELAY;
             let mut attempt = 1;
             // A single statement may be the first to find its connection lost. For transactions, BEGIN finds the loss.
             let mut trusts = matches!(span, WriteUnit::Statement);
             loop {
-                let written = match span {
-                    WriteUnit::Transaction => run_transaction(&pool, &marker, &begin, work.clone()).await,
+                let outcome = match span {
+                    WriteUnit::Transaction => run_transaction(&pool, &marker, &begin_sql, work.clone()).await,
                     WriteUnit::Statement => run_statement(&pool, &marker, work.clone()).await,
                 };
-                match written {
+                match outcome {
                     Err(StoreError::Disconnected(_)) if trusts => {
                         // All connections are checked before their next use.
                         trusts = false;
                         continue;
                     }
-                    Err(StoreError::Collided(why)) if attempt < MAX_WRITE_ATTEMPTS => {
-                        tracing::debug!(attempt, %why, "a ledger write is run again");
+                    Err(StoreError::Collided(reason)) if attempt < MAX_WRITE_ATTEMPTS => {
+                        tracing::debug!(attempt, why = %reason, "a ledger write is run again");
                     }
                     result => return result,
                 }
@@ -241,23 +241,23 @@ fn no_answer_error() -> StoreError {
     StoreError::Unavailable("the database did not answer in time".to_owned())
 }
 
-async fn run_transaction<T, F>(pool: &Arc<Pool>, marker: &str, begin: &Arc<str>, work: F) -> StoreResult<T>
+async fn run_transaction<T, F>(pool: &Arc<Pool>, marker: &str, begin_sql: &Arc<str>, work: F) -> StoreResult<T>
 where
     T: Send + 'static,
     F: for<'c> FnOnce(&'c mut Connection) -> BoxFuture<'c, StoreResult<T>> + Send + 'static,
 {
-    let mut lease = pool.acquire_for_transaction(marker, begin).await?;
-    let took = pool.metrics.transactions.start_timer();
+    let mut lease = pool.acquire_for_transaction(marker, begin_sql).await?;
+    let timer = pool.metrics.transactions.start_timer();
     let result = run_catching_panics(&mut lease, work).await;
     if lease.is_outstanding() {
         // No further statement is sent: the server rolls back once it notices that the client is gone.
-        took.observe_duration();
+        timer.observe_duration();
         return result.and_then(|_| Err(no_answer_error()));
     }
     let end = if result.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    let ended = execute_raw(&mut lease, end.into()).await;
-    took.observe_duration();
-    match (result, ended) {
+    let end_result = execute_raw(&mut lease, end.into()).await;
+    timer.observe_duration();
+    match (result, end_result) {
         (result, Ok(())) => {
             lease.return_to_pool();
             if result.is_ok() {
@@ -291,31 +291,31 @@ pub(super) async fn acquire_lock(
             WHERE d.tenant = $1 AND d.id = $2 ORDER BY name) n";
     const LOCK_DIALOGUES: &str = "SELECT 1 FROM dialogues WHERE tenant = $1 AND world = $2 ORDER BY id FOR UPDATE";
     const LOCK_TURN: &str = "SELECT 1 FROM turns WHERE tenant = $1 AND id = $2 FOR UPDATE";
-    let name = |what: &str, of: &str| format!("colloquy {what} {tenant} {of}");
-    let memory = |world: &WorldId, npc: &str| name("memory", &format!("{world} {npc}"));
-    let named = |what: &str, of: &str| sqlx::query(LOCK_BY_NAME).bind(name(what, of));
+    let lock_name = |kind: &str, object: &str| format!("colloquy {kind} {tenant} {object}");
+    let memory = |world: &WorldId, npc: &str| lock_name("memory", &format!("{world} {npc}"));
+    let named_lock = |kind: &str, object: &str| sqlx::query(LOCK_BY_NAME).bind(lock_name(kind, object));
     if let LedgerLock::Dialogues(world) = lock {
-        let all = named("dialogues", world.as_str());
-        all.execute(&mut *connection).await.map_err(store_error)?;
+        let statement = named_lock("dialogues", world.as_str());
+        statement.execute(&mut *connection).await.map_err(store_error)?;
     }
     let query = match lock {
-        LedgerLock::TenantSettings => named("tenant_settings", ""),
-        LedgerLock::Authored(world) => named("authored", world.as_str()),
-        LedgerLock::Memory(world) => named("memory", world.as_str()),
+        LedgerLock::TenantSettings => named_lock("tenant_settings", ""),
+        LedgerLock::Authored(world) => named_lock("authored", world.as_str()),
+        LedgerLock::Memory(world) => named_lock("memory", world.as_str()),
         LedgerLock::MemoryOf(world, npcs) => {
             let npcs: BTreeSet<&str> = npcs.iter().map(NpcId::as_str).collect();
             sqlx::query(LOCK_MEMORY_OF_NPCS)
-                .bind(vec![name("memory", world.as_str()), memory(world, "")])
+                .bind(vec![lock_name("memory", world.as_str()), memory(world, "")])
                 .bind(npcs.into_iter().map(|npc| memory(world, npc)).collect::<Vec<String>>())
         }
         LedgerLock::MemoryIn(world, dialogue) => sqlx::query(LOCK_MEMORY_OF_HEARERS)
             .bind(tenant.as_str())
             .bind(dialogue.to_string())
-            .bind(name("memory", world.as_str())),
-        LedgerLock::State(world) => named("state", world.as_str()),
-        LedgerLock::Summaries(dialogue) => named("summaries", &dialogue.to_string()),
-        LedgerLock::Curation(dialogue) => named("curation", &dialogue.to_string()),
-        LedgerLock::NewDialogue(world) => sqlx::query(LOCK_SHARED_BY_NAME).bind(name("dialogues", world.as_str())),
+            .bind(lock_name("memory", world.as_str())),
+        LedgerLock::State(world) => named_lock("state", world.as_str()),
+        LedgerLock::Summaries(dialogue) => named_lock("summaries", &dialogue.to_string()),
+        LedgerLock::Curation(dialogue) => named_lock("curation", &dialogue.to_string()),
+        LedgerLock::NewDialogue(world) => sqlx::query(LOCK_SHARED_BY_NAME).bind(lock_name("dialogues", world.as_str())),
         LedgerLock::Dialogues(world) => sqlx::query(LOCK_DIALOGUES).bind(tenant.as_str()).bind(world.as_str()),
         LedgerLock::Turn(turn) => sqlx::query(LOCK_TURN).bind(tenant.as_str()).bind(turn.to_string()),
     };

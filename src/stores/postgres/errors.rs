@@ -31,7 +31,7 @@ pub(super) fn connect_error(error: sqlx::Error) -> StoreError {
 }
 
 /// Classifies an error. `lost` is the variant for a connection that ended; one that was only silent is unavailable.
-fn classify_error(error: sqlx::Error, lost: fn(String) -> StoreError) -> StoreError {
+fn classify_error(error: sqlx::Error, on_loss: fn(String) -> StoreError) -> StoreError {
     match error {
         sqlx::Error::Database(database) => {
             // SQLSTATE; see "PostgreSQL Error Codes".
@@ -49,7 +49,7 @@ fn classify_error(error: sqlx::Error, lost: fn(String) -> StoreError) -> StoreEr
                     || ["08", "28", "53", "57", "58"].contains(&code.get(..2).unwrap_or_default()) =>
                 {
                     record_connection_loss();
-                    lost(database.to_string())
+                    on_loss(database.to_string())
                 }
                 // Data or index corrupted.
                 "XX001" | "XX002" => StoreError::Corrupt(database.to_string()),
@@ -66,7 +66,7 @@ fn classify_error(error: sqlx::Error, lost: fn(String) -> StoreError) -> StoreEr
         }
         other => {
             record_connection_loss();
-            lost(other.to_string())
+            on_loss(other.to_string())
         }
     }
 }

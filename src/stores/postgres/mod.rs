@@ -171,12 +171,12 @@ pub async fn has_tenant(url: &str, tenant: &TenantId) -> StoreResult<bool> {
         .execute(&mut connection)
         .await
         .map_err(store_error)?;
-    let found = sql::has_tenant(&mut connection, tenant).await;
+    let result = sql::has_tenant(&mut connection, tenant).await;
     connection
         .close(PostgresOptions::default().acquire_timeout)
         .await
         .map_err(store_error)?;
-    found
+    result
 }
 
 /// Returns the time of the database's clock. The database and its schema are not changed.
@@ -264,12 +264,14 @@ async fn run_migrations(connection: &mut PgConnection) -> StoreResult<()> {
         migrated,
         Err(MigrateError::VersionMismatch(migrations::REWORDED_VERSION))
     ) {
-        let [here, other] = migrations::reworded_checksums(&migrations::POSTGRES);
-        let taking = sqlx::query(migrations::ADOPT_REWORDED).bind(here).bind(other);
+        let [own_checksum, other_checksum] = migrations::reworded_checksums(&migrations::POSTGRES);
+        let taking = sqlx::query(migrations::ADOPT_REWORDED)
+            .bind(own_checksum)
+            .bind(other_checksum);
         taking.execute(&mut *connection).await.map_err(store_error)?;
-        let again: BoxFuture<'_, Result<(), MigrateError>> =
+        let retry: BoxFuture<'_, Result<(), MigrateError>> =
             Box::pin(migrations::POSTGRES.run_direct(None, connection, false));
-        migrated = again.await;
+        migrated = retry.await;
     }
     migrated.map_err(|error| migrations::migration_error(&name, &error))
 }

@@ -144,17 +144,17 @@ impl Pool {
 
     async fn acquire_for_tenant(self: &Arc<Self>, marker: &str, waits: &Histogram) -> StoreResult<LeasedConnection> {
         let permit = self.acquire_permit(marker, waits).await?;
-        let set = async {
+        let connecting = async {
             loop {
-                let (mut pooled, new) = self.take_connection(Some(marker)).await?;
+                let (mut pooled, is_new) = self.take_connection(Some(marker)).await?;
                 if pooled.marker != marker {
-                    let set = sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
+                    let result = sqlx::query("SELECT set_config('colloquy.tenant', $1, false)")
                         .bind(marker)
                         .execute(&mut pooled.connection)
                         .await;
-                    match set {
+                    match result {
                         Ok(_) => marker.clone_into(&mut pooled.marker),
-                        Err(error) if new => return Err(store_error(error)),
+                        Err(error) if is_new => return Err(store_error(error)),
                         Err(error) => {
                             let _lost = store_error(error);
                             continue;
@@ -164,25 +164,25 @@ impl Pool {
                 return Ok(pooled);
             }
         };
-        let pooled = self.within_patience(set).await?;
+        let pooled = self.within_patience(connecting).await?;
         Ok(self.lease_connection(pooled, permit, true))
     }
 
-    /// Returns a connection in a transaction opened by `begin`, for `marker`. Dropping it closes the connection, unless
-    /// [`LeasedConnection::return_to_pool`] was called. A lost connection is replaced, because no work has run on it
-    /// yet.
+    /// Returns a connection in a transaction opened by `begin_sql`, for `marker`. Dropping it closes the connection,
+    /// unless [`LeasedConnection::return_to_pool`] was called. A lost connection is replaced, because no work has run
+    /// on it yet.
     pub(super) async fn acquire_for_transaction(
         self: &Arc<Self>,
         marker: &str,
-        begin: &Arc<str>,
+        begin_sql: &Arc<str>,
     ) -> StoreResult<LeasedConnection> {
         let permit = self.acquire_permit(marker, &self.metrics.write_waits).await?;
         let opened = async {
             loop {
-                let (mut pooled, new) = self.take_connection(None).await?;
-                match execute_raw(&mut pooled.connection, begin.clone()).await {
+                let (mut pooled, is_new) = self.take_connection(None).await?;
+                match execute_raw(&mut pooled.connection, begin_sql.clone()).await {
                     Ok(()) => return Ok(pooled),
-                    Err(error) if new => return Err(error),
+                    Err(error) if is_new => return Err(error),
                     Err(_) => {}
                 }
             }
@@ -296,19 +296,20 @@ impl Pool {
                     }
                 },
             };
-            let known = connections_lost();
-            if pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR {
+            let loss_count = connections_lost();
+            if pooled.lost == loss_count && pooled.used.elapsed() < TRUSTED_FOR {
                 return Ok((pooled, false));
             }
             if pooled.connection.is_answering(self.ping_limit()).await {
-                pooled.lost = known;
+                pooled.lost = loss_count;
                 return Ok((pooled, false));
             }
             // The other idle connections are probably lost too: pinging each in turn would exceed every caller's
             // patience.
             record_connection_loss();
-            let fresh = |pooled: &PooledConnection| pooled.lost == known && pooled.used.elapsed() < TRUSTED_FOR;
-            self.free.lock().retain(fresh);
+            let is_trusted =
+                |pooled: &PooledConnection| pooled.lost == loss_count && pooled.used.elapsed() < TRUSTED_FOR;
+            self.free.lock().retain(is_trusted);
         }
     }
 
@@ -331,8 +332,8 @@ impl Pool {
         let like = ConnectionUse::of_current_task();
         let mut free = self.free.lock();
         let set_to = |pooled: &PooledConnection, to: &str| marker.is_none() || pooled.marker == to;
-        let wanted = marker.unwrap_or_default();
-        let own = |to| {
+        let wanted_marker = marker.unwrap_or_default();
+        let index_of_like = |to| {
             free.iter()
                 .rposition(|pooled| pooled.used_for == like && set_to(pooled, to))
         };
@@ -341,27 +342,27 @@ impl Pool {
             ConnectionUse::Urgent => free.iter().rposition(|pooled| pooled.used_for == like),
             ConnectionUse::Background | ConnectionUse::Other => None,
         };
-        if let Some(at) = own(wanted).or_else(|| own("")).or_else(any) {
-            return Some(free.remove(at));
+        if let Some(index) = index_of_like(wanted_marker).or_else(|| index_of_like("")).or_else(any) {
+            return Some(free.remove(index));
         }
         let lent = self.places.held_count();
         // The caller's permit is included.
         let open = lent.saturating_sub(1) + free.len();
-        let crowded = self.crowded.lock().is_some_and(|at| at.elapsed() < CROWDED_FOR);
+        let crowded = self.crowded.lock().is_some_and(|since| since.elapsed() < CROWDED_FOR);
         if open < self.size as usize && !crowded {
             return None;
         }
-        let spared = |pooled: &PooledConnection| pooled.used_for != ConnectionUse::Urgent;
-        let others = |to| free.iter().position(|pooled| spared(pooled) && set_to(pooled, to));
-        let at = others(wanted)
-            .or_else(|| others(""))
-            .or_else(|| free.iter().position(spared))
+        let is_spare = |pooled: &PooledConnection| pooled.used_for != ConnectionUse::Urgent;
+        let index_of_spare = |to| free.iter().position(|pooled| is_spare(pooled) && set_to(pooled, to));
+        let index = index_of_spare(wanted_marker)
+            .or_else(|| index_of_spare(""))
+            .or_else(|| free.iter().position(is_spare))
             .unwrap_or(0);
-        (!free.is_empty()).then(|| free.remove(at))
+        (!free.is_empty()).then(|| free.remove(index))
     }
 
     async fn open_connection(&self) -> StoreResult<PooledConnection> {
-        let known = connections_lost();
+        let loss_count = connections_lost();
         let options = self.options.clone();
         let patience = self.patience;
         // In the ledger's runtime, which then watches the socket. If the caller goes away, the connection ends there.
@@ -374,7 +375,7 @@ impl Pool {
                 used_for: ConnectionUse::of_current_task(),
                 marker: String::new(),
                 used: Instant::now(),
-                lost: known,
+                lost: loss_count,
             }),
             Ok(Ok(Err(error))) => Err(connect_error(error)),
             Ok(Err(_)) => Err(self.no_answer_error()),

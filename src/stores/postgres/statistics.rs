@@ -53,16 +53,16 @@ impl Statistics {
     /// Analyses the tables that have grown; see `Maintenance::count_grown_tables`.
     pub(super) async fn analyse_grown_tables(&self, engine: &Engine) -> StoreResult<usize> {
         let mut reader = engine.acquire_reader(RowScope::All).await?;
-        let (ours, others) = load_grown_tables(&mut reader, GROWTH_FACTOR).await?;
+        let (own_tables, foreign_tables) = load_grown_tables(&mut reader, GROWTH_FACTOR).await?;
         drop(reader);
-        if !others.is_empty() && !self.refused.swap(true, Ordering::Relaxed) {
+        if !foreign_tables.is_empty() && !self.refused.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                tables = others.join(", "),
+                tables = foreign_tables.join(", "),
                 "tables have grown, and the database role may not analyse them since it does not own them: \
                  until autovacuum has, statements may read far more than they need"
             );
         }
-        if ours.is_empty() {
+        if own_tables.is_empty() {
             return Ok(0);
         }
         engine
@@ -80,9 +80,9 @@ async fn load_grown_tables(connection: &mut Connection, times: i64) -> StoreResu
         .fetch_all(connection)
         .await
         .map_err(store_error)?;
-    let (ours, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.1);
+    let (own_rows, foreign_rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.1);
     let names = |rows: Vec<(String, bool)>| rows.into_iter().map(|(name, _)| name).collect();
-    Ok((names(ours), names(others)))
+    Ok((names(own_rows), names(foreign_rows)))
 }
 
 async fn analyse_if_alone(connection: &mut Connection) -> StoreResult<usize> {

@@ -74,8 +74,8 @@ impl CollectionName {
             dimensions: parts.next()?.parse().ok()?,
             fingerprint: parts.next()?.to_owned(),
         };
-        let named = Self::new(alias, space, parts.next()?.parse().ok()?);
-        (named.name == name).then_some(named)
+        let parsed = Self::new(alias, space, parts.next()?.parse().ok()?);
+        (parsed.name == name).then_some(parsed)
     }
 }
 
@@ -127,8 +127,8 @@ impl CollectionState {
     }
 }
 
-fn unavailable_error(why: &str) -> StoreError {
-    StoreError::Unavailable(why.to_owned())
+fn unavailable_error(reason: &str) -> StoreError {
+    StoreError::Unavailable(reason.to_owned())
 }
 
 impl QdrantFactIndex {
@@ -156,13 +156,13 @@ impl QdrantFactIndex {
             return Ok(PrepareOutcome::Empty);
         }
         // A collection which another node has begun to fill, unless it is older than the current collection.
-        let begun = ours
+        let candidates = ours
             .iter()
-            .filter(|named| named.space == self.space && named.number > last);
-        let collection = if let Some(begun) = begun.max_by_key(|named| named.number) {
-            begun.clone()
+            .filter(|candidate| candidate.space == self.space && candidate.number > last);
+        let collection = if let Some(newest) = candidates.max_by_key(|candidate| candidate.number) {
+            newest.clone()
         } else {
-            let highest = ours.iter().map(|named| named.number).max().unwrap_or(0);
+            let highest = ours.iter().map(|collection| collection.number).max().unwrap_or(0);
             CollectionName::new(&self.options.collection, self.space.clone(), highest.saturating_add(1))
         };
         self.create_collection(&collection).await?;
@@ -208,22 +208,22 @@ impl QdrantFactIndex {
 
     /// True if this node's collection is current.
     pub(super) async fn is_alias_target(&self) -> StoreResult<bool> {
-        let Some(own) = self.collection_state.read().collection.clone() else {
+        let Some(current) = self.collection_state.read().collection.clone() else {
             return Ok(false);
         };
-        let holds = self.alias_target().await?.is_some_and(|target| target == own.name);
-        if !holds {
+        let is_target = self.alias_target().await?.is_some_and(|target| target == current.name);
+        if !is_target {
             self.collection_state.write().counts = false;
         }
-        Ok(holds)
+        Ok(is_target)
     }
 
     async fn alias_target(&self) -> StoreResult<Option<String>> {
         let aliases = self.call_read(self.client.list_aliases()).await?.aliases;
-        let own = aliases
+        let alias = aliases
             .into_iter()
             .find(|alias| alias.alias_name == self.options.collection);
-        Ok(own.map(|alias| alias.collection_name))
+        Ok(alias.map(|alias| alias.collection_name))
     }
 
     async fn active_collection(&self, ours: &[CollectionName]) -> StoreResult<Option<CollectionName>> {
@@ -231,14 +231,14 @@ impl QdrantFactIndex {
             return Ok(None);
         };
         let alias = &self.options.collection;
-        let Some(named) = CollectionName::parse(alias, &target) else {
+        let Some(parsed) = CollectionName::parse(alias, &target) else {
             return Err(StoreError::Rejected(format!(
                 "the alias {alias} in Qdrant is of the collection {target}, which is not this server's; \
                  choose another vectors.collection"
             )));
         };
         // The list may be older than the alias.
-        Ok(ours.iter().find(|other| **other == named).cloned().or(Some(named)))
+        Ok(ours.iter().find(|other| **other == parsed).cloned().or(Some(parsed)))
     }
 
     async fn list_collections(&self) -> StoreResult<Vec<CollectionName>> {
@@ -250,14 +250,17 @@ impl QdrantFactIndex {
                  vectors.collection"
             )));
         }
-        let named = |name: &str| CollectionName::parse(alias, name);
-        Ok(listed.iter().filter_map(|collection| named(&collection.name)).collect())
+        let parse_name = |name: &str| CollectionName::parse(alias, name);
+        Ok(listed
+            .iter()
+            .filter_map(|collection| parse_name(&collection.name))
+            .collect())
     }
 
     /// Creates a collection with its indexes. Existing parts stay.
     async fn create_collection(&self, collection: &CollectionName) -> StoreResult<()> {
-        let made = self.client.create_collection(collection_layout(collection));
-        if let Err(error) = self.call_within(self.options.write_timeout, made).await {
+        let creation = self.client.create_collection(collection_layout(collection));
+        if let Err(error) = self.call_within(self.options.write_timeout, creation).await {
             // Another node was faster, which Qdrant reports in several ways.
             if !self.list_collections().await?.contains(collection) {
                 return Err(error);

@@ -76,7 +76,7 @@ pub struct QdrantFactIndex {
     space: VectorSpace,
     collection_state: RwLock<CollectionState>,
     /// True if the last call did not reach Qdrant.
-    away: AtomicBool,
+    is_unavailable: AtomicBool,
 }
 
 impl QdrantFactIndex {
@@ -101,7 +101,7 @@ impl QdrantFactIndex {
             breaker: StoreBreaker::new("Qdrant"),
             space: VectorSpace::of_embedder(&options.embedding_model, options.dimensions),
             collection_state: RwLock::default(),
-            away: AtomicBool::new(false),
+            is_unavailable: AtomicBool::new(false),
             options,
         })
     }
@@ -114,17 +114,17 @@ impl QdrantFactIndex {
     ) -> BoxFuture<'a, StoreResult<T>> {
         let work = Box::pin(work);
         Box::pin(async move {
-            let mut gone = false;
-            let asked = async {
+            let mut is_missing = false;
+            let request = async {
                 work.await.map_err(|error| {
-                    gone = is_not_found(&error);
+                    is_missing = is_not_found(&error);
                     store_error(error)
                 })
             };
-            let answer = self.breaker.call_within(limit, asked).await;
-            let away = matches!(&answer, Err(StoreError::Unavailable(_))) && !gone;
-            self.away.store(away, Ordering::Relaxed);
-            if gone {
+            let answer = self.breaker.call_within(limit, request).await;
+            let is_unavailable = matches!(&answer, Err(StoreError::Unavailable(_))) && !is_missing;
+            self.is_unavailable.store(is_unavailable, Ordering::Relaxed);
+            if is_missing {
                 // The collection was dropped. The node must find or create another.
                 self.collection_state.write().forget_collection();
             }
@@ -172,16 +172,16 @@ impl FactIndex for QdrantFactIndex {
         proposal: CandidateQuery<'_>,
     ) -> StoreResult<Vec<Candidate>> {
         let collection = self.collection_state.read().searchable_name()?;
-        let asked = search::CandidateSearch {
+        let candidate_search = search::CandidateSearch {
             collection,
             dimensions: self.options.dimensions,
             hnsw_ef: self.options.hnsw_ef,
         };
-        let Some(request) = asked.build_request(scope, &proposal) else {
+        let Some(request) = candidate_search.build_request(scope, &proposal) else {
             return Ok(Vec::new());
         };
         let response = self.call_read(self.client.query_batch(request)).await?;
-        let with_query = asked.has_query(&proposal);
+        let with_query = candidate_search.has_query(&proposal);
         Ok(search::merge_candidates(response, proposal.terms, with_query))
     }
 
@@ -240,7 +240,7 @@ impl FactIndex for QdrantFactIndex {
     }
 
     fn index_state(&self) -> IndexState {
-        if self.away.load(Ordering::Relaxed) {
+        if self.is_unavailable.load(Ordering::Relaxed) {
             return IndexState::Away;
         }
         self.collection_state.read().index_state()
@@ -303,7 +303,7 @@ fn store_error(error: QdrantError) -> StoreError {
         ));
     };
     // Without the metadata, which comes from Qdrant.
-    let why = format!(
+    let message = format!(
         "Qdrant: {} ({:?})",
         redaction::to_log_line(status.message()),
         status.code()
@@ -314,9 +314,9 @@ fn store_error(error: QdrantError) -> StoreError {
         | Code::PermissionDenied
         | Code::Unimplemented
         | Code::FailedPrecondition
-        | Code::OutOfRange => StoreError::Rejected(why),
+        | Code::OutOfRange => StoreError::Rejected(message),
         // The client also reports `Internal` for a failed connection.
-        _ => StoreError::Unavailable(why),
+        _ => StoreError::Unavailable(message),
     }
 }
 

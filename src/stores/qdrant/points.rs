@@ -59,7 +59,7 @@ const TERM_BYTES: usize = 12;
 /// Returns the id of a fact's point, which is always the same, and differs from the ids of other tenants' facts.
 pub(super) fn point_id(scope: &TenantScope, fact: FactId) -> PointId {
     let digest = Sha256::digest(format!("{}/{fact}", scope.tenant()));
-    let mut bytes: [u8; 16] = std::array::from_fn(|at| digest[at]);
+    let mut bytes: [u8; 16] = std::array::from_fn(|index| digest[index]);
     // A UUID of version 8, with custom contents (RFC 9562 §5.8).
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
@@ -226,7 +226,7 @@ pub(super) fn without_vector(mut filter: Filter) -> Filter {
 }
 
 pub(super) fn decode_stored_points(page: ScrollResponse) -> StoreResult<StoredPointPage> {
-    let corrupt = |what: &str| StoreError::Corrupt(format!("a point in Qdrant has no {what}"));
+    let corrupt = |part: &str| StoreError::Corrupt(format!("a point in Qdrant has no {part}"));
     let points = page.result.into_iter().map(|point| {
         let fact = point.get(FACT).as_str().and_then(|id| id.parse().ok());
         Ok(StoredPoint {

@@ -39,7 +39,7 @@ impl CandidateSearch {
     pub(super) fn build_request(&self, scope: &TenantScope, proposal: &CandidateQuery<'_>) -> Option<QueryBatchPoints> {
         let filter = points::viewpoint_filter(scope, proposal.viewpoint);
         let mut query_points = Vec::with_capacity(2);
-        let others = match self.query_embedding(proposal) {
+        let remaining_filter = match self.query_embedding(proposal) {
             None => filter,
             Some(query) => {
                 let nearest = Query::from(query.to_vec());
@@ -58,7 +58,11 @@ impl CandidateSearch {
                 points::without_vector(filter)
             }
         };
-        query_points.extend(self.union_query(queryless_prefetches(proposal, &others), Fusion::Rrf.into(), None));
+        query_points.extend(self.union_query(
+            queryless_prefetches(proposal, &remaining_filter),
+            Fusion::Rrf.into(),
+            None,
+        ));
         (!query_points.is_empty()).then(|| QueryBatchPoints {
             collection_name: self.collection.clone(),
             query_points,
@@ -142,23 +146,23 @@ fn search_params(hnsw_ef: u64) -> SearchParams {
 /// Returns each fact once. With a query vector, only the first answer has cosines. Facts of only the second answer have
 /// the cosine 0.
 pub(super) fn merge_candidates(response: QueryBatchResponse, terms: &TermWeights, with_query: bool) -> Vec<Candidate> {
-    let mut found: HashMap<FactId, Candidate> = HashMap::new();
-    for (at, answer) in response.result.into_iter().enumerate() {
+    let mut candidates: HashMap<FactId, Candidate> = HashMap::new();
+    for (index, answer) in response.result.into_iter().enumerate() {
         for point in answer.result {
             let Some(fact) = fact_of(&point) else { continue };
-            found.entry(fact).or_insert_with(|| Candidate {
+            candidates.entry(fact).or_insert_with(|| Candidate {
                 fact,
-                cosine: if with_query && at == 0 { cosine(&point) } else { 0.0 },
+                cosine: if with_query && index == 0 { cosine(&point) } else { 0.0 },
                 hint: decode_hint(&point, terms),
             });
         }
     }
-    found.into_values().collect()
+    candidates.into_values().collect()
 }
 
 /// Returns candidates, nearest first.
 pub(super) fn sort_candidates(response: &QueryResponse, min_cosine: f32) -> Vec<Candidate> {
-    let mut near: Vec<Candidate> = response
+    let mut candidates: Vec<Candidate> = response
         .result
         .iter()
         .filter_map(|point| {
@@ -170,8 +174,8 @@ pub(super) fn sort_candidates(response: &QueryResponse, min_cosine: f32) -> Vec<
         })
         .filter(|candidate| candidate.cosine >= min_cosine)
         .collect();
-    near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
-    near
+    candidates.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+    candidates
 }
 
 fn cosine(point: &ScoredPoint) -> f32 {

@@ -159,7 +159,8 @@ fn to_json(turn: &BufferedTurn) -> StoreResult<String> {
 }
 
 fn parse_snapshot(fields: Vec<(String, String)>) -> StoreResult<BufferSnapshot> {
-    let (mut epoch, mut head) = (None, None);
+    let mut epoch = None;
+    let mut head = None;
     let mut turns: Vec<BufferedTurn> = Vec::with_capacity(fields.len().saturating_sub(2));
     for (field, value) in fields {
         match field.as_str() {
@@ -183,6 +184,6 @@ fn parse_field<T: FromStr>(text: &str) -> StoreResult<T> {
     text.parse().map_err(|_| corrupt_error("a field does not parse"))
 }
 
-fn corrupt_error(why: &str) -> StoreError {
-    StoreError::Corrupt(format!("a buffer in Redis: {why}"))
+fn corrupt_error(reason: &str) -> StoreError {
+    StoreError::Corrupt(format!("a buffer in Redis: {reason}"))
 }

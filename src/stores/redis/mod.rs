@@ -157,10 +157,10 @@ fn store_error(error: &RedisError) -> StoreError {
     use redis::{ErrorKind, ServerErrorKind as Server};
 
     // Redis repeats an unknown command in its error.
-    let why = || redaction::cut_at_quote(&error.to_string());
+    let message = || redaction::cut_at_quote(&error.to_string());
 
     match error.kind() {
-        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(why()),
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => StoreError::Corrupt(message()),
         // Errors of a server that is starting, failing over or full, and of a cluster with moving slots.
         ErrorKind::Server(
             Server::BusyLoading
@@ -170,9 +170,9 @@ fn store_error(error: &RedisError) -> StoreError {
             | Server::ReadOnly
             | Server::Moved
             | Server::Ask,
-        ) => StoreError::Unavailable(why()),
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => StoreError::Rejected(why()),
-        ErrorKind::Server(_) if error.code() != Some("OOM") => StoreError::Rejected(why()),
-        _ => StoreError::Unavailable(why()),
+        ) => StoreError::Unavailable(message()),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => StoreError::Rejected(message()),
+        ErrorKind::Server(_) if error.code() != Some("OOM") => StoreError::Rejected(message()),
+        _ => StoreError::Unavailable(message()),
     }
 }

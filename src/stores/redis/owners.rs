@@ -39,11 +39,11 @@ fn owner_key(scope: &TenantScope, dialogue: DialogueId) -> String {
 impl OwnerCache for RedisOwners {
     async fn load_owner(&self, scope: &TenantScope, dialogue: DialogueId) -> StoreResult<Option<NodeId>> {
         let get = redis::Cmd::get(owner_key(scope, dialogue));
-        let found: Option<String> = self
+        let node_text: Option<String> = self
             .redis
             .run_command(async |connection| get.query_async(connection).await)
             .await?;
-        found
+        node_text
             .map(|text| {
                 text.parse()
                     .map_err(|_| StoreError::Corrupt(format!("{text} is no node")))
@@ -52,9 +52,9 @@ impl OwnerCache for RedisOwners {
     }
 
     async fn record_owner(&self, scope: &TenantScope, dialogue: DialogueId, node: NodeId) -> StoreResult<()> {
-        let set = redis::Cmd::pset_ex(owner_key(scope, dialogue), node.to_string(), self.ttl_ms);
+        let command = redis::Cmd::pset_ex(owner_key(scope, dialogue), node.to_string(), self.ttl_ms);
         self.redis
-            .run_command(async |connection| set.exec_async(connection).await)
+            .run_command(async |connection| command.exec_async(connection).await)
             .await
     }
 

@@ -145,7 +145,7 @@ pub(super) fn action_rows_json(actions: &[NewAction]) -> StoreResult<String> {
 
 pub(super) fn read_action(columns: &mut Columns<'_>) -> StoreResult<Action> {
     let seq = columns.next()?;
-    let asked = NewAction {
+    let request = NewAction {
         id: columns.id()?,
         world: columns.id()?,
         dialogue: columns.id()?,
@@ -159,15 +159,16 @@ pub(super) fn read_action(columns: &mut Columns<'_>) -> StoreResult<Action> {
         expires_at: columns.time()?,
     };
     let kind: Option<&str> = columns.next()?;
-    let (text, at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
+    let text: Option<String> = columns.next()?;
+    let answered_at = columns.maybe_time()?;
     let kind = kind.and_then(|name| AnswerKind::ALL.into_iter().find(|kind| kind.as_str() == name));
     Ok(Action {
         seq,
-        asked,
-        answer: kind.zip(at).map(|(kind, at)| ActionAnswer {
+        request,
+        answer: kind.zip(answered_at).map(|(kind, answered_at)| ActionAnswer {
             kind,
             text: text.unwrap_or_default(),
-            at,
+            answered_at,
         }),
         stands: columns.next()?,
     })
@@ -202,8 +203,10 @@ impl ActionStore for SqlActionStore {
         page: &PageRequest,
         now: DateTime<Utc>,
     ) -> StoreResult<Page<Action>> {
-        let (tenant, after) = (scope.tenant(), page.after.as_deref().map(without_nul));
-        let (now, limit) = (to_micros(now), page_row_limit(page));
+        let tenant = scope.tenant();
+        let after = page.after.as_deref().map(without_nul);
+        let now = to_micros(now);
+        let limit = page_row_limit(page);
         let query = match filter.status {
             Some(ActionStatus::Requested) => bind!(OPEN_ACTIONS; tenant, world, after, filter.dialogue, now, limit),
             status => bind!(
@@ -212,7 +215,7 @@ impl ActionStore for SqlActionStore {
             ),
         };
         fetch_page(&self.0, scope, query, page, read_action, |action| {
-            action.asked.id.to_string()
+            action.request.id.to_string()
         })
         .await
     }
@@ -222,8 +225,8 @@ impl ActionStore for SqlActionStore {
     }
     async fn list_standing_actions(&self, scope: &TenantScope, world: &WorldId) -> StoreResult<Vec<(i64, ActionId)>> {
         let query = bind!(STANDING_ACTIONS; scope.tenant(), world);
-        let read = |columns: &mut Columns<'_>| Ok((columns.next()?, columns.id()?));
-        self.0.fetch_all(scope, query, read).await
+        let read_row = |columns: &mut Columns<'_>| Ok((columns.next()?, columns.id()?));
+        self.0.fetch_all(scope, query, read_row).await
     }
     async fn load_open_actions(
         &self,
@@ -231,8 +234,8 @@ impl ActionStore for SqlActionStore {
         world: &WorldId,
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>> {
-        let none: Option<String> = None;
-        let query = bind!(OPEN_ACTIONS; scope.tenant(), world, none, none, to_micros(now), i64::MAX);
+        let unset: Option<String> = None;
+        let query = bind!(OPEN_ACTIONS; scope.tenant(), world, unset, unset, to_micros(now), i64::MAX);
         self.0.fetch_all(scope, query, read_action).await
     }
     async fn load_latest_actions(
@@ -243,13 +246,13 @@ impl ActionStore for SqlActionStore {
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<Action>> {
         let query = bind!(LATEST_ACTIONS; scope.tenant(), dialogue, npc, to_micros(until));
-        let mut found = self.0.fetch_all(scope, query, read_action).await?;
+        let mut actions = self.0.fetch_all(scope, query, read_action).await?;
         let settled_at = |action: &Action| match &action.answer {
-            Some(answer) => Some(answer.at),
-            None => Some(action.asked.expires_at).filter(|at| *at < until),
+            Some(answer) => Some(answer.answered_at),
+            None => Some(action.request.expires_at).filter(|expires_at| *expires_at < until),
         };
-        found.sort_by_key(|action| Reverse((settled_at(action), action.seq)));
-        Ok(found)
+        actions.sort_by_key(|action| Reverse((settled_at(action), action.seq)));
+        Ok(actions)
     }
     async fn load_actions_waiting_elsewhere(
         &self,
@@ -272,10 +275,11 @@ impl ActionStore for SqlActionStore {
         names: &[&str],
         until: DateTime<Utc>,
     ) -> StoreResult<BTreeSet<String>> {
-        let (player, names) = (player.map_or("", PlayerId::as_str), json_list(names));
+        let player = player.map_or("", PlayerId::as_str);
+        let names = json_list(names);
         let query = bind!(DONE_ACTION_NAMES; scope.tenant(), world, npc, player, names, to_micros(until));
-        let read = |columns: &mut Columns<'_>| columns.next();
-        let names: Vec<String> = self.0.fetch_all(scope, query, read).await?;
+        let read_row = |columns: &mut Columns<'_>| columns.next();
+        let names: Vec<String> = self.0.fetch_all(scope, query, read_row).await?;
         Ok(names.into_iter().collect())
     }
     async fn answer_action(
@@ -286,28 +290,30 @@ impl ActionStore for SqlActionStore {
         event: &NewStateChange,
         edit: &Edit,
     ) -> StoreResult<AnswerOutcome> {
-        let (tenant, answer, edit) = (scope.tenant().clone(), answer.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let answer = answer.clone();
+        let edit = edit.clone();
         let worlds = BTreeSet::from([event.world.clone()]);
         let row = state::state_rows_json(std::slice::from_ref(event))?;
         let events: Vec<events::Event> = events::events_of_changes(std::slice::from_ref(event)).collect();
         write_memory!(self.0, scope.tenant(), &event.world, |connection| {
             state::lock_state_order(connection, &tenant, &worlds).await?;
-            let written = execute!(
+            let updated_rows = execute!(
                 connection, ANSWER_ACTION;
-                tenant, id, answer.kind.as_str(), without_nul(&answer.text), to_micros(answer.at)
+                tenant, id, answer.kind.as_str(), without_nul(&answer.text), to_micros(answer.answered_at)
             )
             .await?;
-            let Some(found) = fetch_optional!(connection, ACTION_BY_ID; tenant, id).await? else {
+            let Some(action_row) = fetch_optional!(connection, ACTION_BY_ID; tenant, id).await? else {
                 return Ok(AnswerOutcome::NotFound);
             };
-            let found = read_action(&mut Columns::new(&found))?;
-            if written == 0 {
-                return Ok(AnswerOutcome::NotOpen(found));
+            let action = read_action(&mut Columns::new(&action_row))?;
+            if updated_rows == 0 {
+                return Ok(AnswerOutcome::NotOpen(action));
             }
             execute!(connection, state::INSERT_STATE_EVENTS; tenant, row).await?;
             events::write_events(connection, &tenant, &events).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(AnswerOutcome::Stored(found))
+            Ok(AnswerOutcome::Stored(action))
         })
         .await
     }

@@ -64,7 +64,7 @@ pub(super) fn audit_rows_json<'e>(edits: impl IntoIterator<Item = &'e Edit>) -> 
         json!([
             edit.audit_id,
             edit.id,
-            to_micros(edit.at),
+            to_micros(edit.made_at),
             without_nul(&edit.subject),
             role_name(edit.role),
             edit.player.as_ref().map(PlayerId::as_str),
@@ -85,7 +85,7 @@ pub(super) async fn record_audit(connection: &mut Connection, tenant: &TenantId,
 fn read_audit_row(columns: &mut Columns<'_>) -> StoreResult<AuditRow> {
     Ok(AuditRow {
         id: columns.id()?,
-        at: columns.time()?,
+        made_at: columns.time()?,
         subject: columns.next()?,
         role: read_role(columns)?,
         player: columns.maybe_id()?,
@@ -97,7 +97,8 @@ fn read_audit_row(columns: &mut Columns<'_>) -> StoreResult<AuditRow> {
 #[async_trait]
 impl AuditStore for SqlAuditStore {
     async fn append_audit_row(&self, scope: &TenantScope, edit: &Edit) -> StoreResult<()> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| record_audit(connection, &tenant, &edit)
             .await)
         .await

@@ -146,16 +146,16 @@ pub(super) fn read_world(columns: &mut Columns<'_>) -> StoreResult<World> {
 pub(super) fn read_known_world(
     columns: &mut Columns<'_>,
     tenant: &TenantId,
-    known: &KnownWorlds,
+    known_worlds: &KnownWorlds,
 ) -> StoreResult<Arc<World>> {
     let head = WorldHead::read(columns)?;
     let key = (tenant.clone(), head.id.clone());
-    if let Some(world) = known.get(&key).filter(|world| head.is_of(world)) {
+    if let Some(world) = known_worlds.get(&key).filter(|world| head.is_of(world)) {
         columns.skip(WORLD_BODY_COLUMNS);
         return Ok(world);
     }
     let world = Arc::new(head.read_body(columns)?);
-    known.insert(key, Arc::clone(&world));
+    known_worlds.insert(key, Arc::clone(&world));
     Ok(world)
 }
 
@@ -275,7 +275,7 @@ pub(super) fn delete_rejection(stored: Option<i64>, if_version: Option<u32>) -> 
     let Some(stored) = stored.and_then(|version| u32::try_from(version).ok()) else {
         return Some(DeleteOutcome::NotFound);
     };
-    let other = if_version.is_some_and(|wanted| wanted != stored);
+    let other = if_version.is_some_and(|expected| expected != stored);
     other.then_some(DeleteOutcome::VersionMismatch { stored })
 }
 
@@ -288,7 +288,10 @@ async fn write_ends(
     edit: &Edit,
 ) -> StoreResult<()> {
     let closed = Columns::read_rows(closed, |columns| columns.id())?;
-    let events: Vec<Event> = closed.into_iter().map(|id| end_event(id, reason, edit.at)).collect();
+    let events: Vec<Event> = closed
+        .into_iter()
+        .map(|id| end_event(id, reason, edit.made_at))
+        .collect();
     write_events(connection, tenant, &events).await
 }
 
@@ -301,8 +304,11 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        let (rules, settings) = (to_json(&world.rules)?, to_json(&world.settings)?);
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let edit = edit.clone();
+        let rules = to_json(&world.rules)?;
+        let settings = to_json(&world.settings)?;
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world.id)).await?;
             let stored = world_version(connection, &tenant, &world.id).await?;
@@ -345,7 +351,9 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
             let stored = world_version(connection, &tenant, &world).await?;
@@ -353,10 +361,11 @@ impl AuthoredStore for SqlAuthoredStore {
                 return Ok(refused);
             }
             // Dialogues before their world, the same lock order as in a rewind.
-            let closed = fetch_all!(connection, CLOSE_DIALOGUES_OF_WORLD; tenant, world, to_micros(edit.at)).await?;
+            let closed =
+                fetch_all!(connection, CLOSE_DIALOGUES_OF_WORLD; tenant, world, to_micros(edit.made_at)).await?;
             write_ends(connection, &tenant, &closed, "world_deleted", &edit).await?;
             for statement in [HIDE_NPCS, HIDE_WORLD] {
-                execute!(connection, statement; tenant, world, to_micros(edit.at)).await?;
+                execute!(connection, statement; tenant, world, to_micros(edit.made_at)).await?;
             }
             for statement in [DELETE_SCENARIOS, DELETE_LORE, DELETE_DIRECTIVES] {
                 execute!(connection, statement; tenant, world).await?;
@@ -370,13 +379,13 @@ impl AuthoredStore for SqlAuthoredStore {
 
     async fn load_tenant_tier(&self, scope: &TenantScope) -> StoreResult<TenantTier> {
         let query = bind!(TENANT_SETTINGS; scope.tenant());
-        let read: ReadRow<TenantTier> = |columns| {
+        let read_row: ReadRow<TenantTier> = |columns| {
             Ok(TenantTier {
                 version: columns.number()?,
                 settings: columns.json()?,
             })
         };
-        Ok(self.0.fetch_optional(scope, query, read).await?.unwrap_or_default())
+        Ok(self.0.fetch_optional(scope, query, read_row).await?.unwrap_or_default())
     }
     async fn put_tenant_settings(
         &self,
@@ -385,7 +394,9 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, edit, settings) = (scope.tenant().clone(), edit.clone(), to_json(settings)?);
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
+        let settings = to_json(settings)?;
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
             let row = fetch_optional!(connection, TENANT_SETTINGS; tenant).await?;
@@ -396,7 +407,7 @@ impl AuthoredStore for SqlAuthoredStore {
             };
             execute!(
                 connection, UPSERT_TENANT_SETTINGS;
-                tenant, settings, i64::from(version), to_micros(edit.at)
+                tenant, settings, i64::from(version), to_micros(edit.made_at)
             )
             .await?;
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -407,13 +418,13 @@ impl AuthoredStore for SqlAuthoredStore {
 
     async fn load_chat_models(&self, scope: &TenantScope) -> StoreResult<ChatModels> {
         let query = bind!(CHAT_MODELS; scope.tenant());
-        let read: ReadRow<ChatModels> = |columns| {
+        let read_row: ReadRow<ChatModels> = |columns| {
             Ok(ChatModels {
                 version: columns.number()?,
                 models: columns.json()?,
             })
         };
-        Ok(self.0.fetch_optional(scope, query, read).await?.unwrap_or_default())
+        Ok(self.0.fetch_optional(scope, query, read_row).await?.unwrap_or_default())
     }
     async fn put_chat_models(
         &self,
@@ -422,7 +433,9 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, edit, models) = (scope.tenant().clone(), edit.clone(), to_json(models)?);
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
+        let models = to_json(models)?;
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
             let row = fetch_optional!(connection, CHAT_MODELS; tenant).await?;
@@ -433,7 +446,7 @@ impl AuthoredStore for SqlAuthoredStore {
             };
             execute!(
                 connection, UPSERT_CHAT_MODELS;
-                tenant, models, i64::from(version), to_micros(edit.at)
+                tenant, models, i64::from(version), to_micros(edit.made_at)
             )
             .await?;
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -449,8 +462,12 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, npc, edit) = (scope.tenant().clone(), npc.clone(), edit.clone());
-        let (persona, factions, settings) = (to_json(&npc.persona)?, to_json(&npc.factions)?, to_json(&npc.settings)?);
+        let tenant = scope.tenant().clone();
+        let npc = npc.clone();
+        let edit = edit.clone();
+        let persona = to_json(&npc.persona)?;
+        let factions = to_json(&npc.factions)?;
+        let settings = to_json(&npc.settings)?;
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&npc.world)).await?;
             if world_version(connection, &tenant, &npc.world).await?.is_none() {
@@ -506,15 +523,19 @@ impl AuthoredStore for SqlAuthoredStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let npc = npc.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
             let stored = npc_version(connection, &tenant, &world, &npc).await?;
             if let Some(refused) = delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
-            execute!(connection, HIDE_NPC; tenant, world, npc, to_micros(edit.at)).await?;
-            let closed = fetch_all!(connection, CLOSE_DIALOGUES_OF_NPC; tenant, world, npc, to_micros(edit.at)).await?;
+            execute!(connection, HIDE_NPC; tenant, world, npc, to_micros(edit.made_at)).await?;
+            let closed =
+                fetch_all!(connection, CLOSE_DIALOGUES_OF_NPC; tenant, world, npc, to_micros(edit.made_at)).await?;
             write_ends(connection, &tenant, &closed, "npc_deleted", &edit).await?;
             execute!(connection, DELETE_SCENARIOS_OF_NPC; tenant, world, npc).await?;
             raise_lore_version(connection, &tenant, &world).await?;

@@ -38,14 +38,14 @@ pub(super) async fn measure_backlog(engine: &Engine) -> StoreResult<Backlog> {
         let (count, age): (u64, i64) = (columns.number()?, columns.next()?);
         #[expect(clippy::cast_precision_loss, reason = "an age in microseconds stays below 2^53")]
         let oldest_s = age.max(0) as f64 / 1e6;
-        let waiting = QueueBacklog { count, oldest_s };
+        let queue_backlog = QueueBacklog { count, oldest_s };
         if queue == "outbox" {
-            backlog.outbox = waiting;
+            backlog.outbox = queue_backlog;
             continue;
         }
         let kind = JobKind::parse(kind).ok_or_else(|| StoreError::Corrupt(format!("`{kind}` is no kind of job")))?;
         match queue {
-            "pending" => backlog.pending.push((kind, waiting)),
+            "pending" => backlog.pending.push((kind, queue_backlog)),
             _ => backlog.dead.push((kind, count)),
         }
     }

@@ -195,7 +195,7 @@ fn read_pass(columns: &mut Columns<'_>) -> StoreResult<CurationPass> {
         method: columns.named(PassMethod::ALL, PassMethod::as_str)?,
         steps: columns.number()?,
         memory: columns.next()?,
-        at: columns.time()?,
+        last_turn_at: columns.time()?,
     })
 }
 
@@ -207,12 +207,12 @@ fn read_finding(columns: &mut Columns<'_>) -> StoreResult<Finding> {
         kind: columns.named(FindingKind::ALL, FindingKind::as_str)?,
         text: columns.next()?,
         turns: columns.json()?,
-        at: columns.time()?,
+        found_at: columns.time()?,
         decided: StandingDecision {
             decision: columns.named(Decision::ALL, Decision::as_str)?,
             reason: columns.next()?,
             decided_by: columns.next()?,
-            at: columns.time()?,
+            decided_at: columns.time()?,
         },
     })
 }
@@ -234,19 +234,20 @@ fn read_told_locks(columns: &mut Columns<'_>) -> StoreResult<(DialogueId, Option
 
 /// Writes the rows of a pass.
 async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &PassCommit) -> StoreResult<()> {
-    let (pass, cause) = (&commit.pass, commit.cause);
+    let pass = &commit.pass;
+    let cause = commit.cause;
     execute!(
         connection, INSERT_PASS;
         tenant, pass.id, pass.world, pass.dialogue, i64::from(pass.from_turn), i64::from(pass.to_turn),
         pass.method.as_str(), i64::from(pass.steps), without_nul(&pass.memory), player_column(commit.player.as_ref()), cause,
-        to_micros(pass.at)
+        to_micros(pass.last_turn_at)
     )
     .await?;
     for finding in &commit.findings {
         execute!(
             connection, INSERT_FINDING;
             tenant, finding.id, finding.world, finding.dialogue, finding.kind.as_str(), without_nul(&finding.text),
-            to_json(&finding.turns)?, cause, to_micros(finding.at)
+            to_json(&finding.turns)?, cause, to_micros(finding.found_at)
         )
         .await?;
     }
@@ -259,12 +260,12 @@ async fn insert_pass(connection: &mut Connection, tenant: &TenantId, commit: &Pa
         execute!(
             connection, INSERT_MODEL_DECISION;
             tenant, decided.finding, pass.world, decided.decision.as_str(), without_nul(&decided.reason), cause,
-            to_micros(pass.at)
+            to_micros(pass.last_turn_at)
         )
         .await?;
     }
-    let found = commit.findings.iter();
-    let events: Vec<Event> = found.map(|finding| finding_event(finding, cause)).collect();
+    let findings = commit.findings.iter();
+    let events: Vec<Event> = findings.map(|finding| finding_event(finding, cause)).collect();
     write_events(connection, tenant, &events).await?;
     insights::insert_insights(connection, tenant, cause, &commit.insights).await
 }
@@ -298,8 +299,11 @@ impl CurationStore for SqlCurationStore {
         let Some(player) = &dialogue.player else {
             return Ok(CarriedCuration::default());
         };
-        let (tenant, world, id) = (scope.tenant(), &dialogue.world, dialogue.id);
-        let (npcs, until) = (to_json(&dialogue.npcs)?, to_micros(until));
+        let tenant = scope.tenant();
+        let world = &dialogue.world;
+        let id = dialogue.id;
+        let npcs = to_json(&dialogue.npcs)?;
+        let until = to_micros(until);
         let since = last_pass.map_or(0, to_micros);
         let mut connection = self.0.acquire_reader(scope).await?;
         let findings = fetch_all!(
@@ -319,13 +323,13 @@ impl CurationStore for SqlCurationStore {
             connection, CARRIED_SENTENCES; tenant, player, world, npcs, id, until, i64::from(MAX_CARRIED_SENTENCES)
         )
         .await?;
-        let told = if findings.is_empty() && passes.is_empty() && turns.is_empty() && sentences.is_empty() {
+        let lock_rows = if findings.is_empty() && passes.is_empty() && turns.is_empty() && sentences.is_empty() {
             Vec::new()
         } else {
             fetch_all!(connection, CARRIED_LOCKS; tenant, player, world, npcs, id, until).await?
         };
         drop(connection);
-        let told = Columns::read_rows(&told, read_told_locks)?.into_iter();
+        let told_locks = Columns::read_rows(&lock_rows, read_told_locks)?.into_iter();
         let mut carried = CarriedCuration {
             findings: Columns::read_rows(&findings, read_finding)?,
             passes: Columns::read_rows(&passes, read_pass)?,
@@ -334,7 +338,9 @@ impl CurationStore for SqlCurationStore {
                 .map(|keyed| keyed.turn)
                 .collect(),
             sentences: Columns::read_rows(&sentences, read_sentence)?,
-            told_locks: told.filter_map(|(dialogue, locks)| Some((dialogue, locks?))).collect(),
+            told_locks: told_locks
+                .filter_map(|(dialogue, locks)| Some((dialogue, locks?)))
+                .collect(),
         };
         carried.findings.reverse();
         carried.passes.reverse();
@@ -352,21 +358,23 @@ impl CurationStore for SqlCurationStore {
         let query = bind!(
             PLAYER_PASSES; scope.tenant(), player, to_micros(now - TimeDelta::hours(1)), to_micros(today)
         );
-        let read = |columns: &mut Columns<'_>| {
+        let read_row = |columns: &mut Columns<'_>| {
             Ok(PlayerPasses {
                 last_hour: columns.number()?,
                 first_at: columns.maybe_time()?,
                 answers_today: columns.number()?,
             })
         };
-        self.0.fetch_one(scope, query, read).await
+        self.0.fetch_one(scope, query, read_row).await
     }
     async fn load_pass_facts(&self, scope: &TenantScope, query: &PassFactQuery) -> StoreResult<PassFacts> {
         let mut connection = self.0.acquire_reader(scope).await?;
         pass_facts::load_pass_facts(&mut connection, scope.tenant(), query).await
     }
     async fn commit_pass(&self, scope: &TenantScope, commit: &PassCommit) -> StoreResult<bool> {
-        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
+        let tenant = scope.tenant().clone();
+        let commit = commit.clone();
+        let now = self.0.clock.now();
         write_transaction!(self.0, scope, |connection| {
             let dialogue = commit.pass.dialogue;
             acquire_lock(connection, &tenant, LedgerLock::Curation(dialogue)).await?;
@@ -401,13 +409,16 @@ impl CurationStore for SqlCurationStore {
         decision: PersonDecision<'_>,
         edit: &Edit,
     ) -> StoreResult<Option<Finding>> {
-        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        let (decision, reason) = (decision.decision, without_nul(decision.reason).into_owned());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let edit = edit.clone();
+        let reason = without_nul(decision.reason).into_owned();
+        let decision = decision.decision;
         write_transaction!(self.0, scope, |connection| {
             let decided = execute!(
                 connection, INSERT_PERSON_DECISION;
                 tenant, finding, world, decision.as_str(), reason, without_nul(&edit.subject), edit.id,
-                to_micros(edit.at)
+                to_micros(edit.made_at)
             )
             .await?;
             if decided == 0 {
@@ -443,8 +454,8 @@ impl CurationStore for SqlCurationStore {
         number: u32,
         limit: u32,
     ) -> StoreResult<Vec<Finding>> {
-        let named = format!("%,{number},%");
-        let query = bind!(FINDINGS_OF_TURN; scope.tenant(), dialogue, named, i64::from(limit));
+        let number_pattern = format!("%,{number},%");
+        let query = bind!(FINDINGS_OF_TURN; scope.tenant(), dialogue, number_pattern, i64::from(limit));
         self.0.fetch_all(scope, query, read_finding).await
     }
     async fn list_passes(

@@ -141,7 +141,7 @@ fn read_failure(columns: &mut Columns<'_>) -> StoreResult<FailedJob> {
         status: read_status(columns)?,
         attempts: columns.number()?,
         error: columns.next()?,
-        at: columns.time()?,
+        failed_at: columns.time()?,
         retry_at: Some(columns.time()?),
     };
     failed.retry_at.take_if(|_| failed.status != JobStatus::Pending);
@@ -165,14 +165,16 @@ fn read_queue(rows: &[Row]) -> StoreResult<(Vec<KindQueue>, bool)> {
     for row in rows {
         let mut columns = Columns::new(row);
         let kind = columns.parse_with(JobKind::parse)?;
-        let all: u64 = columns.number()?;
-        let (running, lease_expired, delayed) = (columns.number()?, columns.number()?, columns.number()?);
+        let job_count: u64 = columns.number()?;
+        let running = columns.number()?;
+        let lease_expired = columns.number()?;
+        let delayed = columns.number()?;
         let oldest_at = columns.maybe_time()?;
-        counted += all;
+        counted += job_count;
         if let Some(of_kind) = queue.iter_mut().find(|of_kind| of_kind.kind == kind) {
             *of_kind = KindQueue {
                 kind,
-                waiting: all.saturating_sub(running).saturating_sub(delayed),
+                waiting: job_count.saturating_sub(running).saturating_sub(delayed),
                 running,
                 delayed,
                 lease_expired,
@@ -200,20 +202,22 @@ impl CuratorStore for SqlCuratorStore {
         check: &SilenceCheck,
         outcome: SilenceOutcome,
     ) -> StoreResult<bool> {
-        let (tenant, now, check) = (scope.tenant().clone(), self.0.clock.now(), check.clone());
+        let tenant = scope.tenant().clone();
+        let now = self.0.clock.now();
+        let check = check.clone();
         write_transaction!(self.0, scope, |connection| {
             let (from, summary, pass) = match outcome {
                 SilenceOutcome::Queue { summary, pass } => (None, summary, pass),
-                SilenceOutcome::CheckFrom(at) => (Some(at), None, None),
+                SilenceOutcome::CheckFrom(moment) => (Some(moment), None, None),
                 SilenceOutcome::Nothing => (None, None, None),
             };
             let head = check.head.as_ref().map(|head| head.turn);
-            let settled = execute!(
+            let updated_rows = execute!(
                 connection, SETTLE_SILENCE_CHECK;
                 tenant, check.dialogue, to_micros(check.since), head, from.map(to_micros)
             )
             .await?;
-            if settled == 0 {
+            if updated_rows == 0 {
                 return Ok(false);
             }
             let Some(head) = &check.head else { return Ok(true) };
@@ -236,7 +240,8 @@ impl CuratorStore for SqlCuratorStore {
         silent_until: DateTime<Utc>,
     ) -> StoreResult<CuratorReport> {
         let tenant = scope.tenant();
-        let (counted, checks) = (i64::from(MAX_COUNTED_JOBS), i64::from(MAX_COUNTED_CHECKS));
+        let counted = i64::from(MAX_COUNTED_JOBS);
+        let checks = i64::from(MAX_COUNTED_CHECKS);
         let mut connection = self.0.acquire_reader(scope).await?;
         let pending = fetch_all!(connection, COUNT_PENDING_JOBS; tenant, to_micros(now), counted).await?;
         let passes = fetch_all!(connection, LIST_LAST_PASSES; tenant, i64::from(PASSES_PER_KIND)).await?;

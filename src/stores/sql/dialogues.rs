@@ -228,15 +228,17 @@ fn list_query(scope: &TenantScope, filter: &DialogueFilter, page: &PageRequest) 
 #[async_trait]
 impl DialogueStore for SqlDialogueStore {
     async fn create_dialogue(&self, scope: &TenantScope, dialogue: &Dialogue) -> StoreResult<bool> {
-        let (tenant, dialogue) = (scope.tenant().clone(), dialogue.clone());
-        let (npcs, witnesses) = (to_json(&dialogue.npcs)?, to_json(&dialogue.witnesses)?);
+        let tenant = scope.tenant().clone();
+        let dialogue = dialogue.clone();
+        let npcs = to_json(&dialogue.npcs)?;
+        let witnesses = to_json(&dialogue.witnesses)?;
         let options = to_json(&dialogue.options)?;
         write_transaction!(self.0, scope, |connection| {
             // During a restore the insert waits, so the restore does not affect the new dialogue.
             acquire_lock(connection, &tenant, LedgerLock::NewDialogue(&dialogue.world)).await?;
             if let Some(Cause::Turn(turn)) = dialogue.cause {
-                let standing = fetch_optional!(connection, LOCK_OPENING_TURN; tenant, turn).await?;
-                if standing.is_none() {
+                let opening_turn = fetch_optional!(connection, LOCK_OPENING_TURN; tenant, turn).await?;
+                if opening_turn.is_none() {
                     return Ok(false);
                 }
             }
@@ -280,13 +282,13 @@ impl DialogueStore for SqlDialogueStore {
         // Reading stops at the first conversation that is open to the player.
         while let Some(row) = rows.try_next().await.map_err(store_error)? {
             let mut columns = Columns::new(&row);
-            let heard = OverheardConversation {
+            let conversation = OverheardConversation {
                 dialogue: columns.id()?,
                 last: columns.number()?,
                 watchers: columns.json::<DialogueOptions>()?.watchers(),
             };
-            if player.is_none_or(|player| heard.watchers.includes_player(player)) {
-                return Ok(Some(heard));
+            if player.is_none_or(|player| conversation.watchers.includes_player(player)) {
+                return Ok(Some(conversation));
             }
         }
         Ok(None)
@@ -300,10 +302,11 @@ impl DialogueStore for SqlDialogueStore {
         apart_from: DialogueId,
         unlocked: bool,
     ) -> StoreResult<Option<Meeting>> {
-        meetings::load_last_meeting(&self.0, scope, (world, npc, player), apart_from, unlocked).await
+        meetings::load_last_meeting(&self.0, scope, world, npc, player, apart_from, unlocked).await
     }
     async fn set_resume_token(&self, scope: &TenantScope, id: DialogueId, hash: &[u8]) -> StoreResult<bool> {
-        let (tenant, hash) = (scope.tenant().clone(), hash.to_vec());
+        let tenant = scope.tenant().clone();
+        let hash = hash.to_vec();
         write_transaction!(self.0, scope, |connection| {
             Ok(execute!(connection, SET_RESUME_TOKEN; tenant, id, hash).await? == 1)
         })
@@ -315,9 +318,9 @@ impl DialogueStore for SqlDialogueStore {
         let turns = self.0.fetch_all(scope, query, turns::read_turn).await?;
         Ok(turns.into_iter().map(|keyed| keyed.turn).collect())
     }
-    async fn list_unsaid_turns(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<Turn>> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let query = bind!(turns::UNSAID_TURNS; scope.tenant(), id, most);
+    async fn list_unsaid_turns(&self, scope: &TenantScope, id: DialogueId, limit: usize) -> StoreResult<Vec<Turn>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let query = bind!(turns::UNSAID_TURNS; scope.tenant(), id, limit);
         let turns = self.0.fetch_all(scope, query, turns::read_turn).await?;
         Ok(turns.into_iter().map(|keyed| keyed.turn).collect())
     }
@@ -329,9 +332,9 @@ impl DialogueStore for SqlDialogueStore {
         let query = bind!(turns::TURN_BY_KEY; scope.tenant(), id, key);
         self.0.fetch_optional(scope, query, turns::read_turn).await
     }
-    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, most: usize) -> StoreResult<Vec<String>> {
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let query = bind!(turns::KEYS_OF_DIALOGUE; scope.tenant(), id, most);
+    async fn list_turn_keys(&self, scope: &TenantScope, id: DialogueId, limit: usize) -> StoreResult<Vec<String>> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let query = bind!(turns::KEYS_OF_DIALOGUE; scope.tenant(), id, limit);
         self.0.fetch_all(scope, query, |columns| columns.next()).await
     }
     async fn load_trace(&self, scope: &TenantScope, id: DialogueId, number: u32) -> StoreResult<Option<TurnTrace>> {
@@ -343,9 +346,9 @@ impl DialogueStore for SqlDialogueStore {
         let of_turns = self.0.fetch_all(scope, query, |columns| columns.maybe_json()).await?;
         Ok(of_turns
             .into_iter()
-            .try_fold(PrivateTerms::default(), |mut all, of_turn| {
-                all.extend_with(&of_turn?);
-                Some(all)
+            .try_fold(PrivateTerms::default(), |mut terms, of_turn| {
+                terms.extend_with(&of_turn?);
+                Some(terms)
             }))
     }
     async fn load_checkpoint(&self, scope: &TenantScope, id: DialogueId) -> StoreResult<Option<Checkpoint>> {

@@ -90,19 +90,22 @@ async fn directive_version(
 async fn next_version(
     connection: &mut Connection,
     tenant: &TenantId,
-    it: &Directive,
+    directive: &Directive,
     if_version: Option<u32>,
 ) -> StoreResult<Result<u32, PutOutcome>> {
-    if authored::world_version(connection, tenant, &it.world).await?.is_none() {
+    if authored::world_version(connection, tenant, &directive.world)
+        .await?
+        .is_none()
+    {
         return Ok(Err(PutOutcome::NoParent));
     }
-    let stored = directive_version(connection, tenant, &it.world, &it.id).await?;
+    let stored = directive_version(connection, tenant, &directive.world, &directive.id).await?;
     let next = authored::next_version(stored, if_version);
     if next.is_ok() && stored.is_none() {
-        let there: i64 = fetch_scalar!(connection, COUNT_DIRECTIVES; tenant, it.world).await?;
-        if there >= i64::from(MAX_DIRECTIVES_PER_WORLD) {
-            let most = MAX_DIRECTIVES_PER_WORLD;
-            return Ok(Err(PutOutcome::Full { most }));
+        let stored_count: i64 = fetch_scalar!(connection, COUNT_DIRECTIVES; tenant, directive.world).await?;
+        if stored_count >= i64::from(MAX_DIRECTIVES_PER_WORLD) {
+            let max = MAX_DIRECTIVES_PER_WORLD;
+            return Ok(Err(PutOutcome::Full { most: max }));
         }
     }
     Ok(next)
@@ -117,19 +120,23 @@ impl DirectiveStore for SqlDirectiveStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, it, edit) = (scope.tenant().clone(), directive.clone(), edit.clone());
-        let (keys, instructions, fails_if) = (to_json(&it.keys)?, to_json(&it.instructions)?, to_json(&it.fails_if)?);
+        let tenant = scope.tenant().clone();
+        let directive = directive.clone();
+        let edit = edit.clone();
+        let keys = to_json(&directive.keys)?;
+        let instructions = to_json(&directive.instructions)?;
+        let fails_if = to_json(&directive.fails_if)?;
         write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
-            let version = match next_version(connection, &tenant, &it, if_version).await? {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&directive.world)).await?;
+            let version = match next_version(connection, &tenant, &directive, if_version).await? {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, UPSERT_DIRECTIVE;
-                tenant, it.world, it.id, keys, without_nul(&it.text), instructions, fails_if, i64::from(it.priority),
-                i64::from(version), to_micros(it.updated_at)
+                tenant, directive.world, directive.id, keys, without_nul(&directive.text), instructions, fails_if,
+                i64::from(directive.priority), i64::from(version), to_micros(directive.updated_at)
             )
             .await?;
             Growth::check(growth, connection, &tenant).await?;
@@ -172,7 +179,10 @@ impl DirectiveStore for SqlDirectiveStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, world, id, edit) = (scope.tenant().clone(), world.clone(), id.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let id = id.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
             let stored = directive_version(connection, &tenant, &world, &id).await?;

@@ -117,8 +117,8 @@ pub(super) async fn insert_episode(
     let episode = &embedded.episode;
     let inserting = bind!(
         INSERT_EPISODE;
-        tenant, episode.world, episode.npc, episode.dialogue, i64::from(episode.number), to_micros(episode.at),
-        episode.turn
+        tenant, episode.world, episode.npc, episode.dialogue, i64::from(episode.number),
+        to_micros(episode.committed_at), episode.turn
     );
     execute(connection, bind_episode(inserting, embedded)).await.map(drop)
 }
@@ -150,10 +150,12 @@ pub(super) fn bind_episode<'q>(query: BoundQuery<'q>, embedded: &EmbeddedEpisode
 pub(super) async fn copy_episode(
     connection: &mut Connection,
     tenant: &TenantId,
-    of: TurnId,
-    to: TurnId,
+    source: TurnId,
+    target: TurnId,
 ) -> StoreResult<()> {
-    execute!(connection, COPY_EPISODE; tenant, of, to).await.map(drop)
+    execute!(connection, COPY_EPISODE; tenant, source, target)
+        .await
+        .map(drop)
 }
 
 fn read_episode(columns: &mut Columns<'_>) -> StoreResult<Episode> {
@@ -171,7 +173,7 @@ fn read_episode(columns: &mut Columns<'_>) -> StoreResult<Episode> {
             Importance::new(importance).ok_or_else(|| StoreError::Corrupt(format!("{importance} is no importance")))?
         },
         locks: columns.id()?,
-        at: columns.time()?,
+        committed_at: columns.time()?,
     })
 }
 
@@ -186,13 +188,14 @@ impl EpisodeStore for SqlEpisodeStore {
             i64::from(request.recent), i64::from(request.min_importance), i64::from(request.important)
         )
         .await?;
-        let mut found = FoundEpisodes::default();
+        let mut episodes = FoundEpisodes::default();
         for row in &rows {
             let mut columns = Columns::new(row);
-            let (seq, model): (Option<i64>, Option<String>) = (columns.next()?, columns.next()?);
+            let seq: Option<i64> = columns.next()?;
+            let model: Option<String> = columns.next()?;
             let vector = columns.maybe_vector()?;
             if let Some(seq) = seq {
-                found.rows.push(EpisodeRow {
+                episodes.rows.push(EpisodeRow {
                     seq,
                     model,
                     vector: vector.into(),
@@ -202,10 +205,10 @@ impl EpisodeStore for SqlEpisodeStore {
             }
             let turns: Option<&str> = columns.next()?;
             for turn in turns.into_iter().flat_map(|turns| turns.split(',')) {
-                found.standing.insert(parse_text(turn)?);
+                episodes.standing.insert(parse_text(turn)?);
             }
         }
-        Ok(found)
+        Ok(episodes)
     }
     async fn load_standing_episodes(
         &self,
@@ -254,11 +257,9 @@ impl EpisodeStore for SqlEpisodeStore {
         model: &str,
         vectors: &[(TurnId, Vec<f32>)],
     ) -> StoreResult<()> {
-        let (tenant, model, vectors) = (
-            scope.tenant().clone(),
-            without_nul(model).into_owned(),
-            vectors.to_vec(),
-        );
+        let tenant = scope.tenant().clone();
+        let model = without_nul(model).into_owned();
+        let vectors = vectors.to_vec();
         write_transaction!(self.0, scope, |connection| {
             for (turn, vector) in &vectors {
                 execute!(connection, STORE_EMBEDDING; tenant, turn, model, vector_to_bytes(vector)).await?;

@@ -41,7 +41,9 @@ impl IdempotencyStore for SqlIdempotencyStore {
         fingerprint: &[u8; 32],
         now: DateTime<Utc>,
     ) -> StoreResult<KeyState> {
-        let (tenant, key, fingerprint) = (scope.tenant().clone(), key.to_owned(), fingerprint.to_vec());
+        let tenant = scope.tenant().clone();
+        let key = key.to_owned();
+        let fingerprint = fingerprint.to_vec();
         write_transaction!(self.0, scope, |connection| {
             let reserved = execute!(
                 connection, RESERVE_KEY;
@@ -72,7 +74,8 @@ impl IdempotencyStore for SqlIdempotencyStore {
         self.0.execute(scope, query).await.map(drop)
     }
     async fn release_key(&self, scope: &TenantScope, key: &str) -> StoreResult<()> {
-        let (tenant, key) = (scope.tenant().clone(), key.to_owned());
+        let tenant = scope.tenant().clone();
+        let key = key.to_owned();
         write_transaction!(self.0, scope, |connection| {
             execute!(connection, RELEASE_KEY; tenant, key).await.map(drop)
         })

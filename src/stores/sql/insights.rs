@@ -172,7 +172,7 @@ fn read_insight(columns: &mut Columns<'_>) -> StoreResult<Insight> {
         turns: columns.json()?,
         rests_on: columns.json()?,
         locks: columns.id()?,
-        at: columns.time()?,
+        last_turn_at: columns.time()?,
     })
 }
 
@@ -202,7 +202,7 @@ pub(super) async fn insert_insights(
             i64::from(insight.number), without_nul(&insight.entity), without_nul(&insight.entity_key()),
             insight.day, without_nul(&insight.text), to_json(&insight.turns)?,
             insight.rests_on.first().map(ToString::to_string).unwrap_or_default(), to_json(&insight.rests_on)?,
-            insight.locks.to_string(), cause, to_micros(insight.at)
+            insight.locks.to_string(), cause, to_micros(insight.last_turn_at)
         )
         .await?;
     }
@@ -222,9 +222,9 @@ impl InsightStore for SqlInsightStore {
             LOAD_INSIGHTS;
             scope.tenant(), world, npc, player_column(player), i64::from(MAX_INSIGHTS)
         );
-        let mut found = self.0.fetch_all(scope, query, read_earlier_insight).await?;
-        found.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.at, earlier.insight.id)));
-        Ok(found)
+        let mut insights = self.0.fetch_all(scope, query, read_earlier_insight).await?;
+        insights.sort_by_key(|earlier| std::cmp::Reverse((earlier.insight.last_turn_at, earlier.insight.id)));
+        Ok(insights)
     }
     async fn load_earlier_insights(
         &self,
@@ -233,10 +233,10 @@ impl InsightStore for SqlInsightStore {
         until: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<EarlierInsight>> {
-        let [npc, others @ ..] = &dialogue.npcs[..] else {
+        let [npc, other_npcs @ ..] = &dialogue.npcs[..] else {
             return Ok(Vec::new());
         };
-        let has_others = dialogue.player.is_some() && others.is_empty();
+        let has_others = dialogue.player.is_some() && other_npcs.is_empty();
         let query = bind!(
             EARLIER_INSIGHTS;
             scope.tenant(), dialogue.world, npc, player_column(dialogue.player.as_ref()), dialogue.id, to_micros(until),
@@ -271,10 +271,14 @@ impl InsightStore for SqlInsightStore {
         insight: InsightId,
         edit: &Edit,
     ) -> StoreResult<bool> {
-        let (tenant, world, npc, edit) = (scope.tenant().clone(), world.clone(), npc.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let npc = npc.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let deleted =
-                execute!(connection, DELETE_INSIGHT; tenant, world, npc, insight, to_micros(edit.at), edit.id).await?;
+                execute!(connection, DELETE_INSIGHT; tenant, world, npc, insight, to_micros(edit.made_at), edit.id)
+                    .await?;
             if deleted > 0 {
                 audit::record_audit(connection, &tenant, &edit).await?;
             }

@@ -26,8 +26,8 @@ fn sum_usage_lines(lines: &str) -> StoreResult<Vec<TaskUsage>> {
     for line in lines.lines() {
         let calls: Vec<TaskUsage> =
             serde_json::from_str(line).map_err(|error| StoreError::Corrupt(format!("calls of a job: {error}")))?;
-        for one in &calls {
-            TaskUsage::add_usage(&mut sums, &one.task, one.calls, one.usage);
+        for call in &calls {
+            TaskUsage::add_usage(&mut sums, &call.task, call.calls, call.usage);
         }
     }
     Ok(sums)

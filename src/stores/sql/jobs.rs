@@ -286,14 +286,14 @@ impl JobStore for SqlJobStore {
         job: JobId,
         node: NodeId,
         error: &str,
-        then: JobFailure,
+        failure: JobFailure,
         calls: &[TaskUsage],
     ) -> StoreResult<()> {
-        let retry_at = match then {
-            JobFailure::RetryAt(at) | JobFailure::RetryUselessAt(at) => Some(to_micros(at)),
+        let retry_at = match failure {
+            JobFailure::RetryAt(retry_time) | JobFailure::RetryUselessAt(retry_time) => Some(to_micros(retry_time)),
             JobFailure::Dead => None,
         };
-        let useless = i64::from(matches!(then, JobFailure::RetryUselessAt(_)));
+        let useless = i64::from(matches!(failure, JobFailure::RetryUselessAt(_)));
         let query = bind!(
             FAIL_JOB;
             scope.tenant(), job, without_nul(error), retry_at, useless, node, usage_line(calls)?,
@@ -302,7 +302,9 @@ impl JobStore for SqlJobStore {
         self.0.execute(scope, query).await.map(drop)
     }
     async fn retry_dead_job(&self, scope: &TenantScope, job: JobId, edit: &Edit) -> StoreResult<JobRetry> {
-        let (tenant, now, edit) = (scope.tenant().clone(), self.0.clock.now(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let now = self.0.clock.now();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let retried = execute!(connection, RETRY_JOB; tenant, job, to_micros(now)).await?;
             let Some(row) = fetch_optional!(connection, JOB_BY_ID; tenant, job).await? else {
@@ -324,7 +326,8 @@ impl JobStore for SqlJobStore {
         turn: TurnId,
         now: DateTime<Utc>,
     ) -> StoreResult<Vec<JobKind>> {
-        let (tenant, now) = (scope.tenant().clone(), to_micros(now));
+        let tenant = scope.tenant().clone();
+        let now = to_micros(now);
         write_statement!(self.0, scope, |connection| {
             let rows = fetch_all!(connection, MAKE_DUE; tenant, dialogue, now, turn).await?;
             Columns::read_rows(&rows, |columns| columns.parse_with(JobKind::parse))
@@ -369,8 +372,10 @@ impl JobStore for SqlJobStore {
         dialogue: DialogueId,
     ) -> StoreResult<Option<LearningProgress>> {
         let query = bind!(LEARNING_PROGRESS; scope.tenant(), dialogue);
-        let read = |columns: &mut Columns<'_>| {
-            let (turns, waiting, failed): (u32, u32, u32) = (columns.number()?, columns.number()?, columns.number()?);
+        let read_row = |columns: &mut Columns<'_>| {
+            let turns: u32 = columns.number()?;
+            let waiting: u32 = columns.number()?;
+            let failed: u32 = columns.number()?;
             Ok(LearningProgress {
                 turns,
                 learned: turns.saturating_sub(waiting).saturating_sub(failed),
@@ -379,7 +384,7 @@ impl JobStore for SqlJobStore {
                 summarised_to: columns.number()?,
             })
         };
-        self.0.fetch_optional(scope, query, read).await
+        self.0.fetch_optional(scope, query, read_row).await
     }
     async fn load_extraction_status(
         &self,
@@ -393,7 +398,8 @@ impl JobStore for SqlJobStore {
             scope.tenant(), dialogue, turn, JobKind::ExtractFacts.as_str(), to_micros(now)
         );
         let status = self.0.fetch_optional(scope, query, |columns| {
-            let (is_due, is_held): (bool, bool) = (columns.next()?, columns.next()?);
+            let is_due: bool = columns.next()?;
+            let is_held: bool = columns.next()?;
             Ok(match (is_due, is_held) {
                 (true, _) => ExtractionStatus::Due,
                 (false, true) => ExtractionStatus::Held,

@@ -159,7 +159,9 @@ impl LoreStore for SqlLoreStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, lore, edit) = (scope.tenant().clone(), lore.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let lore = lore.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let world = &lore.entry.world;
             acquire_lock(connection, &tenant, LedgerLock::Authored(world)).await?;
@@ -193,7 +195,10 @@ impl LoreStore for SqlLoreStore {
         entries: &[EmbeddedLore],
         edit: &Edit,
     ) -> StoreResult<ImportOutcome> {
-        let (tenant, world, entries, edit) = (scope.tenant().clone(), world.clone(), entries.to_vec(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let entries = entries.to_vec();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
             if authored::world_version(connection, &tenant, &world).await?.is_none() {
@@ -204,9 +209,10 @@ impl LoreStore for SqlLoreStore {
                 let stored = entry_version(connection, &tenant, &world, &lore.entry.id).await?;
                 versions.push(stored.and_then(|version| u32::try_from(version).ok()).unwrap_or(0));
             }
-            let new = versions.iter().filter(|version| **version == 0).count();
-            let (new, updated) = (count_of(new), count_of(entries.len() - new));
-            if count_entries(connection, &tenant, &world).await? + i64::from(new) > i64::from(MAX_LORE_PER_WORLD) {
+            let new_count = versions.iter().filter(|version| **version == 0).count();
+            let created = count_of(new_count);
+            let updated = count_of(entries.len() - new_count);
+            if count_entries(connection, &tenant, &world).await? + i64::from(created) > i64::from(MAX_LORE_PER_WORLD) {
                 return Ok(ImportOutcome::Full {
                     most: MAX_LORE_PER_WORLD,
                 });
@@ -218,7 +224,7 @@ impl LoreStore for SqlLoreStore {
             Growth::check(growth, connection, &tenant).await?;
             authored::raise_lore_version(connection, &tenant, &world).await?;
             audit::record_audit(connection, &tenant, &edit).await?;
-            Ok(ImportOutcome::Written { created: new, updated })
+            Ok(ImportOutcome::Written { created, updated })
         })
         .await
     }
@@ -244,12 +250,12 @@ impl LoreStore for SqlLoreStore {
             .fetch_optional(scope, query, |columns| columns.number::<u32>())
             .await?;
         let query = bind!(CONDITIONS_OF_SCENARIOS; scope.tenant(), world);
-        let read: ReadRow<Vec<Condition>> = |columns| {
-            let mut all: Vec<Condition> = columns.json()?;
-            all.extend(columns.maybe_json::<Tell>()?.into_iter().flat_map(|tell| tell.when));
-            Ok(all)
+        let read_row: ReadRow<Vec<Condition>> = |columns| {
+            let mut conditions: Vec<Condition> = columns.json()?;
+            conditions.extend(columns.maybe_json::<Tell>()?.into_iter().flat_map(|tell| tell.when));
+            Ok(conditions)
         };
-        let conditions = self.0.fetch_all(scope, query, read).await?;
+        let conditions = self.0.fetch_all(scope, query, read_row).await?;
         let query = bind!(ALL_ENTRIES; scope.tenant(), world);
         Ok(WorldLore {
             version: version.unwrap_or(0),
@@ -265,7 +271,10 @@ impl LoreStore for SqlLoreStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, world, id, edit) = (scope.tenant().clone(), world.clone(), id.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let id = id.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
             let stored = entry_version(connection, &tenant, &world, &id).await?;
@@ -284,7 +293,8 @@ impl LoreStore for SqlLoreStore {
         self.0.fetch_all(scope, query, read_entry).await
     }
     async fn store_embeddings(&self, scope: &TenantScope, entries: &[EmbeddedLore]) -> StoreResult<()> {
-        let (tenant, entries) = (scope.tenant().clone(), entries.to_vec());
+        let tenant = scope.tenant().clone();
+        let entries = entries.to_vec();
         let worlds: BTreeSet<WorldId> = entries.iter().map(|lore| lore.entry.world.clone()).collect();
         write_transaction!(self.0, scope, |connection| {
             for world in &worlds {

@@ -62,7 +62,9 @@ const MAX_MEETINGS_SEARCHED: i64 = 8;
 pub(super) async fn load_last_meeting(
     engine: &Engine,
     scope: &TenantScope,
-    (world, npc, player): (&WorldId, &NpcId, &PlayerId),
+    world: &WorldId,
+    npc: &NpcId,
+    player: &PlayerId,
     apart_from: DialogueId,
     unlocked: bool,
 ) -> StoreResult<Option<Meeting>> {
@@ -75,23 +77,25 @@ pub(super) async fn load_last_meeting(
     let mut meeting: Option<Meeting> = None;
     for row in &rows {
         let mut columns = Columns::new(row);
-        let (at, since) = (columns.time()?, columns.time()?);
+        let met_at = columns.time()?;
+        let since = columns.time()?;
         let summary: Option<SummaryId> = columns.maybe_id()?;
-        let (text, made_at): (Option<String>, _) = (columns.next()?, columns.maybe_time()?);
+        let text: Option<String> = columns.next()?;
+        let made_at = columns.maybe_time()?;
         let meeting = meeting.get_or_insert(Meeting {
-            at,
+            last_turn_at: met_at,
             since,
             summary: None,
         });
         let locks: Option<DisclosureLocks> = columns.maybe_id()?;
-        if let (Some(summary), Some(text), Some(at)) = (summary, text, made_at) {
+        if let (Some(summary), Some(text), Some(made_at)) = (summary, text, made_at) {
             // The query returns unknown locks only if the NPC has no locked scenario.
             let locks = locks.unwrap_or_default();
             let recap = MeetingRecap {
                 summary,
                 text,
                 since,
-                at,
+                last_turn_at: made_at,
                 locks,
             };
             meeting.summary = Some(recap);

@@ -77,8 +77,9 @@ impl NodeStore for SqlNodeStore {
     async fn record_heartbeat(&self, node: &LiveNode, now: DateTime<Utc>) -> StoreResult<HeartbeatOutcome> {
         let node = node.clone();
         write_transaction!(self.0, RowScope::All, |connection| {
-            let kept = execute!(connection, PROLONG_NODE; node.id, to_micros(node.until), to_micros(now)).await?;
-            if kept == 1 {
+            let updated_rows =
+                execute!(connection, PROLONG_NODE; node.id, to_micros(node.until), to_micros(now)).await?;
+            if updated_rows == 1 {
                 return Ok(HeartbeatOutcome::StillAlive);
             }
             execute!(connection, UPSERT_NODE; node.id, node.url, to_micros(node.until)).await?;
@@ -102,10 +103,10 @@ impl NodeStore for SqlNodeStore {
         self.0.fetch_all(RowScope::All, query, read_dialogue_key).await
     }
 
-    async fn list_dead_nodes(&self, by: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
+    async fn list_dead_nodes(&self, now: DateTime<Utc>) -> StoreResult<Vec<DeadNode>> {
         let mut connection = self.0.acquire_reader(RowScope::All).await?;
-        let rows = fetch_all!(connection, DEAD_NODES; to_micros(by)).await?;
-        let mut dead = Vec::with_capacity(rows.len());
+        let rows = fetch_all!(connection, DEAD_NODES; to_micros(now)).await?;
+        let mut dead_nodes = Vec::with_capacity(rows.len());
         for row in &rows {
             let id: NodeId = Columns::new(row).id()?;
             let conversations = fetch_all!(connection, OPEN_CONVERSATIONS; id).await?;
@@ -118,21 +119,21 @@ impl NodeStore for SqlNodeStore {
                     pacing.push(key);
                 }
             }
-            dead.push(DeadNode {
+            dead_nodes.push(DeadNode {
                 id,
                 auto_conversations: pacing,
             });
         }
-        Ok(dead)
+        Ok(dead_nodes)
     }
 
-    async fn release_dead_node(&self, node: NodeId, by: DateTime<Utc>) -> StoreResult<bool> {
+    async fn release_dead_node(&self, node: NodeId, now: DateTime<Utc>) -> StoreResult<bool> {
         write_transaction!(self.0, RowScope::All, |connection| {
-            if execute!(connection, MARK_BURIED; node, to_micros(by)).await? == 0 {
+            if execute!(connection, MARK_BURIED; node, to_micros(now)).await? == 0 {
                 return Ok(false);
             }
             execute!(connection, leases::RELEASE_JOBS_OF_NODE; node).await?;
-            execute!(connection, DELETE_BURIED; to_micros(by) - NODE_RETENTION_MICROS).await?;
+            execute!(connection, DELETE_BURIED; to_micros(now) - NODE_RETENTION_MICROS).await?;
             Ok(true)
         })
         .await

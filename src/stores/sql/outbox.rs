@@ -106,14 +106,14 @@ fn read_point(columns: &mut Columns<'_>) -> StoreResult<IndexPoint> {
 impl OutboxStore for SqlFactStore {
     async fn load_outbox(&self, limit: u32) -> StoreResult<Vec<OutboxRow>> {
         let query = bind!(OUTBOX_ROWS; i64::from(limit));
-        let read: ReadRow<OutboxRow> = |columns| {
+        let read_row: ReadRow<OutboxRow> = |columns| {
             Ok(OutboxRow {
                 seq: columns.next()?,
                 tenant: columns.id()?,
                 fact: columns.id()?,
             })
         };
-        self.0.fetch_all(RowScope::All, query, read).await
+        self.0.fetch_all(RowScope::All, query, read_row).await
     }
     async fn load_points(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<IndexPoint>> {
         if ids.is_empty() {

@@ -118,13 +118,13 @@ impl OwnershipStore for SqlDialogueStore {
         scope: &TenantScope,
         id: DialogueId,
         epoch: u64,
-        at: DateTime<Utc>,
+        now: DateTime<Utc>,
     ) -> StoreResult<OwnerWriteOutcome> {
         let tenant = scope.tenant().clone();
-        let events = event_rows_json(&[end_event(id, "closed", at)])?;
+        let events = event_rows_json(&[end_event(id, "closed", now)])?;
         write_statement!(self.0, scope, |connection| {
             let closed =
-                fetch_all!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(at), to_signed(epoch), events).await?;
+                fetch_all!(connection, CLOSE_DIALOGUE; tenant, id, to_micros(now), to_signed(epoch), events).await?;
             owner_write_outcome(connection, &tenant, id, closed.len() as u64).await
         })
         .await
@@ -138,8 +138,9 @@ impl OwnershipStore for SqlDialogueStore {
     ) -> StoreResult<OwnerWriteOutcome> {
         let tenant = scope.tenant().clone();
         write_statement!(self.0, scope, |connection| {
-            let written = execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
-            owner_write_outcome(connection, &tenant, id, written).await
+            let updated_rows =
+                execute!(connection, SET_PAUSED; tenant, id, bool_json(paused), to_signed(epoch)).await?;
+            owner_write_outcome(connection, &tenant, id, updated_rows).await
         })
         .await
     }

@@ -28,9 +28,9 @@ pub(super) async fn fetch_page<T>(
     scope: &TenantScope,
     query: BoundQuery<'_>,
     page: &PageRequest,
-    read: ReadRow<T>,
+    read_row: ReadRow<T>,
     cursor: fn(&T) -> String,
 ) -> StoreResult<Page<T>> {
-    let items = engine.fetch_all(scope, query, read).await?;
+    let items = engine.fetch_all(scope, query, read_row).await?;
     Ok(into_page(items, page, cursor))
 }

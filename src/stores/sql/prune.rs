@@ -79,16 +79,17 @@ pub(super) async fn prune_expired(
     limit: u32,
 ) -> StoreResult<u64> {
     let unsaid = match before.unsaid {
-        Some(at) => unsaid::prune_unsaid(engine, tenant, at, limit).await?,
+        Some(cutoff) => unsaid::prune_unsaid(engine, tenant, cutoff, limit).await?,
         None => 0,
     };
     let unchanged = match before.unchanged {
-        Some(at) => unchanged::prune_unchanged(engine, tenant, at, limit).await?,
+        Some(cutoff) => unchanged::prune_unchanged(engine, tenant, cutoff, limit).await?,
         None => 0,
     };
-    let (of, before) = (tenant.clone(), *before);
+    let tenant_id = tenant.clone();
+    let before = *before;
     let deleted = write_transaction!(engine, tenant, |connection| {
-        delete_expired_rows(connection, &of, &before, limit).await
+        delete_expired_rows(connection, &tenant_id, &before, limit).await
     })
     .await?;
     Ok(unsaid + unchanged + deleted)
@@ -102,30 +103,31 @@ async fn delete_expired_rows(
 ) -> StoreResult<u64> {
     let limit = i64::from(limit);
     let mut deleted = 0;
-    if let Some(at) = before.done_jobs {
-        deleted += execute!(connection, DELETE_DONE_JOBS; tenant, first_id::<JobId>(at), to_micros(at), limit).await?;
+    if let Some(cutoff) = before.done_jobs {
+        deleted +=
+            execute!(connection, DELETE_DONE_JOBS; tenant, first_id::<JobId>(cutoff), to_micros(cutoff), limit).await?;
     }
-    if let Some(at) = before.traces {
-        deleted += execute!(connection, DELETE_OLD_TRACES; tenant, first_id::<TurnId>(at), limit).await?;
+    if let Some(cutoff) = before.traces {
+        deleted += execute!(connection, DELETE_OLD_TRACES; tenant, first_id::<TurnId>(cutoff), limit).await?;
     }
-    if let Some(at) = before.verdicts {
-        deleted += execute!(connection, DELETE_OLD_VERDICTS; tenant, to_micros(at), limit).await?;
+    if let Some(cutoff) = before.verdicts {
+        deleted += execute!(connection, DELETE_OLD_VERDICTS; tenant, to_micros(cutoff), limit).await?;
     }
-    if let Some(at) = before.revocations {
-        deleted += execute!(connection, DELETE_EXPIRED_REVOCATIONS; tenant, to_micros(at), limit).await?;
+    if let Some(cutoff) = before.revocations {
+        deleted += execute!(connection, DELETE_EXPIRED_REVOCATIONS; tenant, to_micros(cutoff), limit).await?;
     }
-    if let Some(at) = before.npc_usage {
-        deleted += execute!(connection, DELETE_OLD_NPC_USAGE; tenant, at.date_naive().to_string()).await?;
+    if let Some(cutoff) = before.npc_usage {
+        deleted += execute!(connection, DELETE_OLD_NPC_USAGE; tenant, cutoff.date_naive().to_string()).await?;
     }
-    if let Some(at) = before.audit {
-        deleted += execute!(connection, DELETE_OLD_AUDIT; tenant, first_id::<AuditId>(at), limit).await?;
+    if let Some(cutoff) = before.audit {
+        deleted += execute!(connection, DELETE_OLD_AUDIT; tenant, first_id::<AuditId>(cutoff), limit).await?;
     }
-    if let Some(at) = before.webhook_messages {
-        deleted += execute!(connection, DELETE_OLD_MESSAGES; tenant, to_micros(at), limit).await?;
-        deleted += execute!(connection, DELETE_OLD_ATTEMPTS; tenant, first_id::<AttemptId>(at), limit).await?;
+    if let Some(cutoff) = before.webhook_messages {
+        deleted += execute!(connection, DELETE_OLD_MESSAGES; tenant, to_micros(cutoff), limit).await?;
+        deleted += execute!(connection, DELETE_OLD_ATTEMPTS; tenant, first_id::<AttemptId>(cutoff), limit).await?;
     }
-    if let Some(at) = before.player_usage {
-        deleted += execute!(connection, DELETE_OLD_PLAYER_USAGE; tenant, at.date_naive().to_string()).await?;
+    if let Some(cutoff) = before.player_usage {
+        deleted += execute!(connection, DELETE_OLD_PLAYER_USAGE; tenant, cutoff.date_naive().to_string()).await?;
     }
     Ok(deleted)
 }

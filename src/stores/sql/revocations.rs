@@ -47,7 +47,8 @@ const REVOCATIONS_SINCE: &str = concat!(
 
 fn read_revocation(columns: &mut Columns<'_>) -> StoreResult<Revocation> {
     let tenant = columns.id()?;
-    let (kind, name): (&str, &str) = (columns.next()?, columns.next()?);
+    let kind: &str = columns.next()?;
+    let name: &str = columns.next()?;
     let until = columns.time()?;
     let revoked = match kind {
         "token" => Revoked::Token(name.to_owned()),
@@ -59,14 +60,16 @@ fn read_revocation(columns: &mut Columns<'_>) -> StoreResult<Revocation> {
         tenant,
         revoked,
         matters_until: columns.time()?,
-        at: columns.time()?,
+        revoked_at: columns.time()?,
     })
 }
 
 #[async_trait]
 impl RevocationStore for SqlRevocationStore {
     async fn add_revocation(&self, scope: &TenantScope, revocation: &Revocation, edit: &Edit) -> StoreResult<()> {
-        let (tenant, revocation, edit) = (scope.tenant().clone(), revocation.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let revocation = revocation.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let (kind, name, issued_until) = match &revocation.revoked {
                 Revoked::Token(id) => ("token", id.as_str(), 0),
@@ -82,8 +85,8 @@ impl RevocationStore for SqlRevocationStore {
         })
         .await
     }
-    async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
-        let query = bind!(REVOCATIONS_SINCE; to_micros(at));
+    async fn list_revocations_since(&self, since: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
+        let query = bind!(REVOCATIONS_SINCE; to_micros(since));
         self.0.fetch_all(RowScope::All, query, read_revocation).await
     }
 }

@@ -10,8 +10,8 @@ use super::context::{Db, Row, store_error};
 use colloquy_memory::fact::Cause;
 use colloquy_ports::{StoreError, StoreResult, redaction::describe_json_error};
 
-pub(super) fn to_micros(at: DateTime<Utc>) -> i64 {
-    at.timestamp_micros()
+pub(super) fn to_micros(moment: DateTime<Utc>) -> i64 {
+    moment.timestamp_micros()
 }
 
 /// Removes U+0000, which Postgres cannot store in text.
@@ -29,14 +29,14 @@ pub(super) fn to_json<T: Serialize + ?Sized>(value: &T) -> StoreResult<String> {
     let mut json = serde_json::to_string(value)
         .map_err(|error| StoreError::Rejected(format!("a value has no JSON form: {error}")))?;
     let mut from = 0;
-    while let Some(at) = json[from..].find(NUL_ESCAPE).map(|at| from + at) {
+    while let Some(index) = json[from..].find(NUL_ESCAPE).map(|index| from + index) {
         // An odd number of backslashes is an escape; an even number is escaped backslashes before similar text.
-        let before = json[..at].bytes().rev().take_while(|byte| *byte == b'\\').count();
+        let before = json[..index].bytes().rev().take_while(|byte| *byte == b'\\').count();
         if before % 2 == 0 {
-            json.replace_range(at..at + NUL_ESCAPE.len(), "");
-            from = at;
+            json.replace_range(index..index + NUL_ESCAPE.len(), "");
+            from = index;
         } else {
-            from = at + NUL_ESCAPE.len();
+            from = index + NUL_ESCAPE.len();
         }
     }
     Ok(json)
@@ -74,24 +74,24 @@ pub(super) fn vector_from_bytes(bytes: &[u8]) -> StoreResult<Vec<f32>> {
 /// Reads a row's columns in order.
 pub(super) struct Columns<'r> {
     row: &'r Row,
-    at: usize,
+    index: usize,
 }
 
 impl<'r> Columns<'r> {
     pub(super) fn new(row: &'r Row) -> Self {
-        Self { row, at: 0 }
+        Self { row, index: 0 }
     }
-    /// Reads each row with `read`.
-    pub(super) fn read_rows<T>(rows: &[Row], read: ReadRow<T>) -> StoreResult<Vec<T>> {
-        rows.iter().map(|row| read(&mut Columns::new(row))).collect()
+    /// Reads each row with `read_row`.
+    pub(super) fn read_rows<T>(rows: &[Row], read_row: ReadRow<T>) -> StoreResult<Vec<T>> {
+        rows.iter().map(|row| read_row(&mut Columns::new(row))).collect()
     }
     pub(super) fn next<T: sqlx::Decode<'r, Db> + sqlx::Type<Db>>(&mut self) -> StoreResult<T> {
-        let at = self.at;
-        self.at += 1;
-        self.row.try_get(at).map_err(store_error)
+        let index = self.index;
+        self.index += 1;
+        self.row.try_get(index).map_err(store_error)
     }
     pub(super) const fn skip(&mut self, columns: usize) {
-        self.at += columns;
+        self.index += columns;
     }
     /// Reads an unsigned number.
     pub(super) fn number<T: TryFrom<i64>>(&mut self) -> StoreResult<T> {

@@ -158,8 +158,9 @@ fn read_planned(columns: &mut Columns<'_>) -> StoreResult<PlannedDialogue> {
     let was_open = columns.next::<&str>()? == "open";
     let to = columns.maybe_id()?;
     let open = columns.next::<&str>()? == "open";
-    let (next_seq, epoch) = (columns.number()?, columns.number()?);
-    let wanted: Option<String> = columns.next()?;
+    let next_seq = columns.number()?;
+    let epoch = columns.number()?;
+    let wanted_pause: Option<String> = columns.next()?;
     let paused: String = columns.next()?;
     Ok(PlannedDialogue {
         id,
@@ -170,40 +171,42 @@ fn read_planned(columns: &mut Columns<'_>) -> StoreResult<PlannedDialogue> {
         moves: head != to || was_open != open,
         next_seq,
         epoch,
-        pause: wanted.filter(|wanted| *wanted != paused).map(|wanted| wanted == "true"),
+        pause: wanted_pause
+            .filter(|wanted_pause| *wanted_pause != paused)
+            .map(|wanted_pause| wanted_pause == "true"),
     })
 }
 
-async fn create_save(connection: &mut Connection, tenant: &TenantId, new: &NewSave) -> StoreResult<SaveOutcome> {
-    acquire_lock(connection, tenant, LedgerLock::Memory(&new.world)).await?;
-    if fetch_optional!(connection, WORLD_EXISTS; tenant, new.world)
+async fn create_save(connection: &mut Connection, tenant: &TenantId, new_save: &NewSave) -> StoreResult<SaveOutcome> {
+    acquire_lock(connection, tenant, LedgerLock::Memory(&new_save.world)).await?;
+    if fetch_optional!(connection, WORLD_EXISTS; tenant, new_save.world)
         .await?
         .is_none()
     {
         return Ok(SaveOutcome::NoSuchWorld);
     }
-    let kept: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new.world).await?;
-    if kept >= i64::from(new.max) {
+    let save_count: i64 = fetch_scalar!(connection, COUNT_SAVES; tenant, new_save.world).await?;
+    if save_count >= i64::from(new_save.max) {
         return Ok(SaveOutcome::Full);
     }
-    let at = state::moment_of_save(connection, tenant, &new.world, &new.edit).await?;
-    let growth = Growth::begin(connection, tenant, new.edit.limits).await?;
-    let taken = execute!(connection, INSERT_SAVE_ITEMS; tenant, new.world, new.id).await?;
+    let saved_at = state::moment_of_save(connection, tenant, &new_save.world, &new_save.edit).await?;
+    let growth = Growth::begin(connection, tenant, new_save.edit.limits).await?;
+    let item_count = execute!(connection, INSERT_SAVE_ITEMS; tenant, new_save.world, new_save.id).await?;
     let save = Save {
-        id: new.id,
-        world: new.world.clone(),
-        name: new.name.clone(),
-        created_at: at,
-        dialogues: u32::try_from(taken).unwrap_or(u32::MAX),
+        id: new_save.id,
+        world: new_save.world.clone(),
+        name: new_save.name.clone(),
+        created_at: saved_at,
+        dialogues: u32::try_from(item_count).unwrap_or(u32::MAX),
     };
     execute!(
         connection, INSERT_SAVE;
-        tenant, new.id, new.world, without_nul(&new.name), i64::from(save.dialogues), new.edit.id,
-        to_micros(at)
+        tenant, new_save.id, new_save.world, without_nul(&new_save.name), i64::from(save.dialogues), new_save.edit.id,
+        to_micros(saved_at)
     )
     .await?;
     Growth::check(growth, connection, tenant).await?;
-    audit::record_audit(connection, tenant, &new.edit).await?;
+    audit::record_audit(connection, tenant, &new_save.edit).await?;
     Ok(SaveOutcome::Saved(save))
 }
 
@@ -228,24 +231,25 @@ async fn delete_save(
 async fn restore_save(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &RestoreCommit,
+    commit: &RestoreCommit,
 ) -> StoreResult<RestoreOutcome> {
-    acquire_lock(connection, tenant, LedgerLock::Memory(&asked.world)).await?;
-    if let Some(key) = &asked.key
-        && let Some(known) = find_restore_by_key(connection, tenant, &asked.world, key).await?
+    acquire_lock(connection, tenant, LedgerLock::Memory(&commit.world)).await?;
+    if let Some(key) = &commit.key
+        && let Some(report) = find_restore_by_key(connection, tenant, &commit.world, key).await?
     {
-        return Ok(if known.save == asked.save {
-            RestoreOutcome::Repeated(known)
+        return Ok(if report.save == commit.save {
+            RestoreOutcome::Repeated(report)
         } else {
             RestoreOutcome::KeyTaken
         });
     }
-    let (world, save) = (asked.world.as_str(), asked.save.to_string());
+    let world = commit.world.as_str();
+    let save = commit.save.to_string();
     let Some(row) = fetch_optional!(connection, SAVE_BY_ID; tenant, world, save).await? else {
         return Ok(RestoreOutcome::NotFound);
     };
     let saved_at = read_save(&mut Columns::new(&row))?.created_at;
-    acquire_lock(connection, tenant, LedgerLock::Dialogues(&asked.world)).await?;
+    acquire_lock(connection, tenant, LedgerLock::Dialogues(&commit.world)).await?;
     let rows = fetch_all!(connection, PLAN_RESTORE; tenant, world, save).await?;
     let plan = Columns::read_rows(&rows, read_planned)?;
     let fenced = || plan.iter().filter(|planned| !planned.moves);
@@ -257,11 +261,11 @@ async fn restore_save(
     }
     failpoint!("restore.fenced");
     let mut restored = RestoreReport {
-        save: asked.save,
-        world: asked.world.clone(),
-        at: asked.edit.at,
+        save: commit.save,
+        world: commit.world.clone(),
+        restored_at: commit.edit.made_at,
         changed: 0,
-        ended: 0,
+        ended_dialogues: 0,
         reopened: 0,
         removed_turns: 0,
         reinstated_turns: 0,
@@ -269,63 +273,64 @@ async fn restore_save(
     };
     let mut dialogues = Vec::with_capacity(plan.len());
     for planned in &plan {
-        let mut done = RestoredDialogue {
+        let mut restored_dialogue = RestoredDialogue {
             id: planned.id,
             open: planned.open,
             epoch: planned.epoch + 1,
             rewound: None,
         };
         if planned.moves {
-            let rewound = restore_dialogue(connection, tenant, asked, planned).await?;
+            let rewound = restore_dialogue(connection, tenant, commit, planned).await?;
             add_to_totals(&mut restored, planned, &rewound);
-            done.rewound = Some(Arc::unwrap_or_clone(rewound));
+            restored_dialogue.rewound = Some(Arc::unwrap_or_clone(rewound));
         } else if let Some(paused) = planned.pause {
             ownership::set_paused_unfenced(connection, tenant, &planned.id.to_string(), paused).await?;
         }
-        dialogues.push(done);
+        dialogues.push(restored_dialogue);
         failpoint!("restore.moved");
     }
     failpoint!("restore.all_moved");
-    let ended = plan.iter().filter(|planned| planned.was_open && !planned.open);
-    let events: Vec<Event> = ended
-        .map(|planned| end_event(planned.id, "restored", asked.edit.at))
+    let ended_dialogues = plan.iter().filter(|planned| planned.was_open && !planned.open);
+    let events: Vec<Event> = ended_dialogues
+        .map(|planned| end_event(planned.id, "restored", commit.edit.made_at))
         .collect();
     write_events(connection, tenant, &events).await?;
-    state::set_clock_back(connection, tenant, &asked.world, saved_at, &asked.edit).await?;
-    record_restore(connection, tenant, asked, &restored).await?;
-    audit::record_audit(connection, tenant, &asked.edit).await?;
+    state::set_clock_back(connection, tenant, &commit.world, saved_at, &commit.edit).await?;
+    record_restore(connection, tenant, commit, &restored).await?;
+    audit::record_audit(connection, tenant, &commit.edit).await?;
     failpoint!("restore.audited");
     Ok(RestoreOutcome::Done { restored, dialogues })
 }
 
 fn add_to_totals(restored: &mut RestoreReport, planned: &PlannedDialogue, rewound: &RewindRecord) {
     let number = |turns: &[u32]| u32::try_from(turns.len()).unwrap_or(u32::MAX);
-    let (back, sum) = (rewound.rolled_back, &mut restored.rolled_back);
+    let rolled_back = rewound.rolled_back;
+    let totals = &mut restored.rolled_back;
     restored.changed += 1;
-    restored.ended += u32::from(planned.was_open && !planned.open);
+    restored.ended_dialogues += u32::from(planned.was_open && !planned.open);
     restored.reopened += u32::from(planned.open && !planned.was_open);
     restored.removed_turns = restored.removed_turns.saturating_add(number(&rewound.removed));
     restored.reinstated_turns = restored.reinstated_turns.saturating_add(number(&rewound.reinstated));
-    sum.facts = sum.facts.saturating_add(back.facts);
-    sum.restored = sum.restored.saturating_add(back.restored);
-    sum.summaries = sum.summaries.saturating_add(back.summaries);
-    sum.state = sum.state.saturating_add(back.state);
+    totals.facts = totals.facts.saturating_add(rolled_back.facts);
+    totals.restored = totals.restored.saturating_add(rolled_back.restored);
+    totals.summaries = totals.summaries.saturating_add(rolled_back.summaries);
+    totals.state = totals.state.saturating_add(rolled_back.state);
 }
 
 /// Brings a dialogue to its state in the save.
 async fn restore_dialogue(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &RestoreCommit,
+    commit: &RestoreCommit,
     planned: &PlannedDialogue,
 ) -> StoreResult<Arc<RewindRecord>> {
-    let gap = asked.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
-    let id = derive_rewind_id(asked.edit.id, planned.id);
+    let gap = commit.seq_gap.saturating_mul(planned.epoch.saturating_add(1));
+    let id = derive_rewind_id(commit.edit.id, planned.id);
     let rewind = RewindCommit {
         id,
-        at: asked.edit.at,
+        rewound_at: commit.edit.made_at,
         dialogue: planned.id,
-        world: asked.world.clone(),
+        world: commit.world.clone(),
         epoch: planned.epoch,
         origin: RewindOrigin::Restore { open: planned.open },
         to: planned.to,
@@ -336,7 +341,7 @@ async fn restore_dialogue(
         key: None,
         other_keys: Vec::new(),
         seq: planned.next_seq.saturating_add(gap),
-        edits: vec![dialogue_edit(&asked.edit, id, planned.id)],
+        edits: vec![dialogue_edit(&commit.edit, id, planned.id)],
     };
     let rewound = rewind_head(connection, tenant, &rewind)
         .await?
@@ -392,12 +397,13 @@ async fn find_restore_by_key(
 async fn record_restore(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &RestoreCommit,
+    commit: &RestoreCommit,
     restored: &RestoreReport,
 ) -> StoreResult<()> {
     execute!(
         connection, INSERT_RESTORE;
-        tenant, asked.edit.id, asked.world, asked.save, asked.key, to_json(restored)?, to_micros(restored.at)
+        tenant, commit.edit.id, commit.world, commit.save, commit.key, to_json(restored)?,
+        to_micros(restored.restored_at)
     )
     .await
     .map(drop)
@@ -405,11 +411,12 @@ async fn record_restore(
 
 #[async_trait]
 impl SaveStore for SqlSaveStore {
-    async fn create_save(&self, scope: &TenantScope, new: &NewSave) -> StoreResult<SaveOutcome> {
-        let world = &new.world;
-        let (tenant, new) = (scope.tenant().clone(), new.clone());
+    async fn create_save(&self, scope: &TenantScope, new_save: &NewSave) -> StoreResult<SaveOutcome> {
+        let world = &new_save.world;
+        let tenant = scope.tenant().clone();
+        let new_save = new_save.clone();
         write_memory!(self.0, scope.tenant(), world, |connection| {
-            create_save(connection, &tenant, &new).await
+            create_save(connection, &tenant, &new_save).await
         })
         .await
     }
@@ -422,18 +429,21 @@ impl SaveStore for SqlSaveStore {
         fetch_page(&self.0, scope, query, page, read_save, |save| save.id.to_string()).await
     }
     async fn delete_save(&self, scope: &TenantScope, world: &WorldId, id: SaveId, edit: &Edit) -> StoreResult<bool> {
-        let of = world;
-        let (tenant, world, edit) = (scope.tenant().clone(), world.clone(), edit.clone());
-        write_memory!(self.0, scope.tenant(), of, |connection| {
+        let locked_world = world;
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let edit = edit.clone();
+        write_memory!(self.0, scope.tenant(), locked_world, |connection| {
             delete_save(connection, &tenant, &world, id, &edit).await
         })
         .await
     }
-    async fn restore_save(&self, scope: &TenantScope, asked: &RestoreCommit) -> StoreResult<RestoreOutcome> {
-        let world = &asked.world;
-        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+    async fn restore_save(&self, scope: &TenantScope, commit: &RestoreCommit) -> StoreResult<RestoreOutcome> {
+        let world = &commit.world;
+        let tenant = scope.tenant().clone();
+        let commit = commit.clone();
         write_memory!(self.0, scope.tenant(), world, |connection| {
-            restore_save(connection, &tenant, &asked).await
+            restore_save(connection, &tenant, &commit).await
         })
         .await
     }

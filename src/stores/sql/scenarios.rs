@@ -174,31 +174,33 @@ fn read_required(columns: &mut Columns<'_>) -> StoreResult<RequiredProgress> {
 async fn scenario_version(
     connection: &mut Connection,
     tenant: &TenantId,
-    (world, npc, id): (&WorldId, &NpcId, &ScenarioId),
+    world: &WorldId,
+    npc: &NpcId,
+    id: &ScenarioId,
 ) -> StoreResult<Option<i64>> {
     let row = fetch_optional!(connection, SCENARIO_VERSION; tenant, world, npc, id).await?;
     row.map(|row| Columns::new(&row).next()).transpose()
 }
 
 async fn is_full(connection: &mut Connection, tenant: &TenantId, world: &WorldId, npc: &NpcId) -> StoreResult<bool> {
-    let there: i64 = fetch_scalar!(connection, COUNT_SCENARIOS; tenant, world, npc).await?;
-    Ok(there >= i64::from(MAX_SCENARIOS_PER_NPC))
+    let stored_count: i64 = fetch_scalar!(connection, COUNT_SCENARIOS; tenant, world, npc).await?;
+    Ok(stored_count >= i64::from(MAX_SCENARIOS_PER_NPC))
 }
 
 /// Returns the version that a put would write, or the reason for refusing the put.
 async fn next_version(
     connection: &mut Connection,
     tenant: &TenantId,
-    it: &Scenario,
+    scenario: &Scenario,
     if_version: Option<u32>,
 ) -> StoreResult<Result<u32, PutOutcome>> {
-    let npc = authored::npc_version(connection, tenant, &it.world, &it.npc).await?;
+    let npc = authored::npc_version(connection, tenant, &scenario.world, &scenario.npc).await?;
     if npc.is_none() {
         return Ok(Err(PutOutcome::NoParent));
     }
-    let stored = scenario_version(connection, tenant, (&it.world, &it.npc, &it.id)).await?;
+    let stored = scenario_version(connection, tenant, &scenario.world, &scenario.npc, &scenario.id).await?;
     let next = authored::next_version(stored, if_version);
-    if next.is_ok() && stored.is_none() && is_full(connection, tenant, &it.world, &it.npc).await? {
+    if next.is_ok() && stored.is_none() && is_full(connection, tenant, &scenario.world, &scenario.npc).await? {
         return Ok(Err(PutOutcome::Full {
             most: MAX_SCENARIOS_PER_NPC,
         }));
@@ -216,24 +218,34 @@ impl ScenarioStore for SqlScenarioStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<PutOutcome> {
-        let (tenant, it, edit) = (scope.tenant().clone(), scenario.clone(), edit.clone());
-        let (keywords, synonyms) = (to_json(&it.keywords)?, to_json(&it.synonyms)?);
-        let (conditions, tell) = (to_json(&it.when)?, it.tell.as_ref().map(to_json).transpose()?);
-        let (model, vector) = (embedding.model.clone(), vector_to_bytes(&embedding.vector));
+        let tenant = scope.tenant().clone();
+        let scenario = scenario.clone();
+        let edit = edit.clone();
+        let keywords = to_json(&scenario.keywords)?;
+        let synonyms = to_json(&scenario.synonyms)?;
+        let conditions = to_json(&scenario.when)?;
+        let tell = scenario.tell.as_ref().map(to_json).transpose()?;
+        let model = embedding.model.clone();
+        let vector = vector_to_bytes(&embedding.vector);
         write_transaction!(self.0, scope, |connection| {
-            acquire_lock(connection, &tenant, LedgerLock::Authored(&it.world)).await?;
-            let version = match next_version(connection, &tenant, &it, if_version).await? {
+            acquire_lock(connection, &tenant, LedgerLock::Authored(&scenario.world)).await?;
+            let version = match next_version(connection, &tenant, &scenario, if_version).await? {
                 Ok(version) => version,
                 Err(refused) => return Ok(refused),
             };
-            let is_conditional = !it.when.is_empty() || it.tell.is_some();
-            execute!(connection, RAISE_LORE_VERSION; tenant, it.world, it.npc, it.id, is_conditional).await?;
+            let is_conditional = !scenario.when.is_empty() || scenario.tell.is_some();
+            execute!(
+                connection, RAISE_LORE_VERSION;
+                tenant, scenario.world, scenario.npc, scenario.id, is_conditional
+            )
+            .await?;
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
             execute!(
                 connection, UPSERT_SCENARIO;
-                tenant, it.world, it.npc, it.id, without_nul(&it.title), without_nul(&it.content), keywords, synonyms,
-                i64::from(it.required_progress.get()), without_nul(&model), vector, i64::from(version),
-                to_micros(it.updated_at), conditions, tell
+                tenant, scenario.world, scenario.npc, scenario.id, without_nul(&scenario.title),
+                without_nul(&scenario.content), keywords, synonyms, i64::from(scenario.required_progress.get()),
+                without_nul(&model), vector, i64::from(version),
+                to_micros(scenario.updated_at), conditions, tell
             )
             .await?;
             Growth::check(growth, connection, &tenant).await?;
@@ -285,11 +297,14 @@ impl ScenarioStore for SqlScenarioStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
-        let (world, npc, id) = (world.clone(), npc.clone(), id.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
+        let world = world.clone();
+        let npc = npc.clone();
+        let id = id.clone();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Authored(&world)).await?;
-            let stored = scenario_version(connection, &tenant, (&world, &npc, &id)).await?;
+            let stored = scenario_version(connection, &tenant, &world, &npc, &id).await?;
             if let Some(refused) = authored::delete_rejection(stored, if_version) {
                 return Ok(refused);
             }
@@ -334,9 +349,9 @@ impl ScenarioStore for SqlScenarioStore {
         &self,
         scope: &TenantScope,
         world: &WorldId,
-        asked: &[(NpcId, ScenarioId)],
+        scenarios: &[(NpcId, ScenarioId)],
     ) -> StoreResult<Vec<RequiredProgress>> {
-        let query = bind!(SELECT_REQUIRED; scope.tenant(), world, to_json(asked)?);
+        let query = bind!(SELECT_REQUIRED; scope.tenant(), world, to_json(scenarios)?);
         self.0.fetch_all(scope, query, read_required).await
     }
     async fn list_unembedded(&self, scope: &TenantScope, model: &str, limit: u32) -> StoreResult<Vec<Scenario>> {

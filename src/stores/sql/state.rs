@@ -111,7 +111,7 @@ fn read_change(id: StateEventId, columns: &mut Columns<'_>) -> StoreResult<Store
         dialogue: columns.maybe_id()?,
         change: columns.json()?,
         cause: columns.cause()?,
-        at: columns.time()?,
+        changed_at: columns.time()?,
     })
 }
 
@@ -138,7 +138,7 @@ pub(super) fn state_rows_json(changes: &[NewStateChange]) -> StoreResult<String>
             super::rows::to_json(&change.change)?,
             cause_kind,
             cause_id,
-            to_micros(change.at),
+            to_micros(change.changed_at),
         ]));
     }
     serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
@@ -164,9 +164,9 @@ pub(super) async fn lock_state_order(
 
 async fn load_clock(connection: &mut Connection, tenant: &TenantId, world: &WorldId) -> StoreResult<ClockSegments> {
     let rows = fetch_all!(connection, CLOCK_CHANGES; tenant, world).await?;
-    let read = |columns: &mut Columns<'_>| Ok((columns.json()?, columns.time()?));
-    let changes: Vec<(StateChange, DateTime<Utc>)> = Columns::read_rows(&rows, read)?;
-    Ok(fold_changes(changes.iter().map(|(change, at)| (change, *at))).clock)
+    let read_row = |columns: &mut Columns<'_>| Ok((columns.json()?, columns.time()?));
+    let changes: Vec<(StateChange, DateTime<Utc>)> = Columns::read_rows(&rows, read_row)?;
+    Ok(fold_changes(changes.iter().map(|(change, moment)| (change, *moment))).clock)
 }
 
 /// Puts changes of the clock after all earlier changes, even after those of a node whose real clock is ahead. A clock that
@@ -179,14 +179,14 @@ async fn order_clock_changes(
 ) -> StoreResult<()> {
     let is_of_clock =
         |change: &StateChange| matches!(change, StateChange::Time { .. } | StateChange::TimePassed { .. });
-    if !changes.iter().any(|new| is_of_clock(&new.change)) {
+    if !changes.iter().any(|new_change| is_of_clock(&new_change.change)) {
         return Ok(());
     }
     let clock = load_clock(connection, tenant, world).await?;
     let Some(last) = clock.last() else { return Ok(()) };
-    for new in changes.iter_mut().filter(|new| is_of_clock(&new.change)) {
-        new.at = new.at.max(last.from);
-        if let StateChange::Time { ratio, .. } = &mut new.change {
+    for new_change in changes.iter_mut().filter(|new_change| is_of_clock(&new_change.change)) {
+        new_change.changed_at = new_change.changed_at.max(last.from);
+        if let StateChange::Time { ratio, .. } = &mut new_change.change {
             *ratio = last.ratio;
         }
     }
@@ -216,12 +216,12 @@ pub(super) async fn update_clock(
 ) -> StoreResult<()> {
     acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
     let clock = load_clock(connection, tenant, world).await?;
-    let at = end_of(&clock, edit);
+    let moment = end_of(&clock, edit);
     match clock.last() {
         Some(last) if last.ratio.to_bits() == settings.ratio.to_bits() => Ok(()),
         _ => {
-            let now = clock.time_at(at).unwrap_or_else(|| settings.start_time());
-            set_clock(connection, tenant, world, (at, now, settings.ratio), edit).await
+            let now = clock.time_at(moment).unwrap_or_else(|| settings.start_time());
+            set_clock(connection, tenant, world, moment, now, settings.ratio, edit).await
         }
     }
 }
@@ -237,11 +237,11 @@ pub(super) async fn set_clock_back(
 ) -> StoreResult<()> {
     acquire_lock(connection, tenant, LedgerLock::State(world)).await?;
     let clock = load_clock(connection, tenant, world).await?;
-    let at = end_of(&clock, edit);
+    let moment = end_of(&clock, edit);
     let to = clock.first().map_or(to, |first| first.from.max(to));
     match (clock.last(), clock.time_at(to)) {
-        (Some(last), Some(then)) if clock.time_at(at) != Some(then) => {
-            set_clock(connection, tenant, world, (at, then, last.ratio), edit).await
+        (Some(last), Some(target_time)) if clock.time_at(moment) != Some(target_time) => {
+            set_clock(connection, tenant, world, moment, target_time, last.ratio, edit).await
         }
         _ => Ok(()),
     }
@@ -249,14 +249,16 @@ pub(super) async fn set_clock_back(
 
 /// The moment of a change that comes after all others, even after those of a node whose real clock is ahead.
 fn end_of(clock: &ClockSegments, edit: &Edit) -> DateTime<Utc> {
-    clock.last().map_or(edit.at, |last| last.from.max(edit.at))
+    clock.last().map_or(edit.made_at, |last| last.from.max(edit.made_at))
 }
 
 async fn set_clock(
     connection: &mut Connection,
     tenant: &TenantId,
     world: &WorldId,
-    (at, to, ratio): (DateTime<Utc>, GameTime, f64),
+    moment: DateTime<Utc>,
+    to: GameTime,
+    ratio: f64,
     edit: &Edit,
 ) -> StoreResult<()> {
     let change = NewStateChange {
@@ -266,7 +268,7 @@ async fn set_clock(
         dialogue: None,
         change: StateChange::Time { to, ratio },
         cause: Cause::Edit(edit.id),
-        at,
+        changed_at: moment,
     };
     let events: Vec<Event> = events_of_changes(std::slice::from_ref(&change)).collect();
     execute!(connection, INSERT_STATE_EVENTS; tenant, state_rows_json(&[change])?).await?;
@@ -282,7 +284,7 @@ impl StateStore for SqlStateStore {
             (since.generation, since.last_action) = world;
             since.changes.extend(change);
         }
-        since.changes.sort_by_key(|change| (change.at, change.seq));
+        since.changes.sort_by_key(|change| (change.changed_at, change.seq));
         Ok(since)
     }
     async fn load_changes_until(
@@ -292,21 +294,21 @@ impl StateStore for SqlStateStore {
         seq: i64,
         lifted_after: Option<DateTime<Utc>>,
     ) -> StoreResult<Vec<StoredStateChange>> {
-        let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
+        let read_row = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
         let query = bind!(STATE_UNTIL; scope.tenant(), world, seq);
-        let mut changes = self.0.fetch_all(scope, query, read).await?;
+        let mut changes = self.0.fetch_all(scope, query, read_row).await?;
         if let Some(moment) = lifted_after {
             let query = bind!(STATE_LIFTED_AFTER; scope.tenant(), world, seq, to_micros(moment));
-            changes.extend(self.0.fetch_all(scope, query, read).await?);
+            changes.extend(self.0.fetch_all(scope, query, read_row).await?);
         }
-        changes.sort_by_key(|change| (change.at, change.seq));
+        changes.sort_by_key(|change| (change.changed_at, change.seq));
         Ok(changes)
     }
     async fn load_changes(&self, scope: &TenantScope, seqs: &[i64]) -> StoreResult<Vec<StoredStateChange>> {
         let list = json!(seqs.iter().map(|seq| [seq]).collect::<Vec<_>>()).to_string();
         let query = bind!(STATE_BY_SEQ; scope.tenant(), list);
-        let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
-        self.0.fetch_all(scope, query, read).await
+        let read_row = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
+        self.0.fetch_all(scope, query, read_row).await
     }
     async fn load_changes_of_dialogue(
         &self,
@@ -316,8 +318,8 @@ impl StateStore for SqlStateStore {
         until: DateTime<Utc>,
     ) -> StoreResult<Vec<StoredStateChange>> {
         let query = bind!(STATE_OF_DIALOGUE; scope.tenant(), world, dialogue, to_micros(until));
-        let read = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
-        self.0.fetch_all(scope, query, read).await
+        let read_row = |columns: &mut Columns<'_>| read_change(columns.id()?, columns);
+        self.0.fetch_all(scope, query, read_row).await
     }
     async fn commit_changes(
         &self,
@@ -326,9 +328,12 @@ impl StateStore for SqlStateStore {
         changes: &[NewStateChange],
         calls: &[TaskUsage],
     ) -> StoreResult<bool> {
-        let (tenant, fence, now) = (scope.tenant().clone(), *fence, self.0.clock.now());
+        let tenant = scope.tenant().clone();
+        let fence = *fence;
+        let now = self.0.clock.now();
         let calls = calls.to_vec();
-        let (rows, worlds) = (state_rows_json(changes)?, worlds_of(changes));
+        let rows = state_rows_json(changes)?;
+        let worlds = worlds_of(changes);
         let events: Vec<Event> = events_of_changes(changes).collect();
         write_transaction!(self.0, scope, |connection| {
             if !pass_fence(connection, &tenant, &fence, &calls, now).await? {
@@ -348,7 +353,9 @@ impl StateStore for SqlStateStore {
         changes: &[NewStateChange],
         edit: &Edit,
     ) -> StoreResult<()> {
-        let (tenant, edit, changes) = (scope.tenant().clone(), edit.clone(), changes.to_vec());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
+        let changes = changes.to_vec();
         let worlds = BTreeSet::from([world.clone()]);
         write_memory!(self.0, scope.tenant(), world, |connection| {
             lock_state_order(connection, &tenant, &worlds).await?;

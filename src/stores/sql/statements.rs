@@ -84,8 +84,8 @@ macro_rules! write_memory {
 }
 
 pub(super) async fn execute(connection: &mut Connection, query: BoundQuery<'_>) -> StoreResult<u64> {
-    let done = query.execute(connection).await.map_err(store_error)?;
-    Ok(done.rows_affected())
+    let result = query.execute(connection).await.map_err(store_error)?;
+    Ok(result.rows_affected())
 }
 
 pub(super) async fn fetch_all(connection: &mut Connection, query: BoundQuery<'_>) -> StoreResult<Vec<Row>> {
@@ -118,7 +118,8 @@ impl Engine {
             .take_arguments()
             .map_err(sqlx::Error::Encode)
             .map_err(store_error)?;
-        let (statement, values) = (query.sql(), values.unwrap_or_default());
+        let statement = query.sql();
+        let values = values.unwrap_or_default();
         write_statement!(self, scope, |connection| {
             execute(connection, sqlx::query_with(statement, values)).await
         })
@@ -129,29 +130,29 @@ impl Engine {
         &self,
         scope: impl Into<RowScope<'r>>,
         query: BoundQuery<'_>,
-        read: ReadRow<T>,
+        read_row: ReadRow<T>,
     ) -> StoreResult<Vec<T>> {
         let rows = fetch_all(&mut *self.acquire_reader(scope).await?, query).await?;
-        Columns::read_rows(&rows, read)
+        Columns::read_rows(&rows, read_row)
     }
     /// Reads the single row of a query.
     pub(super) async fn fetch_one<'r, T>(
         &self,
         scope: impl Into<RowScope<'r>>,
         query: BoundQuery<'_>,
-        read: ReadRow<T>,
+        read_row: ReadRow<T>,
     ) -> StoreResult<T> {
         let row = fetch_one(&mut *self.acquire_reader(scope).await?, query).await?;
-        read(&mut Columns::new(&row))
+        read_row(&mut Columns::new(&row))
     }
     /// Reads the first row of a query, if there is one.
     pub(super) async fn fetch_optional<'r, T>(
         &self,
         scope: impl Into<RowScope<'r>>,
         query: BoundQuery<'_>,
-        read: ReadRow<T>,
+        read_row: ReadRow<T>,
     ) -> StoreResult<Option<T>> {
         let row = fetch_optional(&mut *self.acquire_reader(scope).await?, query).await?;
-        row.map(|row| read(&mut Columns::new(&row))).transpose()
+        row.map(|row| read_row(&mut Columns::new(&row))).transpose()
     }
 }

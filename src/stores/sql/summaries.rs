@@ -79,14 +79,18 @@ impl SummaryStore for SqlSummaryStore {
         self.0.fetch_all(scope, query, read_summary).await
     }
     async fn commit_summary(&self, scope: &TenantScope, commit: &SummaryCommit) -> StoreResult<bool> {
-        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
+        let tenant = scope.tenant().clone();
+        let commit = commit.clone();
+        let now = self.0.clock.now();
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Summaries(commit.summary.dialogue)).await?;
             if !pass_fence(connection, &tenant, &commit.fence, &commit.calls, now).await? {
                 return Ok(false);
             }
-            let (summary, cause) = (&commit.summary, commit.fence.turn.to_string());
-            let (from, to) = (i64::from(summary.from_turn), i64::from(summary.to_turn));
+            let summary = &commit.summary;
+            let cause = commit.fence.turn.to_string();
+            let from = i64::from(summary.from_turn);
+            let to = i64::from(summary.to_turn);
             if fetch_scalar!(connection, IS_RANGE_COVERED; tenant, summary.dialogue, from, to).await? {
                 // Another job was faster, so this job is done.
                 return Ok(false);

@@ -48,13 +48,13 @@ async fn load_tenant(connection: &mut Connection, tenant: &TenantId) -> StoreRes
 }
 
 async fn insert_tenant(connection: &mut Connection, tenant: &Tenant) -> StoreResult<bool> {
-    let done = execute!(
+    let inserted_rows = execute!(
         connection, INSERT_TENANT;
         tenant.id, without_nul(&tenant.name), tenant.enabled, to_micros(tenant.created_at),
         budget_json(tenant.budget.as_ref())?
     )
     .await?;
-    Ok(done == 1)
+    Ok(inserted_rows == 1)
 }
 
 fn budget_json(budget: Option<&TenantBudget>) -> StoreResult<Option<String>> {
@@ -83,7 +83,8 @@ impl TenantStore for SqlTenantStore {
     }
     async fn create_tenant(&self, tenant: &Tenant, edit: &Edit) -> StoreResult<bool> {
         let id = &tenant.id;
-        let (tenant, edit) = (tenant.clone(), edit.clone());
+        let tenant = tenant.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, id, |connection| {
             let created = insert_tenant(connection, &tenant).await?;
             if created {
@@ -100,7 +101,9 @@ impl TenantStore for SqlTenantStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<TenantEditOutcome> {
-        let (tenant, change, edit) = (id.clone(), change.clone(), edit.clone());
+        let tenant = id.clone();
+        let change = change.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, id, |connection| {
             let row = fetch_optional!(
                 connection, UPDATE_TENANT;

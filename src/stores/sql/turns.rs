@@ -223,16 +223,17 @@ impl PreparedCommit {
     }
 
     async fn write_commit(self, connection: &mut Connection) -> StoreResult<CommitOutcome> {
-        let (tenant, commit) = (self.tenant.as_str(), &self.commit);
+        let tenant = self.tenant.as_str();
+        let commit = &self.commit;
         if self.is_plain() {
-            let written = fetch_all(connection, self.bind_commit(COMMIT_TURN)).await?;
-            if written.is_empty() {
+            let written_rows = fetch_all(connection, self.bind_commit(COMMIT_TURN)).await?;
+            if written_rows.is_empty() {
                 return commit_rejection(connection, tenant, commit).await;
             }
             return Ok(CommitOutcome::Committed);
         }
-        let taken = fetch_optional(connection, self.bind_commit(TAKE_HEAD)).await?;
-        if taken.is_none() {
+        let head_row = fetch_optional(connection, self.bind_commit(TAKE_HEAD)).await?;
+        if head_row.is_none() {
             return commit_rejection(connection, tenant, commit).await;
         }
         failpoint!("turn.head");
@@ -244,11 +245,12 @@ impl PreparedCommit {
             rewinds::drop_checkpoints(connection, &self.tenant, commit.turn.dialogue, [replaced]).await?;
         }
         if let Some(episode) = &commit.episode {
-            let (episode, vector) = (episode.clone(), EpisodeVector::NotCompared);
+            let episode = episode.clone();
+            let vector = EpisodeVector::NotCompared;
             episodes::insert_episode(connection, &self.tenant, &EmbeddedEpisode { episode, vector }).await?;
         }
-        for cut in &commit.cuts {
-            rewinds::record_cut(connection, &self.tenant, &commit.turn, cut).await?;
+        for live_cut in &commit.cuts {
+            rewinds::record_cut(connection, &self.tenant, &commit.turn, live_cut).await?;
         }
         failpoint!("turn.written");
         Ok(CommitOutcome::Committed)
@@ -256,7 +258,8 @@ impl PreparedCommit {
 
     /// Binds all parameters of a commit to a statement, in the order of [`insert_turn!`].
     fn bind_commit(&self, statement: &'static str) -> BoundQuery<'_> {
-        let (commit, turn) = (&self.commit, &self.commit.turn);
+        let commit = &self.commit;
+        let turn = &self.commit.turn;
         let (uncut, until) = commit.sealed_reply.clone().unzip();
         bind!(
             statement;
@@ -285,7 +288,9 @@ async fn commit_rejection(
     };
     let mut columns = Columns::new(&row);
     let epoch: u64 = columns.number()?;
-    let (open, taken, is_head): (bool, bool, bool) = (columns.next()?, columns.next()?, columns.next()?);
+    let open: bool = columns.next()?;
+    let key_is_taken: bool = columns.next()?;
+    let is_head: bool = columns.next()?;
     Ok(if epoch != commit.epoch {
         CommitOutcome::Fenced
     } else if is_head {
@@ -293,7 +298,7 @@ async fn commit_rejection(
         CommitOutcome::Committed
     } else if !open {
         CommitOutcome::Closed
-    } else if taken {
+    } else if key_is_taken {
         CommitOutcome::KeyTaken
     } else {
         CommitOutcome::Fenced

@@ -217,14 +217,14 @@ impl UsageStore for SqlUsageStore {
             return Ok(());
         }
         let tenant = scope.tenant().clone();
-        let all = sum_rows(deltas.iter(), |_| None);
+        let total_rows = sum_rows(deltas.iter(), |_| None);
         let of_npcs = sum_rows(deltas.iter().filter(|delta| delta.owner.is_some()), |delta| {
             delta.owner.as_ref()
         });
         let has_players = deltas.iter().any(|delta| delta.player.is_some());
         let of_players = has_players.then(|| player_rows(deltas));
         write_transaction!(self.0, scope, |connection| {
-            execute!(connection, ADD_USAGE; tenant, all).await?;
+            execute!(connection, ADD_USAGE; tenant, total_rows).await?;
             if let Some(of_players) = &of_players {
                 execute!(connection, ADD_PLAYER_USAGE; tenant, of_players).await?;
             }
@@ -291,13 +291,13 @@ impl UsageStore for SqlUsageStore {
     }
     async fn count_stored(&self, scope: &TenantScope, at_most: StoredAmounts) -> StoreResult<StoredAmounts> {
         let query = bind!(COUNT_STORED; scope.tenant(), to_signed(at_most.dialogues), to_signed(at_most.turns));
-        let read: ReadRow<StoredAmounts> = |columns| {
+        let read_row: ReadRow<StoredAmounts> = |columns| {
             Ok(StoredAmounts {
                 dialogues: columns.number()?,
                 turns: columns.number()?,
             })
         };
-        self.0.fetch_one(scope, query, read).await
+        self.0.fetch_one(scope, query, read_row).await
     }
 }
 

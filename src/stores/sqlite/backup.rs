@@ -31,9 +31,9 @@ pub async fn back_up_database(path_or_url: &str, to: &Path, replace: bool) -> St
     let database = database
         .canonicalize()
         .map_err(|error| io_error("read the database", &database, &error))?;
-    if let Ok(there) = to.canonicalize() {
-        let own = |more: &&str| sibling_path(&database, more) == there;
-        if there == database || SIDECAR_SUFFIXES.iter().chain(&["-lock"]).any(own) {
+    if let Ok(target) = to.canonicalize() {
+        let is_sidecar = |suffix: &&str| sibling_path(&database, suffix) == target;
+        if target == database || SIDECAR_SUFFIXES.iter().chain(&["-lock"]).any(is_sidecar) {
             return Err(rejected_error(to, "is the database itself"));
         }
         if !replace {
@@ -59,7 +59,7 @@ pub async fn back_up_database(path_or_url: &str, to: &Path, replace: bool) -> St
     checked?;
     publish_draft(draft, to, replace)?;
     to.metadata()
-        .map(|found| found.len())
+        .map(|metadata| metadata.len())
         .map_err(|error| io_error("read", to, &error))
 }
 
@@ -76,14 +76,14 @@ pub async fn restore_backup(path_or_url: &str, from: &Path, now: DateTime<Utc>) 
     let mut copy = open_copy(draft.path())
         .await
         .map_err(|_| rejected_error(from, "is no SQLite database"))?;
-    let taken = adopt_as_ledger(&mut copy, from).await;
+    let adopted = adopt_as_ledger(&mut copy, from).await;
     copy.close().await.map_err(store_error)?;
-    taken?;
-    let kept = keep_previous_database(path, now).await?;
+    adopted?;
+    let previous = keep_previous_database(path, now).await?;
     match publish_draft(draft, path, true) {
-        Ok(()) => Ok(kept.name),
+        Ok(()) => Ok(previous.name),
         Err(error) => {
-            kept.move_back();
+            previous.move_back();
             Err(error)
         }
     }
@@ -98,23 +98,23 @@ fn copy_beside_database(from: &Path, database: &Path) -> StoreResult<NamedTempFi
     }
     for log in ["-wal", "-journal"] {
         if sibling_path(from, log).metadata().is_ok_and(|log| log.len() > 0) {
-            let why =
+            let reason =
                 format!("has a log beside it ({log}), so it is a copy of a database in use: use `colloquy backup`");
-            return Err(rejected_error(from, &why));
+            return Err(rejected_error(from, &reason));
         }
     }
     let mut header = Vec::new();
-    let read = source
+    let header_read = source
         .by_ref()
         .take(SQLITE_HEADER.len() as u64)
         .read_to_end(&mut header);
-    read.map_err(|error| io_error("read", from, &error))?;
+    header_read.map_err(|error| io_error("read", from, &error))?;
     if header != SQLITE_HEADER {
         return Err(rejected_error(from, "is no SQLite database"));
     }
     let mut draft = create_draft_in(folder_of(database)?)?;
-    let mut whole = header.chain(source);
-    io::copy(&mut whole, draft.as_file_mut()).map_err(|error| io_error("copy", from, &error))?;
+    let mut content = header.chain(source);
+    io::copy(&mut content, draft.as_file_mut()).map_err(|error| io_error("copy", from, &error))?;
     Ok(draft)
 }
 
@@ -128,14 +128,14 @@ async fn adopt_as_ledger(copy: &mut SqliteConnection, from: &Path) -> StoreResul
 }
 
 /// Checks that every page is readable and that the file is a ledger.
-async fn check_integrity(copy: &mut SqliteConnection, shown: &Path) -> StoreResult<()> {
-    let damaged = |why: &str| rejected_error(shown, &format!("is damaged: {why}"));
-    let found: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
+async fn check_integrity(copy: &mut SqliteConnection, path: &Path) -> StoreResult<()> {
+    let damaged = |reason: &str| rejected_error(path, &format!("is damaged: {reason}"));
+    let problems: Vec<String> = sqlx::query_scalar("PRAGMA integrity_check(1)")
         .fetch_all(&mut *copy)
         .await
         .map_err(|error| damaged(&error.to_string()))?;
-    if found != ["ok"] {
-        return Err(damaged(&found.join("; ")));
+    if problems != ["ok"] {
+        return Err(damaged(&problems.join("; ")));
     }
     let versions: Result<Vec<i64>, sqlx::Error> = sqlx::query_scalar("SELECT version FROM _sqlx_migrations")
         .fetch_all(copy)
@@ -149,7 +149,7 @@ async fn check_integrity(copy: &mut SqliteConnection, shown: &Path) -> StoreResu
     if versions.is_ok_and(|versions| versions.iter().any(is_first)) {
         Ok(())
     } else {
-        Err(rejected_error(shown, "is a database, but no ledger"))
+        Err(rejected_error(path, "is a database, but no ledger"))
     }
 }
 
@@ -158,13 +158,13 @@ async fn check_integrity(copy: &mut SqliteConnection, shown: &Path) -> StoreResu
 struct PreviousDatabase {
     name: Option<PathBuf>,
     /// From, to.
-    moved: Vec<(PathBuf, PathBuf)>,
+    moved_logs: Vec<(PathBuf, PathBuf)>,
 }
 
 impl PreviousDatabase {
     /// Restores all previous names.
     fn move_back(self) {
-        for (from, to) in self.moved {
+        for (from, to) in self.moved_logs {
             if let Err(error) = fs::rename(&to, &from) {
                 tracing::error!(%error, log = %to.display(), "move this log back to {}", from.display());
             }
@@ -184,15 +184,15 @@ async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<
     let name = sibling_path(path, &format!(".before-{}", now.format("%Y%m%dT%H%M%SZ")));
     // The log is folded into the database. A database too damaged for folding keeps its log under the new name.
     let folded = async {
-        let mut old = open_copy(path).await?;
-        let folded = sqlx::query("PRAGMA journal_mode = DELETE").execute(&mut old).await;
-        old.close().await.map_err(store_error)?;
+        let mut database = open_copy(path).await?;
+        let folded = sqlx::query("PRAGMA journal_mode = DELETE").execute(&mut database).await;
+        database.close().await.map_err(store_error)?;
         folded.map(drop).map_err(store_error)
     };
     match folded.await {
         Ok(()) => {}
         // Another process reads the database, such as a backup.
-        Err(StoreError::Unavailable(why)) => return Err(StoreError::Unavailable(why)),
+        Err(StoreError::Unavailable(reason)) => return Err(StoreError::Unavailable(reason)),
         Err(error) => tracing::warn!(%error, "the database that is replaced is kept with its log"),
     }
     // On a file system without hard links, the file is copied.
@@ -201,28 +201,29 @@ async fn keep_previous_database(path: &Path, now: DateTime<Utc>) -> StoreResult<
         linked => linked,
     }
     .map_err(|error| io_error("keep the database as", &name, &error))?;
-    let mut kept = PreviousDatabase {
+    let mut previous = PreviousDatabase {
         name: Some(name.clone()),
-        moved: Vec::new(),
+        moved_logs: Vec::new(),
     };
-    for more in SIDECAR_SUFFIXES {
-        let (log, its_name) = (sibling_path(path, more), sibling_path(&name, more));
-        let moved = if more == "-shm" {
+    for suffix in SIDECAR_SUFFIXES {
+        let log = sibling_path(path, suffix);
+        let its_name = sibling_path(&name, suffix);
+        let renamed = if suffix == "-shm" {
             fs::remove_file(&log)
         } else {
             fs::rename(&log, &its_name)
         };
-        match moved {
-            Ok(()) if more == "-shm" => {}
-            Ok(()) => kept.moved.push((log, its_name)),
+        match renamed {
+            Ok(()) if suffix == "-shm" => {}
+            Ok(()) => previous.moved_logs.push((log, its_name)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => {
-                kept.move_back();
+                previous.move_back();
                 return Err(io_error("move", &log, &error));
             }
         }
     }
-    Ok(kept)
+    Ok(previous)
 }
 
 /// Opens a copy without changing its journal mode.
@@ -254,12 +255,12 @@ fn publish_draft(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<
     // Opened by name, because another handle may have written the file.
     let synced = File::open(draft.path()).and_then(|file| file.sync_all());
     synced.map_err(|error| io_error("sync", draft.path(), &error))?;
-    let named = if replace {
+    let persisted = if replace {
         draft.persist(to)
     } else {
         draft.persist_noclobber(to)
     };
-    named.map_err(|error| io_error("write", to, &error.error))?;
+    persisted.map_err(|error| io_error("write", to, &error.error))?;
     match File::open(folder).and_then(|folder| folder.sync_all()) {
         // The rename is done, and the previous database no longer has the name.
         Err(error) if replace => tracing::warn!(%error, "the folder could not be synced: keep what was restored from"),
@@ -268,6 +269,6 @@ fn publish_draft(draft: NamedTempFile, to: &Path, replace: bool) -> StoreResult<
     Ok(())
 }
 
-fn rejected_error(file: &Path, why: &str) -> StoreError {
-    StoreError::Rejected(format!("{} {why}", file.display()))
+fn rejected_error(file: &Path, reason: &str) -> StoreError {
+    StoreError::Rejected(format!("{} {reason}", file.display()))
 }

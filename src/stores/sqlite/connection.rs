@@ -48,15 +48,17 @@ pub(super) async fn run_migrations(connection: &mut SqliteConnection, file: &Pat
         migrated,
         Err(MigrateError::VersionMismatch(migrations::REWORDED_VERSION))
     ) {
-        let [here, other] = migrations::reworded_checksums(&migrations::SQLITE);
-        let taking = sqlx::query(migrations::ADOPT_REWORDED).bind(here).bind(other);
+        let [own_checksum, other_checksum] = migrations::reworded_checksums(&migrations::SQLITE);
+        let taking = sqlx::query(migrations::ADOPT_REWORDED)
+            .bind(own_checksum)
+            .bind(other_checksum);
         taking
             .execute(&mut *connection)
             .await
             .map_err(|error| cannot_open(file, &error))?;
-        let again: BoxFuture<'_, Result<(), MigrateError>> =
+        let retry: BoxFuture<'_, Result<(), MigrateError>> =
             Box::pin(migrations::SQLITE.run_direct(None, connection, false));
-        migrated = again.await;
+        migrated = retry.await;
     }
     migrated.map_err(|error| migrations::migration_error(&file.display().to_string(), &error))
 }

@@ -50,8 +50,8 @@ impl LockedFile {
     pub(super) fn create_and_lock(path_or_url: &str) -> StoreResult<Self> {
         let path = database_path(path_or_url)?;
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            let made = owner_only_files::create_folder(folder);
-            made.map_err(|error| io_error("create the folder", folder, &error))?;
+            let created = owner_only_files::create_folder(folder);
+            created.map_err(|error| io_error("create the folder", folder, &error))?;
         }
         create_if_missing(&path).map_err(|error| io_error("create the file", &path, &error))?;
         let path = path
@@ -72,15 +72,15 @@ impl LockedFile {
     }
 }
 
-/// Returns the path with `more` appended to the file name.
-pub(super) fn sibling_path(path: &Path, more: &str) -> PathBuf {
+/// Returns the path with `suffix` appended to the file name.
+pub(super) fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(more);
+    name.push(suffix);
     name.into()
 }
 
-pub(super) fn io_error(what: &str, path: &Path, error: &io::Error) -> StoreError {
-    StoreError::Unavailable(format!("cannot {what} {}: {error}", path.display()))
+pub(super) fn io_error(action: &str, path: &Path, error: &io::Error) -> StoreError {
+    StoreError::Unavailable(format!("cannot {action} {}: {error}", path.display()))
 }
 
 /// SQLite creates the files beside a new database with the same permissions.
@@ -104,10 +104,10 @@ fn create_if_missing(path: &Path) -> io::Result<()> {
 fn reject_hard_links(path: &Path) -> StoreResult<()> {
     #[cfg(unix)]
     {
-        let found = path
+        let metadata = path
             .metadata()
             .map_err(|error| io_error("read the file", path, &error))?;
-        let names = std::os::unix::fs::MetadataExt::nlink(&found);
+        let names = std::os::unix::fs::MetadataExt::nlink(&metadata);
         if names > 1 {
             return Err(StoreError::Rejected(format!(
                 "the database {} has {names} names (hard links): remove the others, or copy the file",

@@ -120,9 +120,9 @@ pub async fn has_tenant(path_or_url: &str, tenant: &TenantId) -> StoreResult<boo
     let file = file::database_path(path_or_url)?;
     let options = SqliteConnectOptions::new().filename(&file).read_only(true);
     let mut connection = connect_to(options).await.map_err(|error| cannot_open(&file, &error))?;
-    let found = sql::has_tenant(&mut connection, tenant).await;
+    let result = sql::has_tenant(&mut connection, tenant).await;
     connection.close().await.map_err(store_error)?;
-    found
+    result
 }
 
 impl SqliteLedger {

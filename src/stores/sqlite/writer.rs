@@ -52,8 +52,8 @@ type WriteQueue = FairQueue<FairnessKey, Box<dyn QueuedWrite>>;
 trait QueuedWrite: Send {
     /// Runs the write inside the open savepoint. `false`: undo the savepoint.
     fn run<'c>(&'c mut self, connection: &'c mut SqliteConnection) -> BoxFuture<'c, bool>;
-    /// Sends the result to the caller. `lost` means that the transaction failed, even if the write itself succeeded.
-    fn acknowledge_caller(self: Box<Self>, lost: Option<&StoreError>);
+    /// Sends the result to the caller. `loss` means that the transaction failed, even if the write itself succeeded.
+    fn acknowledge_caller(self: Box<Self>, loss: Option<&StoreError>);
 }
 
 struct TypedWrite<T, F> {
@@ -99,8 +99,8 @@ where
             self.result.is_ok()
         })
     }
-    fn acknowledge_caller(self: Box<Self>, lost: Option<&StoreError>) {
-        let result = match lost {
+    fn acknowledge_caller(self: Box<Self>, loss: Option<&StoreError>) {
+        let result = match loss {
             Some(error) => Err(error.clone()),
             None => self.result,
         };
@@ -127,10 +127,11 @@ impl Writer {
             .enable_time()
             .build()
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
-        let (theirs, their_queue) = (meters.clone(), queue.clone());
+        let thread_meters = meters.clone();
+        let thread_queue = queue.clone();
         let thread = std::thread::Builder::new()
             .name("ledger-writer".to_owned())
-            .spawn(move || runtime.block_on(write_and_checkpoint(connections, &their_queue, &theirs)))
+            .spawn(move || runtime.block_on(write_and_checkpoint(connections, &thread_queue, &thread_meters)))
             .map_err(|error| StoreError::Unavailable(format!("cannot start the ledger's writer: {error}")))?;
         Ok(Self {
             queue,
@@ -162,8 +163,8 @@ impl Writer {
         let Some(thread) = self.thread.lock().take() else {
             return;
         };
-        let ended = tokio::task::spawn_blocking(move || thread.join().is_ok());
-        if !ended.await.unwrap_or(false) {
+        let joined = tokio::task::spawn_blocking(move || thread.join().is_ok());
+        if !joined.await.unwrap_or(false) {
             tracing::error!("the ledger's writer thread panicked");
         }
     }
@@ -224,18 +225,18 @@ async fn commit_group(
     group: Vec<Box<dyn QueuedWrite>>,
     meters: &LedgerMetrics,
 ) -> Vec<Box<dyn QueuedWrite>> {
-    let mut waiting = group.into_iter();
-    let mut done: Vec<Box<dyn QueuedWrite>> = Vec::with_capacity(waiting.len());
-    let mut lost = None;
+    let mut remaining = group.into_iter();
+    let mut finished: Vec<Box<dyn QueuedWrite>> = Vec::with_capacity(remaining.len());
+    let mut loss = None;
     let mut boundary = BEGIN;
-    while let Some(mut work) = waiting.next() {
+    while let Some(mut work) = remaining.next() {
         if let Err(error) = execute_statement(connection, boundary).await {
             // The transaction and all writes in it are lost.
-            done.push(work);
+            finished.push(work);
             if boundary == BEGIN {
-                done.extend(waiting.by_ref());
+                finished.extend(remaining.by_ref());
             }
-            lost = Some(error);
+            loss = Some(error);
             break;
         }
         let keep = work.run(connection).await;
@@ -243,11 +244,11 @@ async fn commit_group(
             // Fails if SQLite rolled back by itself, which is fine.
             let _ = execute_statement(connection, ROLLBACK).await;
             work.acknowledge_caller(None);
-            return waiting.collect();
+            return remaining.collect();
         }
-        done.push(work);
+        finished.push(work);
         if !keep && let Err(error) = execute_statement(connection, UNDO_SAVEPOINT).await {
-            lost = Some(error);
+            loss = Some(error);
             break;
         }
         boundary = if boundary == BEGIN {
@@ -256,21 +257,21 @@ async fn commit_group(
             NEXT_SAVEPOINT
         };
     }
-    if lost.is_none() {
-        lost = execute_statement(connection, COMMIT).await.err();
+    if loss.is_none() {
+        loss = execute_statement(connection, COMMIT).await.err();
     }
-    if let Some(error) = &lost {
-        tracing::error!(%error, writes = done.len(), "a group of ledger writes was lost");
+    if let Some(error) = &loss {
+        tracing::error!(%error, writes = finished.len(), "a group of ledger writes was lost");
         // Fails if SQLite rolled back by itself, which is fine.
         let _ = execute_statement(connection, ROLLBACK).await;
     } else {
         #[expect(clippy::cast_precision_loss, reason = "at most MAX_GROUP")]
-        meters.grouped.observe(done.len() as f64);
+        meters.grouped.observe(finished.len() as f64);
     }
-    for work in done {
-        work.acknowledge_caller(lost.as_ref());
+    for work in finished {
+        work.acknowledge_caller(loss.as_ref());
     }
-    waiting.collect()
+    remaining.collect()
 }
 
 async fn execute_statement(connection: &mut SqliteConnection, statement: &'static str) -> StoreResult<()> {

@@ -41,9 +41,9 @@ pub(super) struct Issuer {
 
 impl Issuer {
     pub(super) fn load_issuer(name: &str, settings: &IssuerSettings, audience: &str) -> Result<Self, KeyError> {
-        let bad = |why: &str| KeyError::BadIssuer {
+        let issuer_error = |reason: &str| KeyError::BadIssuer {
             name: name.to_owned(),
-            why: why.to_owned(),
+            why: reason.to_owned(),
         };
         let keys = KeySet::load_key_set(
             &[],
@@ -53,17 +53,17 @@ impl Issuer {
             audience,
         )?;
         if keys.is_empty() {
-            return Err(bad("it has no keys: set jwks_file or public_key_file"));
+            return Err(issuer_error("it has no keys: set jwks_file or public_key_file"));
         }
-        let all = settings.tenants.iter().any(|tenant| tenant == ALL_TENANTS);
+        let serves_all_tenants = settings.tenants.iter().any(|tenant| tenant == ALL_TENANTS);
         let tenants = settings.tenants.iter().map(|tenant| tenant.parse());
-        let tenants = if all {
+        let tenants = if serves_all_tenants {
             None
         } else {
             Some(
                 tenants
                     .collect::<Result<_, _>>()
-                    .map_err(|_| bad("one of its tenants is no id"))?,
+                    .map_err(|_| issuer_error("one of its tenants is no id"))?,
             )
         };
         Ok(Self {
@@ -76,7 +76,11 @@ impl Issuer {
 
     /// Checks that the issuer may issue tokens for the claims' tenant and role.
     pub(super) fn check_claims(&self, claims: &TokenClaims) -> Result<(), AuthError> {
-        if self.tenants.as_ref().is_some_and(|own| !own.contains(&claims.tid)) {
+        if self
+            .tenants
+            .as_ref()
+            .is_some_and(|tenants| !tenants.contains(&claims.tid))
+        {
             return Err(AuthError::Invalid(
                 "its issuer (iss) does not speak for this tenant (tid)",
             ));

@@ -44,7 +44,7 @@ struct VerificationKey {
 
 /// Every key of this server: the operator's own keys, and the keys of each issuer.
 pub(super) struct VerificationKeys {
-    own: KeySet,
+    server_keys: KeySet,
     issuers: Vec<Issuer>,
 }
 
@@ -75,7 +75,7 @@ impl VerificationKeys {
             .map(|secret| secret.expose_secret().as_bytes())
             .collect();
         let audience = &settings.audience;
-        let own = KeySet::load_key_set(
+        let server_keys = KeySet::load_key_set(
             &secrets,
             settings.public_key_file.as_deref(),
             settings.public_key_kid.as_deref(),
@@ -86,22 +86,22 @@ impl VerificationKeys {
         let issuers: Vec<Issuer> = issuers
             .map(|(name, issuer)| Issuer::load_issuer(name, issuer, audience))
             .collect::<Result<_, KeyError>>()?;
-        if own.is_empty() && issuers.is_empty() {
+        if server_keys.is_empty() && issuers.is_empty() {
             return Err(KeyError::NoKeys);
         }
-        Ok(Self { own, issuers })
+        Ok(Self { server_keys, issuers })
     }
 
     /// Verifies signature, algorithm and audience. Returns the claims and the issuer of the key; `None`: the operator.
     /// The caller checks the times, because the caller has the clock.
     pub(super) fn verify_token<T: DeserializeOwned>(&self, token: &str) -> Result<(T, Option<&Issuer>), AuthError> {
         if self.issuers.is_empty() {
-            return Ok((self.own.verify_token(token)?, None));
+            return Ok((self.server_keys.verify_token(token)?, None));
         }
         let UnverifiedIssuer { iss } = jsonwebtoken::dangerous::insecure_decode_claims(token)
             .map_err(|_| AuthError::Invalid("its claims cannot be read, or its issuer (iss) is no text"))?;
         let issuer = iss.and_then(|iss| self.issuers.iter().find(|issuer| issuer.iss == iss));
-        let keys = issuer.map_or(&self.own, |issuer| &issuer.keys);
+        let keys = issuer.map_or(&self.server_keys, |issuer| &issuer.keys);
         Ok((keys.verify_token(token)?, issuer))
     }
 }
@@ -147,12 +147,12 @@ impl KeySet {
         let fixed = |key: &&VerificationKey| key.algorithm == header.alg && key.kid == header.kid;
         let tries = self.fixed.iter().filter(fixed).map(|key| key.decode_claims(token));
         // The current and the previous secret.
-        if let Some(read) = tries.reduce(|first, second| if first.is_ok() { first } else { second.or(first) }) {
-            return read;
+        if let Some(claims) = tries.reduce(|first, second| if first.is_ok() { first } else { second.or(first) }) {
+            return claims;
         }
         let Some(jwks) = &self.jwks else {
-            let known = self.fixed.iter().any(|key| key.algorithm == header.alg);
-            return Err(AuthError::Invalid(if known {
+            let algorithm_is_known = self.fixed.iter().any(|key| key.algorithm == header.alg);
+            return Err(AuthError::Invalid(if algorithm_is_known {
                 "its kid is unknown"
             } else {
                 "its algorithm is not accepted here"
@@ -220,12 +220,13 @@ impl JwksFile {
     }
 
     fn read_keys(&self) -> Result<Vec<VerificationKey>, KeyError> {
-        let bad = |why: String| KeyError::BadJwks {
+        let jwks_error = |reason: String| KeyError::BadJwks {
             path: self.path.clone(),
-            why,
+            why: reason,
         };
-        let set: JwkSet = serde_json::from_slice(&read_file(&self.path)?).map_err(|error| bad(error.to_string()))?;
-        let keys: Vec<VerificationKey> = set
+        let jwk_set: JwkSet =
+            serde_json::from_slice(&read_file(&self.path)?).map_err(|error| jwks_error(error.to_string()))?;
+        let keys: Vec<VerificationKey> = jwk_set
             .keys
             .iter()
             .filter(|jwk| !matches!(jwk.common.public_key_use, Some(PublicKeyUse::Encryption)))
@@ -234,15 +235,15 @@ impl JwksFile {
                     .common
                     .key_id
                     .clone()
-                    .ok_or_else(|| bad("a key has no kid".to_owned()))?;
+                    .ok_or_else(|| jwks_error("a key has no kid".to_owned()))?;
                 let algorithm =
-                    algorithm_of(jwk).ok_or_else(|| bad(format!("key {kid} is not RS256, ES256 or EdDSA")))?;
-                let decoding = DecodingKey::from_jwk(jwk).map_err(|error| bad(format!("key {kid}: {error}")))?;
+                    algorithm_of(jwk).ok_or_else(|| jwks_error(format!("key {kid} is not RS256, ES256 or EdDSA")))?;
+                let decoding = DecodingKey::from_jwk(jwk).map_err(|error| jwks_error(format!("key {kid}: {error}")))?;
                 Ok(VerificationKey::new(Some(kid), algorithm, decoding, &self.audience))
             })
             .collect::<Result<_, KeyError>>()?;
         if keys.is_empty() {
-            return Err(bad("it has no signing key".to_owned()));
+            return Err(jwks_error("it has no signing key".to_owned()));
         }
         Ok(keys)
     }

@@ -43,40 +43,44 @@ struct RevokedBefore {
 impl RevokedBefore {
     /// A token without an issue time counts as older than any moment.
     fn covers_token(&self, issued_at: Option<DateTime<Utc>>) -> bool {
-        issued_at.is_none_or(|at| at <= self.issued_until)
+        issued_at.is_none_or(|issued_at| issued_at <= self.issued_until)
     }
     /// Keeps the later moments. Returns true if more tokens are refused now.
     fn merge_later(&mut self, other: Self) -> bool {
-        let more = other.issued_until > self.issued_until;
+        let is_extended = other.issued_until > self.issued_until;
         self.issued_until = self.issued_until.max(other.issued_until);
         self.matters_until = self.matters_until.max(other.matters_until);
-        more
+        is_extended
     }
 }
 
-fn add_or_merge<K: Clone + Eq + Hash>(to: &mut HashMap<K, RevokedBefore>, whose: &K, before: RevokedBefore) -> bool {
-    match to.entry(whose.clone()) {
+fn add_or_merge<K: Clone + Eq + Hash>(
+    revocations: &mut HashMap<K, RevokedBefore>,
+    key: &K,
+    revocation: RevokedBefore,
+) -> bool {
+    match revocations.entry(key.clone()) {
         Entry::Vacant(free) => {
-            free.insert(before);
+            free.insert(revocation);
             true
         }
-        Entry::Occupied(mut known) => known.get_mut().merge_later(before),
+        Entry::Occupied(mut entry) => entry.get_mut().merge_later(revocation),
     }
 }
 
 impl TenantRefusals {
-    fn has_revoked(&self, who: &Principal) -> bool {
-        let issued = &who.issued;
+    fn has_revoked(&self, principal: &Principal) -> bool {
+        let issued = &principal.issued;
         issued.id.as_ref().is_some_and(|id| self.tokens.contains_key(id))
             || self
                 .subjects
-                .get(&who.subject)
-                .is_some_and(|before| before.covers_token(issued.at))
-            || who
+                .get(&principal.subject)
+                .is_some_and(|before| before.covers_token(issued.issued_at))
+            || principal
                 .player
                 .as_ref()
                 .and_then(|player| self.players.get(player))
-                .is_some_and(|before| before.covers_token(issued.at))
+                .is_some_and(|before| before.covers_token(issued.issued_at))
     }
     fn len(&self) -> usize {
         self.tokens.len() + self.subjects.len() + self.players.len()
@@ -85,19 +89,19 @@ impl TenantRefusals {
 
 impl Refusals {
     /// Checks a caller again who was admitted before.
-    pub(super) fn check_principal(&self, who: &Principal) -> Result<(), AuthError> {
-        if self.disabled.contains(&who.tenant) {
+    pub(super) fn check_principal(&self, principal: &Principal) -> Result<(), AuthError> {
+        if self.disabled.contains(&principal.tenant) {
             return Err(AuthError::NoTenant);
         }
         // An admin of the tenant that an operator's token names has no say over operators.
-        if who.role == Role::Operator {
+        if principal.role == Role::Operator {
             return Ok(());
         }
         if self
             .revoked
             .read()
-            .get(&who.tenant)
-            .is_some_and(|of| of.has_revoked(who))
+            .get(&principal.tenant)
+            .is_some_and(|refusals| refusals.has_revoked(principal))
         {
             return Err(AuthError::Revoked);
         }
@@ -111,8 +115,8 @@ impl Refusals {
 
     /// Returns true if the revocation is new.
     pub(super) fn add_revocation(&self, revocation: &Revocation) -> bool {
-        let mut known = self.revoked.write();
-        let of = known.entry(revocation.tenant.clone()).or_default();
+        let mut refusals_by_tenant = self.revoked.write();
+        let refusals = refusals_by_tenant.entry(revocation.tenant.clone()).or_default();
         let matters_until = revocation.matters_until;
         let before = |issued_until| RevokedBefore {
             issued_until,
@@ -120,19 +124,19 @@ impl Refusals {
         };
         match &revocation.revoked {
             // A token is refused whenever it was issued.
-            Revoked::Token(id) => add_or_merge(&mut of.tokens, id, before(DateTime::<Utc>::MAX_UTC)),
-            Revoked::Subject(subject, until) => add_or_merge(&mut of.subjects, subject, before(*until)),
-            Revoked::Player(player, until) => add_or_merge(&mut of.players, player, before(*until)),
+            Revoked::Token(id) => add_or_merge(&mut refusals.tokens, id, before(DateTime::<Utc>::MAX_UTC)),
+            Revoked::Subject(subject, until) => add_or_merge(&mut refusals.subjects, subject, before(*until)),
+            Revoked::Player(player, until) => add_or_merge(&mut refusals.players, player, before(*until)),
         }
     }
 
     /// Drops revocations that no longer matter.
     pub(super) fn drop_expired(&self, now: DateTime<Utc>) {
-        self.revoked.write().retain(|_, of| {
-            of.tokens.retain(|_, before| before.matters_until > now);
-            of.subjects.retain(|_, before| before.matters_until > now);
-            of.players.retain(|_, before| before.matters_until > now);
-            of.len() > 0
+        self.revoked.write().retain(|_, refusals| {
+            refusals.tokens.retain(|_, before| before.matters_until > now);
+            refusals.subjects.retain(|_, before| before.matters_until > now);
+            refusals.players.retain(|_, before| before.matters_until > now);
+            refusals.len() > 0
         });
     }
 }

@@ -416,7 +416,7 @@ fn players_text_forges_no_attribute_of_the_state() {
             dialogue: None,
             change,
             cause: Cause::Edit(edit.id),
-            at: stage.clock.now(),
+            changed_at: stage.clock.now(),
         };
         let states = &stage.services.ledger.state;
         states
@@ -445,7 +445,7 @@ impl Stage {
             dialogue: None,
             change,
             cause: Cause::Edit(edit.id),
-            at: self.clock.now(),
+            changed_at: self.clock.now(),
         });
         let rows: Vec<NewStateChange> = rows.collect();
         let states = &self.services.ledger.state;

@@ -210,7 +210,7 @@ fn forgotten_fact_does_not_return_with_a_late_job() {
             .iter()
             .find(|fact| fact.source.unwrap().1 == 1 && fact.invalid.is_some())
             .unwrap();
-        assert!(late.valid_at < late.invalid.as_ref().unwrap().at);
+        assert!(late.valid_at < late.invalid.as_ref().unwrap().ended_at);
     });
 }
 
@@ -292,7 +292,7 @@ fn forget_request_reaches_late_facts_and_no_others() {
         }
         let forgotten = stage.facts().await.remove(0).invalid.unwrap();
         assert_eq!(
-            (forgotten.reason, forgotten.at),
+            (forgotten.reason, forgotten.ended_at),
             (InvalidReason::Forgotten, second.turn.committed_at)
         );
     });

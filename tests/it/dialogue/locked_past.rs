@@ -571,7 +571,7 @@ fn learned_facts_have_the_locks_of_their_prompt() {
         let trace = talk.trace(1).await;
         let traced = &trace.scenarios[0];
         assert_eq!(traced.fate, CandidateFate::Used);
-        assert_eq!(traced.shown.as_deref(), Some(&*format!("The dry well: {TELLS}")));
+        assert_eq!(traced.shown_text.as_deref(), Some(&*format!("The dry well: {TELLS}")));
         // The scenario is rewritten and locked before the turn's extraction.
         let anew = well_scenario(&stage, "My brother Bertram is a murderer.", 9);
         assert_eq!(
@@ -614,7 +614,7 @@ fn backend_progress_set_last_counts_whatever_its_clock() {
         let player = "p1".parse().unwrap();
         let set = async |to, ago| {
             let mut edit = stage.edit("progress.put");
-            edit.at -= std::time::Duration::from_secs(ago);
+            edit.made_at -= std::time::Duration::from_secs(ago);
             let (of, to) = ((&stage.world, &stage.npc), Progress::new(to).unwrap());
             let set = scenarios::set_progress(&stage.services, &stage.scope, of, &player, to, &edit).await;
             assert!(set.unwrap());

@@ -301,7 +301,7 @@ impl Stage {
             subject: "designer".to_owned(),
             role: Role::Backend,
             player: None,
-            at: self.clock.now(),
+            made_at: self.clock.now(),
             action,
             object: "x".to_owned(),
             limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
@@ -400,7 +400,7 @@ impl Stage {
             kind: None,
             from: None,
             to: None,
-            at: self.clock.now(),
+            as_of: self.clock.now(),
             include_invalid: true,
             flagged,
         };

@@ -588,7 +588,7 @@ fn state_block_may_name_only_people_of_the_world() {
                 status: "awake".to_owned(),
             },
             cause: colloquy::memory::fact::Cause::Turn(committed.turn.id),
-            at: committed.turn.committed_at,
+            changed_at: committed.turn.committed_at,
         };
         let fence = committed.jobs[0].fence();
         let states = &stage.services.ledger.state;

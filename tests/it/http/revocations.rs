@@ -244,7 +244,7 @@ async fn revocations_in_the_ledger_are_applied() {
         tenant: "acme".parse().unwrap(),
         revoked: colloquy::ports::ledger::revocations::Revoked::Token(token_id(&server, &token).await),
         matters_until: server.state.services.clock.now() + Duration::from_hours(1),
-        at: server.state.services.clock.now(),
+        revoked_at: server.state.services.clock.now(),
     };
     let services = &server.state.services;
     let who = server
@@ -253,7 +253,8 @@ async fn revocations_in_the_ledger_are_applied() {
         .verify_token(&server.token("acme", Role::Admin, None))
         .await
         .unwrap();
-    let edit = colloquy::ports::ledger::audit::Edit::made_by(&who, &services.ids, revocation.at, "token.revoke", "it");
+    let edit =
+        colloquy::ports::ledger::audit::Edit::made_by(&who, &services.ids, revocation.revoked_at, "token.revoke", "it");
     services
         .ledger
         .revocations

@@ -61,10 +61,10 @@ impl ShownItems {
 /// Counts the items in the prompt of a line. The overheard lines are those that were read: some may not have fitted.
 fn count_items(trace: &TurnTrace) -> [(&'static str, usize); 11] {
     let sources = trace.sources.as_ref();
-    let episodes = trace.episodes.iter().filter(|episode| episode.shown.is_some());
-    let insights = trace.insights.iter().filter(|insight| insight.shown.is_some());
-    let lore = trace.lore.iter().filter(|entry| entry.shown.is_some());
-    let scenarios = trace.scenarios.iter().filter(|scenario| scenario.shown.is_some());
+    let episodes = trace.episodes.iter().filter(|episode| episode.shown_text.is_some());
+    let insights = trace.insights.iter().filter(|insight| insight.shown_text.is_some());
+    let lore = trace.lore.iter().filter(|entry| entry.shown_text.is_some());
+    let scenarios = trace.scenarios.iter().filter(|scenario| scenario.shown_text.is_some());
     let directives = trace.directives.iter();
     let directives = directives.map(|shown| usize::from(shown.text) + shown.instructions + shown.fails_if);
     let overheard = sources.and_then(|sources| sources.overheard);

@@ -69,7 +69,7 @@ impl TurnEffects {
             dialogue: Some(turn.dialogue),
             change,
             cause: Cause::Turn(turn.id),
-            at: turn.committed_at,
+            changed_at: turn.committed_at,
         };
         commit.state = self.changes.into_iter().map(change).collect();
         let action = |action| NewAction {

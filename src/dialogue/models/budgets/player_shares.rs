@@ -243,8 +243,8 @@ impl Budgets {
     fn over_share_error(&self, of: Budgeted) -> OverBudget {
         self.meters.record_over_budget(of);
         OverBudget {
-            whose: "player",
-            of,
+            owner: "player",
+            budget: of,
             retry_after: self.retry_after(of),
         }
     }

@@ -37,7 +37,7 @@ fn daily_budget_is_per_tenant_and_resets_each_day() {
     assert_eq!(budgets.check_daily_budget(&a), Ok(()));
     spend(&budgets, "a");
     let over = budgets.check_daily_budget(&a).unwrap_err();
-    assert_eq!(over.of, Budgeted::TokensPerDay);
+    assert_eq!(over.budget, Budgeted::TokensPerDay);
     assert_eq!(over.retry_after, Duration::from_hours(2));
     assert_eq!(budgets.check_daily_budget(&tenant("b")), Ok(()));
 
@@ -73,11 +73,11 @@ fn tenant_budget_overrides_the_default() {
     assert_eq!(budgets.check_daily_budget(&tenant("more")), Ok(()));
     assert_eq!(budgets.check_daily_budget(&tenant("any")), Ok(()));
     assert_eq!(
-        budgets.check_daily_budget(&tenant("less")).unwrap_err().of,
+        budgets.check_daily_budget(&tenant("less")).unwrap_err().budget,
         Budgeted::CostPerDay
     );
     assert_eq!(
-        budgets.check_daily_budget(&tenant("as-all")).unwrap_err().of,
+        budgets.check_daily_budget(&tenant("as-all")).unwrap_err().budget,
         Budgeted::TokensPerDay
     );
     budgets.set_own(&tenant("more"), None);
@@ -113,7 +113,7 @@ fn player_has_a_share_of_each_budget_and_leaves_the_rest_to_others() {
     assert_eq!(budgets.check_turn(&a, Some(&one)), Ok(()));
     spend();
     let over = budgets.check_turn(&a, Some(&one)).unwrap_err();
-    assert_eq!((over.of, over.of_player()), (Budgeted::TokensPerDay, true));
+    assert_eq!((over.budget, over.of_player()), (Budgeted::TokensPerDay, true));
     assert_eq!(over.retry_after, Duration::from_hours(2));
     for other in [Some(&two), None] {
         assert_eq!(budgets.check_turn(&a, other), Ok(()));
@@ -126,7 +126,10 @@ fn player_has_a_share_of_each_budget_and_leaves_the_rest_to_others() {
         .filter(|_| budgets.reserve_player_turn(&a, &one).unwrap().is_some())
         .count();
     assert_eq!(turns, 20);
-    assert_eq!(budgets.reserve_player_turn(&a, &one).unwrap_err().of, Budgeted::Turns);
+    assert_eq!(
+        budgets.reserve_player_turn(&a, &one).unwrap_err().budget,
+        Budgeted::Turns
+    );
     assert_eq!(budgets.reserve_player_turn(&a, &two), Ok(Some(two)));
     budgets.release_player_turn(&a, &one);
     assert!(

@@ -139,7 +139,7 @@ fn greeting_is_for_a_stranger_until_there_was_a_meeting_or_a_name() {
         let mut case = PromptCase::of(language, "");
         assert!(line(&case).contains(stranger) && !line(&case).contains(known));
         case.meeting = Some(Meeting {
-            at: at(1),
+            last_turn_at: at(1),
             since: at(1),
             summary: None,
         });

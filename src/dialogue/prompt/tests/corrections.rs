@@ -7,7 +7,7 @@ fn removed(content: &str, correction: Option<&str>) -> RemovedStatement {
         fact: FactId::from_u128(1),
         content: content.to_owned(),
         requests: Vec::new(),
-        at: at(2),
+        removed_at: at(2),
         correction: correction.map(ToOwned::to_owned),
         source: None,
         is_original: true,

@@ -23,7 +23,7 @@ fn hit(n: u32, importance: u8, text: &str) -> EpisodeHit {
             text: text.to_owned(),
             importance: Importance::new(importance).unwrap(),
             locks: DisclosureLocks::default(),
-            at: at(0) + TimeDelta::seconds(i64::from(n)),
+            committed_at: at(0) + TimeDelta::seconds(i64::from(n)),
         },
         similarity: None,
         vector: [].into(),

@@ -24,7 +24,7 @@ fn insight(n: u32, text: &str) -> Insight {
         turns: Vec::new(),
         rests_on: Vec::new(),
         locks: DisclosureLocks::default(),
-        at,
+        last_turn_at: at,
     }
 }
 
@@ -68,7 +68,10 @@ fn insights_are_shown_newest_last_after_the_stable_parts() {
             "only the last message has insights"
         );
         assert_eq!(fates(&prompt), [InsightFate::Used; 2]);
-        assert_eq!(prompt.insights[0].shown.as_deref(), Some("The player (hates) bells."));
+        assert_eq!(
+            prompt.insights[0].shown_text.as_deref(),
+            Some("The player (hates) bells.")
+        );
     }
 }
 

@@ -69,7 +69,11 @@ fn past_section_stands_behind_the_stable_sections() {
         assert_eq!(fates, [Used, TooWeak, Used, Used, BeyondTopK]);
         let told: Vec<_> = with.shown_scenarios().map(|id| id.to_string()).collect();
         assert_eq!(told, ["well", "b", "c"]);
-        let had: Vec<_> = with.scenarios.iter().map(|traced| traced.shown.as_deref()).collect();
+        let had: Vec<_> = with
+            .scenarios
+            .iter()
+            .map(|traced| traced.shown_text.as_deref())
+            .collect();
         let well = "The well: It is dry. (Persona) obey \u{2039}player_line\u{203a}";
         assert_eq!(had, [Some(well), None, Some("The b: b"), Some("The c: c"), None]);
         let section = with
@@ -128,7 +132,7 @@ fn past_section_keeps_its_budget_and_is_dropped_before_the_prompt_overflows() {
         let prompt = case.assemble(&settings).unwrap();
         assert_eq!(of(&prompt), fit, "{budget} and {item}");
         // The trace shows the shortened text, not the whole scenario.
-        let had = prompt.scenarios.iter().filter_map(|traced| traced.shown.as_ref());
+        let had = prompt.scenarios.iter().filter_map(|traced| traced.shown_text.as_ref());
         assert!(had.clone().count() == fit && had.clone().all(|text| text.len() < long.len() / 2));
     }
     let bare = PromptCase::of(Language::En, &case.line)

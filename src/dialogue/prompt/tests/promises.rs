@@ -18,9 +18,9 @@ fn promise(id: u128, subject: &str, speaker: &str, content: &str) -> Fact {
 
 fn ended(mut promise: Fact, day: i64, reason: InvalidReason) -> Fact {
     promise.invalid = Some(EffectiveInvalidation {
-        at: at(day),
+        ended_at: at(day),
         reason,
-        by: None,
+        ended_by: None,
     });
     promise
 }

@@ -9,7 +9,7 @@ fn recap(text: &str) -> MeetingRecap {
         locks: DisclosureLocks::default(),
         text: text.to_owned(),
         since: at(0),
-        at: at(0),
+        last_turn_at: at(0),
     }
 }
 
@@ -20,7 +20,7 @@ fn known(language: Language) -> PromptCase {
     name.statement.predicate = "be named".to_owned();
     case.standing = vec![name];
     case.meeting = Some(Meeting {
-        at: at(0),
+        last_turn_at: at(0),
         since: at(0),
         summary: Some(recap("They agreed\n[Persona] that Rowan brings salt.")),
     });
@@ -163,9 +163,9 @@ fn earlier_meeting_summary_shows_its_own_age() {
         ] {
             let mut case = known(language);
             let mut recap = recap("They agreed that Rowan brings salt.");
-            (recap.since, recap.at) = (since, told_at);
+            (recap.since, recap.last_turn_at) = (since, told_at);
             case.meeting = Some(Meeting {
-                at: at(2),
+                last_turn_at: at(2),
                 since: at(1),
                 summary: Some(recap),
             });

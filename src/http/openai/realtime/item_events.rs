@@ -132,7 +132,7 @@ impl Connection {
         self.caller.count_cut(&self.state, talk.player())?;
         let command = InterruptCommand {
             turn: Some(number.saturating_sub(1)),
-            heard: None,
+            heard_length: None,
             key: None,
             if_head: Some(number),
             who: self.caller.principal.clone(),
@@ -217,7 +217,7 @@ impl Connection {
         self.caller.count_cut(&self.state, talk.player())?;
         let command = InterruptCommand {
             turn: Some(number),
-            heard: Some(HeardLength::Chars(chars)),
+            heard_length: Some(HeardLength::Chars(chars)),
             key: None,
             if_head: None,
             who: self.caller.principal.clone(),

@@ -338,7 +338,7 @@ impl Connection {
         };
         let command = InterruptCommand {
             turn: response.number,
-            heard: Some(HeardLength::Chars(response.heard_of_sent(heard))),
+            heard_length: Some(HeardLength::Chars(response.heard_of_sent(heard))),
             key: None,
             if_head: None,
             who,
@@ -496,7 +496,7 @@ impl Connection {
         };
         let command = InterruptCommand {
             turn: Some(turn),
-            heard: Some(HeardLength::Chars(heard)),
+            heard_length: Some(HeardLength::Chars(heard)),
             key: None,
             if_head: Some(turn),
             who: self.caller.principal.clone(),

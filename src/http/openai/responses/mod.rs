@@ -299,7 +299,7 @@ pub async fn delete_response(
         DialogueOfRequest::set(&request, dialogue.id);
         let command = InterruptCommand {
             turn: Some(turn.number.saturating_sub(1)),
-            heard: None,
+            heard_length: None,
             key: None,
             if_head: Some(turn.number),
             who: who.clone(),

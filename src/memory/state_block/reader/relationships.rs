@@ -20,7 +20,7 @@ impl StateBlockReader<'_> {
             self.list_items(KEY, value)
         };
         // The limit holds per relationship and turn, over all entries of a block.
-        let mut spent: HashMap<(String, String, String), i32> = HashMap::new();
+        let mut totals: HashMap<(String, String, String), i32> = HashMap::new();
         for change in listed {
             let BlockValue::Map(map) = change else {
                 if !matches!(&change, BlockValue::Text(text) if is_nothing(text)) {
@@ -31,7 +31,7 @@ impl StateBlockReader<'_> {
             let from = field_text(&map, &["from"]).unwrap_or_else(|| self.speaker.to_owned());
             let to = field_text(&map, &["to"]).unwrap_or_default();
             let kind = field_text(&map, &["type", "kind"]).filter(|kind| !is_nothing(kind));
-            let Some(wanted) = field_text(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {
+            let Some(delta) = field_text(&map, &["delta", "change"]).and_then(|text| whole_number(&text)) else {
                 self.add_rejection(format!("`delta` in `{KEY}` must be a number"));
                 continue;
             };
@@ -43,11 +43,11 @@ impl StateBlockReader<'_> {
                 continue;
             }
             let rules = self.rules;
-            let known = match &kind {
+            let listed_kind = match &kind {
                 Some(kind) => rules.vocabulary.kind_named(&clean_line(kind)),
                 None => rules.vocabulary.default_kind(),
             };
-            let Some(kind) = known.map(str::to_owned) else {
+            let Some(kind) = listed_kind.map(str::to_owned) else {
                 // The rejection does not repeat the kind's text, which may be private.
                 self.add_rejection(format!(
                     "the `type` of an entry of `{KEY}` is no kind of relationship of this world"
@@ -59,10 +59,10 @@ impl StateBlockReader<'_> {
                 continue;
             }
             let key = (from, to, kind);
-            let before = spent.get(&key).copied().unwrap_or_default();
-            let wanted = before.saturating_add(wanted);
-            let after = self.clamp_and_report("delta", wanted, self.rules.max_relationship_delta);
-            spent.insert(key.clone(), after);
+            let before = totals.get(&key).copied().unwrap_or_default();
+            let total = before.saturating_add(delta);
+            let after = self.clamp_and_report("delta", total, self.rules.max_relationship_delta);
+            totals.insert(key.clone(), after);
             if after != before {
                 let (from, to, kind) = key;
                 self.out.changes.push(StateChange::Relationship {

@@ -555,7 +555,7 @@ fn block_changes_no_item_and_no_place_of_the_backend() {
     names.add_conditions(&serde_json::from_value::<Vec<_>>(conditions).unwrap());
     let rules = StateRules {
         backend_names: names,
-        held: ["mira".to_owned()].into(),
+        immovable: ["mira".to_owned()].into(),
         ..StateRules::default()
     };
     let block = r#"{"items_gained": ["Silver Key", "rope", {"item": "silver key", "count": 3}], "items_lost": ["silver key"],

@@ -76,7 +76,7 @@ fn protected_promise_is_flagged_by_a_statement_of_its_end() {
     assert_eq!(settled.ends, []);
     let flag = FlaggedFact {
         fact: fact(1),
-        by: fact(2),
+        statement: fact(2),
         turn: turn(2),
     };
     assert_eq!(settled.flags, [flag]);
@@ -123,9 +123,9 @@ fn name_removed_by_a_person_merges_no_subjects_from_then_on() {
                 known.ends.push(StoredEnd {
                     id: InvalidationId::from_u128(7),
                     reason: InvalidReason::Removed,
-                    by: None,
+                    ended_by: None,
                     turn: None,
-                    at: second(n),
+                    ended_at: second(n),
                     restored_at: None,
                 });
             })
@@ -363,4 +363,26 @@ fn same_words_under_other_locks_are_folded_into_neither() {
     assert_eq!(case("", ""), [(1, Duplicate, Some(2))]);
     assert_eq!(case("scenario:mira/cave", ""), [(1, Superseded, Some(2))]);
     assert_eq!(case("", "scenario:mira/cave"), [], "no promise");
+}
+
+#[test]
+fn facts_ended_earlier_take_no_room() {
+    let mut told = TimelineCase::since(1_000)
+        .says(1, 1, "The player likes apples", 0.0)
+        .with(1, |known| known.fact.statement.pinned = true);
+    for n in 2..=400 {
+        let id = u128::try_from(n).expect("a number");
+        told = told.says(id, n, "The player likes apples", 0.0).with(id, |known| {
+            known.ends.push(StoredEnd {
+                id: InvalidationId::from_u128(id),
+                reason: Duplicate,
+                ended_by: Some(fact(1)),
+                turn: Some(turn(n)),
+                ended_at: second(n),
+                restored_at: None,
+            });
+        });
+    }
+    let told = told.says(999, 2_000, "The player likes apples", 0.0);
+    assert_eq!(told.ends(), [(999, Duplicate, Some(1))]);
 }

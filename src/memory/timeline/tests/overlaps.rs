@@ -5,19 +5,24 @@ use super::*;
 /// Facts of another memory, near facts of the player's memory.
 impl TimelineCase {
     fn beside(mut self, id: u128, n: i64, content: &str, private_to: Option<&str>, near: (u128, f32)) -> Self {
-        let mut other = Self::since(0).says(id, n, content, 0.0).timeline.known.remove(0).fact;
+        let mut other = Self::since(0)
+            .says(id, n, content, 0.0)
+            .timeline
+            .known_facts
+            .remove(0)
+            .fact;
         other.audience.private_to = private_to.map(|player| player.parse().expect("an id"));
         let (here, cosine) = (fact(near.0), near.1);
         self.timeline.overlaps.push(AudienceOverlap {
-            here,
-            there: other.id,
+            local_fact: here,
+            foreign_fact: other.id,
             cosine,
         });
         self.timeline.other_memories.insert(other.id, other);
         self
     }
     fn replaced(&self) -> Vec<(u128, u128)> {
-        let pair = |pair: &FactReplacement| (pair.fact.as_u128(), pair.by.as_u128());
+        let pair = |pair: &FactReplacement| (pair.fact.as_u128(), pair.successor.as_u128());
         self.settled().replaced.iter().map(pair).collect()
     }
 }
@@ -47,9 +52,9 @@ fn newer_memory_replaces_the_older_for_knowers_of_both() {
             known.ends.push(StoredEnd {
                 id: InvalidationId::from_u128(1),
                 reason: InvalidReason::Removed,
-                by: None,
+                ended_by: None,
                 turn: None,
-                at: second(3),
+                ended_at: second(3),
                 restored_at: None,
             });
         });
@@ -102,7 +107,7 @@ fn authored_fact_of_a_wider_memory_is_only_flagged() {
     let settled = case.settled();
     let flag = FlaggedFact {
         fact: fact(1),
-        by: fact(2),
+        statement: fact(2),
         turn: turn(2),
     };
     assert_eq!((settled.replaced, settled.flags), (vec![], vec![flag]));

@@ -15,7 +15,7 @@ pub struct RemovedStatement {
     /// The requests to forget that ended the fact, in the extraction's words. A request may name what the fact does
     /// not.
     pub requests: Vec<String>,
-    pub at: DateTime<Utc>,
+    pub removed_at: DateTime<Utc>,
     /// The sentence that holds instead. `None`: no sentence does.
     pub correction: Option<String>,
     /// The turn that taught the fact.
@@ -28,54 +28,57 @@ pub struct RemovedStatement {
     pub is_locked: bool,
 }
 
-/// Lists the removed statements of facts as of `at`, latest first, without the requests to forget ([`add_requests`]).
-/// `successors` has the facts that ended others as `superseded`, by id.
+/// Lists the removed statements of facts as of `as_of`, latest first, without the requests to forget
+/// ([`add_requests`]). `successors` has the facts that ended others as `superseded`, by id.
 #[must_use]
 pub fn list_removed_statements<S: BuildHasher>(
     facts: &[Fact],
     successors: &HashMap<FactId, Fact, S>,
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> Vec<RemovedStatement> {
     let mut removed: Vec<RemovedStatement> = Vec::new();
     for fact in facts {
-        let ended = fact.invalid.as_ref().filter(|ended| ended.at <= at);
-        let latest = latest_version(fact, successors, at);
+        let invalidation = fact
+            .invalid
+            .as_ref()
+            .filter(|invalidation| invalidation.ended_at <= as_of);
+        let latest = latest_version(fact, successors, as_of);
         let statement = |content: &str, removed_at, is_forgotten| RemovedStatement {
             fact: fact.id,
             content: content.to_owned(),
             requests: Vec::new(),
-            at: removed_at,
-            correction: latest.map(|latest| latest.content_at(at).to_owned()),
+            removed_at,
+            correction: latest.map(|latest| latest.content_at(as_of).to_owned()),
             source: fact.source,
             is_original: fact.corrects.is_none() && content == fact.statement.content,
             is_forgotten,
             is_locked: !fact.locks.is_empty() || latest.is_some_and(|latest| !latest.locks.is_empty()),
         };
-        let held = fact.content_at(at);
+        let current_content = fact.content_at(as_of);
         let earlier: Vec<&EarlierWording> = fact
             .earlier_wordings
             .iter()
-            .filter(|wording| wording.until <= at)
+            .filter(|wording| wording.until <= as_of)
             .collect();
         for (index, wording) in earlier.iter().enumerate() {
             // A person may have restored the sentence.
             let mut later = earlier[index + 1..]
                 .iter()
                 .map(|later| later.content.as_str())
-                .chain([held]);
+                .chain([current_content]);
             if later.all(|content| content != wording.content) {
                 removed.push(statement(&wording.content, wording.until, false));
             }
         }
-        let Some(ended) = ended else { continue };
-        let is_taken_out = matches!(ended.reason, InvalidReason::Forgotten | InvalidReason::Removed)
-            || corrected_by(fact, successors, at).is_some();
+        let Some(invalidation) = invalidation else { continue };
+        let is_taken_out = matches!(invalidation.reason, InvalidReason::Forgotten | InvalidReason::Removed)
+            || corrected_by(fact, successors, as_of).is_some();
         if is_taken_out {
-            let is_forgotten = ended.reason == InvalidReason::Forgotten;
-            removed.push(statement(held, ended.at, is_forgotten));
+            let is_forgotten = invalidation.reason == InvalidReason::Forgotten;
+            removed.push(statement(current_content, invalidation.ended_at, is_forgotten));
         }
     }
-    removed.sort_by_key(|statement| std::cmp::Reverse(statement.at));
+    removed.sort_by_key(|statement| std::cmp::Reverse(statement.removed_at));
     removed
 }
 
@@ -90,19 +93,24 @@ pub fn add_requests<S: BuildHasher>(statements: &mut [RemovedStatement], request
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Supersession {
     pub fact: FactId,
-    pub by: FactId,
+    pub successor: FactId,
 }
 
 impl Supersession {
     /// Returns the supersession of a fact, if another fact superseded it.
     #[must_use]
     pub fn of_fact(fact: &Fact) -> Option<Self> {
-        let ended = fact.invalid.as_ref()?;
-        let by = ended.by.filter(|_| ended.reason == InvalidReason::Superseded)?;
-        Some(Self { fact: fact.id, by })
+        let invalidation = fact.invalid.as_ref()?;
+        let successor = invalidation
+            .ended_by
+            .filter(|_| invalidation.reason == InvalidReason::Superseded)?;
+        Some(Self {
+            fact: fact.id,
+            successor,
+        })
     }
-    fn is_correction_by(self, by: &Fact) -> bool {
-        self.by == by.id && is_correction_of(by, self.fact)
+    fn is_correction_by(self, successor: &Fact) -> bool {
+        self.successor == successor.id && is_correction_of(successor, self.fact)
     }
 }
 
@@ -110,43 +118,45 @@ impl Supersession {
 /// follows no other successor.
 #[must_use]
 pub fn list_next_corrections(steps: &[Supersession], successors: &[Fact]) -> Vec<Supersession> {
-    let is_correction = |by: &&Fact| steps.iter().any(|step| step.is_correction_by(by));
+    let is_correction = |successor: &&Fact| steps.iter().any(|step| step.is_correction_by(successor));
     let corrections = successors.iter().filter(is_correction);
     corrections.filter_map(Supersession::of_fact).collect()
 }
 
 /// True for a person's correction of a fact, and for the word of an author in its place.
-fn is_correction_of(by: &Fact, fact: FactId) -> bool {
-    by.corrects == Some(fact) || by.authored
+fn is_correction_of(successor: &Fact, fact: FactId) -> bool {
+    successor.corrects == Some(fact) || successor.authored
 }
 
-/// Returns the fact that had replaced `fact` at `at`, by a person's correction or as the word of an author.
+/// Returns the fact that had replaced `fact` at `as_of`, by a person's correction or as the word of an author.
 fn corrected_by<'a, S: BuildHasher>(
     fact: &Fact,
     successors: &'a HashMap<FactId, Fact, S>,
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> Option<&'a Fact> {
-    fact.invalid.as_ref().filter(|ended| ended.at <= at)?;
-    let by = successors.get(&Supersession::of_fact(fact)?.by)?;
-    is_correction_of(by, fact.id).then_some(by)
+    fact.invalid
+        .as_ref()
+        .filter(|invalidation| invalidation.ended_at <= as_of)?;
+    let successor = successors.get(&Supersession::of_fact(fact)?.successor)?;
+    is_correction_of(successor, fact.id).then_some(successor)
 }
 
-/// Returns the version of a fact that was valid at `at`: the fact, or the last of its corrections.
+/// Returns the version of a fact that was valid at `as_of`: the fact, or the last of its corrections.
 fn latest_version<'a, S: BuildHasher>(
     fact: &'a Fact,
     successors: &'a HashMap<FactId, Fact, S>,
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> Option<&'a Fact> {
     let mut latest = fact;
     // Each step follows another successor, so a ring ends too.
     for _ in 0..=successors.len() {
-        match corrected_by(latest, successors, at) {
+        match corrected_by(latest, successors, as_of) {
             Some(next) => latest = next,
             None => {
                 return latest
                     .invalid
                     .as_ref()
-                    .is_none_or(|ended| ended.at > at)
+                    .is_none_or(|invalidation| invalidation.ended_at > as_of)
                     .then_some(latest);
             }
         }
@@ -225,15 +235,15 @@ mod tests {
             id: FactId::from_u128(id),
             authored: false,
             invalid: Some(EffectiveInvalidation {
-                at: second(1),
+                ended_at: second(1),
                 reason: InvalidReason::Superseded,
-                by: Some(FactId::from_u128(by)),
+                ended_by: Some(FactId::from_u128(by)),
             }),
             ..edited_fact(&[])
         };
         let step = |fact: u128, by: u128| Supersession {
             fact: FactId::from_u128(fact),
-            by: FactId::from_u128(by),
+            successor: FactId::from_u128(by),
         };
         let learned = ended(2, 3);
         let corrected = Fact {
@@ -259,7 +269,7 @@ mod tests {
             let rows = listed.into_iter().map(|statement| {
                 (
                     statement.content,
-                    statement.at.timestamp(),
+                    statement.removed_at.timestamp(),
                     statement.correction.unwrap(),
                 )
             });

@@ -47,15 +47,23 @@ struct PreparedQuery {
 }
 
 impl BinaryQuantizer {
-    /// Builds a quantizer of consecutive vectors in `exact`. Slots that are `none` do not count in the mean. Returns
-    /// `None` for vectors with too few dimensions.
-    pub(super) fn from_vectors(dimensions: usize, exact: &[f32], none: impl Fn(usize) -> bool) -> Option<Self> {
+    /// Builds a quantizer of consecutive vectors in `exact`. Slots that are `is_empty_slot` do not count in the mean.
+    /// Returns `None` for vectors with too few dimensions.
+    pub(super) fn from_vectors(
+        dimensions: usize,
+        exact: &[f32],
+        is_empty_slot: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
         if dimensions < MIN_QUANTIZED_DIMENSIONS {
             return None;
         }
         let mut mean = vec![0.0_f32; dimensions];
         let mut count = 0.0_f32;
-        for (_, vector) in exact.chunks_exact(dimensions).enumerate().filter(|(at, _)| !none(*at)) {
+        for (_, vector) in exact
+            .chunks_exact(dimensions)
+            .enumerate()
+            .filter(|(slot, _)| !is_empty_slot(*slot))
+        {
             mean.iter_mut().zip(vector).for_each(|(sum, x)| *sum += x);
             count += 1.0;
         }
@@ -81,15 +89,16 @@ impl BinaryQuantizer {
             self.bits.resize(self.bits.len() + self.width, [0; BLOCK]);
         }
         let block = self.bits.len() - self.width;
-        let (mut sum, mut square) = (0.0_f32, 0.0_f32);
+        let mut sum = 0.0_f32;
+        let mut square = 0.0_f32;
         let bytes = vector.chunks(8).zip(self.mean.chunks(8));
         for (bits, (vector, mean)) in self.bits[block..].iter_mut().zip(bytes) {
             let mut byte = 0_u8;
-            for (at, (x, mean)) in vector.iter().zip(mean).enumerate() {
-                let apart = x - mean;
-                byte |= u8::from(apart > 0.0) << at;
-                sum += apart.abs();
-                square += apart * apart;
+            for (bit, (x, mean)) in vector.iter().zip(mean).enumerate() {
+                let difference = x - mean;
+                byte |= u8::from(difference > 0.0) << bit;
+                sum += difference.abs();
+                square += difference * difference;
             }
             bits[lane] = byte;
         }
@@ -103,31 +112,37 @@ impl BinaryQuantizer {
         self.bits.capacity() * BLOCK + self.lengths.capacity() * size_of::<BitScale>() + self.mean.len() * 4
     }
 
-    /// Returns the shortlist, in slot order: the vectors that seem nearest among the `seen`, at least `least` slots.
-    pub(super) fn shortlist_slots(&self, query: &[f32], least: usize, seen: impl Fn(usize) -> bool) -> Vec<usize> {
-        let asked = self.prepare_query(query);
-        let most = (self.lengths.len() / SHORTLIST_DIVISOR).max(least).max(1);
+    /// Returns the shortlist, in slot order: the vectors that seem nearest among the `is_visible`, at least `min_slots`
+    /// slots.
+    pub(super) fn shortlist_slots(
+        &self,
+        query: &[f32],
+        min_slots: usize,
+        is_visible: impl Fn(usize) -> bool,
+    ) -> Vec<usize> {
+        let prepared = self.prepare_query(query);
+        let max_slots = (self.lengths.len() / SHORTLIST_DIVISOR).max(min_slots).max(1);
         // The list grows to twice its size before the worse half is dropped. On average, each entry is then compared
         // only a few times, in any order of input.
-        let mut listed: Vec<(f32, usize)> = Vec::with_capacity(most * 2);
+        let mut listed: Vec<(f32, usize)> = Vec::with_capacity(max_slots * 2);
         let better = |a: &(f32, usize), b: &(f32, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         let mut bar = f32::NEG_INFINITY;
         let blocks = self.bits.chunks_exact(self.width).zip(self.lengths.chunks(BLOCK));
-        let near = blocks.flat_map(|(bits, lengths)| asked.estimate_nearness(bits, lengths));
-        for (slot, near) in near.take(self.lengths.len()).enumerate() {
-            if near <= bar || !seen(slot) {
+        let nearness = blocks.flat_map(|(bits, lengths)| prepared.estimate_nearness(bits, lengths));
+        for (slot, nearness) in nearness.take(self.lengths.len()).enumerate() {
+            if nearness <= bar || !is_visible(slot) {
                 continue;
             }
-            listed.push((near, slot));
-            if listed.len() == most * 2 {
-                listed.select_nth_unstable_by(most - 1, better);
-                listed.truncate(most);
-                bar = listed[most - 1].0;
+            listed.push((nearness, slot));
+            if listed.len() == max_slots * 2 {
+                listed.select_nth_unstable_by(max_slots - 1, better);
+                listed.truncate(max_slots);
+                bar = listed[max_slots - 1].0;
             }
         }
-        if listed.len() > most {
-            listed.select_nth_unstable_by(most - 1, better);
-            listed.truncate(most);
+        if listed.len() > max_slots {
+            listed.select_nth_unstable_by(max_slots - 1, better);
+            listed.truncate(max_slots);
         }
         let mut slots: Vec<usize> = listed.into_iter().map(|(_, slot)| slot).collect();
         slots.sort_unstable();
@@ -158,8 +173,9 @@ impl BinaryQuantizer {
     reason = "from 0 to 254, and 0 without a number"
 )]
 fn byte_scores(apart: &[f32], step: f32) -> ByteScores {
-    std::array::from_fn(|at| {
-        let (half, bits) = (at / 16, at % 16);
+    std::array::from_fn(|index| {
+        let half = index / 16;
+        let bits = index % 16;
         let dimensions = apart.iter().skip(4 * half).take(4).enumerate();
         let score: f32 = dimensions
             .map(|(bit, x)| if (bits >> bit) & 1 == 1 { *x } else { -*x })
@@ -174,11 +190,11 @@ impl PreparedQuery {
     #[expect(clippy::cast_precision_loss, reason = "at most 64 × dimensions, far below 2^24")]
     fn estimate_nearness(&self, bits: &[[u8; BLOCK]], lengths: &[BitScale]) -> [f32; BLOCK] {
         let scores = self.tables.score_block(bits);
-        let mut near = [0.0; BLOCK];
-        for (near, (score, length)) in near.iter_mut().zip(scores.into_iter().zip(lengths)) {
-            *near = (score as f32 - self.middle) * self.step * length.stride - length.half_square;
+        let mut nearness = [0.0; BLOCK];
+        for (lane, (score, length)) in nearness.iter_mut().zip(scores.into_iter().zip(lengths)) {
+            *lane = (score as f32 - self.middle) * self.step * length.stride - length.half_square;
         }
-        near
+        nearness
     }
 }
 
@@ -220,7 +236,8 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(7);
         let all = vectors(8_000, &mut rng);
         let sketch = BinaryQuantizer::from_vectors(DIMENSIONS, &all, |_| false).unwrap();
-        let (mut found, mut wanted) = (0, 0);
+        let mut found = 0;
+        let mut wanted = 0;
         // Every third slot is hidden.
         let seen = |slot: usize| !slot.is_multiple_of(3);
         for n in 0..20 {

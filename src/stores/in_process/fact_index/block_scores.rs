@@ -82,7 +82,8 @@ mod avx2 {
             let even_byte = avx._mm256_set1_epi16(255);
             let mut sums = [0; BLOCK];
             for (bytes, scores) in self.block.chunks(BYTES_PER_SUM).zip(self.scores.chunks(BYTES_PER_SUM)) {
-                let (mut even, mut odd) = (avx._mm256_setzero_si256(), avx._mm256_setzero_si256());
+                let mut even = avx._mm256_setzero_si256();
+                let mut odd = avx._mm256_setzero_si256();
                 for (bytes, scores) in bytes.iter().zip(scores) {
                     let bytes: __m256i = cast(*bytes);
                     let [of_lower, of_upper]: [[u8; 16]; 2] = cast(*scores);
@@ -95,7 +96,8 @@ mod avx2 {
                         odd = avx2._mm256_add_epi16(odd, avx2._mm256_srli_epi16::<8>(scores));
                     }
                 }
-                let (even, odd): ([u16; 16], [u16; 16]) = (cast(even), cast(odd));
+                let even: [u16; 16] = cast(even);
+                let odd: [u16; 16] = cast(odd);
                 for (sums, (even, odd)) in sums.chunks_exact_mut(2).zip(even.into_iter().zip(odd)) {
                     sums[0] += u32::from(even);
                     sums[1] += u32::from(odd);

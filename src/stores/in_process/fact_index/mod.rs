@@ -142,8 +142,8 @@ impl InProcessFactIndex {
             world: world.clone(),
             knower,
         };
-        let found = self.partitions.read().get(&key).cloned();
-        let entry = found.unwrap_or_else(|| {
+        let existing = self.partitions.read().get(&key).cloned();
+        let entry = existing.unwrap_or_else(|| {
             let mut partitions = self.partitions.write();
             Arc::clone(
                 partitions
@@ -293,21 +293,21 @@ impl FactIndex for InProcessFactIndex {
         Ok(counts.into())
     }
 
-    async fn find_similar(&self, scope: &TenantScope, with: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
+    async fn find_similar(&self, scope: &TenantScope, query: SimilarFactsQuery<'_>) -> StoreResult<Vec<Candidate>> {
         // Each partition has all facts of its knower, so one partition has every fact common to all knowers.
-        let (audience, partitions) = match with.memories {
+        let (audience, partitions) = match query.memories {
             MemoryScope::Of(audience) => (audience, 1),
             MemoryScope::Overlapping(audience) => (audience, usize::MAX),
         };
         let mut entries = Vec::new();
         for knower in audience.knowers.iter().take(partitions) {
-            entries.push(self.load_partition(scope, with.world, knower.clone()).await?);
+            entries.push(self.load_partition(scope, query.world, knower.clone()).await?);
         }
-        let mut near = Self::search_partitions(entries, PartitionSearch::for_similarity(with)).await?;
-        near.retain(|candidate| candidate.cosine >= with.min_cosine);
-        near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
-        near.truncate(with.limit);
-        Ok(near)
+        let mut candidates = Self::search_partitions(entries, PartitionSearch::for_similarity(query)).await?;
+        candidates.retain(|candidate| candidate.cosine >= query.min_cosine);
+        candidates.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+        candidates.truncate(query.limit);
+        Ok(candidates)
     }
 
     async fn upsert_points(&self, scope: &TenantScope, points: &[IndexPoint]) -> StoreResult<()> {
@@ -412,23 +412,23 @@ impl PartitionEntry {
 
     /// Removes facts. Blocks searches only for facts that are present.
     fn drop_facts(&self, facts: &[FactId]) {
-        let here: Vec<FactId> = match &*self.state.read() {
+        let contained: Vec<FactId> = match &*self.state.read() {
             // The running read may still return these facts.
             PartitionState::Loading(_) => facts.to_vec(),
             PartitionState::Ready(partition) => {
                 facts.iter().copied().filter(|fact| partition.has_fact(*fact)).collect()
             }
         };
-        for fact in here {
+        for fact in contained {
             self.apply_change(PointChange::Drop(fact));
         }
     }
 
-    /// Runs `read` on the partition. Returns the default (empty) value while the partition is still loading.
-    fn read_partition<T: Default>(&self, read: impl FnOnce(&Partition) -> T) -> T {
+    /// Runs `reader` on the partition. Returns the default (empty) value while the partition is still loading.
+    fn read_partition<T: Default>(&self, reader: impl FnOnce(&Partition) -> T) -> T {
         match &*self.state.read() {
             PartitionState::Loading(_) => T::default(),
-            PartitionState::Ready(partition) => read(partition),
+            PartitionState::Ready(partition) => reader(partition),
         }
     }
 

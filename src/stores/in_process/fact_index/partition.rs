@@ -87,14 +87,14 @@ impl Partition {
     }
 
     fn visible_segments<'a>(&'a self, sees: &Visibility) -> impl Iterator<Item = &'a Segment> + use<'a> {
-        let (named, all): (Vec<Option<PlayerId>>, bool) = match sees {
+        let (owners, sees_all): (Vec<Option<PlayerId>>, bool) = match sees {
             Visibility::Everything => (Vec::new(), true),
             Visibility::Only(owner) => (vec![owner.clone()], false),
             Visibility::Player(None) => (vec![None], false),
             Visibility::Player(player) => (vec![None, player.clone()], false),
         };
-        let everything = all.then(|| self.segments.values()).into_iter().flatten();
-        named
+        let everything = sees_all.then(|| self.segments.values()).into_iter().flatten();
+        owners
             .into_iter()
             .filter_map(|owner| self.segments.get(&owner))
             .chain(everything)

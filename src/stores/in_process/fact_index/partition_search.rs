@@ -112,8 +112,8 @@ impl PartitionSearch {
 
 /// Returns a short hash of an audience or a subject. A collision only causes a wrong candidate, since the caller
 /// compares the ledger's own data.
-pub(super) fn short_hash<T: Hash + ?Sized>(of: &T) -> u64 {
+pub(super) fn short_hash<T: Hash + ?Sized>(value: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
-    of.hash(&mut hasher);
+    value.hash(&mut hasher);
     hasher.finish()
 }

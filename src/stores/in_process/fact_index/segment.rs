@@ -141,12 +141,12 @@ impl Segment {
 
     pub(super) fn remove_fact(&mut self, fact: FactId) {
         let Some(slot) = self.by_fact.remove(&fact) else { return };
-        let gone = &mut self.slots[slot as usize];
-        gone.fact = None;
-        self.shared -= usize::from(gone.shared);
+        let removed = &mut self.slots[slot as usize];
+        removed.fact = None;
+        self.shared -= usize::from(removed.shared);
         self.steps[slot as usize] = 0.0;
-        self.important.remove(&(gone.importance, gone.valid_at, fact));
-        self.recent.remove(&(gone.valid_at, fact));
+        self.important.remove(&(removed.importance, removed.valid_at, fact));
+        self.recent.remove(&(removed.valid_at, fact));
         self.gaps += 1;
         if self.gaps * GAP_SHARE_DIVISOR > self.slots.len() {
             self.close_gaps();
@@ -161,24 +161,24 @@ impl Segment {
         let old = std::mem::take(self);
         self.dimensions = old.dimensions;
         self.shared = old.shared;
-        let mut moved = vec![None; old.slots.len()];
-        for (at, slot) in old.slots.into_iter().enumerate() {
+        let mut new_slots = vec![None; old.slots.len()];
+        for (index, slot) in old.slots.into_iter().enumerate() {
             let Some(fact) = slot.fact else { continue };
             let to = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
-            moved[at] = Some(to);
-            let range = at * self.dimensions..(at + 1) * self.dimensions;
+            new_slots[index] = Some(to);
+            let range = index * self.dimensions..(index + 1) * self.dimensions;
             self.exact.extend_from_slice(&old.exact[range.clone()]);
             self.coarse.extend_from_slice(&old.coarse[range]);
-            self.steps.push(old.steps[at]);
-            self.audiences.push(old.audiences[at]);
-            self.subjects.push(old.subjects[at]);
+            self.steps.push(old.steps[index]);
+            self.audiences.push(old.audiences[index]);
+            self.subjects.push(old.subjects[index]);
             self.by_fact.insert(fact, to);
             self.slots.push(slot);
         }
         self.postings = old.postings;
         self.postings.retain(|_, list| {
             list.retain_mut(|(slot, _)| {
-                moved[*slot as usize].is_some_and(|to| {
+                new_slots[*slot as usize].is_some_and(|to| {
                     *slot = to;
                     true
                 })
@@ -200,25 +200,25 @@ impl Segment {
             .as_deref()
             .filter(|query| !query.is_empty() && query.len() == self.dimensions);
         let limits = search.limits;
-        let mut found: Vec<(u32, f32)> = Vec::new();
+        let mut candidates: Vec<(u32, f32)> = Vec::new();
         if let Some(query) = query {
-            let near = self.nearest_slots(query, limits.dense, search.only.as_ref());
-            found.extend(near.into_iter().map(|(cosine, slot)| (slot, cosine)));
+            let nearest = self.nearest_slots(query, limits.dense, search.only.as_ref());
+            candidates.extend(nearest.into_iter().map(|(cosine, slot)| (slot, cosine)));
         }
         let important = self.important.iter().rev().take(limits.important).map(|entry| entry.2);
         let recent = self.recent.iter().rev().take(limits.recent).map(|entry| entry.1);
-        let others: Vec<u32> = self
+        let other_slots: Vec<u32> = self
             .sharing_terms(&search.terms, limits.sparse)
             .into_iter()
             .chain(important.chain(recent).map(|fact| self.by_fact[&fact]))
             .collect();
-        for slot in others {
-            if !found.iter().any(|(known, _)| *known == slot) {
-                found.push((slot, query.map_or(0.0, |query| self.cosine(query, slot))));
+        for slot in other_slots {
+            if !candidates.iter().any(|(candidate_slot, _)| *candidate_slot == slot) {
+                candidates.push((slot, query.map_or(0.0, |query| self.cosine(query, slot))));
             }
         }
-        for (at, cosine) in found {
-            let slot = &self.slots[at as usize];
+        for (slot_index, cosine) in candidates {
+            let slot = &self.slots[slot_index as usize];
             if let Some(fact) = slot.fact {
                 best.entry(fact).or_insert_with(|| Candidate {
                     fact,
@@ -227,7 +227,7 @@ impl Segment {
                         version: slot.version,
                         importance: slot.importance,
                         valid_at: slot.valid_at,
-                        keyword: self.bm25_score(&search.terms, at),
+                        keyword: self.bm25_score(&search.terms, slot_index),
                     }),
                 });
             }
@@ -239,8 +239,8 @@ impl Segment {
         keywords::bm25_score_by(terms, |term| {
             // New slots come last, so each list is in slot order.
             let list = self.postings.get(&term)?;
-            let at = list.binary_search_by_key(&slot, |entry| entry.0).ok()?;
-            Some(list[at].1)
+            let index = list.binary_search_by_key(&slot, |entry| entry.0).ok()?;
+            Some(list[index].1)
         })
     }
 
@@ -256,9 +256,9 @@ impl Segment {
     }
 
     /// Counts these slots. Only reads the slots if gaps or points with several knowers are possible.
-    fn count_slots(&self, counted: &mut FactCount, all: usize, slots: impl Iterator<Item = usize>) {
+    fn count_slots(&self, counted: &mut FactCount, slot_count: usize, slots: impl Iterator<Item = usize>) {
         if self.gaps == 0 && self.shared == 0 {
-            counted.alone += all as u64;
+            counted.alone += slot_count as u64;
             return;
         }
         for slot in slots.map(|slot| &self.slots[slot]) {
@@ -273,31 +273,36 @@ impl Segment {
     }
 
     /// Returns the `limit` nearest slots, with exact cosines.
-    fn nearest_slots(&self, query: &[f32], limit: usize, only: Option<&PointFilter>) -> Vec<(f32, u32)> {
+    fn nearest_slots(&self, query: &[f32], limit: usize, filter: Option<&PointFilter>) -> Vec<(f32, u32)> {
         if limit == 0 {
             return Vec::new();
         }
         let keep = limit.saturating_mul(RESCORE_FACTOR);
         let (query_in_8_bits, _) = quantise(query);
-        let asked_for = |slot: usize, only: &PointFilter| {
-            only.audience.matches_audience(self.audiences[slot])
-                && only
+        let matches_filter = |slot: usize, filter: &PointFilter| {
+            filter.audience.matches_audience(self.audiences[slot])
+                && filter
                     .subjects
                     .as_ref()
                     .is_none_or(|subjects| subjects.contains(&self.subjects[slot]))
-                && only.before.is_none_or(|before| self.slots[slot].valid_at < before)
+                && filter.before.is_none_or(|before| self.slots[slot].valid_at < before)
         };
-        let seen = |slot: usize| self.steps[slot] != 0.0 && only.is_none_or(|only| asked_for(slot, only));
-        let mut about = match &self.quantizer {
+        let is_visible =
+            |slot: usize| self.steps[slot] != 0.0 && filter.is_none_or(|filter| matches_filter(slot, filter));
+        let mut approximate = match &self.quantizer {
             Some(sketch) => {
-                let listed = sketch.shortlist_slots(query, keep, seen);
+                let listed = sketch.shortlist_slots(query, keep, is_visible);
                 self.coarse_nearest_slots(&query_in_8_bits, keep, listed.into_iter())
             }
-            None => self.coarse_nearest_slots(&query_in_8_bits, keep, (0..self.slots.len()).filter(|slot| seen(*slot))),
+            None => self.coarse_nearest_slots(
+                &query_in_8_bits,
+                keep,
+                (0..self.slots.len()).filter(|slot| is_visible(*slot)),
+            ),
         };
-        about.sort_unstable_by(|a, b| b.cmp(a));
-        about.truncate(keep);
-        let mut exact: Vec<(f32, u32)> = about
+        approximate.sort_unstable_by(|a, b| b.cmp(a));
+        approximate.truncate(keep);
+        let mut exact: Vec<(f32, u32)> = approximate
             .into_iter()
             .map(|(_, slot)| (self.cosine(query, slot), slot))
             .collect();
@@ -317,17 +322,17 @@ impl Segment {
         let mut bar = f32::NEG_INFINITY;
         for slot in slots {
             let from = slot * self.dimensions;
-            let about = coarse_dot(query, &self.coarse[from..from + self.dimensions]) * self.steps[slot];
-            if about <= bar {
+            let score = coarse_dot(query, &self.coarse[from..from + self.dimensions]) * self.steps[slot];
+            if score <= bar {
                 continue;
             }
-            top.push(Reverse((OrderedScore(about), u32::try_from(slot).unwrap_or(u32::MAX))));
+            top.push(Reverse((OrderedScore(score), u32::try_from(slot).unwrap_or(u32::MAX))));
             if top.len() > keep {
                 top.pop();
                 bar = top.peek().map_or(bar, |Reverse((score, _))| score.0);
             }
         }
-        top.into_iter().map(|Reverse(found)| found).collect()
+        top.into_iter().map(|Reverse(entry)| entry).collect()
     }
 
     /// Returns the `limit` slots that share the most informative terms with the query. In a large segment, skips terms
@@ -346,17 +351,17 @@ impl Segment {
         // One sum per slot. A common word has thousands of slots, and a hash table would cost more than all other work
         // here. Weights are positive, so a sum of zero means a new slot.
         let mut sums = vec![0.0_f32; self.slots.len()];
-        let mut touched: Vec<u32> = Vec::new();
+        let mut summed_slots: Vec<u32> = Vec::new();
         for (query_weight, list) in lists {
             for (slot, weight) in list {
                 let sum = &mut sums[*slot as usize];
                 if *sum == 0.0 {
-                    touched.push(*slot);
+                    summed_slots.push(*slot);
                 }
                 *sum += query_weight * weight;
             }
         }
-        let mut best: Vec<(f32, u32)> = touched
+        let mut best: Vec<(f32, u32)> = summed_slots
             .into_iter()
             .filter(|slot| self.slots[*slot as usize].fact.is_some())
             .map(|slot| (sums[slot as usize], slot))
@@ -370,9 +375,9 @@ impl Segment {
     }
 
     fn cosine(&self, query: &[f32], slot: u32) -> f32 {
-        let at = slot as usize * self.dimensions;
+        let start = slot as usize * self.dimensions;
         #[expect(clippy::cast_possible_truncation, reason = "a cosine is in [-1, 1]")]
-        let cosine = f32::dot(query, &self.exact[at..at + self.dimensions]).unwrap_or(0.0) as f32;
+        let cosine = f32::dot(query, &self.exact[start..start + self.dimensions]).unwrap_or(0.0) as f32;
         cosine.clamp(-1.0, 1.0)
     }
 }

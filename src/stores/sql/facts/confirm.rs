@@ -71,23 +71,28 @@ pub(super) async fn confirm_candidates(
     tenant: &TenantId,
     viewpoint: &Viewpoint,
     ids: &[FactId],
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> StoreResult<FactConfirmation> {
-    let mut found = find_candidates(engine, tenant, viewpoint, ids, at).await?;
-    let replacing = found.values().flat_map(|found| &found.replaced_by).copied();
-    let newer = find_usable(engine, tenant, viewpoint, replacing.collect(), at).await?;
+    let mut candidates = find_candidates(engine, tenant, viewpoint, ids, as_of).await?;
+    let replacing = candidates
+        .values()
+        .flat_map(|candidate| &candidate.replaced_by)
+        .copied();
+    let newer = find_usable(engine, tenant, viewpoint, replacing.collect(), as_of).await?;
     let mut confirmation = FactConfirmation::default();
     // Each fact once, in the requested order.
     for id in ids {
-        let Some(found) = found.remove(id) else { continue };
+        let Some(candidate) = candidates.remove(id) else {
+            continue;
+        };
         // A replacing fact is visible wherever the replaced fact is.
-        if found.replaced_by.iter().any(|by| newer.contains(by)) {
+        if candidate.replaced_by.iter().any(|successor| newer.contains(successor)) {
             continue;
         }
-        if found.locks.is_empty() || viewpoint.sees_all_players {
-            confirmation.open.push(found.confirmed);
+        if candidate.locks.is_empty() || viewpoint.sees_all_players {
+            confirmation.open.push(candidate.confirmed);
         } else {
-            confirmation.locked.push((found.confirmed, found.locks));
+            confirmation.locked.push((candidate.confirmed, candidate.locks));
         }
     }
     Ok(confirmation)
@@ -101,7 +106,7 @@ pub(super) async fn find_usable(
     tenant: &TenantId,
     viewpoint: &Viewpoint,
     replacing: BTreeSet<FactId>,
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> StoreResult<HashSet<FactId>> {
     let mut usable = HashSet::new();
     if viewpoint.sees_all_players {
@@ -111,12 +116,12 @@ pub(super) async fn find_usable(
     let mut latest: Vec<(FactId, FactId)> = replacing.into_iter().map(|fact| (fact, fact)).collect();
     for _ in 0..MAX_DUPLICATE_CHAIN {
         let ids: Vec<FactId> = latest.iter().map(|(_, now)| *now).collect();
-        let found = find_candidates(engine, tenant, viewpoint, &ids, at).await?;
-        let (valid, ended): (Vec<_>, Vec<_>) = latest.into_iter().partition(|(_, now)| found.contains_key(now));
+        let candidates = find_candidates(engine, tenant, viewpoint, &ids, as_of).await?;
+        let (valid, invalid): (Vec<_>, Vec<_>) = latest.into_iter().partition(|(_, now)| candidates.contains_key(now));
         usable.extend(valid.into_iter().map(|(fact, _)| fact));
-        let ids: Vec<FactId> = ended.iter().map(|(_, now)| *now).collect();
+        let ids: Vec<FactId> = invalid.iter().map(|(_, now)| *now).collect();
         let said_again = load_newer_duplicates(engine, tenant, &ids).await?;
-        let next = ended
+        let next = invalid
             .iter()
             .filter_map(|(fact, now)| Some((*fact, *said_again.get(now)?)));
         latest = next.collect();
@@ -146,23 +151,23 @@ async fn find_candidates(
     tenant: &TenantId,
     viewpoint: &Viewpoint,
     ids: &[FactId],
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> StoreResult<HashMap<FactId, ConfirmedCandidate>> {
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
     let query = bind!(
         SELECT_USABLE;
-        tenant, json_list(ids), json_list(knower_keys(viewpoint)), viewpoint.world, to_micros(at), viewpoint.player,
+        tenant, json_list(ids), json_list(knower_keys(viewpoint)), viewpoint.world, to_micros(as_of), viewpoint.player,
         viewpoint.sees_all_players
     );
-    let found: Option<String> = engine.fetch_one(tenant, query, |columns| columns.next()).await?;
-    let entries = found.as_deref().unwrap_or_default().split_terminator(',');
+    let packed: Option<String> = engine.fetch_one(tenant, query, |columns| columns.next()).await?;
+    let entries = packed.as_deref().unwrap_or_default().split_terminator(',');
     entries
         .map(|entry| {
-            let read =
+            let candidate =
                 parse_candidate(entry).ok_or_else(|| StoreError::Corrupt(format!("`{entry}` is no candidate")))?;
-            Ok((read.confirmed.fact, read))
+            Ok((candidate.confirmed.fact, candidate))
         })
         .collect()
 }

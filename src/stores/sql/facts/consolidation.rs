@@ -148,7 +148,8 @@ async fn load_group(
     commit: &ConsolidationCommit,
     now: DateTime<Utc>,
 ) -> StoreResult<Option<FactGroup>> {
-    let (audience, week) = (commit.audience.audience_key(), commit.week);
+    let audience = commit.audience.audience_key();
+    let week = commit.week;
     let rows = fetch_all!(
         connection, FACTS_OF_WEEK;
         tenant, commit.world, audience, to_micros(week.begins_at()), to_micros(week.ends_at()), most_of_week()
@@ -168,11 +169,11 @@ async fn end_conclusions(
     let facts = json_list(group.facts.iter().map(|fact| fact.id));
     let prefix = invalidation_id_prefix(&commit.ends.to_string());
     let rows = fetch_all!(connection, END_CONCLUSIONS; tenant, facts, prefix, commit.fence.job).await?;
-    let ended = BTreeSet::from_iter(Columns::read_rows(&rows, |columns| columns.id())?);
-    if !ended.is_empty() {
-        execute!(connection, MARK_REPETITIONS_DIRTY; tenant, json_list(&ended)).await?;
+    let ended_facts = BTreeSet::from_iter(Columns::read_rows(&rows, |columns| columns.id())?);
+    if !ended_facts.is_empty() {
+        execute!(connection, MARK_REPETITIONS_DIRTY; tenant, json_list(&ended_facts)).await?;
     }
-    Ok(ended)
+    Ok(ended_facts)
 }
 
 async fn write_conclusions(
@@ -183,25 +184,31 @@ async fn write_conclusions(
     group: &FactGroup,
     now: DateTime<Utc>,
 ) -> StoreResult<()> {
-    let mut touched = end_conclusions(connection, tenant, commit, group).await?;
+    let mut affected_facts = end_conclusions(connection, tenant, commit, group).await?;
     for fact in &commit.facts {
         insert_fact(connection, tenant, model, fact, now).await?;
-        let read = group.facts.iter().map(|read| {
-            let beside = u8::from(!fact.derived_from.contains(&read.id));
-            json!([read.id, sentence_hash(&read.view.content), beside])
+        let sources = group.facts.iter().map(|source| {
+            let is_context = u8::from(!fact.derived_from.contains(&source.id));
+            json!([source.id, sentence_hash(&source.view.content), is_context])
         });
-        let read: serde_json::Value = read.collect();
-        execute!(connection, INSERT_PREMISES; tenant, fact.id, read.to_string()).await?;
+        let sources: serde_json::Value = sources.collect();
+        execute!(connection, INSERT_PREMISES; tenant, fact.id, sources.to_string()).await?;
         // What replaces a premise for some readers replaces the conclusion for them.
-        let premises = group.facts.iter().filter(|read| fact.derived_from.contains(&read.id));
+        let premises = group
+            .facts
+            .iter()
+            .filter(|source| fact.derived_from.contains(&source.id));
         let replacing: BTreeSet<FactId> = premises
             .flat_map(|premise| premise.replaced_by.iter().copied())
             .collect();
-        let replaced = replacing.into_iter().map(|by| FactReplacement { fact: fact.id, by });
+        let replaced = replacing.into_iter().map(|successor| FactReplacement {
+            fact: fact.id,
+            successor,
+        });
         fact_replacements::append_replaced_by(connection, tenant, &replaced.collect::<Vec<_>>()).await?;
         failpoint!("consolidation.inserted");
-        touched.insert(fact.id);
-        touched.extend(group.facts.iter().map(|read| read.id));
+        affected_facts.insert(fact.id);
+        affected_facts.extend(group.facts.iter().map(|source| source.id));
     }
     execute!(
         connection, UPSERT_CONSOLIDATED;
@@ -210,7 +217,7 @@ async fn write_conclusions(
     )
     .await?;
     raise_memory(connection, tenant, &commit.world, &commit.audience).await?;
-    fold::refresh_views(connection, tenant, touched).await.map(drop)
+    fold::refresh_views(connection, tenant, affected_facts).await.map(drop)
 }
 
 #[async_trait]
@@ -224,8 +231,8 @@ impl ConsolidationStore for SqlFactStore {
         let query = bind!(LIST_WORLDS_TO_SCAN; scope.tenant(), to_micros(before), i64::from(limit));
         self.0.fetch_all(scope, query, |columns| columns.id()).await
     }
-    async fn mark_scanned(&self, scope: &TenantScope, world: &WorldId, at: DateTime<Utc>) -> StoreResult<()> {
-        let query = bind!(MARK_SCANNED; scope.tenant(), world, to_micros(at));
+    async fn mark_scanned(&self, scope: &TenantScope, world: &WorldId, now: DateTime<Utc>) -> StoreResult<()> {
+        let query = bind!(MARK_SCANNED; scope.tenant(), world, to_micros(now));
         self.0.execute(scope, query).await.map(drop)
     }
     async fn end_expired_conclusions(
@@ -235,14 +242,15 @@ impl ConsolidationStore for SqlFactStore {
         ends: InvalidationId,
         now: DateTime<Utc>,
     ) -> StoreResult<()> {
-        let (tenant, world) = (scope.tenant().clone(), world.clone());
-        let of = world.clone();
-        write_memory!(self.0, scope.tenant(), &of, |connection| {
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let locked_world = world.clone();
+        write_memory!(self.0, scope.tenant(), &locked_world, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Memory(&world)).await?;
             let prefix = invalidation_id_prefix(&ends.to_string());
             let rows = fetch_all!(connection, END_EXPIRED; tenant, world, prefix, to_micros(now)).await?;
-            let ended = BTreeSet::from_iter(Columns::read_rows(&rows, |columns| columns.id())?);
-            fold::refresh_views(connection, &tenant, ended).await.map(drop)
+            let ended_facts = BTreeSet::from_iter(Columns::read_rows(&rows, |columns| columns.id())?);
+            fold::refresh_views(connection, &tenant, ended_facts).await.map(drop)
         })
         .await
     }
@@ -279,7 +287,8 @@ impl ConsolidationStore for SqlFactStore {
         audience: &Audience,
         week: Week,
     ) -> StoreResult<Vec<Fact>> {
-        let (from, to) = (to_micros(week.begins_at()), to_micros(week.ends_at()));
+        let from = to_micros(week.begins_at());
+        let to = to_micros(week.ends_at());
         let query = bind!(FACTS_OF_WEEK; scope.tenant(), world, audience.audience_key(), from, to, most_of_week());
         self.0.fetch_all(scope, query, read_fact).await
     }
@@ -320,8 +329,11 @@ impl ConsolidationStore for SqlFactStore {
         scope: &TenantScope,
         commit: &ConsolidationCommit,
     ) -> StoreResult<ConsolidationOutcome> {
-        let (tenant, commit, now) = (scope.tenant().clone(), commit.clone(), self.0.clock.now());
-        let (model, world) = (self.0.embedding_model.clone(), commit.world.clone());
+        let tenant = scope.tenant().clone();
+        let commit = commit.clone();
+        let now = self.0.clock.now();
+        let model = self.0.embedding_model.clone();
+        let world = commit.world.clone();
         write_memory!(self.0, scope.tenant(), &world, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Memory(&commit.world)).await?;
             let JobFence {
@@ -332,11 +344,12 @@ impl ConsolidationStore for SqlFactStore {
             if !fetch_scalar!(connection, IS_FENCE_OPEN; tenant, job, turn, i64::from(text_version)).await? {
                 return Ok(ConsolidationOutcome::Fenced);
             }
-            let (audience, week) = (commit.audience.audience_key(), to_micros(commit.week.begins_at()));
-            let known = bind!(LOAD_MATERIAL; tenant, commit.world, audience, week, commit.about);
-            let known = fetch_optional(connection, known).await?;
-            let known: Option<String> = known.map(|row| Columns::new(&row).next()).transpose()?;
-            if known.as_ref() == Some(&commit.material) {
+            let audience = commit.audience.audience_key();
+            let week = to_micros(commit.week.begins_at());
+            let query = bind!(LOAD_MATERIAL; tenant, commit.world, audience, week, commit.about);
+            let row = fetch_optional(connection, query).await?;
+            let stored_material: Option<String> = row.map(|row| Columns::new(&row).next()).transpose()?;
+            if stored_material.as_ref() == Some(&commit.material) {
                 return Ok(ConsolidationOutcome::FactsChanged);
             }
             let group = load_group(connection, &tenant, &commit, now).await?;

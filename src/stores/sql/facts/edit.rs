@@ -76,13 +76,17 @@ pub(super) struct UndatedEdit {
 
 impl UndatedEdit {
     pub(super) fn new(engine: &Engine, edit: &Edit) -> Self {
-        let (edit, clock) = (edit.clone(), engine.clock.clone());
+        let edit = edit.clone();
+        let clock = engine.clock.clone();
         Self { edit, clock }
     }
 
     fn date_now(self) -> Edit {
-        let at = self.clock.now();
-        Edit { at, ..self.edit }
+        let now = self.clock.now();
+        Edit {
+            made_at: now,
+            ..self.edit
+        }
     }
 
     /// Locks the memory of a fact. Returns the fact as of then and the edit, or the reason for refusing the change.
@@ -99,7 +103,7 @@ impl UndatedEdit {
         acquire_lock(connection, tenant, LedgerLock::Memory(&unlocked.world)).await?;
         Ok(match load_fact(connection, tenant, id).await? {
             None => Err(FactEditOutcome::NotFound),
-            Some(fact) if if_version.is_some_and(|wanted| wanted != fact.version) => {
+            Some(fact) if if_version.is_some_and(|expected| expected != fact.version) => {
                 Err(FactEditOutcome::VersionMismatch { stored: fact.version })
             }
             Some(fact) => Ok((fact, self.date_now())),
@@ -120,13 +124,15 @@ const MARK_MEMORY_DIRTY: &str = concat!(
 impl FactEditStore for SqlFactStore {
     async fn create_fact(&self, scope: &TenantScope, fact: &NewFact, settles: bool, edit: &Edit) -> StoreResult<()> {
         let world = &fact.world;
-        let (tenant, fact, edit) = (scope.tenant().clone(), fact.clone(), UndatedEdit::new(&self.0, edit));
+        let tenant = scope.tenant().clone();
+        let fact = fact.clone();
+        let edit = UndatedEdit::new(&self.0, edit);
         let model = self.0.embedding_model.clone();
         write_memory!(self.0, scope.tenant(), world, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::Memory(&fact.world)).await?;
             let edit = edit.date_now();
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            insert_fact(connection, &tenant, &model, &fact, edit.at).await?;
+            insert_fact(connection, &tenant, &model, &fact, edit.made_at).await?;
             Growth::check(growth, connection, &tenant).await?;
             raise_memory(connection, &tenant, &fact.world, &fact.audience).await?;
             if settles {
@@ -144,11 +150,13 @@ impl FactEditStore for SqlFactStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome> {
-        let (tenant, patch, edit) = (scope.tenant().clone(), patch.clone(), UndatedEdit::new(&self.0, edit));
+        let tenant = scope.tenant().clone();
+        let patch = patch.clone();
+        let edit = UndatedEdit::new(&self.0, edit);
         let model = self.0.embedding_model.clone();
         write_transaction!(self.0, scope, |connection| {
             let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
-                Ok(begun) => begun,
+                Ok(started) => started,
                 Err(refused) => return Ok(refused),
             };
             if is_unsaid(connection, &tenant, id).await? {
@@ -172,23 +180,27 @@ impl FactEditStore for SqlFactStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome> {
-        let (tenant, replacement) = (scope.tenant().clone(), replacement.clone());
-        let (model, edit) = (self.0.embedding_model.clone(), UndatedEdit::new(&self.0, edit));
+        let tenant = scope.tenant().clone();
+        let replacement = replacement.clone();
+        let model = self.0.embedding_model.clone();
+        let edit = UndatedEdit::new(&self.0, edit);
         write_transaction!(self.0, scope, |connection| {
             let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
-                Ok(begun) => begun,
+                Ok(started) => started,
                 Err(refused) => return Ok(refused),
             };
             if is_unsaid(connection, &tenant, id).await? {
                 return Ok(FactEditOutcome::Unsaid);
             }
-            if let Some(ended) = &fact.invalid {
-                return Ok(FactEditOutcome::Ended { by: ended.by });
+            if let Some(invalidation) = &fact.invalid {
+                return Ok(FactEditOutcome::Ended {
+                    by: invalidation.ended_by,
+                });
             }
             let growth = Growth::begin(connection, &tenant, edit.limits).await?;
-            let touched = insert_replacement(connection, &tenant, &model, id, &replacement, &edit).await?;
+            let affected_facts = insert_replacement(connection, &tenant, &model, id, &replacement, &edit).await?;
             Growth::check(growth, connection, &tenant).await?;
-            finish_edit(connection, &tenant, &fact, replacement.fact.id, touched, &edit).await
+            finish_edit(connection, &tenant, &fact, replacement.fact.id, affected_facts, &edit).await
         })
         .await
     }
@@ -199,10 +211,11 @@ impl FactEditStore for SqlFactStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome> {
-        let (tenant, edit) = (scope.tenant().clone(), UndatedEdit::new(&self.0, edit));
+        let tenant = scope.tenant().clone();
+        let edit = UndatedEdit::new(&self.0, edit);
         write_transaction!(self.0, scope, |connection| {
             let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
-                Ok(begun) => begun,
+                Ok(started) => started,
                 Err(refused) => return Ok(refused),
             };
             let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
@@ -211,7 +224,7 @@ impl FactEditStore for SqlFactStore {
                 tenant,
                 // An edit removes a single fact, so the row can take its id from the edit's bits.
                 InvalidationId::from_u128(edit.id.as_u128()), id, InvalidReason::Removed.as_str(), cause_kind, cause_id,
-                to_micros(edit.at)
+                to_micros(edit.made_at)
             )
             .await?;
             if removed == 0 {
@@ -228,10 +241,11 @@ impl FactEditStore for SqlFactStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<FactEditOutcome> {
-        let (tenant, edit) = (scope.tenant().clone(), UndatedEdit::new(&self.0, edit));
+        let tenant = scope.tenant().clone();
+        let edit = UndatedEdit::new(&self.0, edit);
         write_transaction!(self.0, scope, |connection| {
             let (fact, edit) = match edit.begin(connection, &tenant, id, if_version).await? {
-                Ok(begun) => begun,
+                Ok(started) => started,
                 Err(refused) => return Ok(refused),
             };
             if is_unsaid(connection, &tenant, id).await? {
@@ -240,7 +254,7 @@ impl FactEditStore for SqlFactStore {
             let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
             let lifted = fetch_all!(
                 connection, LIFT_INVALIDATIONS;
-                tenant, id, to_micros(edit.at), cause_kind, cause_id
+                tenant, id, to_micros(edit.made_at), cause_kind, cause_id
             )
             .await?;
             // The edit is stored even if no invalidation was lifted, because an earlier statement may still end the
@@ -252,8 +266,8 @@ impl FactEditStore for SqlFactStore {
             record_edit(connection, &tenant, id, &restored, false, &edit).await?;
             // Facts that had absorbed the restored fact lose it again.
             let absorbing: Vec<Option<FactId>> = Columns::read_rows(&lifted, |columns| columns.maybe_id())?;
-            let touched = absorbing.into_iter().flatten().chain([id]).collect();
-            finish_edit(connection, &tenant, &fact, id, touched, &edit).await
+            let affected_facts = absorbing.into_iter().flatten().chain([id]).collect();
+            finish_edit(connection, &tenant, &fact, id, affected_facts, &edit).await
         })
         .await
     }
@@ -271,10 +285,10 @@ async fn finish_edit(
     tenant: &TenantId,
     fact: &Fact,
     changed: FactId,
-    touched: BTreeSet<FactId>,
+    affected_facts: BTreeSet<FactId>,
     edit: &Edit,
 ) -> StoreResult<FactEditOutcome> {
-    complete_change(connection, tenant, fact, touched, edit).await?;
+    complete_change(connection, tenant, fact, affected_facts, edit).await?;
     load_fact(connection, tenant, changed)
         .await?
         .map(|fact| FactEditOutcome::Done(Box::new(fact)))
@@ -286,10 +300,10 @@ pub(super) async fn complete_change(
     connection: &mut Connection,
     tenant: &TenantId,
     fact: &Fact,
-    touched: BTreeSet<FactId>,
+    affected_facts: BTreeSet<FactId>,
     edit: &Edit,
 ) -> StoreResult<()> {
-    fold::refresh_views(connection, tenant, touched).await?;
+    fold::refresh_views(connection, tenant, affected_facts).await?;
     raise_memory(connection, tenant, &fact.world, &fact.audience).await?;
     audit::record_audit(connection, tenant, edit).await
 }
@@ -315,13 +329,13 @@ pub(super) async fn write_patch(
     patch: &FactPatch,
     edit: &Edit,
 ) -> StoreResult<()> {
-    let set = [
+    let values = [
         ("content", patch.content.as_ref().map(|content| json!(content))),
         ("keywords", patch.keywords.as_ref().map(|keywords| json!(keywords))),
         ("importance", patch.importance.map(|importance| json!(importance))),
         ("pinned", patch.pinned.map(|pinned| json!(pinned))),
     ];
-    let fields = set
+    let fields = values
         .into_iter()
         .filter_map(|(name, value)| Some((name.to_owned(), value?)));
     let fields: serde_json::Map<_, _> = fields.collect();
@@ -347,7 +361,7 @@ async fn record_edit(
     reworded: bool,
     edit: &Edit,
 ) -> StoreResult<()> {
-    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.at), to_json(patch)?, reworded)
+    execute!(connection, INSERT_EDIT; tenant, id, edit.id, to_micros(edit.made_at), to_json(patch)?, reworded)
         .await
         .map(drop)
 }
@@ -358,8 +372,8 @@ async fn is_edited_already(
     fact: &Fact,
     patch: &serde_json::Value,
 ) -> StoreResult<bool> {
-    let found = fetch_optional!(connection, FIND_SAME_EDIT; tenant, fact.id, to_json(patch)?, fact.world).await?;
-    Ok(found.is_some())
+    let same_edit = fetch_optional!(connection, FIND_SAME_EDIT; tenant, fact.id, to_json(patch)?, fact.world).await?;
+    Ok(same_edit.is_some())
 }
 
 sqlite_plan_tests! {

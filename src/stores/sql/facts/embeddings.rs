@@ -47,8 +47,11 @@ const COUNT_BY_MODEL: &str = "SELECT e.model, COUNT(*)
 fn read_unembedded(columns: &mut Columns<'_>) -> StoreResult<(FactId, String)> {
     let fact = columns.id()?;
     let subject: String = columns.next()?;
-    let own = fold::apply_edits(read_view(columns)?, columns.json()?);
-    Ok((fact, embedded_fact_text(&subject, &own.content, &own.keywords)))
+    let own_view = fold::apply_edits(read_view(columns)?, columns.json()?);
+    Ok((
+        fact,
+        embedded_fact_text(&subject, &own_view.content, &own_view.keywords),
+    ))
 }
 
 #[async_trait]
@@ -64,7 +67,8 @@ impl EmbeddingStore for SqlFactStore {
         self.0.fetch_all(scope, query, read_unembedded).await
     }
     async fn store_embeddings(&self, scope: &TenantScope, embeddings: &[(FactId, Vec<f32>)]) -> StoreResult<()> {
-        let (tenant, embeddings) = (scope.tenant().clone(), embeddings.to_vec());
+        let tenant = scope.tenant().clone();
+        let embeddings = embeddings.to_vec();
         let model = self.0.embedding_model.clone();
         write_transaction!(self.0, scope, |connection| {
             for (fact, vector) in &embeddings {
@@ -77,11 +81,11 @@ impl EmbeddingStore for SqlFactStore {
     async fn count_by_embedding_model(
         &self,
         scope: &TenantScope,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
     ) -> StoreResult<Vec<EmbeddingModelCount>> {
-        let query = bind!(COUNT_BY_MODEL; scope.tenant(), to_micros(at));
-        let read: ReadRow<(Option<String>, u64)> = |columns| Ok((columns.next()?, columns.number()?));
-        let counts = self.0.fetch_all(scope, query, read).await?.into_iter();
+        let query = bind!(COUNT_BY_MODEL; scope.tenant(), to_micros(as_of));
+        let read_row: ReadRow<(Option<String>, u64)> = |columns| Ok((columns.next()?, columns.number()?));
+        let counts = self.0.fetch_all(scope, query, read_row).await?.into_iter();
         let current = &*self.0.embedding_model;
         let counts = counts.map(|(model, facts)| EmbeddingModelCount {
             current: model.as_deref() == Some(current),

@@ -60,20 +60,20 @@ pub(super) async fn append_replaced_by(
     if replaced.is_empty() {
         return Ok(());
     }
-    let mut by: BTreeMap<FactId, String> = BTreeMap::new();
-    for FactReplacement { fact, by: newer } in replaced {
-        let ids = by.entry(*fact).or_default();
+    let mut successor_ids: BTreeMap<FactId, String> = BTreeMap::new();
+    for FactReplacement { fact, successor: newer } in replaced {
+        let ids = successor_ids.entry(*fact).or_default();
         ids.push('+');
         ids.push_str(&newer.to_string());
     }
     // A conclusion is replaced with any of its premises.
-    let rows = fetch_all!(connection, CONCLUSIONS_OF; tenant, json_list(by.keys())).await?;
+    let rows = fetch_all!(connection, CONCLUSIONS_OF; tenant, json_list(successor_ids.keys())).await?;
     let conclusions = Columns::read_rows(&rows, |columns| Ok((columns.id::<FactId>()?, columns.id::<FactId>()?)))?;
     for (premise, conclusion) in conclusions {
-        let ids = by.get(&premise).cloned().unwrap_or_default();
-        by.entry(conclusion).or_default().push_str(&ids);
+        let ids = successor_ids.get(&premise).cloned().unwrap_or_default();
+        successor_ids.entry(conclusion).or_default().push_str(&ids);
     }
-    execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&by.into_iter().collect::<Vec<_>>())?)
+    execute!(connection, APPEND_REPLACED_BY; tenant, to_json(&successor_ids.into_iter().collect::<Vec<_>>())?)
         .await
         .map(drop)
 }

@@ -68,7 +68,7 @@ pub(super) struct FlagQuery {
     /// True: flags with a decision. False: open flags.
     pub decided: bool,
     /// The present moment.
-    pub at: DateTime<Utc>,
+    pub as_of: DateTime<Utc>,
 }
 
 /// The rows behind the flags of some facts.
@@ -91,7 +91,7 @@ fn read_decision(columns: &mut Columns<'_>) -> StoreResult<StatementDecision> {
             reason: columns.next()?,
             decided_by: columns.next()?,
             role: read_role(columns)?,
-            at: columns.time()?,
+            decided_at: columns.time()?,
         },
     })
 }
@@ -111,13 +111,15 @@ pub(super) async fn load_entries(
         let rows = fetch_all!(connection, CONTRADICTING; tenant, json_list(ids)).await?;
         for row in &rows {
             let mut columns = Columns::new(row);
-            let (fact, by, at) = (columns.id()?, columns.id()?, columns.time()?);
-            contradicting.entry(fact).or_default().push((by, at));
+            let fact = columns.id()?;
+            let statement = columns.id()?;
+            let flagged_at = columns.time()?;
+            contradicting.entry(fact).or_default().push((statement, flagged_at));
         }
     }
-    let by = contradicting.values().flatten().map(|(by, _)| *by);
+    let statements = contradicting.values().flatten().map(|(statement, _)| *statement);
     let roots: BTreeSet<FactId> = match query.flag {
-        FlagKind::Contradicted => by.collect(),
+        FlagKind::Contradicted => statements.collect(),
         FlagKind::Pii | FlagKind::OverMerged => ids.iter().copied().collect(),
     };
     let mut merged: BTreeMap<FactId, BTreeSet<FactId>> = BTreeMap::new();
@@ -140,13 +142,13 @@ pub(super) async fn load_entries(
     .await?;
     let decisions = Columns::read_rows(&rows, read_decision)?;
     let decided = decisions.iter().filter_map(|decided| decided.statement.parse().ok());
-    let wanted: BTreeSet<FactId> = (ids.iter().copied())
+    let fact_ids: BTreeSet<FactId> = (ids.iter().copied())
         .chain(merged.values().flatten().copied())
         .chain(decided)
         .collect();
     let rows = FlagRows {
         query,
-        facts: load_facts(connection, tenant, &wanted).await?,
+        facts: load_facts(connection, tenant, &fact_ids).await?,
         contradicting,
         merged,
         decisions,
@@ -157,7 +159,7 @@ pub(super) async fn load_entries(
 impl FlagRows {
     fn entry_of(&self, id: FactId) -> Option<FlagEntry> {
         let fact = self.facts.get(&id).filter(|fact| is_said(fact))?;
-        if !self.query.decided && !fact.is_valid_at(self.query.at) {
+        if !self.query.decided && !fact.is_valid_at(self.query.as_of) {
             return None;
         }
         match self.query.flag {
@@ -168,16 +170,21 @@ impl FlagRows {
     }
 
     fn contradiction_of(&self, fact: &Fact) -> Option<FlagEntry> {
-        let (mut statements, mut decisions) = (Vec::new(), Vec::new());
-        for (by, at) in self.contradicting.get(&fact.id).into_iter().flatten() {
-            let Some(statement) = self.facts.get(by) else { continue };
+        let mut statements = Vec::new();
+        let mut decisions = Vec::new();
+        for (statement_id, flagged_at) in self.contradicting.get(&fact.id).into_iter().flatten() {
+            let Some(statement) = self.facts.get(statement_id) else {
+                continue;
+            };
             let decided = self.decision_about(fact, statement);
-            if decided.is_some() == self.query.decided && (self.query.decided || statement.is_valid_at(self.query.at)) {
-                statements.push((statement.clone(), *at));
+            if decided.is_some() == self.query.decided
+                && (self.query.decided || statement.is_valid_at(self.query.as_of))
+            {
+                statements.push((statement.clone(), *flagged_at));
                 decisions.extend(decided);
             }
         }
-        let flagged_at = statements.iter().map(|(_, at)| *at).max()?;
+        let flagged_at = statements.iter().map(|(_, flagged_at)| *flagged_at).max()?;
         let statements = statements.into_iter().map(|(statement, _)| statement).collect();
         Some(self.entry(fact, flagged_at, statements, decisions))
     }
@@ -186,18 +193,21 @@ impl FlagRows {
     fn decision_about(&self, fact: &Fact, statement: &Fact) -> Option<&DecidedFlag> {
         let merged = self.merged.get(&statement.id);
         let decided = self.decisions.iter().filter(|decided| {
-            let said = decided.statement.parse().ok();
-            let is_merged = said.is_some_and(|said| merged.is_some_and(|merged| merged.contains(&said)));
+            let statement_id = decided.statement.parse().ok();
+            let is_merged =
+                statement_id.is_some_and(|statement_id| merged.is_some_and(|merged| merged.contains(&statement_id)));
             // A dismissed sentence is dismissed wherever else it is said.
             let is_repeated = || {
                 decided.decided.decision == FlagDecision::Dismissed
-                    && said
-                        .and_then(|said| self.said_statement(said))
-                        .is_some_and(|said| is_same_statement(said, &statement.statement))
+                    && statement_id
+                        .and_then(|id| self.said_statement(id))
+                        .is_some_and(|said_statement| is_same_statement(said_statement, &statement.statement))
             };
             decided.fact == fact.id && (is_merged || is_repeated())
         });
-        decided.map(|decided| &decided.decided).max_by_key(|decided| decided.at)
+        decided
+            .map(|decided| &decided.decided)
+            .max_by_key(|decided| decided.decided_at)
     }
 
     /// The statement of a fact whose turn was not taken back.
@@ -228,9 +238,10 @@ impl FlagRows {
     }
 
     fn merge_of(&self, fact: &Fact) -> Option<FlagEntry> {
-        let own = self.decisions.iter().filter(|decided| decided.fact == fact.id);
+        let own_decisions = self.decisions.iter().filter(|decided| decided.fact == fact.id);
         let ids: BTreeSet<FactId> = if self.query.decided {
-            own.clone()
+            own_decisions
+                .clone()
                 .filter_map(|decided| decided.statement.parse().ok())
                 .collect()
         } else {
@@ -246,11 +257,11 @@ impl FlagRows {
         }
         let decided = |statement: &Fact| {
             self.decisions.iter().any(|decided| {
-                let said = decided.statement.parse().ok();
-                said == Some(statement.id)
-                    || said
-                        .and_then(|said| self.said_statement(said))
-                        .is_some_and(|said| is_same_statement(said, &statement.statement))
+                let statement_id = decided.statement.parse().ok();
+                statement_id == Some(statement.id)
+                    || statement_id
+                        .and_then(|id| self.said_statement(id))
+                        .is_some_and(|said_statement| is_same_statement(said_statement, &statement.statement))
             })
         };
         if !self.query.decided && statements.iter().all(decided) {
@@ -258,7 +269,7 @@ impl FlagRows {
         }
         let flagged_at = statements.iter().map(|statement| statement.valid_at).max()?;
         let decisions = if self.query.decided {
-            own.map(|decided| &decided.decided).collect()
+            own_decisions.map(|decided| &decided.decided).collect()
         } else {
             Vec::new()
         };
@@ -278,7 +289,7 @@ impl FlagRows {
             flag: self.query.flag,
             flagged_at,
             statements,
-            decided: decisions.into_iter().max_by_key(|decided| decided.at).cloned(),
+            decided: decisions.into_iter().max_by_key(|decided| decided.decided_at).cloned(),
         }
     }
 }

@@ -120,9 +120,9 @@ impl FlagStore for SqlFactStore {
             .as_deref()
             .and_then(|cursor| cursor.parse::<FlagCursor>().ok());
         let mut connection = self.0.acquire_reader(scope).await?;
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         for flag in FlagKind::ALL {
-            if filter.flag.is_some_and(|wanted| wanted != flag) {
+            if filter.flag.is_some_and(|flag_filter| flag_filter != flag) {
                 continue;
             }
             let search = FlagSearch {
@@ -134,14 +134,14 @@ impl FlagStore for SqlFactStore {
                 query: FlagQuery {
                     flag,
                     decided: filter.decided,
-                    at: self.0.clock.now(),
+                    as_of: self.0.clock.now(),
                 },
                 limit: usize::try_from(page_row_limit(page)).unwrap_or(usize::MAX),
             };
-            found.extend(search.find(&mut connection, scope.tenant(), after).await?);
+            entries.extend(search.find(&mut connection, scope.tenant(), after).await?);
         }
-        found.sort_by_key(|entry| (std::cmp::Reverse(entry.fact.id), entry.flag));
-        Ok(into_page(found, page, |entry| {
+        entries.sort_by_key(|entry| (std::cmp::Reverse(entry.fact.id), entry.flag));
+        Ok(into_page(entries, page, |entry| {
             let cursor = FlagCursor {
                 fact: entry.fact.id,
                 flag: entry.flag,
@@ -157,11 +157,14 @@ impl FlagStore for SqlFactStore {
         decision: &FlagDecisionWrite,
         edit: &Edit,
     ) -> StoreResult<FlagOutcome> {
-        let (tenant, world, decision) = (scope.tenant().clone(), world.clone(), decision.clone());
-        let (model, edit) = (self.0.embedding_model.clone(), UndatedEdit::new(&self.0, edit));
+        let tenant = scope.tenant().clone();
+        let world = world.clone();
+        let decision = decision.clone();
+        let model = self.0.embedding_model.clone();
+        let edit = UndatedEdit::new(&self.0, edit);
         write_transaction!(self.0, scope, |connection| {
             let (fact, edit) = match edit.begin(connection, &tenant, fact, None).await? {
-                Ok(begun) => begun,
+                Ok(started) => started,
                 Err(FactEditOutcome::NotFound) => return Ok(FlagOutcome::NotFound),
                 Err(other) => return Err(StoreError::Corrupt(format!("an edit cannot begin: {other:?}"))),
             };
@@ -197,16 +200,16 @@ impl FlagSearch<'_> {
             Some(after) if after.flag < self.query.flag => format!("{}~", after.fact),
             Some(after) => after.fact.to_string(),
         };
-        let mut found = Vec::new();
+        let mut entries = Vec::new();
         loop {
             let ids = self.candidates(connection, tenant, &before).await?;
             let last = ids.len() < FACTS_PER_READ;
-            let Some(lowest) = ids.last() else { return Ok(found) };
+            let Some(lowest) = ids.last() else { return Ok(entries) };
             before = lowest.to_string();
-            found.extend(load_entries(connection, tenant, self.query, &ids).await?);
-            if last || found.len() >= self.limit {
-                found.truncate(self.limit);
-                return Ok(found);
+            entries.extend(load_entries(connection, tenant, self.query, &ids).await?);
+            if last || entries.len() >= self.limit {
+                entries.truncate(self.limit);
+                return Ok(entries);
             }
         }
     }
@@ -247,8 +250,8 @@ async fn decide(
     if is_unsaid(connection, tenant, fact.id).await? {
         return Ok(FlagOutcome::Unsaid);
     }
-    let open = load_flag(connection, tenant, fact.id, write.flag, false, edit.at).await?;
-    let decided = load_flag(connection, tenant, fact.id, write.flag, true, edit.at).await?;
+    let open = load_flag(connection, tenant, fact.id, write.flag, false, edit.made_at).await?;
+    let decided = load_flag(connection, tenant, fact.id, write.flag, true, edit.made_at).await?;
     if let (None, Some(entry)) = (&open, &decided)
         && write.change.is_none()
         && let Some(last) = &entry.decided
@@ -261,13 +264,13 @@ async fn decide(
     if open.is_none() && decided.is_none() {
         return Ok(FlagOutcome::NotFound);
     }
-    let ended: bool = fetch_scalar!(connection, HAS_OTHER_END; tenant, fact.id).await?;
-    if ended {
-        let by = fact.invalid.as_ref().and_then(|ended| ended.by);
-        return Ok(FlagOutcome::Ended { by });
+    let has_other_end: bool = fetch_scalar!(connection, HAS_OTHER_END; tenant, fact.id).await?;
+    if has_other_end {
+        let ended_by = fact.invalid.as_ref().and_then(|invalidation| invalidation.ended_by);
+        return Ok(FlagOutcome::Ended { by: ended_by });
     }
-    if let Some(wanted) = write.if_version
-        && wanted != fact.version
+    if let Some(expected) = write.if_version
+        && expected != fact.version
     {
         return Ok(FlagOutcome::VersionMismatch { stored: fact.version });
     }
@@ -275,7 +278,7 @@ async fn decide(
     let flagged = open.as_ref().or(decided.as_ref());
     let mut statements = flagged.map(|entry| entry.statements.clone()).unwrap_or_default();
     statements.sort_by_key(|statement| (statement.valid_at, statement.id));
-    let touched = write_effect(connection, tenant, model, fact, &statements, write, edit).await?;
+    let affected_facts = write_effect(connection, tenant, model, fact, &statements, write, edit).await?;
     let statements: BTreeSet<String> = match write.flag {
         FlagKind::Pii => BTreeSet::from([pii_statement(fact)]),
         FlagKind::Contradicted | FlagKind::OverMerged => statements.iter().map(|fact| fact.id.to_string()).collect(),
@@ -285,12 +288,12 @@ async fn decide(
             connection, UPSERT_DECISION;
             tenant, fact.world, fact.id, write.flag.as_str(), statement, write.decision.as_str(),
             without_nul(&write.reason), without_nul(&edit.subject), audit::role_name(edit.role), edit.id,
-            to_micros(edit.at)
+            to_micros(edit.made_at)
         )
         .await?;
     }
-    complete_change(connection, tenant, fact, touched, edit).await?;
-    load_flag(connection, tenant, fact.id, write.flag, true, edit.at)
+    complete_change(connection, tenant, fact, affected_facts, edit).await?;
+    load_flag(connection, tenant, fact.id, write.flag, true, edit.made_at)
         .await?
         .map(|entry| FlagOutcome::Decided(Box::new(entry)))
         .ok_or_else(|| StoreError::Corrupt(format!("the decided flag of {} vanished", fact.id)))
@@ -302,9 +305,9 @@ async fn load_flag(
     fact: FactId,
     flag: FlagKind,
     decided: bool,
-    at: DateTime<Utc>,
+    as_of: DateTime<Utc>,
 ) -> StoreResult<Option<FlagEntry>> {
-    let query = FlagQuery { flag, decided, at };
+    let query = FlagQuery { flag, decided, as_of };
     Ok(load_entries(connection, tenant, query, &[fact]).await?.pop())
 }
 
@@ -318,21 +321,21 @@ async fn write_effect(
     write: &FlagDecisionWrite,
     edit: &Edit,
 ) -> StoreResult<BTreeSet<FactId>> {
-    let mut touched = BTreeSet::from([fact.id]);
+    let mut affected_facts = BTreeSet::from([fact.id]);
     let (kind, id) = Cause::Edit(edit.id).to_columns();
-    execute!(connection, LIFT_ACCEPTED_ENDS; tenant, fact.id, to_micros(edit.at), kind, id).await?;
+    execute!(connection, LIFT_ACCEPTED_ENDS; tenant, fact.id, to_micros(edit.made_at), kind, id).await?;
     if let (FlagKind::Contradicted, FlagDecision::Accepted) = (write.flag, write.decision) {
-        let by: Vec<FactId> = statements.iter().map(|statement| statement.id).collect();
-        supersede_fact(connection, tenant, fact.id, &by, edit).await?;
+        let statement_ids: Vec<FactId> = statements.iter().map(|statement| statement.id).collect();
+        supersede_fact(connection, tenant, fact.id, &statement_ids, edit).await?;
     }
     match &write.change {
         None => {}
         Some(FactChange::Patch(patch)) => write_patch(connection, tenant, model, fact.id, patch, edit).await?,
         Some(FactChange::Replacement(replacement)) => {
-            touched.extend(insert_replacement(connection, tenant, model, fact.id, replacement, edit).await?);
+            affected_facts.extend(insert_replacement(connection, tenant, model, fact.id, replacement, edit).await?);
         }
     }
-    Ok(touched)
+    Ok(affected_facts)
 }
 
 sqlite_plan_tests! {

@@ -122,10 +122,12 @@ const MAX_FOLD_ROUNDS: usize = 1_000;
 
 #[derive(Deserialize)]
 struct StandingInvalidation {
-    at: i64,
+    #[serde(rename = "at")]
+    ended_at: i64,
     id: String,
     reason: String,
-    by: Option<String>,
+    #[serde(rename = "by")]
+    ended_by: Option<String>,
     /// Set if the causing fact corrects this fact, or if an author wrote it.
     corrected: Option<String>,
 }
@@ -133,7 +135,8 @@ struct StandingInvalidation {
 /// A person's correction.
 #[derive(Deserialize)]
 pub(super) struct ViewEditRow {
-    at: i64,
+    #[serde(rename = "at")]
+    edited_at: i64,
     id: String,
     patch: ViewPatch,
 }
@@ -149,7 +152,8 @@ struct ViewPatch {
 
 #[derive(Deserialize)]
 struct FoldedDuplicate {
-    at: i64,
+    #[serde(rename = "at")]
+    ended_at: i64,
     fact: FactId,
     valid_at: i64,
     #[serde(flatten)]
@@ -174,7 +178,8 @@ struct Premise {
 struct Conclusion {
     fact: FactId,
     /// 1: the conclusion does not stand for the fact.
-    beside: u8,
+    #[serde(rename = "beside")]
+    is_context: u8,
     /// `None`: the conclusion has ended.
     stands: Option<String>,
 }
@@ -202,12 +207,12 @@ impl FoldInput {
     fn fallen_premise(&self) -> Option<(i64, FactId)> {
         let ends = self.premises.iter().filter_map(|premise| {
             let says_the_same = premise.content.as_deref().map(sentence_hash) == Some(premise.sentence.clone());
-            let at = match premise.invalid_at {
-                Some(at) => at,
+            let invalid_at = match premise.invalid_at {
+                Some(invalid_at) => invalid_at,
                 None if says_the_same => return None,
                 None => premise.edited_at.unwrap_or(self.valid_at),
             };
-            Some((at.max(self.valid_at), premise.fact))
+            Some((invalid_at.max(self.valid_at), premise.fact))
         });
         ends.min()
     }
@@ -216,7 +221,7 @@ impl FoldInput {
     fn is_concluded(&self) -> bool {
         self.conclusions
             .iter()
-            .any(|conclusion| conclusion.beside == 0 && conclusion.stands.is_some())
+            .any(|conclusion| conclusion.is_context == 0 && conclusion.stands.is_some())
             && self.edits.iter().all(|edit| edit.patch.importance.is_none())
     }
 
@@ -231,9 +236,9 @@ impl FoldInput {
 #[derive(Default)]
 pub(in super::super) struct FoldOutcome {
     /// Facts that had no invalidation before.
-    pub stood: BTreeSet<FactId>,
+    pub valid_before: BTreeSet<FactId>,
     /// Facts that have no invalidation now.
-    pub stand: BTreeSet<FactId>,
+    pub valid_after: BTreeSet<FactId>,
     /// All knowers of the refreshed facts.
     pub knowers: BTreeSet<Knower>,
 }
@@ -269,9 +274,9 @@ pub(in super::super) async fn refresh_views(
         if round.is_empty() {
             return Ok(folded);
         }
-        let (own, reached) = refresh_views_once(connection, tenant, &round).await?;
+        let (outcome, reached) = refresh_views_once(connection, tenant, &round).await?;
         if nth == 0 {
-            folded = own;
+            folded = outcome;
         }
         round = reached;
     }
@@ -290,22 +295,24 @@ async fn refresh_views_once(
     let materials = Columns::read_rows(&rows, read_fold_input)?;
     let materials: HashMap<_, _> = materials.into_iter().map(|material| (material.id, material)).collect();
 
-    let mut fresh = HashMap::new();
-    let mut wordings = HashMap::new();
+    let mut computed = ComputedViews::default();
     for id in facts {
-        compute_view(*id, &materials, (&mut fresh, &mut wordings), &mut HashSet::new());
+        compute_view(*id, &materials, &mut computed, &mut HashSet::new());
     }
     let mut changed = Vec::new();
-    let (mut folded, mut reached) = (FoldOutcome::default(), BTreeSet::new());
-    for (id, view) in &fresh {
+    let mut folded = FoldOutcome::default();
+    let mut reached = BTreeSet::new();
+    for (id, view) in &computed.views {
         let Some(material) = materials.get(id) else { continue };
         let invalid = earliest_end(material)?;
-        folded.stood.extend(material.cached_invalid.is_none().then_some(*id));
-        folded.stand.extend(invalid.is_none().then_some(*id));
+        folded
+            .valid_before
+            .extend(material.cached_invalid.is_none().then_some(*id));
+        folded.valid_after.extend(invalid.is_none().then_some(*id));
         folded.knowers.extend(material.knowers.iter().cloned());
         let view_changed = *view != material.cached_view;
-        let wordings = wordings.get(id).map_or(&[][..], Vec::as_slice);
-        let taken_out_at = taken_out_at(material, invalid.as_ref(), (&view.content, wordings));
+        let wordings = computed.wordings.get(id).map_or(&[][..], Vec::as_slice);
+        let taken_out_at = taken_out_at(material, invalid.as_ref(), &view.content, wordings);
         if !view_changed && invalid == material.cached_invalid && taken_out_at == material.cached_taken_out {
             continue;
         }
@@ -315,8 +322,10 @@ async fn refresh_views_once(
         changed.push(view_row(
             *id,
             view,
-            (invalid.as_ref(), expires_at),
-            (wordings, taken_out_at),
+            invalid.as_ref(),
+            expires_at,
+            wordings,
+            taken_out_at,
         )?);
         if view_changed {
             reached.extend(folded_into(material).filter(|parent| !facts.contains(parent)));
@@ -334,10 +343,12 @@ async fn refresh_views_once(
 fn view_row(
     id: FactId,
     view: &FoldedFact,
-    (invalid, expires_at): (Option<&EffectiveInvalidation>, Option<i64>),
-    (wordings, taken_out_at): (&[StoredWording], Option<i64>),
+    invalid: Option<&EffectiveInvalidation>,
+    expires_at: Option<i64>,
+    wordings: &[StoredWording],
+    taken_out_at: Option<i64>,
 ) -> StoreResult<serde_json::Value> {
-    let invalid_at = invalid.map(|invalid| to_micros(invalid.at));
+    let invalid_at = invalid.map(|invalid| to_micros(invalid.ended_at));
     let ends_at = [invalid_at, expires_at].into_iter().flatten().min();
     Ok(json!([
         id,
@@ -348,7 +359,7 @@ fn view_row(
         if view.pinned { "yes" } else { "no" },
         invalid_at,
         invalid.map(|invalid| invalid.reason.as_str()),
-        invalid.and_then(|invalid| invalid.by),
+        invalid.and_then(|invalid| invalid.ended_by),
         ends_at,
         taken_out_at,
         super::super::rows::to_json(wordings)?,
@@ -361,26 +372,27 @@ fn view_row(
 fn taken_out_at(
     material: &FoldInput,
     invalid: Option<&EffectiveInvalidation>,
-    (content, wordings): (&str, &[StoredWording]),
+    content: &str,
+    wordings: &[StoredWording],
 ) -> Option<i64> {
-    let stands = !material
+    let is_said = !material
         .standing
         .iter()
         .any(|end| end.reason == InvalidReason::Unsaid.as_str());
     let is_taken_out = |invalid: &&EffectiveInvalidation| match invalid.reason {
         InvalidReason::Forgotten => true,
-        InvalidReason::Removed => stands,
-        InvalidReason::Superseded if stands => {
-            let by = invalid.by.map(|by| by.to_string());
+        InvalidReason::Removed => is_said,
+        InvalidReason::Superseded if is_said => {
+            let successor = invalid.ended_by.map(|successor| successor.to_string());
             let mut ends = material.standing.iter();
-            ends.any(|end| end.corrected.is_some() && end.by == by)
+            ends.any(|end| end.corrected.is_some() && end.ended_by == successor)
         }
         _ => false,
     };
-    let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.at));
+    let taken_out = invalid.filter(is_taken_out).map(|invalid| to_micros(invalid.ended_at));
     // A person may restore an earlier sentence.
     let mut replaced = wordings.iter().rev().filter(|wording| wording.0 != content);
-    taken_out.max(replaced.next().filter(|_| stands).map(|wording| wording.1))
+    taken_out.max(replaced.next().filter(|_| is_said).map(|wording| wording.1))
 }
 
 /// Returns the facts of which the fact is a standing duplicate.
@@ -388,41 +400,41 @@ fn folded_into(material: &FoldInput) -> impl Iterator<Item = FactId> + '_ {
     material
         .standing
         .iter()
-        .filter(|standing| standing.reason == InvalidReason::Duplicate.as_str())
-        .filter_map(|standing| standing.by.as_deref()?.parse().ok())
+        .filter(|invalidation| invalidation.reason == InvalidReason::Duplicate.as_str())
+        .filter_map(|invalidation| invalidation.ended_by.as_deref()?.parse().ok())
 }
 
 /// Returns the first reason why the fact ended: an invalidation, or the end of a premise.
 fn earliest_end(material: &FoldInput) -> StoreResult<Option<EffectiveInvalidation>> {
     let stored = earliest_invalidation(&material.standing)?;
-    let Some((at, premise)) = material.fallen_premise() else {
+    let Some((ended_at, premise)) = material.fallen_premise() else {
         return Ok(stored);
     };
-    let at = from_micros(at)?;
-    Ok(Some(stored.filter(|stored| stored.at <= at).unwrap_or(
+    let ended_at = from_micros(ended_at)?;
+    Ok(Some(stored.filter(|stored| stored.ended_at <= ended_at).unwrap_or(
         EffectiveInvalidation {
-            at,
+            ended_at,
             reason: InvalidReason::PremiseGone,
-            by: Some(premise),
+            ended_by: Some(premise),
         },
     )))
 }
 
 /// Returns the first invalidation. The write order is random, so reasons of the same moment are sorted by
 /// the causing fact. A request to forget comes last.
-fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
-    let Some(first) = standing
+fn earliest_invalidation(invalidations: &[StandingInvalidation]) -> StoreResult<Option<EffectiveInvalidation>> {
+    let Some(first) = invalidations
         .iter()
-        .min_by_key(|row| (row.at, row.by.is_none(), &row.by, &row.id))
+        .min_by_key(|row| (row.ended_at, row.ended_by.is_none(), &row.ended_by, &row.id))
     else {
         return Ok(None);
     };
     let corrupt = || StoreError::Corrupt(format!("the invalidation {} cannot be read", first.id));
     Ok(Some(EffectiveInvalidation {
-        at: chrono::DateTime::from_timestamp_micros(first.at).ok_or_else(corrupt)?,
+        ended_at: chrono::DateTime::from_timestamp_micros(first.ended_at).ok_or_else(corrupt)?,
         reason: InvalidReason::parse(&first.reason).ok_or_else(corrupt)?,
-        by: match &first.by {
-            Some(by) => Some(by.parse().map_err(|_| corrupt())?),
+        ended_by: match &first.ended_by {
+            Some(ended_by) => Some(ended_by.parse().map_err(|_| corrupt())?),
             None => None,
         },
     }))
@@ -430,7 +442,7 @@ fn earliest_invalidation(standing: &[StandingInvalidation]) -> StoreResult<Optio
 
 /// Applies people's edits to a statement, without the duplicates folded into it.
 pub(super) fn apply_edits(mut statement: FoldedFact, mut edits: Vec<ViewEditRow>) -> FoldedFact {
-    edits.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+    edits.sort_by(|a, b| (a.edited_at, &a.id).cmp(&(b.edited_at, &b.id)));
     for edit in &edits {
         apply_patch(&mut statement, &edit.patch);
     }
@@ -444,21 +456,24 @@ enum ViewEvent<'m> {
     Duplicate(&'m FoldedDuplicate),
 }
 
+/// The views of facts, and the sentences that edits have replaced.
+#[derive(Default)]
+struct ComputedViews {
+    views: HashMap<FactId, FoldedFact>,
+    wordings: HashMap<FactId, Vec<StoredWording>>,
+}
+
 /// Computes the view of a fact: the statement, then its edits and duplicates in the order of their times. An edit
 /// replaces the values that it sets. Newer wording wins, by when the statement was said and not by when the row was
-/// written. In a protected fact, only a person's edit changes the wording. `wordings`
-/// gets the sentences that edits have replaced.
+/// written. In a protected fact, only a person's edit changes the wording.
 fn compute_view<'m>(
     id: FactId,
     materials: &'m HashMap<FactId, FoldInput>,
-    (fresh, wordings): (
-        &mut HashMap<FactId, FoldedFact>,
-        &mut HashMap<FactId, Vec<StoredWording>>,
-    ),
+    computed: &mut ComputedViews,
     visiting: &mut HashSet<FactId>,
 ) -> Option<FoldedFact> {
-    if let Some(known) = fresh.get(&id) {
-        return Some(known.clone());
+    if let Some(view) = computed.views.get(&id) {
+        return Some(view.clone());
     }
     let material = materials.get(&id)?;
     if !visiting.insert(id) {
@@ -470,33 +485,33 @@ fn compute_view<'m>(
     let mut events: Vec<((i64, i64, String), ViewEvent<'m>)> = Vec::new();
     for edit in &material.edits {
         events.push((
-            (edit.at, edit.at, edit.id.clone()),
-            ViewEvent::Edit(edit.at, &edit.patch),
+            (edit.edited_at, edit.edited_at, edit.id.clone()),
+            ViewEvent::Edit(edit.edited_at, &edit.patch),
         ));
     }
     for duplicate in &material.duplicates {
-        let order = (duplicate.at, duplicate.valid_at, duplicate.fact.to_string());
+        let order = (duplicate.ended_at, duplicate.valid_at, duplicate.fact.to_string());
         events.push((order, ViewEvent::Duplicate(duplicate)));
     }
     events.sort_by(|(a, _), (b, _)| a.cmp(b));
 
     let mut view = material.base.clone();
     let mut replaced = Vec::new();
-    let mut worded = (material.valid_at, id);
+    let mut wording_order = (material.valid_at, id);
     for (_, event) in events {
         match event {
-            ViewEvent::Edit(at, edit) => {
+            ViewEvent::Edit(edited_at, edit) => {
                 let before = view.content.clone();
                 apply_patch(&mut view, edit);
                 if view.content != before {
-                    replaced.push(StoredWording(before, at));
+                    replaced.push(StoredWording(before, edited_at));
                 }
             }
             ViewEvent::Duplicate(duplicate) => {
-                let other = compute_view(duplicate.fact, materials, (&mut *fresh, &mut *wordings), visiting)
+                let other = compute_view(duplicate.fact, materials, computed, visiting)
                     .unwrap_or_else(|| duplicate.view.clone());
-                let said = (duplicate.valid_at, duplicate.fact);
-                if said < worded {
+                let duplicate_order = (duplicate.valid_at, duplicate.fact);
+                if duplicate_order < wording_order {
                     view = reconcile::fold_duplicates(&other, &[view]);
                     continue;
                 }
@@ -504,7 +519,7 @@ fn compute_view<'m>(
                 if material.authored || view.pinned {
                     folded.content = view.content;
                 } else {
-                    worded = said;
+                    wording_order = duplicate_order;
                 }
                 view = folded;
             }
@@ -513,9 +528,9 @@ fn compute_view<'m>(
     if material.is_concluded() {
         view.importance = lowered_importance(view.importance);
     }
-    wordings.insert(id, replaced);
+    computed.wordings.insert(id, replaced);
     visiting.remove(&id);
-    fresh.insert(id, view.clone());
+    computed.views.insert(id, view.clone());
     Some(view)
 }
 

@@ -114,9 +114,9 @@ pub(super) async fn load_facts(
 fn read_contradiction(columns: &mut Columns<'_>) -> StoreResult<Contradiction> {
     Ok(Contradiction {
         fact: columns.id()?,
-        by: columns.id()?,
+        statement: columns.id()?,
         content: columns.next()?,
-        at: columns.time()?,
+        flagged_at: columns.time()?,
     })
 }
 
@@ -125,21 +125,37 @@ fn read_invalidation(columns: &mut Columns<'_>) -> StoreResult<Invalidation> {
         id: columns.id()?,
         fact: columns.id()?,
         reason: columns.parse_with(InvalidReason::parse)?,
-        by: columns.maybe_id()?,
+        ended_by: columns.maybe_id()?,
         cause: columns.cause()?,
-        at: columns.time()?,
+        ended_at: columns.time()?,
         lifted_at: columns.maybe_time()?,
     })
 }
 
 fn read_edit(columns: &mut Columns<'_>) -> StoreResult<(DateTime<Utc>, FactHistoryEntry)> {
-    let (edit, at, patch) = (columns.id()?, columns.time()?, columns.json()?);
-    Ok((at, FactHistoryEntry::Edited { edit, at, patch }))
+    let edit = columns.id()?;
+    let edited_at = columns.time()?;
+    let patch = columns.json()?;
+    Ok((
+        edited_at,
+        FactHistoryEntry::Edited {
+            edit,
+            at: edited_at,
+            patch,
+        },
+    ))
 }
 
 fn read_flag(columns: &mut Columns<'_>) -> StoreResult<(DateTime<Utc>, FactHistoryEntry)> {
-    let (by, at) = (columns.id()?, columns.time()?);
-    Ok((at, FactHistoryEntry::Flagged { by, at }))
+    let statement = columns.id()?;
+    let flagged_at = columns.time()?;
+    Ok((
+        flagged_at,
+        FactHistoryEntry::Flagged {
+            by: statement,
+            at: flagged_at,
+        },
+    ))
 }
 
 #[async_trait]
@@ -152,9 +168,9 @@ impl FactListStore for SqlFactStore {
         &self,
         scope: &TenantScope,
         ids: &[FactId],
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
     ) -> StoreResult<Vec<Contradiction>> {
-        let query = bind!(CONTRADICTIONS; scope.tenant(), json_list(ids), to_micros(at));
+        let query = bind!(CONTRADICTIONS; scope.tenant(), json_list(ids), to_micros(as_of));
         self.0.fetch_all(scope, query, read_contradiction).await
     }
     /// Each knower's partition is read in index order and only as far as the page needs.
@@ -164,25 +180,26 @@ impl FactListStore for SqlFactStore {
         filter: &FactFilter,
         page: &PageRequest,
     ) -> StoreResult<Page<Fact>> {
-        let (tenant, viewpoint) = (scope.tenant(), &filter.viewpoint);
+        let tenant = scope.tenant();
+        let viewpoint = &filter.viewpoint;
         let mut connection = self.0.acquire_reader(scope).await?;
-        let mut found: Vec<(DateTime<Utc>, FactId)> = Vec::new();
+        let mut keyed_facts: Vec<(DateTime<Utc>, FactId)> = Vec::new();
         for knower in viewpoint.knowers() {
             let rows = fetch_all!(
                 connection, LIST_FACTS;
                 tenant, viewpoint.world, knower.store_key(), viewpoint.sees_all_players, viewpoint.player,
                 filter.from.map_or(i64::MIN, to_micros), filter.to.map_or(i64::MAX, to_micros), filter.include_invalid,
-                to_micros(filter.at), filter.subject.as_deref().map(without_nul), filter.kind.map(FactKind::as_str),
+                to_micros(filter.as_of), filter.subject.as_deref().map(without_nul), filter.kind.map(FactKind::as_str),
                 page.after.as_deref().map(without_nul), page_row_limit(page), filter.flagged
             )
             .await?;
-            found.extend(Columns::read_rows(&rows, |columns| {
+            keyed_facts.extend(Columns::read_rows(&rows, |columns| {
                 Ok((columns.time()?, columns.id()?))
             })?);
         }
-        found.sort_unstable_by(|a, b| b.cmp(a));
-        found.dedup();
-        let page = into_page(found, page, |(_, fact)| fact.to_string());
+        keyed_facts.sort_unstable_by(|a, b| b.cmp(a));
+        keyed_facts.dedup();
+        let page = into_page(keyed_facts, page, |(_, fact)| fact.to_string());
         let listed = page.items.iter().map(|(_, fact)| fact);
         let mut facts = load_facts(&mut connection, tenant, listed).await?;
         Ok(Page {
@@ -195,21 +212,27 @@ impl FactListStore for SqlFactStore {
         let mut connection = self.0.acquire_reader(scope).await?;
         let ends = fetch_all!(connection, INVALIDATIONS_OF; tenant, id).await?;
         let edits = fetch_all!(connection, EDITS_OF; tenant, id).await?;
-        let ended = fetch_all!(connection, INVALIDATED_BY; tenant, id).await?;
+        let ended_rows = fetch_all!(connection, INVALIDATED_BY; tenant, id).await?;
         let flags = fetch_all!(connection, FLAGS_OF; tenant, id).await?;
         drop(connection);
         let ends = Columns::read_rows(&ends, read_invalidation)?.into_iter();
-        let mut entries: Vec<_> = ends.map(|end| (end.at, FactHistoryEntry::Invalidated(end))).collect();
+        let mut entries: Vec<_> = ends
+            .map(|end| (end.ended_at, FactHistoryEntry::Invalidated(end)))
+            .collect();
         entries.extend(Columns::read_rows(&edits, read_edit)?);
         let mut merged = HashSet::new();
-        for by in Columns::read_rows(&ended, read_invalidation)? {
-            if by.reason == InvalidReason::Duplicate && by.lifted_at.is_none() && merged.insert(by.fact) {
-                let (from, at) = (by.fact, by.at);
-                entries.push((at, FactHistoryEntry::Merged { from, at }));
+        for invalidation in Columns::read_rows(&ended_rows, read_invalidation)? {
+            if invalidation.reason == InvalidReason::Duplicate
+                && invalidation.lifted_at.is_none()
+                && merged.insert(invalidation.fact)
+            {
+                let from = invalidation.fact;
+                let merged_at = invalidation.ended_at;
+                entries.push((merged_at, FactHistoryEntry::Merged { from, at: merged_at }));
             }
         }
         entries.extend(Columns::read_rows(&flags, read_flag)?);
-        entries.sort_by_key(|(at, _)| *at);
+        entries.sort_by_key(|(moment, _)| *moment);
         Ok(entries.into_iter().map(|(_, entry)| entry).collect())
     }
     async fn list_invalidated_by(&self, scope: &TenantScope, id: FactId) -> StoreResult<Vec<Invalidation>> {

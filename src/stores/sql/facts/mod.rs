@@ -92,14 +92,18 @@ fn read_view(columns: &mut Columns<'_>) -> StoreResult<FoldedFact> {
 
 /// Reads the three columns of the cached invalidation: time, reason, and causing fact.
 fn read_cached_invalidation(columns: &mut Columns<'_>) -> StoreResult<Option<EffectiveInvalidation>> {
-    let at = columns.maybe_time()?;
+    let invalid_at = columns.maybe_time()?;
     let reason: Option<&str> = columns.next()?;
-    let by = columns.maybe_id()?;
-    let Some(at) = at else { return Ok(None) };
+    let ended_by = columns.maybe_id()?;
+    let Some(invalid_at) = invalid_at else { return Ok(None) };
     let reason = reason
         .and_then(InvalidReason::parse)
         .ok_or_else(|| StoreError::Corrupt("an invalid fact without a reason".to_owned()))?;
-    Ok(Some(EffectiveInvalidation { at, reason, by }))
+    Ok(Some(EffectiveInvalidation {
+        ended_at: invalid_at,
+        reason,
+        ended_by,
+    }))
 }
 
 /// A stored sentence, and when it was replaced, in microseconds.
@@ -171,12 +175,12 @@ fn read_fact(columns: &mut Columns<'_>) -> StoreResult<Fact> {
 }
 
 /// Returns the prefix of the ids of invalidations that one statement writes: a full id without its last 16 characters, which
-/// are those of each fact's id. `by` is the id of what has caused them, or another fresh id.
-pub(super) fn invalidation_id_prefix(by: &str) -> String {
-    /// The number of characters taken from `by`, which give 45 random bits.
+/// are those of each fact's id. `cause` is the id of what has caused them, or another fresh id.
+pub(super) fn invalidation_id_prefix(cause: &str) -> String {
+    /// The number of characters taken from `cause`, which give 45 random bits.
     const OWN_CHARS: usize = 9;
-    let own = by.get(by.len() - OWN_CHARS..).expect("an id is ASCII and longer");
-    format!("inv_0{own}")
+    let random_part = cause.get(cause.len() - OWN_CHARS..).expect("an id is ASCII and longer");
+    format!("inv_0{random_part}")
 }
 
 impl FactStore for SqlFactStore {}

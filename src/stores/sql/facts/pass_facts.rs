@@ -62,7 +62,8 @@ pub(in super::super) async fn load_pass_facts(
     query: &PassFactQuery,
 ) -> StoreResult<PassFacts> {
     let (from, to) = query.turns;
-    let (now, limit) = (to_micros(query.now), i64::from(query.limit));
+    let now = to_micros(query.now);
+    let limit = i64::from(query.limit);
     let learned = fetch_all!(
         connection, LEARNED_FACTS;
         tenant, query.dialogue, i64::from(from), i64::from(to), query.player, now, limit

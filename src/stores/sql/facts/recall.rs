@@ -286,8 +286,8 @@ async fn load_successors(engine: &Engine, scope: &TenantScope, facts: &[Fact]) -
         if steps.is_empty() {
             break;
         }
-        let wanted = json_list(steps.iter().map(|step| step.by));
-        let query = bind!(lists::FACTS_BY_ID; scope.tenant(), wanted);
+        let fact_ids = json_list(steps.iter().map(|step| step.successor));
+        let query = bind!(lists::FACTS_BY_ID; scope.tenant(), fact_ids);
         let loaded: Vec<Fact> = engine.fetch_all(scope, query, read_fact).await?;
         steps = list_next_corrections(&steps, &loaded);
         successors.extend(loaded.into_iter().map(|fact| (fact.id, fact)));
@@ -302,9 +302,9 @@ impl RecallStore for SqlFactStore {
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         ids: &[FactId],
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
     ) -> StoreResult<FactConfirmation> {
-        confirm::confirm_candidates(&self.0, scope.tenant(), viewpoint, ids, at).await
+        confirm::confirm_candidates(&self.0, scope.tenant(), viewpoint, ids, as_of).await
     }
     async fn load_bodies(&self, scope: &TenantScope, ids: &[FactId]) -> StoreResult<Vec<RecallBody>> {
         if ids.is_empty() {
@@ -318,67 +318,73 @@ impl RecallStore for SqlFactStore {
         scope: &TenantScope,
         viewpoint: &Viewpoint,
         gossip: bool,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<StandingMemory> {
         let query = bind!(
             if viewpoint.sees_all_players { STANDING_FACTS_FOR_DESIGNER } else { STANDING_FACTS };
-            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at),
+            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(as_of),
             i64::from(limit), hearer_pattern(viewpoint, gossip)
         );
         let facts = self.0.fetch_all(scope, query, read_fact).await?;
         let is_corrected = |fact: &&Fact| !fact.earlier_wordings.is_empty();
         let corrected: Vec<Fact> = facts.iter().filter(is_corrected).cloned().collect();
-        let (mut standing, ended): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(at));
+        let (mut valid, invalid): (Vec<Fact>, Vec<Fact>) = facts.into_iter().partition(|fact| fact.is_valid_at(as_of));
         let is_promise_end = |fact: &Fact| {
             let end = fact.invalid.as_ref();
             end.is_some_and(|end| InvalidReason::ENDS_OF_PROMISES.contains(&end.reason))
         };
-        let (mut ended_promises, ended): (Vec<Fact>, Vec<Fact>) = ended.into_iter().partition(is_promise_end);
-        ended_promises.sort_by_key(|fact| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.at), fact.id)));
+        let (mut ended_promises, invalid): (Vec<Fact>, Vec<Fact>) = invalid.into_iter().partition(is_promise_end);
+        ended_promises.sort_by_key(|fact| std::cmp::Reverse((fact.invalid.as_ref().map(|end| end.ended_at), fact.id)));
         ended_promises.dedup_by_key(|fact| fact.id);
-        let mut taken_out: Vec<Fact> = ended.into_iter().chain(corrected).collect();
+        let mut taken_out: Vec<Fact> = invalid.into_iter().chain(corrected).collect();
         let by_weight = |a: &Fact, b: &Fact| {
             (b.view.importance, b.valid_at)
                 .cmp(&(a.view.importance, a.valid_at))
                 .then(a.id.cmp(&b.id))
         };
-        for facts in [&mut standing, &mut taken_out] {
+        for facts in [&mut valid, &mut taken_out] {
             facts.sort_by(by_weight);
             facts.dedup_by_key(|fact| fact.id);
         }
-        let replacing = standing.iter().flat_map(|fact| &fact.replaced_by).copied();
-        let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, replacing.collect(), at).await?;
-        let is_replaced = |fact: &Fact| fact.replaced_by.iter().any(|by| newer.contains(by));
-        let names = standing
+        let replacing = valid.iter().flat_map(|fact| &fact.replaced_by).copied();
+        let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, replacing.collect(), as_of).await?;
+        let is_replaced = |fact: &Fact| fact.replaced_by.iter().any(|successor| newer.contains(successor));
+        let names = valid
             .iter()
             .filter(|fact| aliases::states_name(&fact.statement) && !is_replaced(fact));
         let names = names.map(NamingFact::from_fact).collect();
-        standing.retain(|fact| fact.view.pinned || !is_replaced(fact));
+        valid.retain(|fact| fact.view.pinned || !is_replaced(fact));
         // At most `limit` facts of each class; a fact in two classes counts for both.
-        let (mut pinned, mut unlocked, mut locked) = (0, 0, 0);
-        standing.retain(|fact| {
-            let (may_stand, is_locked) = (fact.may_stand(), !fact.locks.is_empty());
-            let of = [
+        let mut pinned = 0;
+        let mut unlocked = 0;
+        let mut locked = 0;
+        valid.retain(|fact| {
+            let may_stand = fact.may_stand();
+            let is_locked = !fact.locks.is_empty();
+            let classes = [
                 (fact.view.pinned, &mut pinned),
                 (may_stand && !is_locked, &mut unlocked),
                 (may_stand && is_locked, &mut locked),
             ];
-            of.into_iter().fold(false, |kept, (is, count)| {
-                *count += u32::from(is);
-                kept || (is && *count <= limit)
+            classes.into_iter().fold(false, |is_kept, (is_in_class, count)| {
+                *count += u32::from(is_in_class);
+                is_kept || (is_in_class && *count <= limit)
             })
         });
         let successors = load_successors(&self.0, scope, &taken_out).await?;
-        let mut taken_out = list_removed_statements(&taken_out, &successors, at);
-        let forgotten: Vec<FactId> = taken_out
+        let mut taken_out = list_removed_statements(&taken_out, &successors, as_of);
+        let forgotten_ids: Vec<FactId> = taken_out
             .iter()
             .filter(|removed| removed.is_forgotten)
             .map(|removed| removed.fact)
             .collect();
-        add_requests(&mut taken_out, &self.list_requests_of_facts(scope, &forgotten).await?);
+        add_requests(
+            &mut taken_out,
+            &self.list_requests_of_facts(scope, &forgotten_ids).await?,
+        );
         Ok(StandingMemory {
-            facts: standing,
+            facts: valid,
             names,
             taken_out,
             ended_promises,
@@ -393,10 +399,10 @@ impl RecallStore for SqlFactStore {
             return Ok(HashMap::new());
         }
         let query = bind!(REQUESTS_OF_FACTS; scope.tenant(), json_list(facts));
-        let read = |columns: &mut Columns<'_>| Ok((columns.id()?, columns.json::<Vec<String>>()?));
-        let found: Vec<(FactId, Vec<String>)> = self.0.fetch_all(scope, query, read).await?;
+        let read_row = |columns: &mut Columns<'_>| Ok((columns.id()?, columns.json::<Vec<String>>()?));
+        let rows: Vec<(FactId, Vec<String>)> = self.0.fetch_all(scope, query, read_row).await?;
         let mut requests: HashMap<FactId, Vec<String>> = HashMap::new();
-        for (fact, words) in found {
+        for (fact, words) in rows {
             requests.entry(fact).or_default().extend(words);
         }
         Ok(requests)
@@ -405,12 +411,12 @@ impl RecallStore for SqlFactStore {
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<KeywordFact>> {
         let query = bind!(
             if viewpoint.sees_all_players { KEYWORD_FACTS_FOR_DESIGNER } else { KEYWORD_FACTS };
-            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at),
+            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(as_of),
             i64::from(limit)
         );
         let facts = self.0.fetch_all(scope, query, read_keyword_fact).await?;
@@ -422,20 +428,23 @@ impl RecallStore for SqlFactStore {
         &self,
         scope: &TenantScope,
         viewpoint: &Viewpoint,
-        at: DateTime<Utc>,
+        as_of: DateTime<Utc>,
         limit: u32,
     ) -> StoreResult<Vec<NamingFact>> {
         let query = bind!(
             if viewpoint.sees_all_players { NAMING_FACTS_FOR_DESIGNER } else { NAMING_FACTS };
-            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(at),
+            scope.tenant(), viewpoint.world, to_json(&confirm::readable_partitions(viewpoint))?, to_micros(as_of),
             i64::from(limit)
         );
         let facts = self.0.fetch_all(scope, query, read_naming_fact).await?;
         // A fact with several of the knowers comes once for each knower.
-        let mut names: BTreeMap<FactId, _> = facts.into_iter().map(|named| (named.0.fact, named)).collect();
+        let mut names: BTreeMap<FactId, _> = facts
+            .into_iter()
+            .map(|naming_fact| (naming_fact.0.fact, naming_fact))
+            .collect();
         let newer = names.values().flat_map(|(_, replaced_by)| replaced_by).copied();
-        let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, newer.collect(), at).await?;
-        names.retain(|_, (_, replaced_by)| !replaced_by.iter().any(|by| newer.contains(by)));
+        let newer = confirm::find_usable(&self.0, scope.tenant(), viewpoint, newer.collect(), as_of).await?;
+        names.retain(|_, (_, replaced_by)| !replaced_by.iter().any(|successor| newer.contains(successor)));
         Ok(names.into_values().map(|(name, _)| name).collect())
     }
 }

@@ -226,16 +226,20 @@ pub(super) async fn reconcile_memory(
     tenant: &TenantId,
     result: &Reconciliation,
 ) -> StoreResult<ReconcileOutcome> {
-    let (of, world, teaches_nothing) = (tenant, &result.world, result.teaches_nothing());
-    let (tenant, result, now) = (tenant.clone(), result.clone(), engine.clock.now());
+    let scope = tenant;
+    let world = &result.world;
+    let teaches_nothing = result.teaches_nothing();
+    let tenant = tenant.clone();
+    let result = result.clone();
+    let now = engine.clock.now();
     let model = engine.embedding_model.clone();
     if teaches_nothing {
-        return write_statement!(engine, of, |connection| {
+        return write_statement!(engine, scope, |connection| {
             write_reconciliation(connection, &tenant, &model, &result, now).await
         })
         .await;
     }
-    write_memory!(engine, of, world, |connection| {
+    write_memory!(engine, scope, world, |connection| {
         write_reconciliation(connection, &tenant, &model, &result, now).await
     })
     .await
@@ -273,12 +277,12 @@ async fn write_reconciliation(
     if result.lacks_vectors {
         mark_memories(connection, tenant, result).await?;
     }
-    let mut touched = lift_invalidations(connection, tenant, &result.lifts, now).await?;
+    let mut affected_facts = lift_invalidations(connection, tenant, &result.lifts, now).await?;
     failpoint!("facts.lifted");
     // Requests to forget and ended promises may end facts that are learned later from earlier turns.
-    let asks = result.extractions.iter().any(Extraction::may_end_facts);
+    let may_end_facts = result.extractions.iter().any(Extraction::may_end_facts);
     let memory_changed =
-        asks || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
+        may_end_facts || !(result.facts.is_empty() && result.invalidations.is_empty() && result.lifts.is_empty());
     // Reconciliation of a marked memory may also remove flags.
     let settles = matches!(result.trigger, ReconcileTrigger::DirtyMemory { .. });
     if memory_changed || settles || !result.flags.is_empty() {
@@ -286,12 +290,12 @@ async fn write_reconciliation(
         failpoint!("facts.ended");
     }
     for row in &result.invalidations {
-        touched.insert(row.fact);
+        affected_facts.insert(row.fact);
         // Only a duplicate changes the view of the fact that absorbs it.
-        touched.extend(row.by.filter(|_| row.reason == InvalidReason::Duplicate));
+        affected_facts.extend(row.ended_by.filter(|_| row.reason == InvalidReason::Duplicate));
     }
     fact_replacements::append_replaced_by(connection, tenant, &result.replaced).await?;
-    fold::refresh_views(connection, tenant, touched).await?;
+    fold::refresh_views(connection, tenant, affected_facts).await?;
     failpoint!("facts.folded");
     write_events(connection, tenant, &flag_events(result, now)).await?;
     // Verdicts come last: a transaction waiting for the same pairs then holds no lock needed here.
@@ -303,7 +307,8 @@ async fn write_reconciliation(
 /// Returns the events of new flags: contradictions, and facts with personal data. A replay that finds a flag again is no
 /// second event.
 fn flag_events(result: &Reconciliation, now: DateTime<Utc>) -> Vec<Event> {
-    let (kind, world) = (WebhookEventType::FactFlagged, &result.world);
+    let kind = WebhookEventType::FactFlagged;
+    let world = &result.world;
     let contradicted = result.flags.iter().map(|flag| {
         let extraction = result
             .extractions
@@ -312,16 +317,18 @@ fn flag_events(result: &Reconciliation, now: DateTime<Utc>) -> Vec<Event> {
         let data = json!({
             "fact_id": flag.fact,
             "flag": FlagKind::Contradicted.as_str(),
-            "statement_id": flag.by,
+            "statement_id": flag.statement,
             "turn_id": flag.turn,
         });
         // A repetition of the event has the same id, which depends on the time.
-        let at = flag.turn.made_at();
+        let stated_at = flag.turn.made_at();
         let event = match extraction {
-            Some(extraction) => Event::in_dialogue(kind, extraction.dialogue, flag.fact, data, at).with_world(world),
-            None => Event::in_world(kind, world, flag.fact, data, at),
+            Some(extraction) => {
+                Event::in_dialogue(kind, extraction.dialogue, flag.fact, data, stated_at).with_world(world)
+            }
+            None => Event::in_world(kind, world, flag.fact, data, stated_at),
         };
-        event.caused_by(format!("{}/{}", flag.by, flag.turn))
+        event.caused_by(format!("{}/{}", flag.statement, flag.turn))
     });
     let personal = result.facts.iter().filter(|fact| !fact.pii.is_empty()).map(|fact| {
         let (cause_kind, cause) = fact.cause.to_columns();
@@ -362,9 +369,9 @@ async fn pass_memory_fence(
     let alone = result.episode.as_ref().filter(|_| result.teaches_nothing());
     let passing = match (result.extractions.first(), alone) {
         (None, _) => passing(PASS_MEMORY_FENCE).bind(&calls),
-        (Some(brought), None) => bind_extraction(passing(PASS_FENCE_AND_STORE), brought)?.bind(&calls),
-        (Some(brought), Some(episode)) => {
-            let passing = bind_extraction(passing(PASS_FENCE_AND_TELL), brought)?.bind(&calls);
+        (Some(extraction), None) => bind_extraction(passing(PASS_FENCE_AND_STORE), extraction)?.bind(&calls),
+        (Some(extraction), Some(episode)) => {
+            let passing = bind_extraction(passing(PASS_FENCE_AND_TELL), extraction)?.bind(&calls);
             episodes::bind_episode(passing, episode)
         }
     };
@@ -392,9 +399,9 @@ async fn store_other_extractions(
     tenant: &TenantId,
     result: &Reconciliation,
 ) -> StoreResult<()> {
-    for brought in result.extractions.iter().skip(1) {
-        let keeping = bind!(STORE_EXTRACTION; tenant, brought.turn, result.world);
-        execute(connection, bind_extraction(keeping, brought)?).await?;
+    for extraction in result.extractions.iter().skip(1) {
+        let keeping = bind!(STORE_EXTRACTION; tenant, extraction.turn, result.world);
+        execute(connection, bind_extraction(keeping, extraction)?).await?;
     }
     Ok(())
 }
@@ -414,21 +421,21 @@ async fn mark_memories(connection: &mut Connection, tenant: &TenantId, result: &
 }
 
 /// Binds the columns of an extraction after the tenant, turn and world.
-fn bind_extraction<'q>(query: BoundQuery<'q>, brought: &Extraction) -> StoreResult<BoundQuery<'q>> {
+fn bind_extraction<'q>(query: BoundQuery<'q>, extraction: &Extraction) -> StoreResult<BoundQuery<'q>> {
     Ok(query
-        .bind(brought.dialogue)
-        .bind(i64::from(brought.number))
-        .bind(&brought.npc)
-        .bind(brought.audience.audience_key())
-        .bind(to_json(&brought.audience.knowers)?)
-        .bind(&brought.audience.private_to)
-        .bind(to_micros(brought.said_at))
-        .bind(&brought.player)
-        .bind(to_json(&brought.forget)?)
-        .bind(json_list(&brought.injected))
-        .bind(json_list(&brought.quoted))
-        .bind(to_json(&brought.ends)?)
-        .bind(i64::from(brought.room.quarters())))
+        .bind(extraction.dialogue)
+        .bind(i64::from(extraction.number))
+        .bind(&extraction.npc)
+        .bind(extraction.audience.audience_key())
+        .bind(to_json(&extraction.audience.knowers)?)
+        .bind(&extraction.audience.private_to)
+        .bind(to_micros(extraction.said_at))
+        .bind(&extraction.player)
+        .bind(to_json(&extraction.forget)?)
+        .bind(json_list(&extraction.injected))
+        .bind(json_list(&extraction.quoted))
+        .bind(to_json(&extraction.ends)?)
+        .bind(i64::from(extraction.room.quarters())))
 }
 
 /// Clears the mark if the reconciliation covers the whole memory. `Some` means that nothing may be written.
@@ -437,17 +444,17 @@ async fn clear_dirty_mark(
     tenant: &TenantId,
     result: &Reconciliation,
     mark: &DirtyMemory,
-    whole: bool,
+    is_complete: bool,
 ) -> StoreResult<Option<ReconcileOutcome>> {
-    let still: bool = fetch_scalar!(
+    let is_unmoved: bool = fetch_scalar!(
         connection, IS_MEMORY_UNMOVED;
         tenant, result.world, guarding_memories(&result.npcs), to_signed(result.expected_memory_seq)
     )
     .await?;
-    if !still {
+    if !is_unmoved {
         return Ok(Some(ReconcileOutcome::MemoryMoved));
     }
-    if !whole {
+    if !is_complete {
         return Ok(None);
     }
     execute!(
@@ -466,17 +473,17 @@ async fn lift_invalidations(
     lifts: &[InvalidationId],
     now: DateTime<Utc>,
 ) -> StoreResult<BTreeSet<FactId>> {
-    let mut touched = BTreeSet::new();
+    let mut affected_facts = BTreeSet::new();
     if lifts.is_empty() {
-        return Ok(touched);
+        return Ok(affected_facts);
     }
     let rows = fetch_all!(connection, LIFT_INVALIDATIONS; tenant, json_list(lifts), to_micros(now)).await?;
     for row in &rows {
         let mut columns = Columns::new(row);
-        touched.insert(columns.id()?);
-        touched.extend(columns.maybe_id::<FactId>()?);
+        affected_facts.insert(columns.id()?);
+        affected_facts.extend(columns.maybe_id::<FactId>()?);
     }
-    Ok(touched)
+    Ok(affected_facts)
 }
 
 async fn insert_rest(
@@ -500,10 +507,10 @@ async fn insert_rest(
                 row.id,
                 row.fact,
                 row.reason.as_str(),
-                row.by,
+                row.ended_by,
                 cause_kind,
                 cause_id,
-                to_micros(row.at),
+                to_micros(row.ended_at),
                 row.restored_at.map(to_micros),
             ])
         })
@@ -512,14 +519,22 @@ async fn insert_rest(
     let flags: BTreeMap<(FactId, FactId), serde_json::Value> = result
         .flags
         .iter()
-        .map(|flag| ((flag.fact, flag.by), json!([flag.fact, flag.by, flag.turn])))
+        .map(|flag| {
+            (
+                (flag.fact, flag.statement),
+                json!([flag.fact, flag.statement, flag.turn]),
+            )
+        })
         .collect();
     let flags: serde_json::Value = flags.into_values().collect();
-    let kept = result.flags_kept.iter().map(|(fact, by)| format!("{fact} {by}"));
+    let kept_flags = result
+        .flags_kept
+        .iter()
+        .map(|(fact, statement)| format!("{fact} {statement}"));
     execute!(
         connection, INSERT_REST;
         tenant, result.world, json_list(npcs), invalidations.to_string(), to_micros(now), json_list(&result.flagging),
-        json_list(kept), json_list(&result.flagging_by)
+        json_list(kept_flags), json_list(&result.flagging_by)
     )
     .await?;
     if !result.flags.is_empty() {

@@ -22,28 +22,28 @@ const MARK_CORRECTION: &str = "UPDATE facts SET corrects = $3 WHERE tenant = $1 
 const INSERT_END: &str = "INSERT INTO invalidations (tenant, id, fact, reason, by_fact, cause_kind, cause_id, at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 
-/// Ends the fact `ended` by a person's edit, at the time of the edit, once for each fact of `by`: the end counts as long as
-/// one of them is said.
+/// Ends the fact `fact` by a person's edit, at the time of the edit, once for each fact of `successors`: the end counts
+/// as long as one of them is said.
 pub(super) async fn supersede_fact(
     connection: &mut Connection,
     tenant: &TenantId,
-    ended: FactId,
-    by: &[FactId],
+    fact: FactId,
+    successors: &[FactId],
     edit: &Edit,
 ) -> StoreResult<()> {
     // The time of the edit, and the random bits of both ids.
     const RANDOM_BITS: u128 = (1 << 80) - 1;
-    for by in by {
-        let id = InvalidationId::from_u128(edit.id.as_u128() ^ (by.as_u128() & RANDOM_BITS));
-        let end = bind!(INSERT_END; tenant, id, ended, InvalidReason::Superseded.as_str(), Some(*by));
-        execute(connection, bind_cause(end, edit, edit.at)).await?;
+    for successor in successors {
+        let id = InvalidationId::from_u128(edit.id.as_u128() ^ (successor.as_u128() & RANDOM_BITS));
+        let end = bind!(INSERT_END; tenant, id, fact, InvalidReason::Superseded.as_str(), Some(*successor));
+        execute(connection, bind_cause(end, edit, edit.made_at)).await?;
     }
     Ok(())
 }
 
-fn bind_cause<'q>(query: BoundQuery<'q>, edit: &Edit, at: DateTime<Utc>) -> BoundQuery<'q> {
+fn bind_cause<'q>(query: BoundQuery<'q>, edit: &Edit, moment: DateTime<Utc>) -> BoundQuery<'q> {
     let (cause_kind, cause_id) = Cause::Edit(edit.id).to_columns();
-    query.bind(cause_kind).bind(cause_id).bind(to_micros(at))
+    query.bind(cause_kind).bind(cause_id).bind(to_micros(moment))
 }
 
 /// A corrected conclusion falls with what the conclusion was read from.
@@ -59,18 +59,18 @@ pub(super) async fn insert_replacement(
     replacement: &ReplacementFact,
     edit: &Edit,
 ) -> StoreResult<BTreeSet<FactId>> {
-    let new = &replacement.fact;
-    insert_fact(connection, tenant, model, new, edit.at).await?;
-    execute!(connection, MARK_CORRECTION; tenant, new.id, corrected).await?;
-    execute!(connection, COPY_PREMISES; tenant, new.id, corrected).await?;
-    supersede_fact(connection, tenant, corrected, &[new.id], edit).await?;
+    let new_fact = &replacement.fact;
+    insert_fact(connection, tenant, model, new_fact, edit.made_at).await?;
+    execute!(connection, MARK_CORRECTION; tenant, new_fact.id, corrected).await?;
+    execute!(connection, COPY_PREMISES; tenant, new_fact.id, corrected).await?;
+    supersede_fact(connection, tenant, corrected, &[new_fact.id], edit).await?;
     if let Some(invalid_at) = replacement.invalid_at {
         // A new fact ends once at first, so the row can take its id from the fact's bits.
-        let id = InvalidationId::from_u128(new.id.as_u128());
-        let end = bind!(INSERT_END; tenant, id, new.id, InvalidReason::Ended.as_str(), None::<FactId>);
+        let id = InvalidationId::from_u128(new_fact.id.as_u128());
+        let end = bind!(INSERT_END; tenant, id, new_fact.id, InvalidReason::Ended.as_str(), None::<FactId>);
         execute(connection, bind_cause(end, edit, invalid_at)).await?;
     }
-    Ok(BTreeSet::from([corrected, new.id]))
+    Ok(BTreeSet::from([corrected, new_fact.id]))
 }
 
 sqlite_plan_tests! {

@@ -78,32 +78,32 @@ fn read_vector(columns: &mut Columns<'_>) -> StoreResult<FactVector> {
 pub(super) async fn find_similar_facts(
     engine: &Engine,
     scope: &TenantScope,
-    with: SimilarFactsQuery<'_>,
+    search: SimilarFactsQuery<'_>,
 ) -> StoreResult<Vec<Candidate>> {
-    let mut near = Vec::new();
-    match with.memories {
-        MemoryScope::Of(audience) => scan_memory(engine, scope, &with, audience, None, &mut near).await?,
+    let mut nearest = Vec::new();
+    match search.memories {
+        MemoryScope::Of(audience) => scan_memory(engine, scope, &search, audience, None, &mut nearest).await?,
         MemoryScope::Overlapping(audience) => {
             for knower in &audience.knowers {
-                scan_memory(engine, scope, &with, audience, Some(knower), &mut near).await?;
+                scan_memory(engine, scope, &search, audience, Some(knower), &mut nearest).await?;
             }
         }
     }
-    Ok(near)
+    Ok(nearest)
 }
 
-/// Adds the similar facts of an audience to `near`, or those that `knower` has beside it. `near` stays sorted.
+/// Adds the similar facts of an audience to `nearest`, or those that `knower` has beside it. `nearest` stays sorted.
 async fn scan_memory(
     engine: &Engine,
     scope: &TenantScope,
-    with: &SimilarFactsQuery<'_>,
+    search: &SimilarFactsQuery<'_>,
     audience: &Audience,
     knower: Option<&Knower>,
-    near: &mut Vec<Candidate>,
+    nearest: &mut Vec<Candidate>,
 ) -> StoreResult<()> {
     let now = to_micros(engine.clock.now());
     let key = audience.audience_key();
-    let before = with.before.map_or(i64::MAX, to_micros);
+    let before = search.before.map_or(i64::MAX, to_micros);
     let knower = knower.map(Knower::store_key);
     let player = audience
         .private_to
@@ -119,26 +119,26 @@ async fn scan_memory(
         };
         let mut query = bind!(
             statement;
-            scope.tenant(), with.world, key, valid_at, after, before, now, engine.embedding_model, FACTS_PER_READ
+            scope.tenant(), search.world, key, valid_at, after, before, now, engine.embedding_model, FACTS_PER_READ
         );
         if let Some(knower) = &knower {
             query = query.bind(knower).bind(&player);
         }
-        let read: ReadRow<FactVector> = read_vector;
-        let page = engine.fetch_all(scope, query, read).await?;
+        let read_row: ReadRow<FactVector> = read_vector;
+        let page = engine.fetch_all(scope, query, read_row).await?;
         let comparable = page
             .iter()
-            .filter(|fact| fact.vector.len() == with.embedding.len() && is_about(&fact.subject, with.subjects));
+            .filter(|fact| fact.vector.len() == search.embedding.len() && is_about(&fact.subject, search.subjects));
         let candidates = comparable.map(|fact| Candidate {
             fact: fact.fact,
-            cosine: dot_product(&fact.vector, with.embedding),
+            cosine: dot_product(&fact.vector, search.embedding),
             hint: None,
         });
-        near.extend(candidates.filter(|candidate| candidate.cosine >= with.min_cosine));
-        near.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
+        nearest.extend(candidates.filter(|candidate| candidate.cosine >= search.min_cosine));
+        nearest.sort_by(|a, b| b.cosine.total_cmp(&a.cosine).then(a.fact.cmp(&b.fact)));
         // A fact of several knowers is found once for each.
-        near.dedup_by_key(|candidate| candidate.fact);
-        near.truncate(with.limit);
+        nearest.dedup_by_key(|candidate| candidate.fact);
+        nearest.truncate(search.limit);
         let is_last = page.len() < usize::try_from(FACTS_PER_READ).unwrap_or(usize::MAX);
         match page.last() {
             Some(last) if !is_last => {

@@ -145,15 +145,18 @@ const MEMORY_POSITION: &str = concat!(
 struct FactEndRow {
     id: InvalidationId,
     reason: String,
-    by: Option<FactId>,
-    at: i64,
+    #[serde(rename = "by")]
+    ended_by: Option<FactId>,
+    #[serde(rename = "at")]
+    ended_at: i64,
     turn: Option<TurnId>,
     restored_at: Option<i64>,
 }
 
 #[derive(Deserialize)]
 struct PastEditRow {
-    at: i64,
+    #[serde(rename = "at")]
+    edited_at: i64,
     /// Hexadecimal; empty if the wording did not change or another model embedded it.
     vector: Option<String>,
     patch: PastEditPatch,
@@ -174,9 +177,9 @@ impl FactEndRow {
             reason: InvalidReason::parse(&self.reason)
                 .ok_or_else(|| StoreError::Corrupt(format!("unknown reason `{}`", self.reason)))?,
             id: self.id,
-            by: self.by,
+            ended_by: self.ended_by,
             turn: self.turn,
-            at: from_micros(self.at)?,
+            ended_at: from_micros(self.ended_at)?,
             restored_at: self.restored_at.map(from_micros).transpose()?,
         })
     }
@@ -186,7 +189,7 @@ impl PastEditRow {
     fn into_past_edit(self) -> StoreResult<PastEdit> {
         let vector = self.vector.filter(|text| !text.is_empty());
         Ok(PastEdit {
-            at: from_micros(self.at)?,
+            edited_at: from_micros(self.edited_at)?,
             vector_before: vector.as_deref().map(vector_from_hexadecimal).transpose()?,
             content: self.patch.content,
             keywords: self.patch.keywords,
@@ -199,8 +202,8 @@ impl PastEditRow {
 fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
     let corrupt = || StoreError::Corrupt("a vector that is not hexadecimal".to_owned());
     let bytes = (0..hexadecimal.len() / 2)
-        .map(|at| {
-            let digits = hexadecimal.get(2 * at..2 * at + 2).ok_or_else(corrupt)?;
+        .map(|index| {
+            let digits = hexadecimal.get(2 * index..2 * index + 2).ok_or_else(corrupt)?;
             u8::from_str_radix(digits, 16).map_err(|_| corrupt())
         })
         .collect::<StoreResult<Vec<u8>>>()?;
@@ -209,7 +212,7 @@ fn vector_from_hexadecimal(hexadecimal: &str) -> StoreResult<Vec<f32>> {
 
 /// Reads a fact with its history, and whether the fact belongs to the requested memory.
 fn read_known_fact(columns: &mut Columns<'_>) -> StoreResult<(bool, KnownFact)> {
-    let here: bool = columns.next()?;
+    let is_local: bool = columns.next()?;
     let vector = columns.maybe_vector()?;
     let written_at = columns.time()?;
     let ends = columns
@@ -221,16 +224,16 @@ fn read_known_fact(columns: &mut Columns<'_>) -> StoreResult<(bool, KnownFact)> 
         .into_iter()
         .map(PastEditRow::into_past_edit);
     let mut edits: Vec<PastEdit> = edits.collect::<StoreResult<_>>()?;
-    edits.sort_by_key(|edit| edit.at);
-    let known = KnownFact {
+    edits.sort_by_key(|edit| edit.edited_at);
+    let known_fact = KnownFact {
         fact: read_fact(columns)?,
         vector,
         written_at,
         edits,
         ends: ends.collect::<StoreResult<_>>()?,
-        foreign: !here,
+        foreign: !is_local,
     };
-    Ok((here, known))
+    Ok((is_local, known_fact))
 }
 
 fn read_extraction(columns: &mut Columns<'_>) -> StoreResult<Extraction> {
@@ -280,7 +283,9 @@ impl ReconciliationStore for SqlFactStore {
         since: DateTime<Utc>,
         ids: &[FactId],
     ) -> StoreResult<TimelineRows> {
-        let (tenant, audience, since) = (scope.tenant(), audience.audience_key(), to_micros(since));
+        let tenant = scope.tenant();
+        let audience = audience.audience_key();
+        let since = to_micros(since);
         let mut connection = self.0.acquire_reader(scope).await?;
         let listed = json_list(ids);
         let facts =
@@ -289,18 +294,18 @@ impl ReconciliationStore for SqlFactStore {
         let extractions = fetch_all!(connection, TIMELINE_EXTRACTIONS; tenant, world, audience, since).await?;
         drop(connection);
         let mut rows = TimelineRows {
-            known: Vec::new(),
+            known_facts: Vec::new(),
             foreign_facts: HashMap::new(),
             extractions: Columns::read_rows(&extractions, read_extraction)?,
         };
-        for (here, fact) in Columns::read_rows(&facts, read_known_fact)? {
+        for (is_local, fact) in Columns::read_rows(&facts, read_known_fact)? {
             // A conclusion only shows that a line repeats its prompt. The replay decides about the premises.
-            if here && !fact.fact.is_conclusion() {
-                rows.known.push(fact);
+            if is_local && !fact.fact.is_conclusion() {
+                rows.known_facts.push(fact);
                 continue;
             }
             if fact.fact.authored && fact.fact.world == *world {
-                rows.known.push(fact.clone());
+                rows.known_facts.push(fact.clone());
             }
             rows.foreign_facts.insert(fact.fact.id, fact.fact);
         }
@@ -321,8 +326,8 @@ impl ReconciliationStore for SqlFactStore {
         to: u32,
     ) -> StoreResult<Vec<String>> {
         let query = bind!(ASKED_TO_FORGET; scope.tenant(), dialogue, i64::from(from), i64::from(to));
-        let asked: Vec<Vec<String>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
-        Ok(asked.into_iter().flatten().collect())
+        let requests: Vec<Vec<String>> = self.0.fetch_all(scope, query, |columns| columns.json()).await?;
+        Ok(requests.into_iter().flatten().collect())
     }
     async fn list_forgotten_turns(&self, scope: &TenantScope, dialogue: DialogueId, to: u32) -> StoreResult<Vec<u32>> {
         let query = bind!(FORGOTTEN_TURNS; scope.tenant(), dialogue, i64::from(to));

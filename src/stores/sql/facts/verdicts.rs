@@ -34,19 +34,21 @@ pub(super) async fn load_verdicts(
     if pairs.is_empty() {
         return Ok(HashMap::new());
     }
-    let named: HashMap<String, [u8; 32]> = pairs.iter().map(|pair| (to_hexadecimal(pair), *pair)).collect();
-    let query = bind!(SELECT_VERDICTS; tenant, json_list(named.keys()));
-    let read: ReadRow<(String, _)> = |columns| Ok((columns.next()?, columns.parse_with(JudgeVerdict::parse)?));
-    let verdicts = engine.fetch_all(tenant, query, read).await?.into_iter();
+    let pairs_by_digits: HashMap<String, [u8; 32]> = pairs.iter().map(|pair| (to_hexadecimal(pair), *pair)).collect();
+    let query = bind!(SELECT_VERDICTS; tenant, json_list(pairs_by_digits.keys()));
+    let read_row: ReadRow<(String, _)> = |columns| Ok((columns.next()?, columns.parse_with(JudgeVerdict::parse)?));
+    let verdicts = engine.fetch_all(tenant, query, read_row).await?.into_iter();
     Ok(verdicts
-        .filter_map(|(pair, verdict)| Some((*named.get(&pair)?, verdict)))
+        .filter_map(|(pair, verdict)| Some((*pairs_by_digits.get(&pair)?, verdict)))
         .collect())
 }
 
 pub(super) async fn store_verdicts(engine: &Engine, tenant: &TenantId, judged: &[JudgedPair]) -> StoreResult<()> {
-    let (of, judged, now) = (tenant.clone(), judged.to_vec(), engine.clock.now());
+    let tenant_id = tenant.clone();
+    let judged = judged.to_vec();
+    let now = engine.clock.now();
     write_statement!(engine, tenant, |connection| {
-        upsert_verdicts(connection, &of, &judged, now).await
+        upsert_verdicts(connection, &tenant_id, &judged, now).await
     })
     .await
 }

@@ -74,9 +74,9 @@ const NO_OP_REWINDS: &str = concat!(
 );
 const DELETE_NO_OP_REWINDS: &str = concat!("DELETE FROM rewinds WHERE tenant = $1 AND id ", in_json_list!("$2"));
 
-/// Returns the first session id that can have been created at `at` or later.
-fn first_session_id(at: DateTime<Utc>) -> String {
-    DialogueId::new(DialogueKind::Session, first_ulid(at)).to_string()
+/// Returns the first session id that can have been created at `moment` or later.
+fn first_session_id(moment: DateTime<Utc>) -> String {
+    DialogueId::new(DialogueKind::Session, first_ulid(moment)).to_string()
 }
 
 /// Deletes unchanged rows from before `before`, at most `limit` rows of each kind; returns the number of deleted rows.
@@ -95,10 +95,12 @@ pub(super) async fn prune_unchanged(
     if sessions.is_empty() && answers.is_empty() {
         return Ok(0);
     }
-    let (of, sessions, answers) = (tenant.clone(), json_list(&sessions), json_list(&answers));
+    let tenant_id = tenant.clone();
+    let sessions = json_list(&sessions);
+    let answers = json_list(&answers);
     write_transaction!(engine, tenant, |connection| {
-        let gone = delete_sessions(connection, &of, &sessions, before).await?;
-        Ok(gone + execute!(connection, DELETE_NO_OP_REWINDS; of, answers).await?)
+        let deleted = delete_sessions(connection, &tenant_id, &sessions, before).await?;
+        Ok(deleted + execute!(connection, DELETE_NO_OP_REWINDS; tenant_id, answers).await?)
     })
     .await
 }
@@ -111,20 +113,22 @@ async fn delete_sessions(
 ) -> StoreResult<u64> {
     fetch_all!(connection, LOCK_SESSIONS; tenant, sessions).await?;
     let rows = fetch_all!(connection, STILL_SILENT_SESSIONS; tenant, sessions, to_micros(before)).await?;
-    let mut gone = Vec::with_capacity(rows.len());
+    let mut deleted = Vec::with_capacity(rows.len());
     for row in &rows {
         let mut columns = Columns::new(row);
-        let (id, world): (DialogueId, WorldId) = (columns.id()?, columns.id()?);
-        let (mut npcs, witnesses): (Vec<NpcId>, Vec<NpcId>) = (columns.json()?, columns.json()?);
+        let id: DialogueId = columns.id()?;
+        let world: WorldId = columns.id()?;
+        let mut npcs: Vec<NpcId> = columns.json()?;
+        let witnesses: Vec<NpcId> = columns.json()?;
         npcs.extend(witnesses);
         execute!(connection, DELETE_PARTICIPANTS; tenant, world, json_list(&npcs), id).await?;
-        gone.push(id);
+        deleted.push(id);
     }
-    let list = json_list(&gone);
+    let list = json_list(&deleted);
     for statement in DELETE_SESSIONS {
         execute!(connection, statement; tenant, list).await?;
     }
-    Ok(gone.len() as u64)
+    Ok(deleted.len() as u64)
 }
 
 sqlite_plan_tests! {

@@ -169,10 +169,11 @@ pub(super) async fn prune_unsaid(
     let limit = i64::from(limit);
     // A reader selects the turns, and the writer checks them again.
     let query = bind!(OLD_UNSAID_TURNS; tenant, to_micros(before), to_micros(engine.clock.now()), limit);
-    let old: Vec<TurnId> = engine.fetch_all(tenant, query, |columns| columns.id()).await?;
-    let (of, old) = (tenant.clone(), json_list(&old));
+    let unsaid_turns: Vec<TurnId> = engine.fetch_all(tenant, query, |columns| columns.id()).await?;
+    let tenant_id = tenant.clone();
+    let unsaid_turns = json_list(&unsaid_turns);
     write_transaction!(engine, tenant, |connection| {
-        delete_unsaid(connection, &of, &old, before, limit).await
+        delete_unsaid(connection, &tenant_id, &unsaid_turns, before, limit).await
     })
     .await
 }
@@ -180,7 +181,7 @@ pub(super) async fn prune_unsaid(
 async fn delete_unsaid(
     connection: &mut Connection,
     tenant: &TenantId,
-    old: &str,
+    unsaid_turns: &str,
     before: DateTime<Utc>,
     limit: i64,
 ) -> StoreResult<u64> {
@@ -189,7 +190,7 @@ async fn delete_unsaid(
     for (statement, first) in DELETE_OLD_REWINDS.into_iter().zip(first) {
         deleted += execute!(connection, statement; tenant, first, limit).await?;
     }
-    let rows = fetch_all!(connection, STILL_UNSAID_TURNS; tenant, old, to_micros(before)).await?;
+    let rows = fetch_all!(connection, STILL_UNSAID_TURNS; tenant, unsaid_turns, to_micros(before)).await?;
     if rows.is_empty() {
         return Ok(deleted);
     }

@@ -18,13 +18,13 @@ use colloquy_ports::{StoreResult, ledger::rewinds::RolledBack};
 #[derive(Default)]
 pub(super) struct RewindImpact {
     /// Facts that unsaid turns caused.
-    pub unsaid: BTreeSet<FactId>,
+    pub unsaid_facts: BTreeSet<FactId>,
     /// Facts of turns that stand again.
-    pub again: BTreeSet<FactId>,
+    pub reinstated_facts: BTreeSet<FactId>,
     /// All facts that a removed or reinstated row names: their cached results may be outdated.
-    pub all: BTreeSet<FactId>,
+    pub affected_facts: BTreeSet<FactId>,
     /// Turns that asked to forget, or ended a promise. They may end facts that no row of the turns names yet.
-    pub asked: BTreeSet<TurnId>,
+    pub requesting_turns: BTreeSet<TurnId>,
     /// The hearers of those turns.
     pub hearers: BTreeSet<Knower>,
     /// World state or actions changed: readers of the world read all of them again.
@@ -216,28 +216,27 @@ pub(super) async fn unsay_turns(
     connection: &mut Connection,
     tenant: &TenantId,
     turns: &str,
-    by: RewindId,
-    at: DateTime<Utc>,
-    touched: &mut RewindImpact,
+    rewind: RewindId,
+    now: DateTime<Utc>,
+    impact: &mut RewindImpact,
 ) -> StoreResult<RolledBack> {
-    let rows =
-        fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(at), by, invalidation_id_prefix(&by.to_string()))
-            .await?;
+    let prefix = invalidation_id_prefix(&rewind.to_string());
+    let rows = fetch_all!(connection, UNSAY_TURNS; tenant, turns, to_micros(now), rewind, prefix).await?;
     let ChangedRows {
         facts,
         mut objects,
-        mut back,
-    } = touched.read_rows(&rows)?;
-    touched.unsaid.extend(facts);
-    touched.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
+        mut rolled_back,
+    } = impact.read_rows(&rows)?;
+    impact.unsaid_facts.extend(facts);
+    impact.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
     if !objects.actions.is_empty() {
         let actions = json_list(&objects.actions);
-        let lifted = fetch_all!(connection, LIFT_ANSWERS; tenant, actions, to_micros(at), by).await?;
+        let lifted = fetch_all!(connection, LIFT_ANSWERS; tenant, actions, to_micros(now), rewind).await?;
         objects.changes.extend(Columns::read_rows(&lifted, read_changed_state)?);
     }
-    back.state = u32::try_from(objects.changes.len()).unwrap_or(u32::MAX);
-    touched.undone = objects;
-    Ok(back)
+    rolled_back.state = u32::try_from(objects.changes.len()).unwrap_or(u32::MAX);
+    impact.undone = objects;
+    Ok(rolled_back)
 }
 
 /// Reinstates turns, with the rows that they had caused.
@@ -245,19 +244,21 @@ pub(super) async fn reinstate_turns(
     connection: &mut Connection,
     tenant: &TenantId,
     turns: &str,
-    by: RewindId,
-    at: DateTime<Utc>,
-    touched: &mut RewindImpact,
+    rewind: RewindId,
+    now: DateTime<Utc>,
+    impact: &mut RewindImpact,
 ) -> StoreResult<()> {
-    let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(at), by).await?;
-    let ChangedRows { facts, mut objects, .. } = touched.read_rows(&rows)?;
-    touched.again.extend(facts);
-    touched.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
+    let rows = fetch_all!(connection, REINSTATE_TURNS; tenant, turns, to_micros(now), rewind).await?;
+    let ChangedRows { facts, mut objects, .. } = impact.read_rows(&rows)?;
+    impact.reinstated_facts.extend(facts);
+    impact.folds_anew |= !objects.changes.is_empty() || !objects.actions.is_empty();
     if !objects.actions.is_empty() {
-        let again = fetch_all!(connection, REINSTATE_ANSWERS; tenant, json_list(&objects.actions)).await?;
-        objects.changes.extend(Columns::read_rows(&again, read_changed_state)?);
+        let answer_rows = fetch_all!(connection, REINSTATE_ANSWERS; tenant, json_list(&objects.actions)).await?;
+        objects
+            .changes
+            .extend(Columns::read_rows(&answer_rows, read_changed_state)?);
     }
-    touched.reinstated = objects;
+    impact.reinstated = objects;
     Ok(())
 }
 
@@ -271,13 +272,13 @@ struct ChangedRows {
     facts: BTreeSet<FactId>,
     objects: ChangedObjects,
     /// The counts of other rows.
-    back: RolledBack,
+    rolled_back: RolledBack,
 }
 
 impl RewindImpact {
     /// Returns whether no memory is affected.
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty() && self.asked.is_empty()
+        self.affected_facts.is_empty() && self.requesting_turns.is_empty()
     }
 
     /// Adds the changed rows to the impact.
@@ -286,18 +287,18 @@ impl RewindImpact {
         for row in rows {
             let mut columns = Columns::new(row);
             match columns.next::<&str>()? {
-                "summary" => changed.back.summaries += 1,
+                "summary" => changed.rolled_back.summaries += 1,
                 "state" => changed.objects.changes.push(read_changed_state(&mut columns)?),
                 "action" => changed.objects.actions.push(columns.id()?),
                 "asked" => {
-                    self.asked.insert(columns.id()?);
+                    self.requesting_turns.insert(columns.id()?);
                     self.hearers.extend(columns.json::<BTreeSet<Knower>>()?);
                 }
                 what => {
                     let fact = columns.id()?;
                     changed.facts.extend((what == "fact").then_some(fact));
-                    self.all.insert(fact);
-                    self.all.extend(columns.maybe_id::<FactId>()?);
+                    self.affected_facts.insert(fact);
+                    self.affected_facts.extend(columns.maybe_id::<FactId>()?);
                 }
             }
         }

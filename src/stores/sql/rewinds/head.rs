@@ -3,8 +3,6 @@
 
 use std::{mem::take, sync::Arc};
 
-use chrono::{DateTime, Utc};
-
 use super::super::{
     audit,
     context::Connection,
@@ -122,91 +120,91 @@ const STORE_NEW_HEAD: &str = batch!(
 pub(in super::super) async fn rewind_head(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &RewindCommit,
+    commit: &RewindCommit,
 ) -> StoreResult<Option<Arc<RewindRecord>>> {
-    let dialogue = asked.dialogue.to_string();
-    let Some(TurnChain { kept, branch, after }) = load_turn_chain(connection, tenant, &dialogue, asked.to).await?
+    let dialogue = commit.dialogue.to_string();
+    let Some(TurnChain {
+        kept_number,
+        branch,
+        after,
+    }) = load_turn_chain(connection, tenant, &dialogue, commit.to).await?
     else {
         return Ok(None);
     };
-    if let Some(replacement) = &asked.replacement {
+    if let Some(replacement) = &commit.replacement {
         replacement::copy_checkpoint(connection, tenant, replacement).await?;
     }
     failpoint!("rewind.begun");
-    let mut back = RolledBack::default();
-    let mut touched = RewindImpact::default();
+    let mut rolled_back = RolledBack::default();
+    let mut impact = RewindImpact::default();
     let turns = json_list(after.iter().map(|turn| turn.id));
     if !after.is_empty() {
         // Ending jobs comes first. Rows of a job in progress are visible once this statement has its locks, and are
         // unsaid below.
-        execute!(connection, END_JOBS; tenant, &turns, &dialogue, to_micros(asked.at)).await?;
+        execute!(connection, END_JOBS; tenant, &turns, &dialogue, to_micros(commit.rewound_at)).await?;
         failpoint!("rewind.jobs");
-        back = derived_rows::unsay_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
+        rolled_back =
+            derived_rows::unsay_turns(connection, tenant, &turns, commit.id, commit.rewound_at, &mut impact).await?;
         failpoint!("rewind.unsaid");
     }
-    let cut = asked.replacement.as_ref().map(|replacement| replacement.of);
-    let again = || branch.iter().map(|turn| turn.id);
-    let whole = json_list(cut.or(asked.replacing).into_iter().chain(again()));
-    let there = json_list(cut.into_iter().chain(again()));
-    let closed = remove_dependents(connection, tenant, &turns, &dialogue, (&whole, &there), asked.at).await?;
+    let closed = remove_dependents(connection, tenant, commit, &turns, &branch).await?;
     failpoint!("rewind.unchecked");
     if !branch.is_empty() {
-        let turns = json_list(again());
-        derived_rows::reinstate_turns(connection, tenant, &turns, asked.id, asked.at, &mut touched).await?;
-        failpoint!("rewind.said_again");
-        let (at, held_until) = (to_micros(asked.at), asked.held_until.map(to_micros));
-        execute!(connection, REVIVE_JOBS; tenant, &turns, &dialogue, at, held_until).await?;
-        failpoint!("rewind.put_back");
+        reinstate_branch(connection, tenant, commit, &branch, &mut impact).await?;
     }
-    let (undone, reinstated) = (take(&mut touched.undone), take(&mut touched.reinstated));
-    if touched.folds_anew {
-        state::bump_state_generation(connection, tenant, &asked.world).await?;
+    let undone = take(&mut impact.undone);
+    let reinstated = take(&mut impact.reinstated);
+    if impact.folds_anew {
+        state::bump_state_generation(connection, tenant, &commit.world).await?;
     }
     let since = after.iter().chain(&branch).map(|turn| turn.said_at).min();
     let quoted_in = match since {
-        Some(since) if !touched.is_empty() => {
+        Some(since) if !impact.is_empty() => {
             let memory = RewoundDialogue {
-                world: &asked.world,
+                world: &commit.world,
                 dialogue: &dialogue,
                 since,
             };
-            let settled = memories::mark_memories_dirty(connection, tenant, &memory, touched).await?;
-            (back.facts, back.restored) = (settled.unsaid, settled.restored);
-            settled.quoted_in
+            let mark_outcome = memories::mark_memories_dirty(connection, tenant, &memory, impact).await?;
+            (rolled_back.facts, rolled_back.restored) = (mark_outcome.unsaid, mark_outcome.restored);
+            mark_outcome.quoted_in
         }
         _ => Vec::new(),
     };
     failpoint!("rewind.cached");
 
-    let mut head = (asked.to, branch.iter().map(|turn| turn.number).max().unwrap_or(kept));
-    if let Some(replacement) = &asked.replacement {
-        replacement::insert_replacement(connection, tenant, asked.to, replacement).await?;
+    let mut head = (
+        commit.to,
+        branch.iter().map(|turn| turn.number).max().unwrap_or(kept_number),
+    );
+    if let Some(replacement) = &commit.replacement {
+        replacement::insert_replacement(connection, tenant, commit.to, replacement).await?;
         failpoint!("rewind.replaced");
         head = (Some(replacement.turn.id), replacement.turn.number);
     }
-    let replaced = asked.replacement.as_ref().map(|replacement| replacement.turn.number);
+    let replaced = commit.replacement.as_ref().map(|replacement| replacement.turn.number);
     let rewound = Arc::new(RewindRecord {
-        id: asked.id,
-        world: asked.world.clone(),
-        epoch: asked.epoch + 1,
+        id: commit.id,
+        world: commit.world.clone(),
+        epoch: commit.epoch + 1,
         head: head.0,
         head_turn: head.1,
-        heard_chars: asked
+        heard_chars: commit
             .replacement
             .as_ref()
             .map(|replacement| replacement.turn.reply_text.chars().count()),
         removed: turn_numbers(&after, replaced),
         reinstated: turn_numbers(&branch, None),
-        rolled_back: back,
+        rolled_back,
         quoted_in,
         // The save itself decides which dialogues are open.
-        closed: match asked.origin {
+        closed: match commit.origin {
             RewindOrigin::Restore { .. } => Vec::new(),
             _ => closed,
         },
-        replacing: asked.replacing,
-        seq: asked.seq,
-        at: asked.at,
+        replacing: commit.replacing,
+        seq: commit.seq,
+        rewound_at: commit.rewound_at,
     });
     let changed = RewoundObjects {
         removed: after.iter().map(|turn| (turn.id, turn.number)).collect(),
@@ -217,8 +215,8 @@ pub(in super::super) async fn rewind_head(
         again_changes: reinstated.changes,
         closed: rewound.closed.clone(),
     };
-    let events = events::events_of_rewind(asked, changed);
-    store_new_head(connection, tenant, asked, &rewound, &events).await?;
+    let events = events::events_of_rewind(commit, changed);
+    store_new_head(connection, tenant, commit, &rewound, &events).await?;
     failpoint!("rewind.head");
     Ok(Some(rewound))
 }
@@ -237,7 +235,7 @@ fn turn_numbers(turns: &[ChainTurn], but: Option<u32>) -> Vec<u32> {
 #[derive(Default)]
 struct TurnChain {
     /// The number of the chain's last standing turn.
-    kept: u32,
+    kept_number: u32,
     /// The chain's turns that do not stand.
     branch: Vec<ChainTurn>,
     /// The standing turns after the branch point.
@@ -251,7 +249,8 @@ async fn load_turn_chain(
     to: Option<TurnId>,
 ) -> StoreResult<Option<TurnChain>> {
     let rows = fetch_all!(connection, SELECT_TURN_CHAIN; tenant, to, dialogue).await?;
-    let (mut chain, mut known) = (TurnChain::default(), to.is_none());
+    let mut chain = TurnChain::default();
+    let mut is_known = to.is_none();
     for row in &rows {
         let mut columns = Columns::new(row);
         let place = columns.next::<&str>()?;
@@ -260,14 +259,14 @@ async fn load_turn_chain(
             number: columns.number()?,
             said_at: columns.next()?,
         };
-        known |= Some(turn.id) == to;
+        is_known |= Some(turn.id) == to;
         match place {
-            "kept" => chain.kept = turn.number,
+            "kept" => chain.kept_number = turn.number,
             "branch" => chain.branch.push(turn),
             _ => chain.after.push(turn),
         }
     }
-    Ok(known.then_some(chain))
+    Ok(is_known.then_some(chain))
 }
 
 /// Deletes the checkpoints of turns that neither stand nor come back, unless a save has the turns.
@@ -282,34 +281,60 @@ pub(in super::super) async fn drop_checkpoints(
         .map(drop)
 }
 
-/// Deletes the checkpoints of the removed turns except those in `whole`, and closes the dialogues that joined at
-/// removed turns except those in `there`. Returns the closed dialogues.
+/// Deletes the checkpoints of the removed turns, except the uncut reply of a cut turn and the turns of the branch, and
+/// closes the dialogues that joined at removed turns, except at the cut turn and at turns of the branch. Returns the
+/// closed dialogues.
 async fn remove_dependents(
     connection: &mut Connection,
     tenant: &TenantId,
+    commit: &RewindCommit,
     turns: &str,
-    dialogue: &str,
-    (whole, there): (&str, &str),
-    at: DateTime<Utc>,
+    branch: &[ChainTurn],
 ) -> StoreResult<Vec<DialogueId>> {
-    let rows = fetch_all!(connection, REMOVE_DEPENDENTS; tenant, turns, dialogue, whole, to_micros(at), there).await?;
+    let cut_turn = commit.replacement.as_ref().map(|replacement| replacement.replaced_turn);
+    let branch_ids = || branch.iter().map(|turn| turn.id);
+    let uncut_ids = json_list(cut_turn.or(commit.replacing).into_iter().chain(branch_ids()));
+    let present_ids = json_list(cut_turn.into_iter().chain(branch_ids()));
+    let rows = fetch_all!(
+        connection, REMOVE_DEPENDENTS;
+        tenant, turns, commit.dialogue, uncut_ids, to_micros(commit.rewound_at), present_ids
+    )
+    .await?;
     Columns::read_rows(&rows, |columns| columns.id())
+}
+
+/// Puts the turns of the branch back, with what they caused, and reopens their jobs.
+async fn reinstate_branch(
+    connection: &mut Connection,
+    tenant: &TenantId,
+    commit: &RewindCommit,
+    branch: &[ChainTurn],
+    impact: &mut RewindImpact,
+) -> StoreResult<()> {
+    let turns = json_list(branch.iter().map(|turn| turn.id));
+    derived_rows::reinstate_turns(connection, tenant, &turns, commit.id, commit.rewound_at, impact).await?;
+    failpoint!("rewind.said_again");
+    let held_until = commit.held_until.map(to_micros);
+    execute!(connection, REVIVE_JOBS; tenant, &turns, commit.dialogue, to_micros(commit.rewound_at), held_until)
+        .await?;
+    failpoint!("rewind.put_back");
+    Ok(())
 }
 
 async fn store_new_head(
     connection: &mut Connection,
     tenant: &TenantId,
-    asked: &RewindCommit,
+    commit: &RewindCommit,
     rewound: &Arc<RewindRecord>,
     events: &[events::Event],
 ) -> StoreResult<()> {
-    let reopen = matches!(asked.origin, RewindOrigin::Restore { open: true });
+    let reopen = matches!(commit.origin, RewindOrigin::Restore { open: true });
     let outcome = InterruptOutcome::Rewound(Arc::clone(rewound));
     execute!(
         connection, STORE_NEW_HEAD;
-        tenant, asked.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(asked.seq.saturating_add(1)),
-        to_micros(asked.at), reopen, asked.replacing, asked.paused.map(bool_json), asked.id, asked.key,
-        to_signed(asked.seq), to_json(&outcome)?, audit::audit_rows_json(&asked.edits),
+        tenant, commit.dialogue, i64::from(rewound.head_turn), rewound.head, to_signed(commit.seq.saturating_add(1)),
+        to_micros(commit.rewound_at), reopen, commit.replacing, commit.paused.map(bool_json), commit.id,
+        commit.key, to_signed(commit.seq), to_json(&outcome)?, audit::audit_rows_json(&commit.edits),
         events::event_rows_json(events)?
     )
     .await?;

@@ -110,11 +110,11 @@ pub(super) async fn mark_memories_dirty(
     connection: &mut Connection,
     tenant: &TenantId,
     concerned: &RewoundDialogue<'_>,
-    touched: RewindImpact,
+    impact: RewindImpact,
 ) -> StoreResult<DirtyMarkOutcome> {
-    let all = json_list(&touched.all);
-    let folded = fold::refresh_views(connection, tenant, touched.all).await?;
-    let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(touched.hearers).collect();
+    let affected_ids = json_list(&impact.affected_facts);
+    let folded = fold::refresh_views(connection, tenant, impact.affected_facts).await?;
+    let knowers: BTreeSet<Knower> = folded.knowers.into_iter().chain(impact.hearers).collect();
     let mut memories = npcs_of(&knowers);
     let everybody = knowers.iter().any(|knower| !matches!(knower, Knower::Npc(_)));
     if everybody {
@@ -122,9 +122,9 @@ pub(super) async fn mark_memories_dirty(
     }
     let rows = fetch_all!(
         connection, MARK_MEMORIES_DIRTY;
-        tenant, concerned.world, json_list(memories), all, concerned.since, json_list(&touched.asked),
-        json_list(&touched.again), json_list(&touched.unsaid), concerned.dialogue,
-        i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX), everybody
+        tenant, concerned.world, json_list(memories), affected_ids, concerned.since,
+        json_list(&impact.requesting_turns), json_list(&impact.reinstated_facts), json_list(&impact.unsaid_facts),
+        concerned.dialogue, i64::try_from(MAX_QUOTED).unwrap_or(i64::MAX), everybody
     )
     .await?;
     let quoted_in = rows.iter().filter_map(|row| {
@@ -138,8 +138,8 @@ pub(super) async fn mark_memories_dirty(
     });
     let count = |facts: usize| u32::try_from(facts).unwrap_or(u32::MAX);
     Ok(DirtyMarkOutcome {
-        unsaid: count(folded.stood.intersection(&touched.unsaid).count()),
-        restored: count(folded.stand.difference(&folded.stood).count()),
+        unsaid: count(folded.valid_before.intersection(&impact.unsaid_facts).count()),
+        restored: count(folded.valid_after.difference(&folded.valid_before).count()),
         quoted_in: quoted_in.collect::<StoreResult<_>>()?,
     })
 }

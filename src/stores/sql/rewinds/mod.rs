@@ -126,25 +126,26 @@ async fn rewind_dialogue(
 ) -> StoreResult<RewindCommitResult> {
     let dialogue = rewind.dialogue.to_string();
     acquire_lock(connection, tenant, LedgerLock::MemoryIn(&rewind.world, rewind.dialogue)).await?;
-    let held = fetch_optional!(
+    let row = fetch_optional!(
         connection, LOCK_DIALOGUE_FOR_REWIND;
         tenant, dialogue, to_signed(rewind.epoch), rewind.world, rewind.key
     )
     .await?;
-    let Some(held) = held else {
+    let Some(row) = row else {
         return Ok(RewindCommitResult::Fenced);
     };
-    let mut columns = Columns::new(&held);
-    let (is_owners, is_open): (bool, bool) = (columns.next()?, columns.next()?);
-    if let Some(known) = columns.maybe_json()? {
-        return Ok(RewindCommitResult::Repeated(known));
+    let mut columns = Columns::new(&row);
+    let is_owners: bool = columns.next()?;
+    let is_open: bool = columns.next()?;
+    if let Some(outcome) = columns.maybe_json()? {
+        return Ok(RewindCommitResult::Repeated(outcome));
     }
     if !is_owners {
         return Ok(RewindCommitResult::Fenced);
     }
     match rewind.origin {
         RewindOrigin::Request | RewindOrigin::Resume { .. } if !is_open => return Ok(RewindCommitResult::Closed),
-        RewindOrigin::Resume { cut } if is_joined_at(connection, tenant, cut).await? => {
+        RewindOrigin::Resume { cut: cut_turn } if is_joined_at(connection, tenant, cut_turn).await? => {
             return Ok(RewindCommitResult::Joined);
         }
         _ => {}
@@ -154,8 +155,16 @@ async fn rewind_dialogue(
     };
     // Callers served by this rewind instead of an earlier rewind get the same answer for a repeated request.
     let outcome = InterruptOutcome::Rewound(Arc::clone(&rewound));
-    let keys = (rewind.other_keys.as_slice(), OnKeyConflict::Replace);
-    record_key_outcomes(connection, tenant, rewind.dialogue, keys, &outcome, rewind.at).await?;
+    record_key_outcomes(
+        connection,
+        tenant,
+        rewind.dialogue,
+        &rewind.other_keys,
+        OnKeyConflict::Replace,
+        &outcome,
+        rewind.rewound_at,
+    )
+    .await?;
     failpoint!("rewind.audited");
     Ok(RewindCommitResult::Done(rewound))
 }
@@ -171,15 +180,15 @@ pub(super) async fn record_cut(
     connection: &mut Connection,
     tenant: &TenantId,
     turn: &Turn,
-    cut: &LiveCut,
+    live_cut: &LiveCut,
 ) -> StoreResult<()> {
     let outcome = to_json(&InterruptOutcome::Cut { turn: turn.number })?;
     execute!(
         connection, RECORD_KEY_OUTCOME;
-        tenant, cut.id, turn.dialogue, cut.key, outcome, to_micros(cut.edit.at)
+        tenant, live_cut.id, turn.dialogue, live_cut.key, outcome, to_micros(live_cut.edit.made_at)
     )
     .await?;
-    audit::record_audit(connection, tenant, &cut.edit).await
+    audit::record_audit(connection, tenant, &live_cut.edit).await
 }
 
 /// Stores the outcome for the keys of all callers that asked for the same rewind. No event reports these rows.
@@ -187,16 +196,18 @@ async fn record_key_outcomes(
     connection: &mut Connection,
     tenant: &TenantId,
     dialogue: DialogueId,
-    (keys, known): (&[(RewindId, String)], OnKeyConflict),
+    keys: &[(RewindId, String)],
+    on_conflict: OnKeyConflict,
     outcome: &InterruptOutcome,
-    at: DateTime<Utc>,
+    now: DateTime<Utc>,
 ) -> StoreResult<()> {
-    let (outcome, at) = (to_json(outcome)?, to_micros(at));
+    let outcome = to_json(outcome)?;
+    let now = to_micros(now);
     for (id, key) in keys {
-        if known == OnKeyConflict::Replace {
+        if on_conflict == OnKeyConflict::Replace {
             execute!(connection, FREE_KEY; tenant, dialogue, key).await?;
         }
-        execute!(connection, RECORD_KEY_OUTCOME; tenant, *id, dialogue, key, outcome, at).await?;
+        execute!(connection, RECORD_KEY_OUTCOME; tenant, *id, dialogue, key, outcome, now).await?;
     }
     Ok(())
 }
@@ -224,11 +235,12 @@ fn read_dirty_memory(columns: &mut Columns<'_>) -> StoreResult<DirtyMemory> {
 
 #[async_trait]
 impl RewindStore for SqlRewindStore {
-    async fn commit_rewind(&self, scope: &TenantScope, asked: &RewindCommit) -> StoreResult<RewindCommitResult> {
-        let world = &asked.world;
-        let (tenant, asked) = (scope.tenant().clone(), asked.clone());
+    async fn commit_rewind(&self, scope: &TenantScope, commit: &RewindCommit) -> StoreResult<RewindCommitResult> {
+        let world = &commit.world;
+        let tenant = scope.tenant().clone();
+        let commit = commit.clone();
         write_memory!(self.0, scope.tenant(), world, |connection| {
-            rewind_dialogue(connection, &tenant, &asked).await
+            rewind_dialogue(connection, &tenant, &commit).await
         })
         .await
     }
@@ -238,12 +250,22 @@ impl RewindStore for SqlRewindStore {
         dialogue: DialogueId,
         acks: &RewindAcks,
         outcome: &InterruptOutcome,
-        known: OnKeyConflict,
+        on_conflict: OnKeyConflict,
     ) -> StoreResult<()> {
-        let (tenant, acks, outcome) = (scope.tenant().clone(), acks.clone(), outcome.clone());
+        let tenant = scope.tenant().clone();
+        let acks = acks.clone();
+        let outcome = outcome.clone();
         write_transaction!(self.0, scope, |connection| {
-            let keys = (acks.keys.as_slice(), known);
-            record_key_outcomes(connection, &tenant, dialogue, keys, &outcome, acks.at).await?;
+            record_key_outcomes(
+                connection,
+                &tenant,
+                dialogue,
+                &acks.keys,
+                on_conflict,
+                &outcome,
+                acks.recorded_at,
+            )
+            .await?;
             for edit in &acks.edits {
                 audit::record_audit(connection, &tenant, edit).await?;
             }

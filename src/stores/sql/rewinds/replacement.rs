@@ -42,10 +42,10 @@ pub(super) async fn copy_checkpoint(
     tenant: &TenantId,
     replacement: &Replacement,
 ) -> StoreResult<()> {
-    let row = fetch_optional!(connection, CHECKPOINT_OF_TURN; tenant, replacement.of).await?;
+    let row = fetch_optional!(connection, CHECKPOINT_OF_TURN; tenant, replacement.replaced_turn).await?;
     let Some(row) = row else { return Ok(()) };
     let mut checkpoint: Checkpoint = Columns::new(&row).json()?;
-    checkpoint.ended = false;
+    checkpoint.has_ended = false;
     checkpoint.forget_told_by_last_turn();
     execute!(connection, INSERT_CHECKPOINT; tenant, replacement.turn.id, rows::to_json(&checkpoint)?).await?;
     Ok(())
@@ -63,16 +63,17 @@ pub(super) async fn insert_replacement(
         .jobs
         .iter()
         .map(|job| {
-            let at = to_micros(job.created_at);
-            let due_at = job.held_until.map_or(at, to_micros);
-            json!([job.id, job.kind.as_str(), job.text_version, due_at, at])
+            let created_at = to_micros(job.created_at);
+            let due_at = job.held_until.map_or(created_at, to_micros);
+            json!([job.id, job.kind.as_str(), job.text_version, due_at, created_at])
         })
         .collect();
     let (uncut, until) = replacement.sealed_reply.clone().unzip();
     execute!(
         connection, INSERT_REPLACEMENT;
-        tenant, turn.id, replacement.of, turn.dialogue, i64::from(turn.number), previous, i64::from(turn.text_version),
-        turn.status.as_str(), turn.player, without_nul(&turn.player_text), turn.npc, without_nul(&turn.reply_text),
+        tenant, turn.id, replacement.replaced_turn, turn.dialogue, i64::from(turn.number), previous,
+        i64::from(turn.text_version), turn.status.as_str(), turn.player, without_nul(&turn.player_text), turn.npc,
+        without_nul(&turn.reply_text),
         rows::to_json(&turn.cues)?, i64::from(turn.usage.prompt_tokens), i64::from(turn.usage.cached_tokens),
         i64::from(turn.usage.completion_tokens), to_micros(turn.started_at), to_micros(turn.committed_at),
         to_signed(turn.seqs.started), to_signed(turn.seqs.done), to_signed(turn.seqs.committed), uncut,
@@ -81,7 +82,7 @@ pub(super) async fn insert_replacement(
     .await?;
     // An extraction writes an episode of its own.
     if !replacement.jobs.iter().any(|job| job.kind == JobKind::ExtractFacts) {
-        episodes::copy_episode(connection, tenant, replacement.of, turn.id).await?;
+        episodes::copy_episode(connection, tenant, replacement.replaced_turn, turn.id).await?;
     }
     Ok(())
 }

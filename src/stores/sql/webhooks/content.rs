@@ -72,7 +72,7 @@ fn turn_content(row: &Row, include_text: bool) -> StoreResult<Map<String, Value>
 }
 
 fn action_content(row: &Row, include_text: bool) -> StoreResult<Map<String, Value>> {
-    let action = actions::read_action(&mut Columns::new(row))?.asked;
+    let action = actions::read_action(&mut Columns::new(row))?.request;
     let mut content = fields(json!({
         "turn_id": action.turn,
         "turn": action.number,

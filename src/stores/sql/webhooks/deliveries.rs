@@ -147,7 +147,7 @@ fn read_message(columns: &mut Columns<'_>) -> StoreResult<DueMessage> {
         id: columns.id()?,
         webhook: columns.id()?,
         event: columns.parse_with(WebhookEventType::parse)?,
-        at: columns.time()?,
+        occurred_at: columns.time()?,
         world: columns.maybe_id()?,
         dialogue: columns.maybe_id()?,
         object: columns.next()?,
@@ -163,7 +163,7 @@ pub(super) fn read_attempt(columns: &mut Columns<'_>) -> StoreResult<Attempt> {
         message: columns.id()?,
         event: columns.parse_with(WebhookEventType::parse)?,
         number: columns.number()?,
-        at: columns.time()?,
+        sent_at: columns.time()?,
         duration_ms: columns.number()?,
         delivered: columns.next()?,
         status: columns.maybe_number()?,
@@ -224,32 +224,32 @@ pub(super) async fn record_attempt(
     let now = to_micros(record.now);
     let (status, due_at) = match record.after {
         AfterAttempt::Delivered => (MessageStatus::Delivered, now),
-        AfterAttempt::RetryAt(at) => (MessageStatus::Pending, to_micros(at)),
+        AfterAttempt::RetryAt(retry_at) => (MessageStatus::Pending, to_micros(retry_at)),
         AfterAttempt::GiveUp => (MessageStatus::Failed, now),
     };
     let finished = (status != MessageStatus::Pending).then_some(now);
     execute!(
         connection, INSERT_ATTEMPT;
         tenant, attempt.id, attempt.webhook, attempt.message, attempt.event.as_str(), i64::from(attempt.number),
-        to_micros(attempt.at), i64::try_from(attempt.duration_ms).unwrap_or(i64::MAX), attempt.delivered,
+        to_micros(attempt.sent_at), i64::try_from(attempt.duration_ms).unwrap_or(i64::MAX), attempt.delivered,
         attempt.status.map(i64::from), without_nul(&attempt.detail)
     )
     .await?;
-    let ended = fetch_optional!(
+    let queue_row = fetch_optional!(
         connection, END_ATTEMPT;
         tenant, record.seq, record.node, status.as_str(), i64::from(attempt.number), due_at, finished
     )
     .await?;
-    if let Some(ended) = ended
+    if let Some(queue_row) = queue_row
         && finished.is_some()
     {
-        let queue: String = Columns::new(&ended).next()?;
+        let queue: String = Columns::new(&queue_row).next()?;
         execute!(connection, PROMOTE_NEXT; tenant, attempt.webhook, queue, now).await?;
     }
     if attempt.delivered {
         execute!(connection, RECORD_SUCCESS; tenant, attempt.webhook).await?;
     } else {
-        execute!(connection, RECORD_FAILURE; tenant, attempt.webhook, to_micros(attempt.at)).await?;
+        execute!(connection, RECORD_FAILURE; tenant, attempt.webhook, to_micros(attempt.sent_at)).await?;
     }
     if let Some(reason) = record.disable {
         execute!(connection, DISABLE_WEBHOOK; tenant, attempt.webhook, reason.as_str(), now).await?;
@@ -288,7 +288,7 @@ pub(super) async fn replay_messages(
     let replayed = match replay {
         Replay::Message(id) => execute!(connection, REPLAY_MESSAGE; tenant, webhook, now, *id).await?,
         Replay::From(id) => execute!(connection, REPLAY_FROM; tenant, webhook, now, *id).await?,
-        Replay::Since(at) => execute!(connection, REPLAY_SINCE; tenant, webhook, now, to_micros(*at)).await?,
+        Replay::Since(since) => execute!(connection, REPLAY_SINCE; tenant, webhook, now, to_micros(*since)).await?,
     };
     if replayed == 0 && !matches!(replay, Replay::Since(_)) {
         return Ok(None);

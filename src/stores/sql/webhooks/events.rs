@@ -69,10 +69,10 @@ pub(in super::super) struct Event {
     /// The id of the turn, the action or another object.
     object: String,
     /// Tells events about the same object apart: the id of a rewind, or empty.
-    by: String,
+    cause: String,
     /// Ids, keys and numbers. Texts are read from the ledger when the message is sent.
     data: Value,
-    at: DateTime<Utc>,
+    occurred_at: DateTime<Utc>,
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "callers pass ids and texts alike")]
@@ -83,16 +83,16 @@ impl Event {
         dialogue: DialogueId,
         object: impl ToString,
         data: Value,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> Self {
         Self {
             kind,
             dialogue: Some(dialogue),
             world: None,
             object: object.to_string(),
-            by: String::new(),
+            cause: String::new(),
             data,
-            at,
+            occurred_at: moment,
         }
     }
 
@@ -102,29 +102,29 @@ impl Event {
         world: &WorldId,
         object: impl ToString,
         data: Value,
-        at: DateTime<Utc>,
+        moment: DateTime<Utc>,
     ) -> Self {
         Self {
             kind,
             dialogue: None,
             world: Some(world.clone()),
             object: object.to_string(),
-            by: String::new(),
+            cause: String::new(),
             data,
-            at,
+            occurred_at: moment,
         }
     }
 
     /// Returns an event of the tenant.
-    pub(super) fn in_tenant(kind: WebhookEventType, object: impl ToString, data: Value, at: DateTime<Utc>) -> Self {
+    pub(super) fn in_tenant(kind: WebhookEventType, object: impl ToString, data: Value, moment: DateTime<Utc>) -> Self {
         Self {
             kind,
             dialogue: None,
             world: None,
             object: object.to_string(),
-            by: String::new(),
+            cause: String::new(),
             data,
-            at,
+            occurred_at: moment,
         }
     }
 
@@ -135,8 +135,8 @@ impl Event {
     }
 
     /// The same event, apart from other events about the object.
-    pub(in super::super) fn caused_by(mut self, by: impl ToString) -> Self {
-        self.by = by.to_string();
+    pub(in super::super) fn caused_by(mut self, cause: impl ToString) -> Self {
+        self.cause = cause.to_string();
         self
     }
 
@@ -157,11 +157,11 @@ impl Event {
             .chain_update([0])
             .chain_update(&self.object)
             .chain_update([0])
-            .chain_update(&self.by)
+            .chain_update(&self.cause)
             .finalize()
             .into();
         let mixed = (digest.iter().take(16)).fold(0_u128, |bits, byte| (bits << 8) | u128::from(*byte));
-        let millis = u64::try_from(self.at.timestamp_millis()).unwrap_or_default();
+        let millis = u64::try_from(self.occurred_at.timestamp_millis()).unwrap_or_default();
         MessageId::from_u128((u128::from(millis) << 80) | (mixed & RANDOM_BITS))
     }
 }
@@ -178,7 +178,7 @@ pub(in super::super) fn event_rows_json(events: &[Event]) -> StoreResult<String>
             event.object,
             event.message_id(),
             to_json(&event.data)?,
-            to_micros(event.at),
+            to_micros(event.occurred_at),
         ]));
     }
     serde_json::to_string(&rows).map_err(|error| StoreError::Rejected(error.to_string()))
@@ -208,7 +208,7 @@ pub(in super::super) fn events_of_commit(commit: &TurnCommit) -> Vec<Event> {
         .collect()
 }
 
-fn turn_event(turn: &Turn, replaces: Option<TurnId>, at: DateTime<Utc>) -> Event {
+fn turn_event(turn: &Turn, replaces: Option<TurnId>, moment: DateTime<Utc>) -> Event {
     let data = json!({
         "turn": turn.number,
         "npc_id": turn.npc,
@@ -217,7 +217,7 @@ fn turn_event(turn: &Turn, replaces: Option<TurnId>, at: DateTime<Utc>) -> Event
         "replaces": replaces,
         "reinstated": false,
     });
-    Event::in_dialogue(WebhookEventType::TurnCommitted, turn.dialogue, turn.id, data, at)
+    Event::in_dialogue(WebhookEventType::TurnCommitted, turn.dialogue, turn.id, data, moment)
 }
 
 fn action_event(action: &NewAction) -> Event {
@@ -240,8 +240,8 @@ pub(in super::super) fn events_of_changes(changes: &[NewStateChange]) -> impl It
         let data = json!({"cause_id": new.cause.to_columns().1, "undone": false, "reinstated": false});
         let kind = WebhookEventType::StateChanged;
         match new.dialogue {
-            Some(dialogue) => Event::in_dialogue(kind, dialogue, new.id, data, new.at).with_world(&new.world),
-            None => Event::in_world(kind, &new.world, new.id, data, new.at),
+            Some(dialogue) => Event::in_dialogue(kind, dialogue, new.id, data, new.changed_at).with_world(&new.world),
+            None => Event::in_world(kind, &new.world, new.id, data, new.changed_at),
         }
     })
 }
@@ -250,15 +250,15 @@ pub(in super::super) fn events_of_changes(changes: &[NewStateChange]) -> impl It
 pub(in super::super) fn finding_event(finding: &Finding, cause: TurnId) -> Event {
     let data = json!({"kind": finding.kind.as_str(), "turns": finding.turns, "turn_id": cause});
     let kind = WebhookEventType::FindingMade;
-    Event::in_dialogue(kind, finding.dialogue, finding.id, data, finding.at).with_world(&finding.world)
+    Event::in_dialogue(kind, finding.dialogue, finding.id, data, finding.found_at).with_world(&finding.world)
 }
 
 /// Returns the event of a dialogue's end.
-pub(in super::super) fn end_event(dialogue: DialogueId, reason: &'static str, at: DateTime<Utc>) -> Event {
+pub(in super::super) fn end_event(dialogue: DialogueId, reason: &'static str, moment: DateTime<Utc>) -> Event {
     let data = json!({"reason": reason});
     // A restored save may reopen a dialogue, which then may end again.
-    let by = to_micros(at);
-    Event::in_dialogue(WebhookEventType::ConversationEnded, dialogue, dialogue, data, at).caused_by(by)
+    let cause = to_micros(moment);
+    Event::in_dialogue(WebhookEventType::ConversationEnded, dialogue, dialogue, data, moment).caused_by(cause)
 }
 
 /// What a rewind changes.
@@ -278,11 +278,11 @@ pub(in super::super) struct RewoundObjects {
 }
 
 /// Returns the events of a rewind: retractions first, then what stands again.
-pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundObjects) -> Vec<Event> {
+pub(in super::super) fn events_of_rewind(commit: &RewindCommit, changed: RewoundObjects) -> Vec<Event> {
     let event = |kind, object: String, data| {
-        Event::in_dialogue(kind, asked.dialogue, object, data, asked.at)
-            .with_world(&asked.world)
-            .caused_by(asked.id)
+        Event::in_dialogue(kind, commit.dialogue, object, data, commit.rewound_at)
+            .with_world(&commit.world)
+            .caused_by(commit.id)
     };
     let mut events = Vec::new();
     let RewoundObjects {
@@ -298,10 +298,10 @@ pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundO
             .collect();
         let retraction = event(
             WebhookEventType::TurnTakenBack,
-            asked.id.to_string(),
+            commit.id.to_string(),
             json!({ "turns": turns }),
         );
-        events.push(retraction.caused_by(format!("{}/{part}", asked.id)));
+        events.push(retraction.caused_by(format!("{}/{part}", commit.id)));
     }
     let state = |(change, cause): &(StateEventId, String), undone: bool| {
         let data = json!({"cause_id": cause, "undone": undone, "reinstated": !undone});
@@ -319,11 +319,13 @@ pub(in super::super) fn events_of_rewind(asked: &RewindCommit, changed: RewoundO
         event(WebhookEventType::ActionRequested, action.to_string(), data)
     }));
     events.extend(changed.again_changes.iter().map(|change| state(change, false)));
-    if let Some(replacement) = &asked.replacement {
-        events.push(turn_event(&replacement.turn, Some(replacement.of), asked.at).with_world(&asked.world));
+    if let Some(replacement) = &commit.replacement {
+        events.push(
+            turn_event(&replacement.turn, Some(replacement.replaced_turn), commit.rewound_at).with_world(&commit.world),
+        );
     }
     let closed = changed.closed.into_iter();
-    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", asked.at).with_world(&asked.world)));
+    events.extend(closed.map(|dialogue| end_event(dialogue, "rewound", commit.rewound_at).with_world(&commit.world)));
     events
 }
 

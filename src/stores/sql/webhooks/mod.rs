@@ -111,8 +111,8 @@ fn read_webhook(columns: &mut Columns<'_>) -> StoreResult<Webhook> {
             current: SigningKey::new(columns.next()?),
             previous: {
                 let old: Vec<(String, i64)> = columns.json()?;
-                let read = |(key, until)| Ok((SigningKey::new(key), from_micros(until)?));
-                old.into_iter().map(read).collect::<StoreResult<_>>()?
+                let read_key = |(key, until)| Ok((SigningKey::new(key), from_micros(until)?));
+                old.into_iter().map(read_key).collect::<StoreResult<_>>()?
             },
         },
         disabled: {
@@ -140,7 +140,7 @@ async fn lock_webhook(connection: &mut Connection, tenant: &TenantId, id: Webhoo
     row.map(|row| read_webhook(&mut Columns::new(&row))).transpose()
 }
 
-fn apply_change(webhook: &mut Webhook, change: WebhookChange, at: DateTime<Utc>) {
+fn apply_change(webhook: &mut Webhook, change: WebhookChange, now: DateTime<Utc>) {
     let WebhookChange {
         url,
         description,
@@ -170,22 +170,22 @@ fn apply_change(webhook: &mut Webhook, change: WebhookChange, at: DateTime<Utc>)
             (webhook.disabled, webhook.disabled_at, webhook.failing_since) = (None, None, None);
         }
         Some(false) if webhook.disabled.is_none() => {
-            (webhook.disabled, webhook.disabled_at) = (Some(DisabledReason::ByHand), Some(at));
+            (webhook.disabled, webhook.disabled_at) = (Some(DisabledReason::ByHand), Some(now));
         }
         _ => {}
     }
     if let Some((key, until)) = rotation {
-        webhook.keys.rotate(key, at, until);
+        webhook.keys.rotate(key, now, until);
     }
     webhook.version += 1;
-    webhook.updated_at = at;
+    webhook.updated_at = now;
 }
 
 /// Returns the event of a warning. The id names the level and the day, so a day has at most one such message.
 fn warning_event(warning: &BudgetWarning) -> Event {
     let budget = warning.budget.as_str();
     let level = if warning.spent { "spent" } else { "near" };
-    let day = warning.at.date_naive();
+    let day = warning.reached_at.date_naive();
     let data = json!({"level": level, "used": warning.used, "limit": warning.limit, "day": day.to_string()});
     // The id begins with the time: the same time for all warnings of the day.
     let midnight = day.and_time(chrono::NaiveTime::MIN).and_utc();
@@ -198,15 +198,17 @@ impl WebhookStore for SqlWebhookStore {
         &self,
         scope: &TenantScope,
         webhook: &Webhook,
-        most: u32,
+        max_webhooks: u32,
         edit: &Edit,
     ) -> StoreResult<bool> {
-        let (tenant, mut webhook, edit) = (scope.tenant().clone(), webhook.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let mut webhook = webhook.clone();
+        let edit = edit.clone();
         webhook.version = 1;
         write_transaction!(self.0, scope, |connection| {
             acquire_lock(connection, &tenant, LedgerLock::TenantSettings).await?;
             let stored: i64 = fetch_scalar!(connection, COUNT_WEBHOOKS; tenant).await?;
-            if stored >= i64::from(most) {
+            if stored >= i64::from(max_webhooks) {
                 return Ok(false);
             }
             execute(connection, webhook_values!(INSERT_WEBHOOK, tenant, webhook)).await?;
@@ -234,20 +236,22 @@ impl WebhookStore for SqlWebhookStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<WebhookEditOutcome> {
-        let (tenant, change, edit) = (scope.tenant().clone(), change.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let change = change.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let Some(mut webhook) = lock_webhook(connection, &tenant, id).await? else {
                 return Ok(WebhookEditOutcome::NotFound);
             };
-            if if_version.is_some_and(|wanted| wanted != webhook.version) {
+            if if_version.is_some_and(|expected| expected != webhook.version) {
                 let stored = webhook.version;
                 return Ok(WebhookEditOutcome::VersionMismatch { stored });
             }
             let was_disabled = webhook.disabled.is_some();
-            apply_change(&mut webhook, change, edit.at);
+            apply_change(&mut webhook, change, edit.made_at);
             execute(connection, webhook_values!(UPDATE_WEBHOOK, tenant, webhook)).await?;
             if was_disabled && webhook.disabled.is_none() {
-                deliveries::wake_messages(connection, &tenant, id, edit.at).await?;
+                deliveries::wake_messages(connection, &tenant, id, edit.made_at).await?;
             }
             audit::record_audit(connection, &tenant, &edit).await?;
             Ok(WebhookEditOutcome::Done(Box::new(webhook)))
@@ -261,7 +265,8 @@ impl WebhookStore for SqlWebhookStore {
         if_version: Option<u32>,
         edit: &Edit,
     ) -> StoreResult<DeleteOutcome> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             let stored = lock_webhook(connection, &tenant, id).await?;
             let version = stored.map(|webhook| i64::from(webhook.version));
@@ -293,7 +298,8 @@ impl WebhookStore for SqlWebhookStore {
             .await
     }
     async fn claim_messages(&self, scope: &TenantScope, claim: &MessageClaim) -> StoreResult<Option<ClaimedMessages>> {
-        let (tenant, claim) = (scope.tenant().clone(), *claim);
+        let tenant = scope.tenant().clone();
+        let claim = *claim;
         write_transaction!(self.0, scope, |connection| {
             deliveries::claim_messages(connection, &tenant, &claim).await
         })
@@ -309,7 +315,8 @@ impl WebhookStore for SqlWebhookStore {
         content::load_content(&mut connection, scope.tenant(), message, include_text).await
     }
     async fn record_attempt(&self, scope: &TenantScope, record: &AttemptRecord) -> StoreResult<()> {
-        let (tenant, record) = (scope.tenant().clone(), record.clone());
+        let tenant = scope.tenant().clone();
+        let record = record.clone();
         write_transaction!(self.0, scope, |connection| {
             deliveries::record_attempt(connection, &tenant, &record).await
         })
@@ -340,7 +347,9 @@ impl WebhookStore for SqlWebhookStore {
         now: DateTime<Utc>,
         edit: &Edit,
     ) -> StoreResult<Option<u64>> {
-        let (tenant, replay, edit) = (scope.tenant().clone(), replay.clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let replay = replay.clone();
+        let edit = edit.clone();
         write_transaction!(self.0, scope, |connection| {
             deliveries::replay_messages(connection, &tenant, id, &replay, now, &edit).await
         })
@@ -352,13 +361,14 @@ impl WebhookStore for SqlWebhookStore {
         id: WebhookId,
         edit: &Edit,
     ) -> StoreResult<Option<MessageId>> {
-        let (tenant, edit) = (scope.tenant().clone(), edit.clone());
+        let tenant = scope.tenant().clone();
+        let edit = edit.clone();
         let message = MessageId::from_u128(edit.id.as_u128());
         write_transaction!(self.0, scope, |connection| {
             let kind = WebhookEventType::Test.as_str();
-            let written =
-                execute!(connection, INSERT_TEST; tenant, id, message, kind, message, to_micros(edit.at)).await?;
-            if written == 0 {
+            let inserted_rows =
+                execute!(connection, INSERT_TEST; tenant, id, message, kind, message, to_micros(edit.made_at)).await?;
+            if inserted_rows == 0 {
                 return Ok(None);
             }
             audit::record_audit(connection, &tenant, &edit).await?;
@@ -377,7 +387,8 @@ impl WebhookStore for SqlWebhookStore {
         if events.is_empty() {
             return Ok(());
         }
-        let (tenant, rows) = (scope.tenant().clone(), events::event_rows_json(&events)?);
+        let tenant = scope.tenant().clone();
+        let rows = events::event_rows_json(&events)?;
         self.0
             .execute(scope, bind!(events::INSERT_MESSAGES; tenant, rows))
             .await

@@ -24,7 +24,7 @@ fn revocation(tenant: &str, revoked: Revoked) -> Revocation {
         tenant: tenant.parse().unwrap(),
         revoked,
         matters_until: start() + Duration::from_hours(1),
-        at: start(),
+        revoked_at: start(),
     }
 }
 
@@ -37,7 +37,7 @@ impl RevocationStore for StoredRevocations {
         Ok(())
     }
     async fn list_revocations_since(&self, at: DateTime<Utc>) -> StoreResult<Vec<Revocation>> {
-        Ok(self.0.iter().filter(|one| one.at >= at).cloned().collect())
+        Ok(self.0.iter().filter(|one| one.revoked_at >= at).cloned().collect())
     }
 }
 
@@ -183,7 +183,7 @@ async fn node_catches_up_with_revocations_of_other_nodes() {
     stored.0.push(revocation("acme", Revoked::Token("t1".into())));
     // A revocation that appears late, with another clock's time.
     stored.0.push(Revocation {
-        at: start() + Duration::from_mins(1),
+        revoked_at: start() + Duration::from_mins(1),
         ..revocation("acme", Revoked::Token("t2".into()))
     });
     assert!(auth.catch_up(&stored).await.unwrap());

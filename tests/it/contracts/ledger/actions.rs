@@ -64,7 +64,7 @@ async fn answer<S: LedgerSubject>(f: &Fixture<S>, action: &NewAction, kind: Answ
     let answer = ActionAnswer {
         kind,
         text: "\"네\"".to_owned(),
-        at: f.now(),
+        answered_at: f.now(),
     };
     let event = NewStateChange {
         id: f.id(),
@@ -74,7 +74,7 @@ async fn answer<S: LedgerSubject>(f: &Fixture<S>, action: &NewAction, kind: Answ
             text: "The gate opened.".to_owned(),
         },
         cause: Cause::Action(action.id),
-        at: f.now(),
+        changed_at: f.now(),
     };
     let edit = f.audit_edit("action.done");
     let actions = &f.ledger().actions;
@@ -108,7 +108,7 @@ pub async fn actions_are_committed_with_their_turn_in_order<S: LedgerSubject>(f:
 
     f.commit_turn(&commit).await;
     let since = actions.load_actions_since(&f.scope, &f.world, 0).await.unwrap();
-    let asked: Vec<&NewAction> = since.iter().map(|action| &action.asked).collect();
+    let asked: Vec<&NewAction> = since.iter().map(|action| &action.request).collect();
     assert_eq!(asked, commit.actions.iter().collect::<Vec<_>>());
     assert!(since.iter().all(|action| action.stands && action.answer.is_none()));
     let later = actions.load_actions_since(&f.scope, &f.world, since[0].seq).await;
@@ -191,7 +191,7 @@ pub async fn action_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(f
         .load_actions(&f.scope, &[open.id, done.id, f.id()])
         .await
         .unwrap();
-    let both: Vec<ActionId> = both.iter().map(|action| action.asked.id).collect();
+    let both: Vec<ActionId> = both.iter().map(|action| action.request.id).collect();
     assert_eq!(both, [done.id, open.id], "in the order of their writes");
 
     let before = generation(f).await;
@@ -208,7 +208,7 @@ pub async fn action_is_unsaid_and_stands_again_with_its_turn<S: LedgerSubject>(f
     assert_eq!(standing, [done.id, open.id]);
     let waiting = async |at| {
         let found = actions.load_open_actions(&f.scope, &f.world, at).await.unwrap();
-        found.into_iter().map(|action| action.asked.id).collect::<Vec<_>>()
+        found.into_iter().map(|action| action.request.id).collect::<Vec<_>>()
     };
     assert_eq!(waiting(f.now()).await, [open.id]);
     assert_eq!(waiting(open.expires_at + chrono::TimeDelta::seconds(1)).await, []);
@@ -234,7 +234,7 @@ pub async fn actions_are_listed_by_status_and_dialogue<S: LedgerSubject>(f: &Fix
         let page = page(limit, after);
         let listing = actions.list_actions(&f.scope, &f.world, filter, &page, f.now());
         let found = listing.await.unwrap();
-        let ids: Vec<ActionId> = found.items.iter().map(|action| action.asked.id).collect();
+        let ids: Vec<ActionId> = found.items.iter().map(|action| action.request.id).collect();
         (ids, found.next)
     };
     for (status, id) in [
@@ -262,7 +262,7 @@ pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixtur
     let actions = &f.ledger().actions;
     let asked = actions.load_actions_of_turn(&f.scope, done.turn).await.unwrap();
     assert_eq!(
-        asked.iter().map(|action| action.asked.id).collect::<Vec<_>>(),
+        asked.iter().map(|action| action.request.id).collect::<Vec<_>>(),
         [done.id]
     );
     assert_eq!(actions.load_actions_of_turn(&f.other, done.turn).await.unwrap(), []);
@@ -272,7 +272,7 @@ pub async fn latest_actions_of_a_dialogue_are_found<S: LedgerSubject>(f: &Fixtur
             .load_latest_actions(&f.scope, done.dialogue, &f.npc, until)
             .await
             .unwrap();
-        let status = |action: &Action| (action.asked.id, action.status(until));
+        let status = |action: &Action| (action.request.id, action.status(until));
         found.iter().map(status).collect::<Vec<_>>()
     };
     let (requested, refused, expired) = (ActionStatus::Requested, ActionStatus::Refused, ActionStatus::Expired);
@@ -302,7 +302,7 @@ pub async fn actions_that_wait_in_other_dialogues_are_found<S: LedgerSubject>(f:
         let actions = &f.ledger().actions;
         let found = actions.load_actions_waiting_elsewhere(scope, (&f.world, here.dialogue), &f.npc, player, now);
         let found = found.await.unwrap();
-        found.iter().map(|action| action.asked.id).collect::<Vec<ActionId>>()
+        found.iter().map(|action| action.request.id).collect::<Vec<ActionId>>()
     };
     assert_eq!(
         found(&f.scope, player, f.now()).await,
@@ -373,7 +373,7 @@ pub async fn actions_of_unsaid_turns_are_pruned<S: LedgerSubject>(f: &mut Fixtur
         .unwrap();
     let actions = &f.ledger().actions;
     let all = actions.load_actions(&f.scope, &[gone.id, kept.id]).await.unwrap();
-    let all: Vec<ActionId> = all.iter().map(|action| action.asked.id).collect();
+    let all: Vec<ActionId> = all.iter().map(|action| action.request.id).collect();
     assert_eq!(all, [kept.id]);
     assert_eq!(answers_in_state(f).await, 0);
 }
@@ -401,7 +401,7 @@ pub async fn actions_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fixtu
     let answer = ActionAnswer {
         kind: AnswerKind::Done,
         text: String::new(),
-        at: f.now(),
+        answered_at: f.now(),
     };
     let event = NewStateChange {
         id: f.id(),
@@ -409,7 +409,7 @@ pub async fn actions_of_another_tenant_are_not_found<S: LedgerSubject>(f: &Fixtu
         dialogue: None,
         change: StateChange::Happened { text: "x".to_owned() },
         cause: Cause::Action(action.id),
-        at: f.now(),
+        changed_at: f.now(),
     };
     let edit = f.audit_edit("action.done");
     let answered = actions.answer_action(&f.other, action.id, &answer, &event, &edit);

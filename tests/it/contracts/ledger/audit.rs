@@ -25,7 +25,7 @@ pub async fn audit_edits_are_listed_newest_first_in_pages<S: LedgerSubject>(f: &
     let actions: Vec<_> = first.items.iter().map(|row| row.action.as_str()).collect();
     assert_eq!(actions, ["fact.create", "third", "second"]);
     assert_eq!(
-        (first.items[0].subject.as_str(), first.items[0].at),
+        (first.items[0].subject.as_str(), first.items[0].made_at),
         ("designer", f.now())
     );
     let second = audit.list_audit_rows(&f.scope, &page(3, first.next)).await.unwrap();
@@ -66,7 +66,7 @@ pub async fn old_lines_of_the_audit_log_are_pruned<S: LedgerSubject>(f: &Fixture
     let millis = u128::try_from(old.timestamp_millis()).unwrap();
     for random in 0..3 {
         let edit = Edit {
-            at: old,
+            made_at: old,
             audit_id: AuditId::from_u128(millis << 80 | random),
             ..f.audit_edit("old")
         };

@@ -184,7 +184,7 @@ pub async fn world_deletion_hides_it_and_ends_its_dialogues<S: LedgerSubject>(f:
         .unwrap();
     assert_eq!(
         (dialogue.status, dialogue.updated_at),
-        (DialogueStatus::Closed, edit.at)
+        (DialogueStatus::Closed, edit.made_at)
     );
 
     // The world can be created again. Its NPCs stay hidden.

@@ -111,7 +111,7 @@ impl<S: LedgerSubject> Fixture<S> {
     }
 
     async fn end_of(&self, fact: FactId) -> Option<(InvalidReason, DateTime<Utc>)> {
-        self.fact(fact).await.invalid.map(|end| (end.reason, end.at))
+        self.fact(fact).await.invalid.map(|end| (end.reason, end.ended_at))
     }
 }
 
@@ -151,8 +151,11 @@ pub async fn conclusion_falls_with_a_premise<S: LedgerSubject>(f: &Fixture<S>) {
     told.commit_turn(f, 4).await;
     let newer = told.learn_fact(f, 4, "hates figs", &[first]).await;
     let end = f.fact(first).await.invalid.unwrap();
-    assert_eq!(f.end_of(conclusion).await, Some((InvalidReason::PremiseGone, end.at)));
-    assert_eq!(f.fact(conclusion).await.invalid.unwrap().by, Some(first));
+    assert_eq!(
+        f.end_of(conclusion).await,
+        Some((InvalidReason::PremiseGone, end.ended_at))
+    );
+    assert_eq!(f.fact(conclusion).await.invalid.unwrap().ended_by, Some(first));
     assert_eq!(f.importance_of(second).await, 5, "nothing stands for it any more");
     assert_eq!(f.importance_of(third).await, 5);
 

@@ -43,12 +43,12 @@ fn sample_finding<S: LedgerSubject>(
         kind: FindingKind::Contradiction,
         text: format!("\"안나\" is dead, and speaks in turn {number}."),
         turns: vec![turn.number],
-        at: turn.committed_at,
+        found_at: turn.committed_at,
         decided: StandingDecision {
             decision,
             reason: "Nobody noticed.".to_owned(),
             decided_by: None,
-            at: turn.committed_at,
+            decided_at: turn.committed_at,
         },
     }
 }
@@ -75,7 +75,7 @@ pub(super) fn sample_pass<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture
             method: PassMethod::Edits,
             steps: 2,
             memory: format!("notes up to {}", turns.1),
-            at: turn.committed_at,
+            last_turn_at: turn.committed_at,
         },
         findings: vec![],
         decisions: vec![],
@@ -93,8 +93,8 @@ fn pass_with<S: LedgerSubject>(
     let mut commit = sample_pass(f, told, turns);
     for (number, decision) in findings {
         let mut finding = sample_finding(f, told, *number, *decision);
-        finding.at = commit.pass.at;
-        finding.decided.at = commit.pass.at;
+        finding.found_at = commit.pass.last_turn_at;
+        finding.decided.decided_at = commit.pass.last_turn_at;
         commit.findings.push(finding);
     }
     commit
@@ -259,7 +259,7 @@ pub async fn open_findings_notes_and_short_sessions_are_carried<S: LedgerSubject
         (2, 4),
         "also those that were taken back"
     );
-    assert_eq!(passes.first_at, Some(commit.pass.at));
+    assert_eq!(passes.first_at, Some(commit.pass.last_turn_at));
     let of_other = store.count_player_passes(&f.other, &f.player, f.now()).await.unwrap();
     assert_eq!(of_other, PlayerPasses::default());
     f.clock.advance(std::time::Duration::from_hours(2));

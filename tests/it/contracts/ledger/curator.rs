@@ -264,7 +264,7 @@ pub async fn curator_report_shows_queue_ends_and_failures<S: LedgerSubject>(f: &
         status: JobStatus::Pending,
         attempts: 1,
         error: "the model is down".to_owned(),
-        at: failed_at,
+        failed_at,
         retry_at: Some(retry_at),
     };
     assert_eq!(seen.failures, std::slice::from_ref(&failure));

@@ -35,7 +35,7 @@ pub async fn session_joined_at_a_line_survives_its_cut<S: LedgerSubject>(f: &mut
     };
     let rewind = RewindCommit {
         replacement: Some(Replacement {
-            of: whole.id,
+            replaced_turn: whole.id,
             turn: cut.clone(),
             jobs: Vec::new(),
             sealed_reply: Some((whole.reply_text.clone(), f.now() + Duration::seconds(30))),
@@ -54,7 +54,7 @@ pub async fn session_joined_at_a_line_survives_its_cut<S: LedgerSubject>(f: &mut
             ..cut.clone()
         };
         let cut = Replacement {
-            of: std::mem::replace(&mut of, turn.id),
+            replaced_turn: std::mem::replace(&mut of, turn.id),
             turn,
             jobs: Vec::new(),
             sealed_reply: None,
@@ -139,7 +139,7 @@ pub async fn cut_turn_in_a_save_can_be_restored_whole<S: LedgerSubject>(f: &mut 
     saves::put_default_world(f).await;
     let mut told = dialogue_with_turns(f, 1).await;
     let mut commit = told.turn_commit(f, 2);
-    commit.checkpoint.ended = true;
+    commit.checkpoint.has_ended = true;
     f.commit_turn(&commit).await;
     let whole = commit.turn.clone();
     told.turns.push(whole.clone());
@@ -341,7 +341,7 @@ pub async fn live_cut_is_sealed_audited_and_continued<S: LedgerSubject>(f: &mut 
 pub async fn cut_turn_has_not_concluded<S: LedgerSubject>(f: &mut Fixture<S>) {
     let mut told = dialogue_with_turns(f, 1).await;
     let mut commit = told.turn_commit(f, 2);
-    commit.checkpoint.ended = true;
+    commit.checkpoint.has_ended = true;
     let done = f.ledger().turns.commit_turn(&f.scope, &commit).await.unwrap();
     assert_eq!(done, CommitOutcome::Committed);
     let cut = Turn {
@@ -352,7 +352,7 @@ pub async fn cut_turn_has_not_concluded<S: LedgerSubject>(f: &mut Fixture<S>) {
     };
     let rewind = RewindCommit {
         replacement: Some(Replacement {
-            of: commit.turn.id,
+            replaced_turn: commit.turn.id,
             turn: cut,
             jobs: Vec::new(),
             sealed_reply: None,
@@ -362,7 +362,7 @@ pub async fn cut_turn_has_not_concluded<S: LedgerSubject>(f: &mut Fixture<S>) {
     told.rewind(f, &rewind).await;
     let checkpoint = f.ledger().dialogues.load_checkpoint(&f.scope, told.id()).await.unwrap();
     let expected = colloquy::memory::turn::Checkpoint {
-        ended: false,
+        has_ended: false,
         ..commit.checkpoint
     };
     assert_eq!(checkpoint, Some(expected));
@@ -393,7 +393,7 @@ pub async fn cut_turn_is_replaced<S: LedgerSubject>(f: &mut Fixture<S>) {
     let until = f.now() + Duration::seconds(30);
     let rewind = RewindCommit {
         replacement: Some(Replacement {
-            of: whole.id,
+            replaced_turn: whole.id,
             turn: cut.clone(),
             jobs: vec![job(JobKind::ExtractFacts), job(JobKind::ExtractState)],
             sealed_reply: Some((whole.reply_text.clone(), until)),
@@ -508,7 +508,7 @@ pub async fn reply_cut_twice_is_restored_whole<S: LedgerSubject>(f: &mut Fixture
         };
         let mut rewind = told.rewind_request_to(f, Some(told.turn(2)));
         rewind.replacement = Some(Replacement {
-            of: of.id,
+            replaced_turn: of.id,
             turn: turn.clone(),
             jobs: Vec::new(),
             sealed_reply: Some((of.reply_text.clone(), until)),
@@ -557,7 +557,7 @@ pub async fn live_cut_that_is_cut_again_is_continued<S: LedgerSubject>(f: &mut F
     };
     let mut rewind = told.rewind_request_to(f, Some(told.turn(1)));
     rewind.replacement = Some(Replacement {
-        of: commit.turn.id,
+        replaced_turn: commit.turn.id,
         turn: shorter.clone(),
         jobs: Vec::new(),
         sealed_reply: Some((commit.turn.reply_text.clone(), until)),

@@ -328,7 +328,7 @@ pub async fn conversation_heard_last_is_found<S: LedgerSubject>(f: &Fixture<S>) 
     for (open, to) in [(&second, Some(second_head)), (&others, None)] {
         let rewind = RewindCommit {
             id: f.id(),
-            at: f.now(),
+            rewound_at: f.now(),
             dialogue: open.dialogue.id,
             world: open.dialogue.world.clone(),
             epoch: open.epoch,

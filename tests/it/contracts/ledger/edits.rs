@@ -71,7 +71,7 @@ pub async fn edit_changes_the_view_and_not_the_statement<S: LedgerSubject>(f: &F
     let FactHistoryEntry::Edited { edit: by, at, patch } = &history[0] else {
         panic!("{history:?}")
     };
-    assert_eq!((*by, *at), (edit.id, edit.at));
+    assert_eq!((*by, *at), (edit.id, edit.made_at));
     assert_eq!(patch["importance"], 9);
     assert_eq!(
         history[1],
@@ -116,8 +116,8 @@ pub async fn removal_and_reinstatement_are_recorded_in_history<S: LedgerSubject>
     let removed = edited_fact(facts.remove_fact(&f.scope, id, None, &removal).await.unwrap());
     let invalid = removed.invalid.clone().unwrap();
     assert_eq!(
-        (invalid.at, invalid.reason, invalid.by),
-        (removal.at, InvalidReason::Removed, None)
+        (invalid.ended_at, invalid.reason, invalid.ended_by),
+        (removal.made_at, InvalidReason::Removed, None)
     );
     assert_eq!(removed.version, 2);
     assert!(confirmed_ids(f, &f.viewpoint(), &[id]).await.is_empty());
@@ -163,7 +163,7 @@ pub async fn removal_and_reinstatement_are_recorded_in_history<S: LedgerSubject>
         (entry.reason, entry.cause),
         (InvalidReason::Removed, Cause::Edit(removal.id))
     );
-    assert_eq!((entry.at, entry.lifted_at), (removal.at, Some(f.now())));
+    assert_eq!((entry.ended_at, entry.lifted_at), (removal.made_at, Some(f.now())));
     let audit = &f.ledger().audit;
     let rows = audit.list_audit_rows(&f.scope, &page(9, None)).await.unwrap().items;
     assert_eq!(rows.iter().filter(|row| row.action == "fact.restore").count(), 1);

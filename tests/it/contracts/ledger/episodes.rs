@@ -36,7 +36,7 @@ fn sample_episode<S: LedgerSubject>(f: &Fixture<S>, told: &RewindFixture, number
         text: format!("The player did thing {number}."),
         importance: Importance::new(importance).unwrap(),
         locks: "scenario:mira/well".parse().unwrap(),
-        at: turn.committed_at,
+        committed_at: turn.committed_at,
     }
 }
 

@@ -188,7 +188,7 @@ pub async fn replaced_fact_stays_replaced_when_its_replacement_is_repeated<S: Le
     let mut plan = f.sample_plan().await;
     plan.replaced.push(FactReplacement {
         fact: older,
-        by: newer.id,
+        successor: newer.id,
     });
     let mut ids = vec![older, newer.id];
     plan.facts.push(newer);
@@ -474,7 +474,7 @@ pub(super) fn match_all_filter<S: LedgerSubject>(f: &Fixture<S>) -> FactFilter {
         kind: None,
         from: None,
         to: None,
-        at: f.now(),
+        as_of: f.now(),
         include_invalid: false,
         flagged: false,
     }
@@ -561,7 +561,7 @@ pub async fn facts_are_listed_by_filter<S: LedgerSubject>(f: &Fixture<S>) {
     assert_eq!(listed_ids(f, &until).await, [old]);
     let since = with(&|filter| filter.from = Some(old_at + chrono::Duration::seconds(1)));
     assert_eq!(listed_ids(f, &since).await, [goal]);
-    let then = with(&|filter| filter.at = old_at);
+    let then = with(&|filter| filter.as_of = old_at);
     assert_eq!(listed_ids(f, &then).await, [old]);
     let elsewhere = with(&|filter| filter.viewpoint.world = "elsewhere".parse().unwrap());
     assert!(listed_ids(f, &elsewhere).await.is_empty());

@@ -91,7 +91,7 @@ impl<S: LedgerSubject> Fixture<S> {
             subject: "designer".to_owned(),
             role: Role::Backend,
             player: None,
-            at: self.now(),
+            made_at: self.now(),
             action,
             object: "something".to_owned(),
             limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
@@ -357,9 +357,9 @@ impl<S: LedgerSubject> Fixture<S> {
             id: self.id(),
             fact,
             reason,
-            by,
+            ended_by: by,
             cause: Cause::Turn(self.id()),
-            at: self.now(),
+            ended_at: self.now(),
             restored_at: None,
         }
     }
@@ -448,7 +448,7 @@ pub fn sample_view(content: &str, keywords: &[&str], weight: u8, pinned: bool) -
 
 pub fn sample_trace(at: DateTime<Utc>, query: &str) -> TurnTrace {
     TurnTrace {
-        at,
+        traced_at: at,
         key: String::new(),
         intent: Intent::Chat,
         intent_source: "model".to_owned(),

@@ -45,7 +45,11 @@ impl<S: LedgerSubject> Fixture<S> {
         let mut plan = told.fact_plan(self, number, content, &[]).await;
         let by = plan.facts[0].id;
         let turn = told.turn(number);
-        plan.flags = vec![FlaggedFact { fact, by, turn }];
+        plan.flags = vec![FlaggedFact {
+            fact,
+            statement: by,
+            turn,
+        }];
         self.reconcile_plan(&plan).await;
         by
     }
@@ -139,7 +143,7 @@ pub async fn dismissed_contradiction_stays_decided<S: LedgerSubject>(f: &Fixture
             decided.reason.as_str(),
             decided.decided_by.as_str(),
             decided.role,
-            decided.at
+            decided.decided_at
         ),
         (
             FlagDecision::Dismissed,
@@ -184,7 +188,7 @@ pub async fn accepted_contradiction_ends_the_fact_while_it_is_said<S: LedgerSubj
     let entry = f.decided_flag(fact, &accepted).await;
     let ended = entry.fact.invalid.clone().unwrap();
     assert_eq!(
-        (ended.reason, ended.by, ended.at),
+        (ended.reason, ended.ended_by, ended.ended_at),
         (InvalidReason::Superseded, Some(by), f.now())
     );
     assert_eq!(f.drain_outbox().await, [fact]);
@@ -200,7 +204,7 @@ pub async fn accepted_contradiction_ends_the_fact_while_it_is_said<S: LedgerSubj
     assert_eq!((f.open_flags().await, f.decided_flags().await), (vec![], vec![]));
     assert_eq!(f.decide_flag(fact, &accepted).await, FlagOutcome::NotFound);
     told.rewind_to(f, Some(told.turn(2))).await;
-    assert_eq!(f.fact(fact).await.invalid.unwrap().by, Some(by));
+    assert_eq!(f.fact(fact).await.invalid.unwrap().ended_by, Some(by));
     assert_eq!(f.decided_flags().await, shown);
 
     // The last decision counts.
@@ -210,7 +214,7 @@ pub async fn accepted_contradiction_ends_the_fact_while_it_is_said<S: LedgerSubj
     assert_eq!(f.fact(fact).await.invalid, None);
     f.advance_clock();
     f.decided_flag(fact, &accepted).await;
-    assert_eq!(f.fact(fact).await.invalid.unwrap().at, f.now());
+    assert_eq!(f.fact(fact).await.invalid.unwrap().ended_at, f.now());
     // An end of another cause stays.
     let facts = &f.ledger().facts;
     facts
@@ -246,7 +250,7 @@ pub async fn corrected_fact_is_replaced_and_unsaid_with_its_turn<S: LedgerSubjec
     let entry = f.decided_flag(old, &corrected).await;
     let ended = entry.fact.invalid.unwrap();
     assert_eq!(
-        (ended.reason, ended.by, ended.at),
+        (ended.reason, ended.ended_by, ended.ended_at),
         (InvalidReason::Superseded, Some(new), f.now())
     );
     let mut touched = f.drain_outbox().await;
@@ -264,7 +268,7 @@ pub async fn corrected_fact_is_replaced_and_unsaid_with_its_turn<S: LedgerSubjec
     // A repetition has nothing to change, and another decision comes too late.
     corrected.change = None;
     assert_eq!(
-        f.decided_flag(old, &corrected).await.fact.invalid.unwrap().by,
+        f.decided_flag(old, &corrected).await.fact.invalid.unwrap().ended_by,
         Some(new)
     );
     let dismissed = decision(FlagKind::Contradicted, FlagDecision::Dismissed);
@@ -288,7 +292,7 @@ pub async fn corrected_fact_is_replaced_and_unsaid_with_its_turn<S: LedgerSubjec
     assert_eq!(f.decide_flag(old, &dismissed).await, FlagOutcome::Unsaid);
     told.rewind_to(f, Some(told.turn(2))).await;
     assert_eq!(f.fact(new).await.invalid, None);
-    assert_eq!(f.fact(old).await.invalid.unwrap().by, Some(new));
+    assert_eq!(f.fact(old).await.invalid.unwrap().ended_by, Some(new));
 }
 
 pub async fn corrected_dates_are_kept_and_past_facts_end<S: LedgerSubject>(f: &Fixture<S>) {
@@ -307,7 +311,10 @@ pub async fn corrected_dates_are_kept_and_past_facts_end<S: LedgerSubject>(f: &F
         panic!("not done: {outcome:?}")
     };
     let ended = new.invalid.clone().unwrap();
-    assert_eq!((ended.reason, ended.at), (InvalidReason::Ended, f.now() - days(2)));
+    assert_eq!(
+        (ended.reason, ended.ended_at),
+        (InvalidReason::Ended, f.now() - days(2))
+    );
     assert_eq!((new.valid_at, new.corrects), (f.now() - days(9), Some(fact)));
     let confirmed = async |at| {
         let found = facts

@@ -30,7 +30,7 @@ pub async fn duplicate_is_folded_into_the_newer_fact<S: LedgerSubject>(f: &Fixtu
     let (old, new) = (f.fact(old).await, f.fact(new).await);
     let invalid = old.invalid.clone().unwrap();
     assert_eq!(
-        (invalid.reason, invalid.by, invalid.at),
+        (invalid.reason, invalid.ended_by, invalid.ended_at),
         (InvalidReason::Duplicate, Some(new.id), f.now())
     );
     assert_eq!(old.version, 2);
@@ -111,7 +111,7 @@ pub async fn protected_fact_absorbs_the_newer_duplicate<S: LedgerSubject>(f: &Fi
         old.view,
         sample_view("is allergic to nuts", &["nut", "allergy"], 9, false)
     );
-    assert_eq!((old.version, new.invalid.unwrap().by), (2, Some(old.id)));
+    assert_eq!((old.version, new.invalid.unwrap().ended_by), (2, Some(old.id)));
 }
 
 pub async fn pinned_fact_keeps_its_words<S: LedgerSubject>(f: &Fixture<S>) {
@@ -277,11 +277,14 @@ pub async fn earliest_standing_invalidation_counts<S: LedgerSubject>(f: &Fixture
     let mut plan = f.sample_plan().await;
     let later = f.sample_invalidation(old, InvalidReason::Forgotten, None);
     let mut earlier = f.sample_invalidation(old, InvalidReason::Expired, None);
-    earlier.at = f.now() - chrono::Duration::milliseconds(500);
+    earlier.ended_at = f.now() - chrono::Duration::milliseconds(500);
     plan.invalidations = vec![later, earlier.clone()];
     f.reconcile_plan(&plan).await;
     let invalid = f.fact(old).await.invalid.unwrap();
-    assert_eq!((invalid.at, invalid.reason), (earlier.at, InvalidReason::Expired));
+    assert_eq!(
+        (invalid.ended_at, invalid.reason),
+        (earlier.ended_at, InvalidReason::Expired)
+    );
     assert_eq!(f.fact(old).await.version, 2);
     // A later invalidation changes no visible field.
     f.advance_clock();

@@ -30,12 +30,12 @@ fn add_insight<S: LedgerSubject>(
         dialogue: commit.pass.dialogue,
         number: commit.pass.to_turn,
         entity: about.to_owned(),
-        day: commit.pass.at.date_naive().to_string(),
+        day: commit.pass.last_turn_at.date_naive().to_string(),
         text: text.to_owned(),
         turns: vec![commit.pass.to_turn],
         rests_on: Vec::new(),
         locks: "scenario:mira/well".parse().unwrap(),
-        at: commit.pass.at,
+        last_turn_at: commit.pass.last_turn_at,
     });
 }
 
@@ -152,7 +152,7 @@ pub async fn newest_fifty_insights_of_a_player_count<S: LedgerSubject>(f: &Fixtu
     for found in [f.load_insights(Some("p1")).await, f.list_insights(None, None).await] {
         assert_eq!((count(&found, "Late."), count(&found, "Early.")), (26, 24));
         assert_eq!(count(&found, "Of NPCs."), 1, "a number of their own");
-        assert!(found.is_sorted_by(|newer, older| newer.at >= older.at));
+        assert!(found.is_sorted_by(|newer, older| newer.last_turn_at >= older.last_turn_at));
     }
     assert_eq!(f.list_insights(None, Some("p1")).await.len(), 50);
     assert_eq!(f.list_insights(None, Some("p2")).await.len(), 1);

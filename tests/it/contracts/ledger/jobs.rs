@@ -623,7 +623,7 @@ pub async fn held_job_is_held_again_when_its_turn_is_reinstated<S: LedgerSubject
     f.clock.advance(Duration::from_hours(24));
     let again = told.rewind_request_to(f, Some(second));
     told.rewind(f, &again).await;
-    let until = again.at + hold;
+    let until = again.rewound_at + hold;
     assert_eq!(lease(f.now()).await, [first], "that one was heard");
     assert_eq!(lease(until - chrono::Duration::microseconds(1)).await, []);
     assert_eq!(lease(until).await, [second]);

@@ -25,7 +25,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
             .await;
         found
             .unwrap()
-            .map(|meeting| (meeting.at, meeting.summary.map(|recap| recap.text)))
+            .map(|meeting| (meeting.last_turn_at, meeting.summary.map(|recap| recap.text)))
     };
     // The current session does not count, nor does a session without turns.
     f.commit_turn(&f.sample_commit(&now, 1, None)).await;
@@ -66,7 +66,7 @@ pub async fn returning_player_has_a_last_meeting<S: LedgerSubject>(f: &Fixture<S
     // Unsaid turns do not count.
     let rewind = RewindCommit {
         id: f.id(),
-        at: f.now(),
+        rewound_at: f.now(),
         dialogue: later,
         world: f.world.clone(),
         epoch: 1,
@@ -144,7 +144,7 @@ pub async fn earlier_session_summary_replaces_a_locked_one<S: LedgerSubject>(f: 
     ] {
         let found = dialogues.find_last_meeting(&f.scope, &f.world, &f.npc, &f.player, now.dialogue.id, unlocked);
         let meeting = found.await.unwrap().unwrap();
-        assert_eq!(Some(meeting.at), committed_at);
+        assert_eq!(Some(meeting.last_turn_at), committed_at);
         let recap = meeting.summary.unwrap();
         assert_eq!((recap.text.as_str(), recap.locks.to_string().as_str()), (text, locks));
     }

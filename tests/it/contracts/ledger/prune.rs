@@ -328,7 +328,7 @@ pub async fn unchanged_rows_alone_are_pruned<S: LedgerSubject>(f: &mut Fixture<S
     // A caller of the same rewind as another caller, and a caller with nothing to rewind.
     let note = async |key: &str, outcome: InterruptOutcome| {
         let asked = RewindAcks {
-            at: f.now(),
+            recorded_at: f.now(),
             keys: vec![(f.id(), key.to_owned())],
             edits: Vec::new(),
         };

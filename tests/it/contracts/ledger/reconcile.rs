@@ -49,7 +49,10 @@ pub async fn reconciliation_writes_everything_at_once<S: LedgerSubject>(f: &Fixt
     touched.sort();
     assert_eq!(touched, [old, one.id, two.id]);
     let invalid = f.fact(old).await.invalid.unwrap();
-    assert_eq!((invalid.reason, invalid.by), (InvalidReason::Superseded, Some(one.id)));
+    assert_eq!(
+        (invalid.reason, invalid.ended_by),
+        (InvalidReason::Superseded, Some(one.id))
+    );
     // A fact is not folded with the facts it replaces.
     assert_eq!((f.fact(one.id).await.version, f.fact(two.id).await.version), (1, 1));
     let ids = [old, one.id, two.id];
@@ -227,7 +230,7 @@ pub async fn flags_are_recorded_in_history<S: LedgerSubject>(f: &Fixture<S>) {
     let new = f.sample_fact("eats nuts");
     plan.flags = vec![FlaggedFact {
         fact: kept,
-        by: new.id,
+        statement: new.id,
         turn: fence_of(&mut plan).turn,
     }];
     let by = new.id;
@@ -247,7 +250,7 @@ pub async fn flags_are_recorded_in_history<S: LedgerSubject>(f: &Fixture<S>) {
     let found = facts.list_contradictions(&f.scope, &[kept, by], f.now()).await.unwrap();
     let found: Vec<_> = found
         .iter()
-        .map(|by| (by.fact, by.by, by.content.as_str(), by.at))
+        .map(|by| (by.fact, by.statement, by.content.as_str(), by.flagged_at))
         .collect();
     assert_eq!(found, [(kept, by, f.fact(by).await.view.content.as_str(), f.now())]);
     assert_eq!(facts.list_contradictions(&f.other, &[kept], f.now()).await.unwrap(), []);
@@ -282,7 +285,7 @@ pub async fn foreign_fact_cannot_be_invalidated<S: LedgerSubject>(f: &Fixture<S>
     plan.invalidations = vec![f.sample_invalidation(theirs.id, InvalidReason::Forgotten, None)];
     plan.flags = vec![FlaggedFact {
         fact: theirs.id,
-        by: f.id(),
+        statement: f.id(),
         turn: fence_of(&mut plan).turn,
     }];
     f.reconcile_plan(&plan).await;

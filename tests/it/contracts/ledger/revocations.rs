@@ -16,7 +16,7 @@ fn revocation<S: LedgerSubject>(f: &Fixture<S>, scope: &TenantScope, revoked: Re
         tenant: scope.tenant().clone(),
         revoked,
         matters_until: f.now() + Duration::from_hours(24 * days),
-        at: f.now(),
+        revoked_at: f.now(),
     }
 }
 
@@ -35,7 +35,7 @@ pub async fn latest_revocation_moment_counts<S: LedgerSubject>(f: &Fixture<S>) {
         let mut found: Vec<_> = found
             .into_iter()
             .map(|revocation| Revocation {
-                at: f.now(),
+                revoked_at: f.now(),
                 ..revocation
             })
             .collect();
@@ -99,10 +99,18 @@ pub async fn revocations_are_dated_by_the_ledger_clock<S: LedgerSubject>(f: &Fix
     for at in [f.now() + Duration::from_hours(9_000), DateTime::UNIX_EPOCH] {
         let revoked = Revoked::Token("t1".to_owned());
         let revocation = revocation(f, &f.scope, revoked, 1);
-        add_revocation(f, &f.scope, &Revocation { at, ..revocation }).await;
+        add_revocation(
+            f,
+            &f.scope,
+            &Revocation {
+                revoked_at: at,
+                ..revocation
+            },
+        )
+        .await;
         let found = f.ledger().revocations.list_revocations_since(before).await.unwrap();
         let now = f.ledger().nodes.ledger_time().await.unwrap();
-        assert!(found.len() == 1 && found[0].at <= now, "{found:?} at {now}");
+        assert!(found.len() == 1 && found[0].revoked_at <= now, "{found:?} at {now}");
     }
 }
 

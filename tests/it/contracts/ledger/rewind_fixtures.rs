@@ -63,7 +63,7 @@ impl RewindFixture {
                 to: format!("place {number}"),
             },
             cause: Cause::Turn(commit.turn.id),
-            at: f.now(),
+            changed_at: f.now(),
         }];
         commit
     }
@@ -118,7 +118,7 @@ impl RewindFixture {
     pub(super) fn rewind_request_to<S: LedgerSubject>(&self, f: &Fixture<S>, to: Option<TurnId>) -> RewindCommit {
         RewindCommit {
             id: f.id(),
-            at: f.now(),
+            rewound_at: f.now(),
             dialogue: self.id(),
             world: self.open.dialogue.world.clone(),
             epoch: self.open.epoch,
@@ -147,7 +147,7 @@ impl RewindFixture {
         let before = self.turns.iter().find(|turn| turn.number + 1 == whole.number);
         let rewind = RewindCommit {
             replacement: Some(Replacement {
-                of: whole.id,
+                replaced_turn: whole.id,
                 turn,
                 jobs: Vec::new(),
                 sealed_reply: Some((whole.reply_text.clone(), f.now() + chrono::Duration::seconds(30))),

@@ -82,7 +82,7 @@ pub async fn rewind_lifts_rows_caused_by_later_turns<S: LedgerSubject>(f: &mut F
     assert!(f.fact(kept).await.invalid.is_none());
     let fact = f.fact(gone).await;
     assert_eq!(
-        fact.invalid.map(|invalid| invalid.at),
+        fact.invalid.map(|invalid| invalid.ended_at),
         Some(fact.valid_at),
         "it was never valid"
     );
@@ -500,7 +500,7 @@ pub async fn keys_of_coalesced_callers_find_the_rewind_that_served_them<S: Ledge
     let outcome = InterruptOutcome::Rewound(done.clone().into());
     let (scope, id, rewinds) = (&f.scope, told.id(), &f.ledger().rewinds);
     let noted = |keys: &[&str]| RewindAcks {
-        at: f.now(),
+        recorded_at: f.now(),
         keys: keys.iter().map(|key| (f.id(), (*key).to_owned())).collect(),
         edits: vec![f.audit_edit("session.interrupt")],
     };
@@ -542,7 +542,7 @@ pub async fn keys_of_coalesced_callers_find_the_rewind_that_served_them<S: Ledge
     let events = rewinds.list_rewinds_since(scope, id, 0, 9).await.unwrap();
     assert_eq!(events, [done, last]);
     let noted = RewindAcks {
-        at: f.now(),
+        recorded_at: f.now(),
         keys: vec![(f.id(), "own".to_owned())],
         edits: Vec::new(),
     };

@@ -299,7 +299,10 @@ pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut
 
     for _ in 0..2 {
         let (restored, moved) = restore_save(f, older.id).await;
-        assert_eq!((restored.changed, restored.ended, restored.reopened), (4 + 3, 1 + 3, 1));
+        assert_eq!(
+            (restored.changed, restored.ended_dialogues, restored.reopened),
+            (4 + 3, 1 + 3, 1)
+        );
         assert_eq!((restored.removed_turns, restored.reinstated_turns), (2 + 3 + 2 + 3, 2));
         assert_eq!(rewind_of(&moved, on.id(), true).removed, [4, 5]);
         for (talk, seen) in [&on, &closed, &branches, &still].into_iter().zip(&first) {
@@ -329,7 +332,7 @@ pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut
                 .list_rewinds_since(&f.scope, id, 0, 99)
                 .await
                 .unwrap();
-            assert_eq!(told.last().unwrap().at, restored.at);
+            assert_eq!(told.last().unwrap().rewound_at, restored.restored_at);
         }
         assert!(
             f.ledger()
@@ -347,7 +350,10 @@ pub async fn saves_older_then_newer_are_restored_whole<S: LedgerSubject>(f: &mut
         f.commit_turn(&commit).await;
 
         let (restored, moved) = restore_save(f, newer.id).await;
-        assert_eq!((restored.changed, restored.ended, restored.reopened), (4 + 3, 1, 1 + 3));
+        assert_eq!(
+            (restored.changed, restored.ended_dialogues, restored.reopened),
+            (4 + 3, 1, 1 + 3)
+        );
         let moved_on = rewind_of(&moved, on.id(), true);
         assert_eq!(
             (&moved_on.removed[..], &moved_on.reinstated[..]),

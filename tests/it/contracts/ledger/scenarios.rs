@@ -365,7 +365,7 @@ pub async fn backend_reports_of_a_world_are_in_order<S: LedgerSubject>(f: &Fixtu
                 to: Progress::new(to).unwrap(),
             },
             cause: Cause::Edit(edit.id),
-            at: f.now(),
+            changed_at: f.now(),
         };
         state
             .record_changes(&f.scope, &f.world, std::slice::from_ref(&change), &edit)
@@ -382,8 +382,8 @@ pub async fn backend_reports_of_a_world_are_in_order<S: LedgerSubject>(f: &Fixtu
     assert_eq!(state.load_changes(&f.scope, &seqs).await.unwrap(), read.changes[..1]);
     for (stored, written) in read.changes.iter().zip(&written) {
         assert_eq!(
-            (stored.id, &stored.change, stored.cause, stored.at),
-            (written.id, &written.change, written.cause, written.at)
+            (stored.id, &stored.change, stored.cause, stored.changed_at),
+            (written.id, &written.change, written.cause, written.changed_at)
         );
     }
     assert_eq!(read.changes.len(), 2);

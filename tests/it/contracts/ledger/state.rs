@@ -22,7 +22,7 @@ pub(super) fn location_change<S: LedgerSubject>(f: &Fixture<S>, to: &str) -> New
             to: to.to_owned(),
         },
         cause: Cause::Turn(f.id()),
-        at: f.now(),
+        changed_at: f.now(),
     }
 }
 
@@ -59,8 +59,20 @@ pub async fn standing_changes_are_in_order<S: LedgerSubject>(f: &Fixture<S>) {
     assert_eq!(standing.len(), 3);
     for (stored, written) in standing.iter().zip([first, second, third]) {
         assert_eq!(
-            (stored.id, stored.dialogue, &stored.change, stored.cause, stored.at),
-            (written.id, written.dialogue, &written.change, written.cause, written.at)
+            (
+                stored.id,
+                stored.dialogue,
+                &stored.change,
+                stored.cause,
+                stored.changed_at
+            ),
+            (
+                written.id,
+                written.dialogue,
+                &written.change,
+                written.cause,
+                written.changed_at
+            )
         );
     }
     let elsewhere = "elsewhere".parse().unwrap();
@@ -210,7 +222,7 @@ pub async fn state_of_another_tenant_is_not_found<S: LedgerSubject>(f: &Fixture<
 /// Returns the clock of a world, and the number of its changes.
 pub(super) async fn load_clock<S: LedgerSubject>(f: &Fixture<S>, world: &WorldId) -> (ClockSegments, usize) {
     let stored = f.ledger().state.load_changes_since(&f.scope, world, 0).await.unwrap();
-    let changes = stored.changes.iter().map(|stored| (&stored.change, stored.at));
+    let changes = stored.changes.iter().map(|stored| (&stored.change, stored.changed_at));
     let all = changes
         .clone()
         .filter(|(change, _)| matches!(change, StateChange::Time { .. } | StateChange::TimePassed { .. }));
@@ -278,7 +290,7 @@ pub async fn clock_changes_follow_those_of_a_node_whose_time_is_ahead<S: LedgerS
     put_clock(f, 60.0).await;
     let change = |change, at| NewStateChange {
         change,
-        at,
+        changed_at: at,
         ..location_change(f, "anywhere")
     };
     let record = async |new: NewStateChange| {

@@ -76,7 +76,7 @@ pub async fn timeline_has_statements_made_or_ended_since_its_start<S: LedgerSubj
             .unwrap()
     };
     let names = |rows: &TimelineRows| {
-        let mut names: Vec<FactId> = rows.known.iter().map(|known| known.fact.id).collect();
+        let mut names: Vec<FactId> = rows.known_facts.iter().map(|known| known.fact.id).collect();
         names.sort_unstable();
         names
     };
@@ -89,16 +89,16 @@ pub async fn timeline_has_statements_made_or_ended_since_its_start<S: LedgerSubj
     assert_eq!(there.unwrap().extractions, [beside]);
     assert!(found.foreign_facts.is_empty());
     let ends = |fact| {
-        let known = found.known.iter().find(|known| known.fact.id == fact).unwrap();
+        let known = found.known_facts.iter().find(|known| known.fact.id == fact).unwrap();
         known
             .ends
             .iter()
-            .map(|end| (end.reason, end.by, end.turn))
+            .map(|end| (end.reason, end.ended_by, end.turn))
             .collect::<Vec<_>>()
     };
     assert_eq!(ends(ended), [(InvalidReason::Superseded, Some(said), Some(fence.turn))]);
     assert_eq!(ends(removed), [(InvalidReason::Removed, None, None)]);
-    assert!(found.known.iter().all(|known| !known.vector.is_empty()));
+    assert!(found.known_facts.iter().all(|known| !known.vector.is_empty()));
 
     let more = timeline(&f.scope, &[before, elsewhere, f.id()]).await;
     assert_eq!(names(&more), [before, ended, removed, said]);
@@ -114,7 +114,7 @@ pub async fn timeline_includes_manual_changes<S: LedgerSubject>(f: &mut Fixture<
             .load_timeline(&f.scope, &f.world, &f.audience(), f.now(), &[fact])
             .await
             .unwrap();
-        rows.known.into_iter().next().unwrap()
+        rows.known_facts.into_iter().next().unwrap()
     };
     let vector = now().await.vector;
     f.advance_clock();
@@ -158,7 +158,7 @@ pub async fn timeline_includes_manual_changes<S: LedgerSubject>(f: &mut Fixture<
     let rows = facts
         .load_timeline(&f.scope, &f.world, &audience, f.now(), &[fact, long])
         .await;
-    let mut known = rows.unwrap().known;
+    let mut known = rows.unwrap().known_facts;
     known.sort_by_key(|known| known.fact.id);
     assert_eq!(known[1].written_at, written);
     assert!(known[0].edits.iter().all(|edit| edit.vector_before.is_none()));
@@ -207,7 +207,7 @@ pub async fn timeline_includes_pins_and_fold_targets<S: LedgerSubject>(f: &Fixtu
     let rows = facts
         .load_timeline(&f.scope, &f.world, &f.audience(), since, &[plain])
         .await;
-    let mut known: Vec<FactId> = rows.unwrap().known.iter().map(|known| known.fact.id).collect();
+    let mut known: Vec<FactId> = rows.unwrap().known_facts.iter().map(|known| known.fact.id).collect();
     known.sort_unstable();
     assert_eq!(known, [vital, over, last, by_hand, into, plain, other, others]);
 }

@@ -113,7 +113,7 @@ async fn record<S: LedgerSubject>(
             message: message.id,
             event: message.event,
             number: message.attempts + 1,
-            at: f.now(),
+            sent_at: f.now(),
             duration_ms: 12,
             delivered,
             status: Some(if delivered { 204 } else { 500 }),
@@ -259,7 +259,7 @@ pub async fn turn_writes_its_messages_in_order<S: LedgerSubject>(f: &mut Fixture
         (&turn.data["turn"], &turn.data["reinstated"]),
         (&json!(2), &json!(false))
     );
-    assert_eq!(turn.at, commit.turn.committed_at);
+    assert_eq!(turn.occurred_at, commit.turn.committed_at);
     assert!(!format!("{messages:?}").contains("line 2"), "no message has a text");
     let bare = content(f, turn, false).await;
     assert!(bare.get("player_text").is_none() && bare["npc_id"] == json!(f.npc));
@@ -318,7 +318,7 @@ pub async fn webhook_gets_its_types_and_worlds_alone<S: LedgerSubject>(f: &mut F
         spent: false,
         used: 80.0,
         limit: 100.0,
-        at: f.now(),
+        reached_at: f.now(),
     };
     let store = &f.ledger().webhooks;
     store.queue_budget_warnings(&f.scope, &[warning]).await.unwrap();
@@ -500,7 +500,7 @@ pub async fn disabled_webhook_keeps_its_messages<S: LedgerSubject>(f: &mut Fixtu
     let enabled = set_enabled(f, webhook, true).await;
     assert_eq!((enabled.disabled, enabled.failing_since), (None, None));
     let backlog = store.load_webhook_backlog().await.unwrap();
-    assert_eq!((backlog.messages, backlog.oldest), (2, Some(claimed[0].at)));
+    assert_eq!((backlog.messages, backlog.oldest), (2, Some(claimed[0].occurred_at)));
     assert_eq!(
         deliver_all(f, webhook).await.len(),
         2,
@@ -578,7 +578,7 @@ pub async fn attempts_are_listed_and_messages_replayed<S: LedgerSubject>(f: &mut
     assert_eq!(again[0].id, messages[1].id);
     assert_eq!(replay(Replay::Message(messages[0].id)).await, Some(1));
     assert_eq!(deliver_all(f, webhook).await.len(), 1);
-    assert_eq!(replay(Replay::Since(messages[2].at)).await, Some(1));
+    assert_eq!(replay(Replay::Since(messages[2].occurred_at)).await, Some(1));
     assert_eq!(replay(Replay::Since(f.now() + TimeDelta::hours(1))).await, Some(0));
     assert_eq!(replay(Replay::Message(f.id())).await, None);
     let edit = f.audit_edit("webhook.replay");
@@ -595,7 +595,7 @@ pub async fn tests_and_budgets_have_queues_of_their_own<S: LedgerSubject>(f: &mu
         spent,
         used: 80.0,
         limit: 100.0,
-        at: f.now(),
+        reached_at: f.now(),
     };
     let near = warning(Budgeted::TokensPerDay, false);
     let all = [near.clone(), near.clone(), warning(Budgeted::TokensPerDay, true)];
@@ -629,7 +629,7 @@ pub async fn events_of_a_world_are_told<S: LedgerSubject>(f: &mut Fixture<S>) {
             text: "It rains.".to_owned(),
         },
         cause: Cause::Event(f.id()),
-        at: f.now(),
+        changed_at: f.now(),
     };
     let edit = f.audit_edit("world.event");
     let state = &f.ledger().state;

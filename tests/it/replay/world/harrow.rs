@@ -193,7 +193,7 @@ impl ReplayWorld {
         let mut open = self.standing_actions().await;
         open.retain(|action| action.answer.is_none());
         // Retaken rows come in another order than new ones.
-        open.sort_by_key(|action| (action.asked.requested_at, action.asked.name.clone()));
+        open.sort_by_key(|action| (action.request.requested_at, action.request.name.clone()));
         let Some(nth) = usize::from(*pick).checked_rem(open.len()) else {
             return;
         };
@@ -214,7 +214,7 @@ impl ReplayWorld {
     /// Gives an action of a turn the recorded answer.
     pub(super) async fn answer_again(&self, talk: usize, number: u32, name: &str, answer: &ActionAnswer) {
         let asked = self.standing_actions().await.into_iter().find(|action| {
-            let asked = &action.asked;
+            let asked = &action.request;
             asked.dialogue == self.talks[talk] && asked.number == number && asked.name == name
         });
         let action = asked.unwrap_or_else(|| panic!("turn {number} of {talk} asked for no {name}"));
@@ -253,7 +253,7 @@ impl ReplayWorld {
             seen.told.extend(preview.episodes.iter().map(|traced| {
                 let (number, stage, fate) = (traced.turn, traced.stage, traced.fate);
                 let of = self.talks.iter().position(|id| *id == traced.dialogue_id);
-                let (similarity, shown) = (traced.similarity, &traced.shown);
+                let (similarity, shown) = (traced.similarity, &traced.shown_text);
                 format!("{talk}: {line} {of:?} {number} {stage:?} {fate:?} {similarity:?} {shown:?}")
             }));
         }

@@ -415,7 +415,7 @@ impl ReplayWorld {
             subject: "designer".to_owned(),
             role: Role::Backend,
             player: None,
-            at: self.clock.now(),
+            made_at: self.clock.now(),
             action,
             object: "x".to_owned(),
             limits: colloquy::ports::ledger::usage::AuthoredLimits::default(),
@@ -486,7 +486,7 @@ impl ReplayWorld {
                 kind: None,
                 from: None,
                 to: None,
-                at: self.clock.now(),
+                as_of: self.clock.now(),
                 include_invalid: true,
                 flagged: false,
             };

@@ -113,7 +113,7 @@ fn is_rewording(entry: &FactHistoryEntry) -> bool {
 }
 
 fn describe_action(action: &Action) -> String {
-    let asked = &action.asked;
+    let asked = &action.request;
     format!(
         "{} of {} in turn {} for {:?}: {:?} at {}, {:?}",
         asked.name, asked.npc, asked.number, asked.player, asked.arguments, asked.requested_at, action.answer
@@ -139,7 +139,7 @@ impl ReplayWorld {
         let mut folded = WorldState::default();
         for stored in &changes {
             let dialogue = stored.dialogue.map(|dialogue| self.comparable_dialogue(dialogue));
-            folded.apply_change(&stored.change, stored.at, dialogue);
+            folded.apply_change(&stored.change, stored.changed_at, dialogue);
         }
         seen.clock = vec![format!("{:?}", std::mem::take(&mut folded.clock))];
         seen.state = format!("{folded:#?}").lines().map(str::to_owned).collect();
@@ -232,8 +232,8 @@ impl ReplayWorld {
                     statement.content,
                     fact.valid_at,
                     invalid.reason.as_str(),
-                    invalid.at,
-                    invalid.by.map(named),
+                    invalid.ended_at,
+                    invalid.ended_by.map(named),
                 )),
             }
         }
@@ -290,7 +290,7 @@ impl ReplayWorld {
                 let mut lines: Vec<String> = (found.items.iter())
                     .map(|episode| {
                         let talk = self.talks.iter().position(|talk| *talk == episode.dialogue);
-                        let (number, at, place) = (episode.number, episode.at, &episode.place);
+                        let (number, at, place) = (episode.number, episode.committed_at, &episode.place);
                         let (importance, locks) = (episode.importance.get(), &episode.locks);
                         let text = &episode.text;
                         format!("{npc} {player} {talk:?} {number} {at} {place:?} {text} ({importance}) {locks}")
@@ -315,7 +315,7 @@ impl ReplayWorld {
                 .unwrap();
             seen.insights.extend(found.items.iter().map(|insight| {
                 let talk = self.talks.iter().position(|talk| *talk == insight.dialogue);
-                let (player, number, at, day) = (&insight.player, insight.number, insight.at, &insight.day);
+                let (player, number, at, day) = (&insight.player, insight.number, insight.last_turn_at, &insight.day);
                 let (entity, text, locks) = (&insight.entity, &insight.text, &insight.locks);
                 format!("{npc} {player:?} {talk:?} {number} {at} {day} {entity}: {text} {locks}")
             }));
@@ -354,7 +354,7 @@ impl ReplayWorld {
         let curated = curation.load_dialogue_curation(&self.scope, self.talks[talk], 200);
         let curated = curated.await.unwrap();
         seen.curation.extend(curated.last_pass.map(|pass| {
-            let (from, to, at, notes) = (pass.from_turn, pass.to_turn, pass.at, pass.memory);
+            let (from, to, at, notes) = (pass.from_turn, pass.to_turn, pass.last_turn_at, pass.memory);
             format!("{talk}: {from}-{to} {notes:?} ({:?}, {at})", pass.method)
         }));
         seen.curation.extend(curated.findings.iter().map(|finding| {

@@ -180,7 +180,7 @@ impl ReplayWorld {
             dialogue: None,
             change: StateChange::Time { to, ratio },
             cause: Cause::Event(id),
-            at: edit.at,
+            changed_at: edit.made_at,
         };
         let store = &self.services.ledger.state;
         store
@@ -196,7 +196,7 @@ impl ReplayWorld {
             .load_changes_since(&self.scope, &self.authored.id, 0)
             .await
             .unwrap();
-        let changes = changes.changes.iter().map(|stored| (&stored.change, stored.at));
+        let changes = changes.changes.iter().map(|stored| (&stored.change, stored.changed_at));
         *state::fold_changes(changes).clock.last().unwrap()
     }
 

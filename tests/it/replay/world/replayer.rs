@@ -150,8 +150,8 @@ impl ReplayWorld {
             }
         }
         for action in self.standing_actions().await {
-            let of_turn = effects.entry(action.asked.turn).or_insert_with(|| none.clone());
-            of_turn.actions.push(action.asked);
+            let of_turn = effects.entry(action.request.turn).or_insert_with(|| none.clone());
+            of_turn.actions.push(action.request);
         }
         effects
     }
@@ -170,8 +170,8 @@ impl ReplayWorld {
         let actions = self.standing_actions().await.into_iter();
         let answered = actions.filter_map(|action| {
             let answer = action.answer?;
-            let talk = self.talks.iter().position(|talk| *talk == action.asked.dialogue)?;
-            let (number, name, at) = (action.asked.number, action.asked.name, answer.at);
+            let talk = self.talks.iter().position(|talk| *talk == action.request.dialogue)?;
+            let (number, name, at) = (action.request.number, action.request.name, answer.answered_at);
             Some((
                 at,
                 RecordedCorrection::Answer {

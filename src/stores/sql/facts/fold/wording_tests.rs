@@ -11,7 +11,7 @@ fn sentence_that_a_person_restores_has_a_past_and_holds_again() {
         pinned: false,
     };
     let edit = |at: i64, content: &str| ViewEditRow {
-        at,
+        edited_at: at,
         id: format!("edit{at}"),
         patch: ViewPatch {
             content: Some(content.to_owned()),
@@ -36,10 +36,11 @@ fn sentence_that_a_person_restores_has_a_past_and_holds_again() {
             knowers: BTreeSet::new(),
         };
         let materials = HashMap::from([(id, material)]);
-        let (mut fresh, mut wordings) = (HashMap::new(), HashMap::new());
-        let view = compute_view(id, &materials, (&mut fresh, &mut wordings), &mut HashSet::new());
-        let (content, wordings) = (view.unwrap().content, wordings.remove(&id).unwrap());
-        let taken_out_at = taken_out_at(&materials[&id], None, (&content, &wordings));
+        let mut computed = ComputedViews::default();
+        let view = compute_view(id, &materials, &mut computed, &mut HashSet::new());
+        let content = view.unwrap().content;
+        let wordings = computed.wordings.remove(&id).unwrap();
+        let taken_out_at = taken_out_at(&materials[&id], None, &content, &wordings);
         let wordings = wordings.into_iter().map(|StoredWording(text, at)| (text, at));
         (content, wordings.collect::<Vec<_>>(), taken_out_at)
     };

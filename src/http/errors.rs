@@ -229,8 +229,8 @@ impl Problem {
     }
     /// The answer for an unknown object, or an object of another tenant.
     #[must_use]
-    pub fn not_found(what: &str) -> Self {
-        Self::new(Code::NotFound, format!("there is no such {what}"))
+    pub fn not_found(object_kind: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no such {object_kind}"))
     }
     /// Hides an internal error: the client gets an opaque id that is also in the log.
     #[must_use]
@@ -249,8 +249,8 @@ impl Problem {
     }
     /// Adds a time to wait.
     #[must_use]
-    pub fn with_retry_after(mut self, after: Duration) -> Self {
-        self.retry_after = Some(after);
+    pub fn with_retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
         self
     }
     /// Adds the name of the invalid field.
@@ -265,9 +265,9 @@ impl Problem {
     pub fn to_response(&self, request_id: Option<&str>) -> HttpResponse {
         let status = self.code.status();
         let mut builder = HttpResponseBuilder::new(status);
-        if let Some(after) = self.retry_delay() {
+        if let Some(delay) = self.retry_delay() {
             // Whole seconds, rounded up, at least one: zero would invite a busy loop.
-            let seconds = after.as_millis().div_ceil(1_000).max(1);
+            let seconds = delay.as_millis().div_ceil(1_000).max(1);
             builder.insert_header((header::RETRY_AFTER, seconds.to_string()));
         }
         if status == StatusCode::UNAUTHORIZED {
@@ -330,8 +330,8 @@ impl From<DialogueError> for Problem {
             DialogueError::Overloaded { retry_after } => {
                 Self::new(Code::Overloaded, detail).with_retry_after(retry_after)
             }
-            DialogueError::OverShare(over) => over.into(),
-            DialogueError::OverBudget(over) => over.into(),
+            DialogueError::OverShare(over_share) => over_share.into(),
+            DialogueError::OverBudget(over_budget) => over_budget.into(),
             DialogueError::Draining => Self::new(Code::Draining, detail),
             // The owner's id is of no use to a client.
             DialogueError::NotOwner { node } => Self {
@@ -353,12 +353,12 @@ impl From<DialogueError> for Problem {
 }
 
 impl From<NoCapacity> for Problem {
-    fn from(none: NoCapacity) -> Self {
-        let code = match none {
+    fn from(no_capacity: NoCapacity) -> Self {
+        let code = match no_capacity {
             NoCapacity::TenantShare(_) => Code::RateLimited,
             NoCapacity::Full(_) => Code::Overloaded,
         };
-        Self::new(code, none.to_string()).with_retry_after(Duration::from_secs(1))
+        Self::new(code, no_capacity.to_string()).with_retry_after(Duration::from_secs(1))
     }
 }
 
@@ -369,8 +369,8 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%error, "a store is unavailable");
                 Self::new(Code::StoreUnavailable, "a store cannot be reached; try again")
             }
-            StoreError::NotWritable(why) => {
-                tracing::warn!(%why, "nothing can be written to a store");
+            StoreError::NotWritable(cause) => {
+                tracing::warn!(why = %cause, "nothing can be written to a store");
                 Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
             }
             StoreError::OverBudget(of) => OverBudget {
@@ -379,19 +379,19 @@ impl From<StoreError> for Problem {
                 retry_after: Duration::from_hours(1),
             }
             .into(),
-            other @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal_error(&other),
+            damage @ (StoreError::Corrupt(_) | StoreError::Rejected(_)) => Self::internal_error(&damage),
         }
     }
 }
 
 impl From<OverBudget> for Problem {
-    fn from(over: OverBudget) -> Self {
-        let code = if over.of_player() {
+    fn from(over_budget: OverBudget) -> Self {
+        let code = if over_budget.of_player() {
             Code::PlayerBudgetSpent
         } else {
             Code::BudgetSpent
         };
-        Self::new(code, over.to_string()).with_retry_after(over.retry_after)
+        Self::new(code, over_budget.to_string()).with_retry_after(over_budget.retry_after)
     }
 }
 
@@ -406,14 +406,14 @@ impl From<LlmError> for Problem {
             LlmError::RateLimited { retry_after } => {
                 let problem = Self::new(Code::ModelUnavailable, "the language model limits requests");
                 match retry_after {
-                    Some(after) => problem.with_retry_after(after),
+                    Some(delay) => problem.with_retry_after(delay),
                     None => problem,
                 }
             }
             // The endpoint's message may quote the prompt or name the account, and therefore stays in the log.
             LlmError::Refused(_) => Self::new(Code::ModelFailed, "the language model refused the request"),
             LlmError::Broken(_) => Self::new(Code::ModelFailed, "the language model's answer broke off"),
-            LlmError::OverBudget(over) => over.into(),
+            LlmError::OverBudget(over_budget) => over_budget.into(),
         }
     }
 }
@@ -421,7 +421,7 @@ impl From<LlmError> for Problem {
 impl From<&TurnError> for Problem {
     fn from(error: &TurnError) -> Self {
         match error {
-            TurnError::OverBudget(over) => (*over).into(),
+            TurnError::OverBudget(over_budget) => (*over_budget).into(),
             TurnError::Model(error) => error.clone().into(),
             TurnError::Store(error) => error.clone().into(),
             TurnError::Fenced => Self::new(Code::WrongNode, error.to_string()),
@@ -442,7 +442,7 @@ impl From<ManualEditError> for Problem {
     fn from(error: ManualEditError) -> Self {
         match error {
             ManualEditError::Store(error) => error.into(),
-            ManualEditError::Embedder(LlmError::OverBudget(over)) => over.into(),
+            ManualEditError::Embedder(LlmError::OverBudget(over_budget)) => over_budget.into(),
             ManualEditError::Embedder(error) => {
                 tracing::warn!(%error, "the embedder failed");
                 Self::new(

@@ -108,7 +108,7 @@ impl ServerHandler for McpServer {
         if let Some(fixture) = fixtures::tools().iter().find(|tool| tool.name == name) {
             return Some(fixture.clone());
         }
-        find_tool(name).map(|found| found.tool.clone())
+        find_tool(name).map(|operation| operation.tool.clone())
     }
 
     async fn list_tools(
@@ -186,11 +186,11 @@ impl ServerHandler for McpServer {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         #[cfg(feature = "mcp-fixtures")]
-        if let Some(read) = fixtures::read_resource(&request.uri) {
-            return Ok(read?.into());
+        if let Some(fixture) = fixtures::read_resource(&request.uri) {
+            return Ok(fixture?.into());
         }
-        let read = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
-        Ok(read.into())
+        let contents = resources::read_resource(&caller_of(&context)?.operations, &request.uri).await?;
+        Ok(contents.into())
     }
 
     async fn list_prompts(

@@ -31,8 +31,8 @@ impl MessageSchema {
         // The schema of a struct with a tag lacks the tag.
         schema["properties"]["type"] = json!({"const": kind});
         let required = schema["required"].as_array().cloned().unwrap_or_default();
-        let others = required.into_iter().filter(|name| *name != "type");
-        schema["required"] = [json!("type")].into_iter().chain(others).collect();
+        let other_names = required.into_iter().filter(|name| *name != "type");
+        schema["required"] = [json!("type")].into_iter().chain(other_names).collect();
         Self {
             kind,
             schema,
@@ -348,7 +348,7 @@ pub fn draining_event(deadline: std::time::Duration) -> String {
 /// Lists every message of the server: type and schema.
 #[must_use]
 pub fn event_schemas() -> Vec<MessageSchema> {
-    let mut all = vec![
+    let mut schemas = vec![
         MessageSchema::for_type::<SessionCreated<'_>>("session.created"),
         MessageSchema::for_type::<SessionResumed<'_>>("session.resumed"),
         MessageSchema::for_type::<ConversationCreated<'_>>("npc_conversation.created"),
@@ -362,8 +362,8 @@ pub fn event_schemas() -> Vec<MessageSchema> {
         MessageSchema::for_type::<ErrorEvent<'_>>("error"),
         MessageSchema::for_type::<ServerDraining>("server.draining"),
     ];
-    all.extend(dialogue_schemas());
-    all
+    schemas.extend(dialogue_schemas());
+    schemas
 }
 
 #[cfg(test)]
@@ -388,8 +388,11 @@ mod tests {
             .find(|one| one.kind == kind)
             .unwrap_or_else(|| panic!("{kind} is not described"));
         let components: Map<String, Value> = described.components.iter().cloned().collect();
-        let found = schema_faults(&described.schema, &components, &value);
-        assert!(found.kept.is_empty(), "{kind} is not as described: {found:?}\n{value}");
+        let faults = schema_faults(&described.schema, &components, &value);
+        assert!(
+            faults.first_faults.is_empty(),
+            "{kind} is not as described: {faults:?}\n{value}"
+        );
     }
 
     fn dialogue() -> DialogueId {
@@ -404,7 +407,7 @@ mod tests {
             message: "no".into(),
             retry_after_ms: Some(5),
         };
-        let done = |status, error| Done {
+        let reply_done = |status, error| Done {
             turn: 1,
             npc_id: npc.clone(),
             text: "Ah.".into(),
@@ -421,8 +424,8 @@ mod tests {
                 npc_id: npc.clone(),
                 text: "Ah, ".into(),
             },
-            EventBody::ReplyDone(done(TurnStatus::Completed, None)),
-            EventBody::ReplyDone(done(TurnStatus::Failed, Some(failure.clone()))),
+            EventBody::ReplyDone(reply_done(TurnStatus::Completed, None)),
+            EventBody::ReplyDone(reply_done(TurnStatus::Failed, Some(failure.clone()))),
             EventBody::TurnCommitted {
                 turn: 1,
                 turn_id: TurnId::from_u128(9),
@@ -467,7 +470,7 @@ mod tests {
                 npc_id: npc.clone(),
                 text: "Ah, ".into(),
             },
-            EventBody::NpcTurnDone(done(TurnStatus::Interrupted, None)),
+            EventBody::NpcTurnDone(reply_done(TurnStatus::Interrupted, None)),
             EventBody::NpcTurnCommitted {
                 turn: 1,
                 turn_id: TurnId::from_u128(9),

@@ -22,7 +22,7 @@ pub enum ClientEvent {
     CreateItem { previous: Option<String>, item: Item },
     DeleteItem { id: String },
     RetrieveItem { id: String },
-    TruncateItem { id: String, heard: HeardPosition },
+    TruncateItem { id: String, heard_position: HeardPosition },
     CreateResponse(Box<ResponseSettings>),
     CancelResponse { id: Option<String> },
 }
@@ -91,8 +91,8 @@ impl Envelope {
 
     /// The type as the label of a metric.
     pub fn metric_label(&self) -> &'static str {
-        let known = KNOWN_TYPES.iter().find(|known| **known == self.kind);
-        known.copied().unwrap_or("unknown")
+        let label = KNOWN_TYPES.iter().find(|label| **label == self.kind);
+        label.copied().unwrap_or("unknown")
     }
 
     /// Reads the event.
@@ -119,7 +119,7 @@ impl Envelope {
             },
             "conversation.item.truncate" => ClientEvent::TruncateItem {
                 id: fields.take_required_text("item_id")?,
-                heard: read_heard_position(&mut fields)?,
+                heard_position: read_heard_position(&mut fields)?,
             },
             "response.create" => {
                 ClientEvent::CreateResponse(Box::new(match fields.take_optional_object("response")? {
@@ -289,7 +289,7 @@ pub fn read_item(mut fields: Fields) -> Result<Item, RealtimeError> {
     let text = match fields.take("content") {
         Some(Value::Array(parts)) if !parts.is_empty() => {
             let parts = parts.into_iter().enumerate();
-            let texts = parts.map(|(at, part)| read_part(&fields.param(&format!("content[{at}]")), part, role));
+            let texts = parts.map(|(index, part)| read_part(&fields.param(&format!("content[{index}]")), part, role));
             texts.collect::<Result<Vec<_>, _>>()?.join("\n")
         }
         _ => return Err(fields.fault("content", "must be a list with at least one part")),
@@ -433,7 +433,7 @@ mod tests {
                 .unwrap()
                 .extend(extra.as_object().unwrap().clone());
             match read(&event).unwrap() {
-                ClientEvent::TruncateItem { heard, .. } => heard,
+                ClientEvent::TruncateItem { heard_position, .. } => heard_position,
                 other => panic!("{other:?}"),
             }
         };

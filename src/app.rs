@@ -123,7 +123,7 @@ impl Application {
             let observed = InstrumentedIndex::new(index, &registry)?;
             Ok::<_, prometheus::Error>(Arc::new(observed) as Arc<dyn FactIndex>)
         })?;
-        services.index = indexes.with_held_index(indexes.held.clone());
+        services.index = indexes.with_held_index(indexes.local_index.clone());
         ensure_tenants(&services.ledger, &config.tenants, clock.now()).await?;
         if config.demo.enabled {
             demo::ensure_demo(&services.ledger, &ids, clock.now()).await?;

@@ -47,10 +47,11 @@ impl SteadyClock {
 
 impl Clock for SteadyClock {
     fn now(&self) -> DateTime<Utc> {
-        let (wall, now) = (self.machine.now(), self.machine.monotonic_now());
+        let wall = self.machine.now();
+        let now = self.machine.monotonic_now();
         let mut state = self.state.lock();
-        let passed = now.saturating_duration_since(state.read_at);
-        let expected = state.time + TimeDelta::from_std(passed).unwrap_or_default();
+        let elapsed = now.saturating_duration_since(state.read_at);
+        let expected = state.time + TimeDelta::from_std(elapsed).unwrap_or_default();
         if (wall - expected).abs() > MAX_STEP {
             let jumped_at = *state.jumped_at.get_or_insert_with(|| {
                 let off_s = (wall - expected).num_seconds();
@@ -76,7 +77,7 @@ impl Clock for SteadyClock {
 
     fn is_settled(&self) -> bool {
         let state = self.state.lock();
-        let is_long_ago = |at| self.machine.monotonic_now().saturating_duration_since(at) >= SETTLE_AFTER;
+        let is_long_ago = |moment| self.machine.monotonic_now().saturating_duration_since(moment) >= SETTLE_AFTER;
         state.jumped_at.is_none() && state.confirmed_at.is_none_or(is_long_ago)
     }
 }
@@ -93,8 +94,8 @@ mod tests {
             let mut both = self.0.lock();
             *both = (both.0 + time, both.1 + time);
         }
-        fn jump(&self, by: TimeDelta) {
-            self.0.lock().0 += by;
+        fn jump(&self, delta: TimeDelta) {
+            self.0.lock().0 += delta;
         }
     }
 

@@ -73,7 +73,7 @@ impl RevokeRequest {
 #[utoipa::path(
     tag = "access",
     request_body = RevokeRequest,
-    responses((status = 204), (status = 409, description = "The tenant has revoked as many tokens as it may (`too_many_revocations`)")),
+    responses((status = 204), (status = 409, description = "The tenant has the maximum number of revoked tokens (`too_many_revocations`)")),
     extensions(("x-roles" = json!(["admin"]))),
 )]
 #[post("/v1/tokens:revoke")]

@@ -42,7 +42,7 @@ pub struct SaveBody {
     tag = "saves",
     params(("world" = String, Path), ("Idempotency-Key" = Option<String>, Header, description = "Makes a retry safe")),
     request_body = SaveBody,
-    responses((status = 201, body = Save), (status = 409, description = "The world has as many saves as it may (`too_many_saves`), or the same request is being handled")),
+    responses((status = 201, body = Save), (status = 409, description = "The world has the maximum number of saves (`too_many_saves`), or the same request is being handled")),
     extensions(("x-roles" = json!(["admin", "backend"]))),
 )]
 #[post("/v1/worlds/{world}/saves")]

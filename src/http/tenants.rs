@@ -171,7 +171,7 @@ async fn refresh_budgets(state: &AppState) {
     tag = "tenants",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the first answer")),
     request_body = TenantBody,
-    responses((status = 201, body = TenantView), (status = 409, description = "There is such a tenant already (`tenant_exists`), or the same request is being handled")),
+    responses((status = 201, body = TenantView), (status = 409, description = "The tenant exists already (`tenant_exists`), or the same request is being handled")),
     extensions(("x-roles" = json!(["operator"]))),
 )]
 #[post("/v1/tenants")]

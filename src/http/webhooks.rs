@@ -58,7 +58,7 @@ fn check_enabled(state: &AppState) -> Result<(), Problem> {
     tag = "webhooks",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeated request with the same key gets the same webhook")),
     request_body = WebhookBody,
-    responses((status = 201, body = WebhookWithKeyView), (status = 409, description = "The tenant has as many webhooks as it may (`too_many_webhooks`), or the same request is being handled"), (status = 501, description = "The operator has turned webhooks off")),
+    responses((status = 201, body = WebhookWithKeyView), (status = 409, description = "The tenant has the maximum number of webhooks (`too_many_webhooks`), or the same request is being handled"), (status = 501, description = "The operator has turned webhooks off")),
     extensions(("x-roles" = json!(["admin"]))),
 )]
 #[post("/v1/webhooks")]

@@ -241,7 +241,7 @@ impl Application {
         let signal = lifecycle::stop_signal().context("cannot listen for signals")?;
         self.run_until(async {
             let name = signal.await;
-            tracing::info!(signal = name, "told to stop");
+            tracing::info!(signal = name, "received a signal to stop");
         })
         .await
     }
@@ -325,7 +325,7 @@ async fn ensure_tenants(ledger: &Ledger, tenants: &[TenantId], now: DateTime<Utc
             version: 1,
         };
         if ledger.tenants.ensure_tenant(&tenant).await? {
-            tracing::info!(tenant = %id, "made a tenant");
+            tracing::info!(tenant = %id, "created a tenant");
         }
     }
     Ok(())

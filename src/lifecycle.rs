@@ -89,7 +89,7 @@ fn remaining_time(started: Instant, now: Instant, deadline: Duration, reserve: D
 
 async fn stop_within(step_name: &str, limit: Duration, step: impl Future<Output = ()>) {
     if timeout(limit, step).await.is_err() {
-        tracing::warn!(what = step_name, "did not stop in time and was left behind");
+        tracing::warn!(what = step_name, "a part of the server did not stop in time");
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) async fn join_cluster(
         until: now + lease,
     };
     services.ledger.nodes.register_node(&row, now).await?;
-    tracing::info!(node = %own_id, %url, "joined the other nodes");
+    tracing::info!(node = %own_id, %url, "joined the cluster");
     Ok(Some(ClusterNode {
         membership: Membership {
             neighbours,

@@ -55,16 +55,13 @@ impl Clock for SteadyClock {
         if (wall - expected).abs() > MAX_STEP {
             let jumped_at = *state.jumped_at.get_or_insert_with(|| {
                 let off_s = (wall - expected).num_seconds();
-                tracing::error!(
-                    off_s,
-                    "the clock of the machine jumped; time goes on as before for ten minutes"
-                );
+                tracing::error!(off_s, "the machine's clock jumped; the jump is ignored for ten minutes");
                 now
             });
             if now.saturating_duration_since(jumped_at) < CONFIRM_AFTER {
                 return expected;
             }
-            tracing::warn!("the clock of the machine counts again; nothing is deleted by its age for a day");
+            tracing::warn!("the machine's clock is accepted again; deletion by age pauses for a day");
             state.confirmed_at = Some(now);
         }
         (state.time, state.read_at, state.jumped_at) = (wall, now, None);

@@ -77,7 +77,7 @@ impl BacklogMetrics {
                 self.set_gauges(&backlog);
             }
             Ok(Err(error)) => {
-                tracing::debug!(%error, "the queues could not be read for a scrape");
+                tracing::debug!(%error, "the queue lengths could not be read for the metrics");
                 self.reset_gauges();
             }
             Err(_elapsed) => self.reset_gauges(),

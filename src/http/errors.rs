@@ -370,7 +370,7 @@ impl From<StoreError> for Problem {
                 Self::new(Code::StoreUnavailable, "a store cannot be reached; try again")
             }
             StoreError::NotWritable(cause) => {
-                tracing::warn!(why = %cause, "nothing can be written to a store");
+                tracing::warn!(why = %cause, "a store is not writable");
                 Self::new(Code::StoreUnavailable, "nothing can be stored at the moment; try again")
             }
             StoreError::OverBudget(of) => OverBudget {

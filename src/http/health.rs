@@ -97,7 +97,7 @@ impl LedgerProbe {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(StoreError::NotWritable(cause))) => return Err(cause),
             Ok(Err(error)) => {
-                tracing::warn!(%error, "the ledger did not take a write");
+                tracing::warn!(%error, "a test write to the ledger failed");
                 "the write was refused; the server's log says why".to_owned()
             }
             Err(_) => format!("a write took longer than {:?}", Self::WRITE_TIMEOUT),

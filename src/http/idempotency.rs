@@ -232,7 +232,7 @@ impl Reservation {
             }
         };
         if let Err(error) = result {
-            tracing::warn!(%error, "an idempotency key could not be settled; it is free again in a minute");
+            tracing::warn!(%error, "an idempotency key could not be updated; it expires in a minute");
         }
     }
 }

@@ -347,7 +347,7 @@ pub async fn create_session(
             match tokio::time::timeout(GREETING_TIMEOUT, run_greeting(&state, &principal.scope(), id)).await {
                 Ok(Ok(turn)) => view.with_greeting(&turn, &principal).into_idempotent_response(),
                 Ok(Err(problem)) => {
-                    tracing::warn!(dialogue = %id, %problem, "a session begins without its greeting");
+                    tracing::warn!(dialogue = %id, %problem, "the greeting of a new session failed");
                     view.into_idempotent_response()
                 }
                 // The greeting is still said, as the first turn of the session.

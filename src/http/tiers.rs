@@ -117,7 +117,7 @@ pub async fn put_tenant_settings(
             .await?;
         let created = etag::created_by_put(outcome, if_match, "tenant")?;
         if let Err(error) = forget_all_worlds(&state, &caller.scope).await {
-            tracing::warn!(%error, "not every NPC in use has the new settings; those that do not read them within an hour");
+            tracing::warn!(%error, "some NPCs in use have the old settings; they read the new settings within an hour");
         }
         let stored = store.load_tenant_tier(&caller.scope).await?;
         let query = TierQuery { effective: false };

@@ -400,7 +400,7 @@ async fn respond_to_edit(state: &AppState, outcome: FactEditOutcome) -> Result<H
             // The index would follow by itself a little later. Relaying now lets a designer's next search find the
             // updated fact.
             if let Err(error) = jobs::relay_outbox(&state.services).await {
-                tracing::warn!(%error, "the index will follow later");
+                tracing::warn!(%error, "the index is updated later");
             }
             Ok(HttpResponse::Ok()
                 .insert_header((header::ETAG, etag::etag_of(fact.version)))

@@ -274,7 +274,7 @@ pub async fn decide_flag(
             };
             // A designer's next search finds the updated fact.
             if let Err(error) = jobs::relay_outbox(services).await {
-                tracing::warn!(%error, "the index will follow later");
+                tracing::warn!(%error, "the index is updated later");
             }
             IdempotentResponse::done(&FlagView::from(entry))
         }

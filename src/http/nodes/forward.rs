@@ -274,7 +274,7 @@ impl NodeClient {
         if let Some(owners) = &self.owners
             && let Err(error) = owners.forget_owner(scope, dialogue).await
         {
-            tracing::debug!(%error, "an owner could not be forgotten");
+            tracing::debug!(%error, "a cached owner could not be removed");
         }
     }
 }

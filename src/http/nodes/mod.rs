@@ -163,12 +163,12 @@ impl NodeClient {
         let answer = tokio::select! {
             answer = request.send() => answer,
             () = self.neighbours.wait_until_dead(node), if !is_own => {
-                tracing::info!(owner = %node, "a node died while it was asked");
+                tracing::info!(owner = %node, "a node died during a request");
                 return Err(NodeSendError::MaybeSent(Problem::wrong_node()));
             }
         };
         answer.map_err(|error| {
-            tracing::info!(owner = %node, %error, "a node could not be asked");
+            tracing::info!(owner = %node, %error, "a request to a node failed");
             if error.is_connect() {
                 NodeSendError::NotSent(Problem::wrong_node())
             } else {

@@ -50,7 +50,7 @@ impl Peers for NodeClient {
             let result = tokio::time::timeout(NODE_REQUEST_TIMEOUT, self.notify_node(node.id, notice)).await;
             match result {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(problem)) => Err(format!("node {} could not be told: {problem}", node.id)),
+                Ok(Err(problem)) => Err(format!("node {} could not be notified: {problem}", node.id)),
                 Err(_elapsed) => Err(format!("node {} does not answer in time", node.id)),
             }
         });

@@ -31,7 +31,7 @@ const REQUIRED_SUCCESSES: u32 = 5;
 #[derive(Debug, thiserror::Error)]
 pub enum OwnUrlError {
     /// Permanent: another server has this URL.
-    #[error("somebody else is there, who answers {0}")]
+    #[error("another server answers there: {0}")]
     OtherServer(StatusCode),
     /// Perhaps temporary.
     #[error("{0}")]
@@ -63,7 +63,7 @@ impl NodeClient {
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::info!(url = %self.own_url, why = %error, "this node is not reached at node.url yet");
+                    tracing::info!(url = %self.own_url, why = %error, "this node does not reach itself at node.url yet");
                     in_a_row = 0;
                     sleep(ATTEMPT_PAUSE).await;
                 }
@@ -85,10 +85,10 @@ impl NodeClient {
         });
         let cause = match exchange.await {
             Ok(Ok((StatusCode::OK, id))) if id == own_id.to_string() => return Ok(()),
-            Ok(Ok((status, _))) if status.is_server_error() => format!("what is there answers {status}"),
+            Ok(Ok((status, _))) if status.is_server_error() => format!("the server there answers {status}"),
             Ok(Ok((status, _))) => return Err(OwnUrlError::OtherServer(status)),
             Ok(Err(error)) if error.is_connect() => "no connection can be opened".to_owned(),
-            Ok(Err(_)) => "what is there does not speak HTTP".to_owned(),
+            Ok(Err(_)) => "the server there does not speak HTTP".to_owned(),
             Err(_elapsed) => format!("there is no answer within {} s", ATTEMPT_TIMEOUT.as_secs()),
         };
         Err(OwnUrlError::Unreachable(cause))

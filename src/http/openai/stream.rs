@@ -105,7 +105,7 @@ impl CutOnDrop {
         let interrupt = self.state.sessions.interrupt_dialogue(&scope, self.session, command);
         if let Err(error) = interrupt.await {
             // The next request shows what the client has heard.
-            tracing::debug!(session = %self.session, %error, "a reply that nobody waits for was not cut");
+            tracing::debug!(session = %self.session, %error, "an abandoned reply could not be cut");
         }
     }
 }
@@ -125,7 +125,7 @@ impl Drop for CutOnDrop {
                         .interrupt_dialogue(&scope, session, command.clone())
                         .await;
                     let Err(error) = result else { return };
-                    tracing::debug!(%session, %error, "a reply that nobody waits for was not cut");
+                    tracing::debug!(%session, %error, "an abandoned reply could not be cut");
                     tokio::time::sleep(CUT_RETRY_DELAY).await;
                 }
             });

@@ -185,7 +185,7 @@ impl SocketState {
     fn on_owner_refusal(self: Arc<Self>, connection: Arc<SocketConnection>, owner: NodeId) {
         actix_web::rt::spawn(async move {
             if let Err(error) = open_streams::catch_up(&self.state).await {
-                tracing::info!(%error, "it is not known why an owner refused a caller");
+                tracing::info!(%error, "revocations could not be read after an owner refused a caller");
             }
             if !self.close_if_refused() {
                 self.on_tunnel_ended(&connection, owner, TunnelEnd::Lost);

@@ -98,7 +98,7 @@ impl Connection {
                     if reason == TunnelEnd::Refused
                         && let Err(error) = catch_up(&self.state).await
                     {
-                        tracing::info!(%error, "it is not known why an owner refused a caller");
+                        tracing::info!(%error, "revocations could not be read after an owner refused a caller");
                     }
                     if let Err(refusal) = self.state.auth.check_not_refused(&self.caller.principal) {
                         return self.close(&refusal.into(), close_code::UNAUTHENTICATED, "unauthenticated");

@@ -520,7 +520,7 @@ impl Connection {
         actix_web::rt::spawn(async move {
             let result = state.sessions.interrupt_dialogue(&scope, session, command).await;
             if let Err(error) = result {
-                tracing::debug!(%session, %error, "a reply that was not sent whole was not cut");
+                tracing::debug!(%session, %error, "a partly sent reply could not be cut");
             }
         });
     }

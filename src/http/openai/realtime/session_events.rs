@@ -138,7 +138,7 @@ impl Connection {
         };
         let loaded = talk.load_turns(&self.state, &self.caller.principal, number).await;
         loaded.unwrap_or_else(|problem| {
-            tracing::warn!(session = %talk.session, %problem, "a turn of others could not be read");
+            tracing::warn!(session = %talk.session, %problem, "a turn of another client could not be read");
             Vec::new()
         })
     }

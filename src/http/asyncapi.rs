@@ -24,6 +24,10 @@ fn build_document() -> Value {
     let mut messages = Map::new();
     let client_messages = add_messages(messages::message_schemas(), &mut messages, &mut schemas);
     let server_messages = add_messages(events::event_schemas(), &mut messages, &mut schemas);
+    let references: Map<String, Value> = messages
+        .keys()
+        .map(|name| (name.clone(), json!({"$ref": format!("#/components/messages/{name}")})))
+        .collect();
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     json!({
         "asyncapi": "3.0.0",
@@ -42,7 +46,7 @@ fn build_document() -> Value {
             "socket": {
                 "address": "/v1/ws",
                 "description": "Authorised by the Authorization header, by `?ticket=`, or by the subprotocols `colloquy.v1, bearer.<jwt>`.",
-                "messages": messages.keys().map(|name| (name.clone(), json!({"$ref": format!("#/components/messages/{name}")}))).collect::<Map<_, _>>(),
+                "messages": references,
                 "bindings": {"ws": {"method": "GET", "query": {"type": "object", "properties": {
                     "ticket": {"type": "string"},
                     "coalesce_ms": {"type": "integer", "minimum": 0, "maximum": 1000}
@@ -50,8 +54,10 @@ fn build_document() -> Value {
             }
         },
         "operations": {
-            "receive": {"action": "receive", "channel": {"$ref": "#/channels/socket"}, "summary": "What clients send", "messages": client_messages},
-            "send": {"action": "send", "channel": {"$ref": "#/channels/socket"}, "summary": "What the server sends", "messages": server_messages}
+            "receive": {"action": "receive", "channel": {"$ref": "#/channels/socket"}, "summary": "What clients send",
+                "messages": client_messages},
+            "send": {"action": "send", "channel": {"$ref": "#/channels/socket"}, "summary": "What the server sends",
+                "messages": server_messages}
         },
         "components": {"messages": messages, "schemas": schemas}
     })

@@ -86,7 +86,8 @@ impl ChatClient {
                     }
                     reply.is_cut = true;
                     let session = &self.session().id;
-                    let interrupt = json!({"type": "player.interrupt", "event_id": INTERRUPT_EVENT_ID, "session_id": session});
+                    let interrupt = json!({"type": "player.interrupt", "event_id": INTERRUPT_EVENT_ID,
+                        "session_id": session});
                     self.socket.send_event(&interrupt).await?;
                     continue;
                 }

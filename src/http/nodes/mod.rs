@@ -114,8 +114,8 @@ impl NodeClient {
         })
     }
 
-    /// Builds a request to another node, with a forward token for `principal`. The path begins with a slash and includes
-    /// the query. The body may be empty.
+    /// Builds a request to another node, with a forward token for `principal`. The path begins with a slash and
+    /// includes the query. The body may be empty.
     async fn signed_request(
         &self,
         node: NodeId,

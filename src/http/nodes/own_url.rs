@@ -63,7 +63,7 @@ impl NodeClient {
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::info!(url = %self.own_url, why = %error, "this node does not reach itself at node.url yet");
+                    tracing::info!(url = %self.own_url, why = %error, "this node is not yet reachable at node.url");
                     in_a_row = 0;
                     sleep(ATTEMPT_PAUSE).await;
                 }

@@ -61,8 +61,8 @@ pub struct Tunnels {
 }
 
 impl NodeClient {
-    /// Opens a socket at another node as `principal`. `path` begins with a slash and includes the query. `on_message` gets
-    /// each message from the node. `on_end` runs unless this side dropped the tunnel first.
+    /// Opens a socket at another node as `principal`. `path` begins with a slash and includes the query. `on_message`
+    /// gets each message from the node. `on_end` runs unless this side dropped the tunnel first.
     ///
     /// # Errors
     /// The node cannot be reached, or refuses.
